@@ -1,0 +1,88 @@
+"""Circuit: what it refuses, and how its ansaetze are built."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ketscale.circuits import GATES, Angles, Circuit, Column, Gate, check, pauli_words, vqc_ansatz
+from ketscale.errors import UserError
+
+RY = Gate("RY", (0,), (Column("input", 0),))
+
+
+@pytest.mark.parametrize(
+    ("qubits", "gate", "message"),
+    [
+        (1, Gate("RQ", (0,)), "unknown gate 'RQ'"),
+        (2, Gate("CNOT", (0,)), r"CNOT takes 2 wire\(s\)"),
+        (1, Gate("RX", (0,)), r"1 angle\(s\), not 1 and 0"),
+        (1, Gate("Rot", (0,), (Column("weight", 0),)), r"3 angle\(s\)"),
+        (2, Gate("CNOT", (1, 1)), "wires must differ"),
+        (2, Gate("Hadamard", (2,)), r"lie in 0\.\.1"),
+        (2, Gate("Hadamard", (-1,)), r"lie in 0\.\.1"),
+        (0, None, "at least 1 qubit"),
+    ],
+)
+def test_a_wrong_circuit_is_refused(qubits: int, gate: Gate | None, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Circuit(qubits, (gate,) if gate else ())
+
+
+def test_columns_are_counted_by_their_highest_index() -> None:
+    circuit = Circuit(1, (RY, Gate("RX", (0,), (Column("weight", 4),))))
+    assert (circuit.inputs, circuit.weights) == (1, 5)
+    assert (Circuit(1, ()).inputs, Circuit(1, ()).weights) == (0, 0)
+
+
+def test_equal_circuits_share_one_hash() -> None:
+    assert hash(vqc_ansatz(3, 2)) == hash(vqc_ansatz(3, 2))
+    assert len({vqc_ansatz(3, 2), vqc_ansatz(3, 2), vqc_ansatz(3, 1)}) == 2
+
+
+@pytest.mark.parametrize(
+    ("inputs", "weights", "message"),
+    [
+        (torch.zeros(2), torch.zeros(4), "inputs must be"),
+        (torch.zeros(2, 1), torch.zeros(4), "inputs must be"),
+        (torch.zeros(2, 2), torch.zeros(3), "weights must be"),
+        (torch.zeros(2, 2), torch.zeros(1, 4), "weights must be"),
+        (torch.zeros(2, 2), torch.zeros(4, dtype=torch.float64), "use one precision"),
+    ],
+)
+def test_angles_of_a_wrong_shape_or_precision_are_refused(
+    inputs: torch.Tensor, weights: torch.Tensor, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        check(vqc_ansatz(2, 2), Angles(inputs, weights))
+
+
+def test_an_empty_batch_and_spare_columns_are_accepted() -> None:
+    check(vqc_ansatz(2, 2), Angles(torch.zeros(0, 2), torch.zeros(4)))
+    check(vqc_ansatz(2, 2), Angles(torch.zeros(3, 5), torch.zeros(9)))
+
+
+def test_pauli_words_put_each_letter_on_each_wire() -> None:
+    assert pauli_words(3) == ("ZII", "IZI", "IIZ")
+    assert pauli_words(2, "XZ") == ("XI", "IX", "ZI", "IZ")
+
+
+def test_vqc_ansatz_is_inputs_then_layers_of_weights_and_a_ring() -> None:
+    circuit = vqc_ansatz(3, 2)
+    layer = ["RY"] * 3 + ["CNOT"] * 3
+    assert [gate.name for gate in circuit.gates] == ["RY"] * 3 + layer * 2
+    assert [gate.wires for gate in circuit.gates if gate.name == "CNOT"] == [(0, 1), (1, 2), (2, 0)] * 2
+    assert [gate.columns[0] for gate in circuit.gates if gate.columns] == [
+        *(Column("input", w) for w in range(3)),
+        *(Column("weight", w) for w in range(6)),
+    ]
+
+
+def test_vqc_ansatz_has_no_ring_on_one_qubit_and_two_cnots_on_two() -> None:
+    assert {gate.name for gate in vqc_ansatz(1, 2).gates} == {"RY"}
+    assert [gate.wires for gate in vqc_ansatz(2, 1).gates if gate.name == "CNOT"] == [(0, 1), (1, 0)]
+
+
+def test_the_gate_table_is_complete() -> None:
+    assert len(GATES) == 20
+    assert all(kind.wires in (1, 2) and kind.angles in (0, 1, 3) for kind in GATES.values())

@@ -1,0 +1,378 @@
+"""Every simulator gives the same values and gradients, and default.qubit agrees with dense matrices."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import subprocess
+import sys
+from functools import cache, reduce
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import expm
+
+from ketscale.circuits import GATES, Angles, Circuit, Column, Gate, pauli_words, vqc_ansatz
+from ketscale.errors import UserError
+from ketscale.simulators import SUPPORTED, create
+from ketscale.simulators.base import Simulator
+from ketscale.simulators.placement import Placed
+from ketscale.spans import Recorder, recording
+
+Matrix = NDArray[np.complex128]
+
+CPU = torch.device("cpu")
+SETTINGS = {
+    "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
+    "default.qubit-loop-shift": {
+        "device": "default.qubit",
+        "gradient": "parameter-shift",
+        "batching": "loop",
+    },
+    "lightning.qubit": {"device": "lightning.qubit", "gradient": "adjoint", "batching": "loop"},
+    "qiskit": {"device": "qiskit", "gradient": "parameter-shift", "batching": "loop"},
+}
+OTHERS = [name for name in SETTINGS if name != "default.qubit"]
+
+
+@cache
+def simulator(name: str) -> Simulator:
+    return create(name, {**SETTINGS[name], "placement": "model"}, CPU)
+
+
+def random_circuit(qubits: int, seed: int) -> Circuit:
+    """Every gate that fits, in random order on random wires, over few columns that several gates share."""
+    rng = random.Random(seed)
+    names = [name for name, kind in GATES.items() if kind.wires <= qubits]
+    rng.shuffle(names)
+    columns = [Column("input", i) for i in range(3)] + [Column("weight", i) for i in range(4)]
+    return Circuit(
+        qubits,
+        tuple(
+            Gate(
+                name,
+                tuple(rng.sample(range(qubits), GATES[name].wires)),
+                tuple(rng.choice(columns) for _ in range(GATES[name].angles)),
+            )
+            for name in ["Hadamard", *names]
+        ),
+    )
+
+
+def random_words(qubits: int, seed: int) -> tuple[str, ...]:
+    """Three random Pauli words, the identity, and one word a second time."""
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("IXYZ", k=qubits)) for _ in range(3)]
+    return (*words, "I" * qubits, words[0])
+
+
+def random_angles(circuit: Circuit, batch: int, dtype: torch.dtype = torch.float64) -> Angles:
+    generator = torch.Generator().manual_seed(7)
+    inputs, weights = (
+        torch.randn(*shape, dtype=torch.float64, generator=generator).to(dtype).requires_grad_()
+        for shape in ((batch, circuit.inputs), (circuit.weights,))
+    )
+    return Angles(inputs, weights)
+
+
+def random_states(*shape: int, dtype: torch.dtype = torch.complex128) -> torch.Tensor:
+    states = torch.randn(*shape, dtype=torch.complex128, generator=torch.Generator().manual_seed(11))
+    return (states / states.norm(dim=-1, keepdim=True)).to(dtype)
+
+
+def detached(angles: Angles) -> Angles:
+    return Angles(*(tensor.detach() for tensor in angles))
+
+
+def values_and_gradients(
+    name: str, circuit: Circuit, angles: Angles, words: tuple[str, ...], initial: torch.Tensor | None = None
+) -> list[torch.Tensor]:
+    """Expectation values, and the gradients of a scalar that is not linear in them."""
+    values = simulator(name).expval(circuit, angles, words, initial)
+    scale = torch.arange(1, len(words) + 1, dtype=values.dtype)
+    scalar = (torch.exp(values) * scale).sum() + values.prod(dim=1).sum()
+    gradients = torch.autograd.grad(scalar, list(angles), allow_unused=True, materialize_grads=True)
+    return [values.detach(), *gradients]
+
+
+# --- a dense reference of its own: gates as exponentials of their generators ---
+
+I2, X, Y, Z = (
+    np.array(m, dtype=complex)
+    for m in ([[1, 0], [0, 1]], [[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]])
+)
+PAULI = {"I": I2, "X": X, "Y": Y, "Z": Z}
+ZERO, ONE = (I2 + Z) / 2, (I2 - Z) / 2
+FIXED = {
+    "Hadamard": (X + Z) / np.sqrt(2), "PauliX": X, "PauliY": Y, "PauliZ": Z,
+    "S": np.diag([1, 1j]), "T": np.diag([1, np.exp(0.25j * np.pi)]),
+    "CNOT": np.kron(ZERO, I2) + np.kron(ONE, X), "CZ": np.kron(ZERO, I2) + np.kron(ONE, Z),
+    "SWAP": sum(np.kron(p, p) for p in PAULI.values()) / 2,
+}  # fmt: skip
+GENERATORS = {
+    "RX": X / 2, "RY": Y / 2, "RZ": Z / 2, "PhaseShift": -ONE,
+    "CRX": np.kron(ONE, X / 2), "CRY": np.kron(ONE, Y / 2), "CRZ": np.kron(ONE, Z / 2),
+    "IsingXX": np.kron(X, X) / 2, "IsingYY": np.kron(Y, Y) / 2, "IsingZZ": np.kron(Z, Z) / 2,
+}  # fmt: skip
+
+
+def gate_matrix(name: str, values: list[float]) -> Matrix:
+    if name == "Rot":
+        phi, theta, omega = values
+        return expm(-1j * omega * Z / 2) @ expm(-1j * theta * Y / 2) @ expm(-1j * phi * Z / 2)
+    return expm(-1j * values[0] * GENERATORS[name]) if values else FIXED[name]
+
+
+def dense_unitary(circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor) -> Matrix:
+    """The circuit's matrix, its columns evolved one gate at a time; wire 0 is the first tensor index."""
+    n = circuit.qubits
+    unitary = np.eye(2**n, dtype=complex).reshape([2] * n + [2**n])
+    for gate in circuit.gates:
+        values = [float((inputs if c.kind == "input" else weights)[c.index]) for c in gate.columns]
+        k = len(gate.wires)
+        matrix = gate_matrix(gate.name, values).reshape([2] * 2 * k)
+        unitary = np.moveaxis(
+            np.tensordot(matrix, unitary, (range(k, 2 * k), gate.wires)), range(k), gate.wires
+        )
+    return unitary.reshape(2**n, 2**n)
+
+
+def dense_word(word: str) -> Matrix:
+    return reduce(np.kron, (PAULI[letter] for letter in word))
+
+
+# --- values and gradients ---
+
+
+@pytest.mark.parametrize("qubits", [1, 2, 3, 4])
+def test_default_qubit_agrees_with_dense_matrices(qubits: int) -> None:
+    for seed in range(2):
+        circuit, words = random_circuit(qubits, seed), random_words(qubits, seed)
+        angles = detached(random_angles(circuit, 3))
+        starts = random_states(3, 2**qubits)
+        for initial in (None, starts[0], starts):
+            state = simulator("default.qubit").state(circuit, angles, initial).numpy()
+            values = simulator("default.qubit").expval(circuit, angles, words, initial).numpy()
+            for row in range(3):
+                start = np.eye(2**qubits)[0] if initial is None else initial.expand(3, -1)[row].numpy()
+                expected = dense_unitary(circuit, angles.inputs[row], angles.weights) @ start
+                np.testing.assert_allclose(state[row], expected, atol=1e-12)
+                means = [(expected.conj() @ dense_word(word) @ expected).real for word in words]
+                np.testing.assert_allclose(values[row], means, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_product_of_ry_rotations_has_its_closed_form(name: str) -> None:
+    circuit = Circuit(
+        2, tuple(Gate("RY", (w,), (Column(kind, w),)) for w in range(2) for kind in ("input", "weight"))
+    )
+    angles = random_angles(circuit, 2)
+    values = simulator(name).expval(circuit, angles, ("ZI", "IZ", "XX"))
+    gradients = torch.autograd.grad((values**2).sum(), list(angles))
+    a, b = (angles.inputs + angles.weights).detach().unbind(1)
+    expected = torch.stack([a.cos(), b.cos(), a.sin() * b.sin()], dim=1)
+    slope = torch.stack(
+        [
+            -(2 * a).sin() + (2 * a).sin() * b.sin() ** 2,
+            -(2 * b).sin() + (2 * b).sin() * a.sin() ** 2,
+        ],
+        dim=1,
+    )
+    torch.testing.assert_close(values.detach(), expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(gradients[0], slope, atol=1e-12, rtol=0)
+    torch.testing.assert_close(gradients[1], slope.sum(0), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("qubits", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_simulator_gives_the_same_values_and_gradients(name: str, qubits: int, batch: int) -> None:
+    circuit, words = random_circuit(qubits, 20 + qubits), random_words(qubits, 20 + qubits)
+    angles = random_angles(circuit, batch)
+    found = values_and_gradients(name, circuit, angles, words)
+    expected = values_and_gradients("default.qubit", circuit, angles, words)
+    assert [tuple(t.shape) for t in found] == [(batch, 5), (batch, circuit.inputs), (circuit.weights,)]
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_simulator_starts_from_the_initial_state(name: str, shared: bool) -> None:
+    circuit, words = random_circuit(2, 5), random_words(2, 5)
+    initial = random_states(4) if shared else random_states(3, 4)
+    angles = random_angles(circuit, 3)
+    found = values_and_gradients(name, circuit, angles, words, initial)
+    expected = values_and_gradients("default.qubit", circuit, angles, words, initial)
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+
+
+def test_backprop_differentiates_the_initial_state() -> None:
+    circuit, word = random_circuit(3, 6), "XYZ"
+    angles = detached(random_angles(circuit, 2))
+    initial = random_states(2, 8).requires_grad_()
+    (gradient,) = torch.autograd.grad(
+        simulator("default.qubit").expval(circuit, angles, (word,), initial).sum(), initial
+    )
+    for row in range(2):  # of <s|A|s> it is 2 A s
+        unitary = dense_unitary(circuit, angles.inputs[row], angles.weights)
+        expected = 2 * unitary.conj().T @ dense_word(word) @ unitary @ initial[row].detach().numpy()
+        np.testing.assert_allclose(gradient[row].numpy(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("shared", [None, True, False])
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_simulator_gives_the_same_state(name: str, shared: bool | None) -> None:
+    circuit = random_circuit(3, 8)
+    angles = random_angles(circuit, 2)
+    initial = None if shared is None else random_states(8) if shared else random_states(2, 8)
+    with torch.no_grad():
+        found = simulator(name).state(circuit, angles, initial)
+        expected = simulator("default.qubit").state(circuit, angles, initial)
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_only_the_angles_that_need_it_get_a_gradient(name: str) -> None:
+    circuit, words = random_circuit(2, 9), random_words(2, 9)
+    angles = random_angles(circuit, 2)
+    _, _, expected = values_and_gradients("default.qubit", circuit, angles, words)
+    fixed_inputs = Angles(angles.inputs.detach(), angles.weights)
+    values = simulator(name).expval(circuit, fixed_inputs, words)
+    scale = torch.arange(1, len(words) + 1, dtype=values.dtype)
+    ((torch.exp(values) * scale).sum() + values.prod(dim=1).sum()).backward()
+    torch.testing.assert_close(angles.weights.grad, expected, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_circuit_without_inputs_still_has_a_row_per_sample(name: str) -> None:
+    circuit = Circuit(2, (Gate("RY", (1,), (Column("weight", 0),)), Gate("CNOT", (1, 0))))
+    weights = torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
+    angles = Angles(torch.zeros(3, 0, dtype=torch.float64), weights)
+    values = simulator(name).expval(circuit, angles, ("ZI",))
+    (gradient,) = torch.autograd.grad(values.sum(), weights)
+    torch.testing.assert_close(values, torch.full((3, 1), np.cos(0.3), dtype=torch.float64))
+    torch.testing.assert_close(gradient, torch.full((1,), -3 * np.sin(0.3), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_circuit_without_angles_is_evaluated(name: str) -> None:
+    circuit = Circuit(2, (Gate("PauliX", (1,)),))
+    angles = Angles(torch.zeros(2, 0), torch.zeros(0))
+    assert simulator(name).expval(circuit, angles, ("ZI", "IZ")).tolist() == [[1, -1]] * 2
+    torch.testing.assert_close(simulator(name).state(circuit, angles).abs(), torch.eye(4)[[1, 1]])
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_an_empty_batch_gives_no_rows_and_zero_gradients(name: str) -> None:
+    circuit, words = vqc_ansatz(2, 1), pauli_words(2)
+    angles = random_angles(circuit, 0)
+    values, inputs, weights = values_and_gradients(name, circuit, angles, words)
+    assert values.shape == (0, 2) and inputs.shape == (0, 2)
+    assert torch.equal(weights, torch.zeros(2, dtype=torch.float64))
+    assert simulator(name).state(circuit, detached(angles)).shape == (0, 4)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_angles_precision_is_kept(name: str) -> None:
+    circuit, words = random_circuit(2, 3), random_words(2, 3)
+    angles = random_angles(circuit, 2, torch.float32)
+    initial = random_states(4, dtype=torch.complex64)
+    found = values_and_gradients(name, circuit, angles, words, initial)
+    assert {tensor.dtype for tensor in found} == {torch.float32}
+    assert simulator(name).state(circuit, detached(angles), initial).dtype == torch.complex64
+    exact = Angles(*(tensor.detach().double().requires_grad_() for tensor in angles))
+    expected = values_and_gradients("default.qubit", circuit, exact, words, initial.to(torch.complex128))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4, check_dtype=False)
+    assert torch.get_default_dtype() == torch.float32
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_gradient_that_a_simulator_cannot_give_is_refused(name: str) -> None:
+    circuit = vqc_ansatz(2, 1)
+    angles = random_angles(circuit, 1)
+    with pytest.raises(UserError, match="cannot differentiate a state: use"):
+        simulator(name).state(circuit, angles)
+    with pytest.raises(UserError, match="cannot differentiate an initial state: use"):
+        simulator(name).expval(circuit, angles, ("ZZ",), random_states(4).requires_grad_())
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_requests_that_do_not_fit_the_circuit_are_refused(name: str) -> None:
+    circuit = vqc_ansatz(2, 1)
+    angles = detached(random_angles(circuit, 3))
+    for words in ((), ("Z",), ("ZZZ",), ("ZA",), ("zz",)):
+        with pytest.raises(UserError, match="Pauli word"):
+            simulator(name).expval(circuit, angles, words)
+    for initial in (random_states(2), random_states(2, 4), random_states(4, dtype=torch.complex64)):
+        with pytest.raises(UserError, match="initial"):
+            simulator(name).state(circuit, angles, initial)
+    with pytest.raises(UserError, match="inputs must be"):
+        simulator(name).expval(circuit, Angles(angles.inputs[:, :1], angles.weights), ("ZZ",))
+
+
+def test_settings_that_do_not_go_together_are_refused() -> None:
+    wrong = {"device": "qiskit", "gradient": "adjoint", "batching": "loop", "placement": "model"}
+    with pytest.raises(UserError, match="simulator 'mine': no qiskit, adjoint, loop"):
+        create("mine", wrong, CPU)
+    with pytest.raises(UserError, match="placement must be one of"):
+        create("mine", {**SETTINGS["qiskit"], "placement": "tpu"}, CPU)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("pennylane_lightning.lightning_gpu") is not None, reason="lightning.gpu is here"
+)
+def test_a_missing_lightning_gpu_is_an_error_that_names_the_install() -> None:
+    settings = {"device": "lightning.gpu", "gradient": "adjoint", "batching": "loop", "placement": "gpu"}
+    with pytest.raises(UserError, match=r"lightning\.gpu.*`make env-cuda`") as caught:
+        create("lightning.gpu", settings, CPU)
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_a_missing_gpu_is_an_error() -> None:
+    with pytest.raises(UserError, match="placement 'gpu' needs a CUDA GPU"):
+        create("default.qubit", {**SETTINGS["default.qubit"], "placement": "gpu"}, CPU)
+
+
+# --- placement ---
+
+
+@pytest.mark.parametrize("name", ["lightning.qubit", "qiskit"])
+def test_a_host_simulator_beside_a_gpu_model_must_be_placed_on_the_cpu(name: str) -> None:
+    model = torch.device("cuda")
+    with pytest.raises(UserError, match="set placement: cpu"):
+        create(name, {**SETTINGS[name], "placement": "model"}, model)
+    placed = create(name, {**SETTINGS[name], "placement": "cpu"}, model)
+    assert isinstance(placed, Placed) and placed.device == CPU
+    assert not isinstance(create(name, {**SETTINGS[name], "placement": "cpu"}, CPU), Placed)
+
+
+def test_a_placed_simulator_gives_the_same_and_times_its_transfers_both_ways() -> None:
+    circuit, words = random_circuit(2, 4), random_words(2, 4)
+    angles, initial = random_angles(circuit, 2), random_states(4).requires_grad_()
+    placed, plain = Placed(simulator("default.qubit"), CPU), simulator("default.qubit")
+    found, expected = (s.expval(circuit, angles, words, initial) for s in (placed, plain))
+    everything = [*angles, initial]
+    torch.testing.assert_close(
+        [found, *torch.autograd.grad(found.square().sum(), everything)],
+        [expected, *torch.autograd.grad(expected.square().sum(), everything)],
+    )
+    recorder = Recorder(CPU)
+    with recording(recorder):
+        placed.state(circuit, angles).abs().sum().backward()
+    transfers = [event.name for event in recorder.events].count("transfer")
+    assert transfers == 6  # two angles and one result, there and back
+
+
+def test_the_catalogue_is_read_without_heavy_imports() -> None:
+    program = "import sys, ketscale.simulators.catalogue, ketscale.simulators; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert not {"torch", "numpy", "pennylane", "qiskit"} & set(loaded.split())
+    assert all((s["device"], s["gradient"], s["batching"]) in SUPPORTED for s in SETTINGS.values())

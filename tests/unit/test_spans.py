@@ -1,0 +1,77 @@
+"""Spans add up to their parents, count backward passes, and change no gradient."""
+
+import time
+
+import pytest
+import torch
+
+from ketscale import spans
+from ketscale.circuits import Angles, pauli_words, vqc_ansatz
+from ketscale.simulators import default
+
+
+def recorder():
+    return spans.Recorder(torch.device("cpu"))
+
+
+def test_exclusive_times_leave_out_inner_spans():
+    record = recorder()
+    with spans.recording(record), spans.span("outer"):
+        time.sleep(0.02)
+        with spans.span("inner"):
+            time.sleep(0.04)
+        with spans.span("inner"):
+            time.sleep(0.01)
+    outer = next(e for e in record.events if e.name == "outer")
+    assert sum(record.exclusive_s.values()) == pytest.approx(outer.duration_s, abs=1e-9)
+    assert record.exclusive_s["inner"] >= 0.05 and 0.02 <= record.exclusive_s["outer"] < 0.04
+
+
+def test_nothing_is_recorded_outside():
+    with spans.span("ignored"):
+        assert spans.active() is None
+
+
+def test_backward_is_counted_where_it_runs():
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            time.sleep(0.03)
+            return gradient
+
+    x = torch.ones(3, requires_grad=True)
+    record = recorder()
+    with spans.recording(record), spans.span("backward"):
+        spans.with_backward_span("circuit.backward", Slow.apply, x * 2).sum().backward()
+    assert record.exclusive_s["circuit.backward"] >= 0.03 > record.exclusive_s["backward"]
+    assert torch.equal(x.grad, torch.full((3,), 2.0))
+
+
+def test_tensors_without_gradients_stay_so():
+    seen = []
+    fixed, weight = torch.ones(2), torch.ones(2, requires_grad=True)
+
+    def function(a, b):
+        seen.append((a.requires_grad, b.requires_grad))
+        return a * b
+
+    with spans.recording(recorder()):
+        spans.with_backward_span("circuit.backward", function, fixed, weight).sum().backward()
+    assert seen == [(False, True)]
+
+
+def test_recorded_gradients_are_the_plain_ones():
+    circuit, simulator = vqc_ansatz(2, 1), default()
+    gradients = []
+    for record in (None, recorder()):
+        inputs = torch.linspace(0, 1, 6, dtype=torch.float64).reshape(3, 2).requires_grad_()
+        weights = torch.tensor([0.3, -0.2], dtype=torch.float64, requires_grad=True)
+        with spans.recording(record):
+            simulator.expval(circuit, Angles(inputs, weights), pauli_words(2)).pow(2).sum().backward()
+        gradients.append((inputs.grad, weights.grad))
+    assert {"circuit.forward", "circuit.backward"} <= set(record.exclusive_s)
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))

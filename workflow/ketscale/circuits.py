@@ -1,0 +1,129 @@
+"""Circuits: an immutable list of gates over named angles, and the ansaetze built from it.
+
+Conventions are PennyLane's: gate names and matrices as there, wire 0 is the most significant bit of
+a basis state's index. A parametrised gate names a `Column` for each of its angles: an *input* column
+holds one angle per sample, a *weight* column one angle shared by the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+
+from ketscale.errors import UserError
+
+
+class GateKind(NamedTuple):
+    """How many wires a gate acts on and how many angles it takes."""
+
+    wires: int
+    angles: int
+
+
+GATES: dict[str, GateKind] = {
+    **{name: GateKind(1, 0) for name in ("Hadamard", "PauliX", "PauliY", "PauliZ", "S", "T")},
+    **{name: GateKind(1, 1) for name in ("RX", "RY", "RZ", "PhaseShift")},
+    "Rot": GateKind(1, 3),
+    **{name: GateKind(2, 0) for name in ("CNOT", "CZ", "SWAP")},
+    **{name: GateKind(2, 1) for name in ("CRX", "CRY", "CRZ", "IsingXX", "IsingYY", "IsingZZ")},
+}
+
+
+class Column(NamedTuple):
+    """One angle of a gate: column `index` of the per-sample inputs or of the shared weights."""
+
+    kind: Literal["input", "weight"]
+    index: int
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A gate on `wires`; `columns` are its angles in PennyLane's order."""
+
+    name: str
+    wires: tuple[int, ...]
+    columns: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """An immutable list of gates on `qubits` wires, starting from |0...0> unless told otherwise.
+
+    Raises:
+        UserError: a gate has an unknown name, a wrong number of wires or angles, or a wire out of range.
+    """
+
+    qubits: int
+    gates: tuple[Gate, ...]
+
+    def __post_init__(self) -> None:
+        if self.qubits < 1:
+            raise UserError(f"a circuit needs at least 1 qubit, not {self.qubits}")
+        for gate in self.gates:
+            kind = GATES.get(gate.name)
+            if kind is None:
+                raise UserError(f"unknown gate {gate.name!r}: choose one of {', '.join(GATES)}")
+            if len(gate.wires) != kind.wires or len(gate.columns) != kind.angles:
+                raise UserError(
+                    f"{gate.name} takes {kind.wires} wire(s) and {kind.angles} angle(s), "
+                    f"not {len(gate.wires)} and {len(gate.columns)}"
+                )
+            if len(set(gate.wires)) != len(gate.wires) or not all(0 <= w < self.qubits for w in gate.wires):
+                raise UserError(f"{gate.name} on wires {gate.wires}: wires must differ and lie in 0..{self.qubits - 1}")
+
+    @property
+    def inputs(self) -> int:
+        """Number of per-sample angle columns."""
+        return self._columns("input")
+
+    @property
+    def weights(self) -> int:
+        """Number of shared angle columns."""
+        return self._columns("weight")
+
+    def _columns(self, kind: str) -> int:
+        return 1 + max((c.index for g in self.gates for c in g.columns if c.kind == kind), default=-1)
+
+
+class Angles(NamedTuple):
+    """The angles of a batch of circuits, in radians; both parts may require gradients.
+
+    inputs: real (batch, columns), one row per sample; its first dimension is the batch size even
+        when the circuit has no input columns (shape (batch, 0)).
+    weights: real (columns,), shared by the batch; shape (0,) when there are none.
+    """
+
+    inputs: torch.Tensor
+    weights: torch.Tensor
+
+
+def check(circuit: Circuit, angles: Angles) -> None:
+    """Raise UserError unless `angles` has the shapes and one dtype that `circuit` needs."""
+    inputs, weights = angles
+    if inputs.ndim != 2 or inputs.shape[1] < circuit.inputs:
+        raise UserError(f"inputs must be (batch, {circuit.inputs}), not {tuple(inputs.shape)}")
+    if weights.ndim != 1 or weights.shape[0] < circuit.weights:
+        raise UserError(f"weights must be ({circuit.weights},), not {tuple(weights.shape)}")
+    if inputs.dtype != weights.dtype:
+        raise UserError(f"inputs are {inputs.dtype} and weights {weights.dtype}: use one precision")
+
+
+def pauli_words(qubits: int, letters: Iterable[str] = "Z") -> tuple[str, ...]:
+    """One-wire Pauli words in full length, e.g. ('ZI', 'IZ'): each letter on wires 0..n-1 in turn."""
+    return tuple("I" * w + letter + "I" * (qubits - 1 - w) for letter in letters for w in range(qubits))
+
+
+def vqc_ansatz(qubits: int, layers: int) -> Circuit:
+    """RY(input) on every wire, then `layers` of RY(weight) on every wire and a CNOT ring 0->1->...->0.
+
+    With one qubit there is no ring; with two it is CNOT(0, 1), CNOT(1, 0).
+    """
+    gates = [Gate("RY", (w,), (Column("input", w),)) for w in range(qubits)]
+    for layer in range(layers):
+        gates += [Gate("RY", (w,), (Column("weight", layer * qubits + w),)) for w in range(qubits)]
+        if qubits > 1:
+            gates += [Gate("CNOT", (w, (w + 1) % qubits)) for w in range(qubits)]
+    return Circuit(qubits, tuple(gates))

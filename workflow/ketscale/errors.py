@@ -1,0 +1,5 @@
+"""The error that a user can mend: one or two lines naming the setting or file and what to do."""
+
+
+class UserError(Exception):
+    """Bad input or a missing capability; the command line prints it and exits with 2."""

@@ -1,0 +1,140 @@
+"""Spans: where the time of a training step goes, measured only while a `Recorder` is active.
+
+Spans nest; each gets its *exclusive* time, that of its children taken off, so that the spans of a step
+add up to the step. With no active recorder a span costs one comparison. Backward spans are entered and
+left by autograd itself: identity functions around a piece of the graph mark where its backward pass
+begins and ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Event(NamedTuple):
+    """A finished span: its name, start and duration in seconds (perf_counter)."""
+
+    name: str
+    start_s: float
+    duration_s: float
+
+
+class Recorder:
+    """Collects exclusive seconds by span name for one step at a time; synchronises `device` at each edge."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.exclusive_s: dict[str, float] = {}
+        self.overlapped_s: dict[str, float] = {}
+        self.events: list[Event] = []
+        self._open: list[list[Any]] = []
+
+    def now(self) -> float:
+        """The clock, read when the device has finished what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def enter(self, name: str) -> None:
+        """Open a span inside the one that is open now."""
+        self._open.append([name, self.now(), 0.0])
+
+    def leave(self) -> None:
+        """Close the innermost open span."""
+        name, start, inner = self._open.pop()
+        duration = self.now() - start
+        self.exclusive_s[name] = self.exclusive_s.get(name, 0.0) + duration - inner
+        self.events.append(Event(name, start, duration))
+        if self._open:
+            self._open[-1][2] += duration
+
+    @property
+    def innermost(self) -> str | None:
+        """Name of the open span that the time counts to now."""
+        return self._open[-1][0] if self._open else None
+
+    def overlap(self, name: str, start_s: float, duration_s: float) -> None:
+        """Count what ran beside the open spans, so is no part of their sum."""
+        self.overlapped_s[name] = self.overlapped_s.get(name, 0.0) + duration_s
+        self.events.append(Event(name, start_s, duration_s))
+
+
+_active: Recorder | None = None
+
+
+def active() -> Recorder | None:
+    """The recorder of the step that is being sampled, or None."""
+    return _active
+
+
+@contextlib.contextmanager
+def recording(recorder: Recorder | None) -> Iterator[None]:
+    """Make `recorder` the active one inside the block (None: record nothing)."""
+    global _active
+    previous, _active = _active, recorder
+    try:
+        yield
+    finally:
+        _active = previous
+
+
+@contextlib.contextmanager
+def span(name: str) -> Iterator[None]:
+    """Count the time of the block as `name`."""
+    recorder = _active
+    if recorder is None:
+        yield
+        return
+    recorder.enter(name)
+    try:
+        yield
+    finally:
+        recorder.leave()
+
+
+class _Enter(torch.autograd.Function):
+    """Identity whose backward opens a span."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, value: torch.Tensor) -> torch.Tensor:
+        ctx.name = name
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        if _active is not None:
+            _active.enter(ctx.name)
+        return None, gradients[0]
+
+
+class _Leave(torch.autograd.Function):
+    """Identity on several tensors whose backward, run when all their gradients are there, closes the span."""
+
+    @staticmethod
+    def forward(ctx: Any, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(value.view_as(value) for value in values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        if _active is not None:
+            _active.leave()
+        return gradients
+
+
+def with_backward_span(
+    name: str, function: Callable[..., torch.Tensor], *tensors: torch.Tensor
+) -> torch.Tensor:
+    """`function(*tensors)`, its backward pass counted as `name` while a recorder is active."""
+    # Only what needs a gradient is marked: an identity's outputs would all need one if any input does.
+    marked = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
+    if _active is None or not marked or not torch.is_grad_enabled():
+        return function(*tensors)
+    arguments = list(tensors)
+    for i, tensor in zip(marked, _Leave.apply(*(tensors[i] for i in marked)), strict=True):
+        arguments[i] = tensor
+    return _Enter.apply(name, function(*arguments))
