@@ -1,0 +1,41 @@
+"""Invariant: the same numbers for every backend and number of ranks (fp64: 1e-10)."""
+
+import numpy as np
+import pytest
+
+from tests.parallel import worlds
+
+# 37 samples in batches of 16: the last batch of an epoch has 5; batch 2 on three ranks leaves one without samples.
+CASES = [("classification", 16, 20), ("classification", 2, 20), ("fidelity", 4, 20)]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return worlds.train("cpu-n1r1t1", CASES)
+
+
+@pytest.mark.parametrize("where", ["mpi-n1r1t1", "mpi-n1r2t1", "mpi-n1r3t1", "ddp-cpu-n1r2t1", "ddp-cpu-n1r3t1"])
+def test_ranks_compute_what_one_process_computes(where, alone):
+    for case, one, several in zip(CASES, alone, worlds.train(where, CASES), strict=True):
+        assert len(one["losses"]) == 20
+        np.testing.assert_allclose(several["losses"], one["losses"], rtol=1e-10, atol=0, err_msg=str(case))
+        np.testing.assert_allclose(several["parameters"], one["parameters"], rtol=0, atol=1e-10, err_msg=str(case))
+        assert several["figures"] == pytest.approx(one["figures"], rel=1e-10)
+        assert sum(several["samples"]) == one["samples"][0]
+        assert {"communication", "communication.wait"} <= set(several["spans"])
+        if where != "mpi-n1r1t1":
+            assert max(several["samples"]) < one["samples"][0]
+
+
+@pytest.mark.parametrize(
+    "launched, wanted", [("cpu-n1r1t1", "mpi-n1r2t1"), ("cpu-n1r1t1", "ddp-cpu-n1r2t1"), ("mpi-n1r2t1", "mpi-n1r3t1"),
+                         ("mpi-n1r2t1", "cpu-n1r1t1"), ("mpi-n1r2t1", "ddp-cpu-n1r2t1"), ("mpi-n1r2t1", "mpi-n2r2t1")],
+)
+def test_a_world_of_another_size_is_refused(launched, wanted):
+    script = (
+        "from ketscale.backends import base; from tests.parallel.worlds import run_at; "
+        f"run = run_at('{wanted}'); b = base.create(run); base.check_nodes(run, b.gather('here'))"
+    )
+    done = worlds.start(launched, f'{worlds.sys.executable} -c "{script}"')
+    assert done.returncode != 0
+    assert "rank(s), but this process" in done.stderr or "asks for 2 node(s)" in done.stderr

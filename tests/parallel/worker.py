@@ -1,0 +1,62 @@
+"""One rank of a test world: trains a toy problem and, as rank 0, prints what the world computed as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+
+from ketscale.backends import base
+from ketscale.training.clock import Clock
+from ketscale.training.loop import Trainer
+from tests.parallel.worlds import run_at
+from tests.toys import PROBLEMS
+
+
+def main(where: str, cases: list[tuple[str, int, int]]) -> None:
+    """Train each case (problem, batch, steps) at the place `where`, e.g. mpi-n1r2t1."""
+    torch.set_num_threads(1)
+    backend = base.create(run_at(where))
+    results = [train(backend, *case) for case in cases]
+    if backend.rank == 0:
+        print("RESULT", json.dumps(results), flush=True)
+    backend.close()
+
+
+def train(backend: base.Backend, name: str, batch: int, steps: int) -> dict[str, Any]:
+    """What this world computes for one case, known on every rank."""
+    problem = PROBLEMS[name]()
+    if backend.rank > 0:
+        # Rank 0's weights must win: a rank that starts elsewhere is set right by the broadcast.
+        with torch.no_grad():
+            for parameter in problem.model.parameters():
+                parameter.add_(1.0)
+    clock = Clock(backend.device, warmup=1, sampled=frozenset({2}))
+    protocol = {"steps": steps, "learning_rate": 3e-3, "weight_decay": 1e-4, "clip_norm": 1.0, "precision": "fp64"}
+    trainer = Trainer(
+        problem,
+        backend,
+        clock,
+        protocol,
+        batch,
+        0,
+        save=lambda state: None,
+        stop_requested=lambda: False,
+        report=lambda history: None,
+        progress=False,
+    )
+    trainer.run()
+    parameters = [torch.view_as_real(p) if p.is_complex() else p for p in trainer.parameters]
+    return {
+        "losses": trainer.losses,
+        "figures": trainer.evaluate("validation", full=False),
+        "parameters": torch.cat([p.detach().reshape(-1) for p in parameters]).tolist(),
+        "samples": backend.gather(trainer.samples_seen),
+        "spans": sorted(clock.spans_s),
+    }
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

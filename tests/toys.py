@@ -1,0 +1,60 @@
+"""Small problems whose right answers are known, for tests of the trainer and the backends."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ketscale.models.vqc import VQC
+from ketscale.workloads.classification import Classification
+from ketscale.workloads.problem import Problem
+
+
+def classification(seed: int = 0, samples: int = 37, dropout: float = 0.2, dtype=torch.float64) -> Classification:
+    """A 3-class vqc on random features whose label is the largest of the first three."""
+    generator = torch.Generator().manual_seed(5)
+    inputs = torch.randn(samples + 40, 12, generator=generator)
+    labels = inputs[:, :3].argmax(1)
+    torch.manual_seed(seed)
+    model = VQC(qubits=3, layers=2, inputs=12, outputs=3, dropout=dropout)
+    rows = torch.randperm(samples + 40, generator=generator)
+    splits = {"train": rows[:samples], "validation": rows[samples : samples + 20], "test": rows[samples + 20 :]}
+    return Classification(model, inputs, labels, splits, seed).to(dtype)
+
+
+class Overlap(nn.Module):
+    """Two complex parameters for `Fidelity`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.tensor([0.3 + 0.1j, -0.2 + 0.4j], dtype=torch.complex128))
+
+
+class Fidelity(Problem):
+    """1 - |mean of overlaps|^2: complex sums and a nonlinear `combine`, as of a gate's fidelity."""
+
+    linear = False
+
+    def __init__(self, samples: int = 11) -> None:
+        super().__init__()
+        self.model = Overlap()
+        self.samples = samples
+        self.splits = {"validation": samples}
+        generator = torch.Generator().manual_seed(1)
+        self.register_buffer("x", torch.randn(samples, 2, generator=generator, dtype=torch.complex128))
+
+    def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:
+        return (self.get_buffer("x")[indices] @ self.model.a).tanh().sum().reshape(1)
+
+    def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
+        return 1 - (sums[0] / count).abs() ** 2
+
+    def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return (self.get_buffer("x")[indices] @ self.model.a).tanh()
+
+    def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, float]:
+        return {"loss": float(self.combine(outputs.sum().reshape(1), len(outputs)))}
+
+
+PROBLEMS = {"classification": classification, "fidelity": Fidelity}

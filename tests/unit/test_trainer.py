@@ -1,0 +1,155 @@
+"""The trainer: exact gradients, best weights, early stopping, divergence, and bitwise resume."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from ketscale import randomness
+from ketscale.backends.single import Single
+from ketscale.training import checkpoint
+from ketscale.training.clock import Clock, sampled_steps, spread
+from ketscale.training.loop import Diverged, Stopped, Trainer
+from tests.parallel.worlds import run_at
+from tests.toys import Fidelity, classification
+
+PROTOCOL = {"learning_rate": 3e-3, "weight_decay": 1e-4, "clip_norm": 1.0, "precision": "fp64"}
+
+
+def trainer(problem, protocol, batch=8, **hooks):
+    hooks = {"save": lambda state: None, "stop_requested": lambda: False, "report": lambda history: None} | hooks
+    return Trainer(problem, Single(run_at("cpu-n1r1t1")), Clock(torch.device("cpu"), 2, frozenset()),
+                   {**PROTOCOL, **protocol}, batch, 0, progress=False, **hooks)
+
+
+def test_a_step_is_adam_on_the_clipped_gradient_of_the_batch():
+    """Against torch's own Adam on a loss written out by hand."""
+    ours, by_hand = Fidelity(), Fidelity()
+    trainer(ours, {"steps": 3}, batch=4).run()
+    optimizer = torch.optim.Adam(by_hand.parameters(), lr=3e-3, weight_decay=1e-4)
+    order = randomness.permutation(randomness.fold(0, 0, 1), 11)
+    for indices in order.split(4):
+        optimizer.zero_grad()
+        overlaps = (by_hand.x[indices] @ by_hand.model.a).tanh()
+        (1 - overlaps.mean().abs() ** 2).backward()
+        torch.nn.utils.clip_grad_norm_(by_hand.parameters(), 1.0)
+        optimizer.step()
+    torch.testing.assert_close(ours.model.a, by_hand.model.a, rtol=0, atol=1e-14)
+
+
+def test_last_smaller_batch_counts_by_its_samples():
+    problem = classification(samples=10, dropout=0.0)
+    loop = trainer(problem, {"epochs": 1, "learning_rate": 1e-12}, batch=4)
+    before = problem.metrics("train", problem.outputs("train", torch.arange(10)), full=False)["loss"]
+    loop.run()
+    assert loop.step == 3 and loop.samples_seen == 10
+    assert loop.history[0]["train_loss"] == pytest.approx(before, rel=1e-8)
+
+
+def test_best_weights_are_restored_not_the_last():
+    problem = classification()
+    loop = trainer(problem, {"epochs": 12, "learning_rate": 0.2})
+    loop.run()
+    losses = [row["validation_loss"] for row in loop.history]
+    best = losses.index(min(losses))
+    assert best < 11, "the learning rate was to be so large that the last epoch is not the best"
+    assert loop.best["epoch"] == best
+    assert loop.evaluate("validation", full=False)["loss"] == losses[best]
+
+
+@pytest.mark.parametrize("monitor", ["loss", "accuracy"])
+def test_early_stopping_waits_patience_epochs_after_the_best(monitor):
+    loop = trainer(classification(), {"epochs": 60, "learning_rate": 0.2,
+                                      "early_stopping": {"monitor": monitor, "patience": 3}})
+    loop.run()
+    assert len(loop.history) == loop.best["epoch"] + 1 + 3 < 60
+
+
+def test_plateau_lowers_the_learning_rate():
+    loop = trainer(classification(), {"epochs": 15, "learning_rate": 0.2, "plateau": {"factor": 0.5, "patience": 1}})
+    loop.run()
+    rates = [row["learning_rate"] for row in loop.history]
+    assert rates[0] == 0.2 and rates[-1] < 0.2
+
+
+def test_divergence_ends_the_run_with_the_step_named():
+    problem = classification()
+    loop = trainer(problem, {"steps": 50})
+    original = problem.sums
+    problem.sums = lambda indices, step: original(indices, step) * (math.nan if step == 7 else 1)
+    with pytest.raises(Diverged, match="loss is nan at step 7"):
+        loop.run()
+    assert len(loop.losses) == 7
+
+
+class StopAfter:
+    """A stop request that comes when a run has taken so many steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def __call__(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def run_in_pieces(tmp_path, protocol, pieces):
+    """Train with a stop after each number of steps, each piece a new trainer that resumes the checkpoint."""
+    for steps in [*pieces, math.inf]:
+        loop = trainer(classification(), protocol, save=lambda state: checkpoint.save(tmp_path, "h" * 64, state),
+                       stop_requested=StopAfter(steps))
+        saved = checkpoint.load(tmp_path, "h" * 64)
+        if saved is not None:
+            loop.restore(saved)
+        try:
+            loop.run()
+        except Stopped:
+            continue
+        return loop
+    raise AssertionError("the last piece has no stop")
+
+
+@pytest.mark.parametrize("pieces", [[0], [3], [4, 5], [13, 1, 1]])
+@pytest.mark.parametrize("protocol", [
+    {"steps": 33},
+    {"epochs": 7, "learning_rate": 0.1, "plateau": {"factor": 0.5, "patience": 0},
+     "early_stopping": {"monitor": "loss", "patience": 3}},
+])
+def test_resumed_run_ends_with_bitwise_the_same_parameters(tmp_path, protocol, pieces):
+    whole = trainer(classification(), protocol)
+    whole.run()
+    resumed = run_in_pieces(tmp_path, protocol, pieces)
+    assert resumed.weights_hash() == whole.weights_hash()
+    assert resumed.losses == whole.losses
+    drop = lambda row: {k: v for k, v in row.items() if k != "epoch_s"}  # noqa: E731
+    assert [drop(row) for row in resumed.history] == [drop(row) for row in whole.history]
+
+
+def test_checkpoints_come_every_k_steps():
+    states = []
+    loop = trainer(classification(), {"steps": 33, "checkpoint_steps": 10}, save=lambda s: states.append(copy.deepcopy(s)))
+    loop.run()
+    assert [state["step"] for state in states] == [10, 20, 30]
+
+
+def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():
+    assert sampled_steps(60, 2, 5) == frozenset({3, 17, 31, 45, 59})
+    assert len(sampled_steps(5, 2, 5)) == 1
+    assert sampled_steps(3, 2, 5) == frozenset()
+    loop = trainer(classification(), {"steps": 30})
+    loop.clock.sampled = sampled_steps(30, 2, 4)
+    loop.run()
+    clock = loop.clock
+    assert len(clock.sampled_s) == 4 and len(clock.steady_s) == 30 - 4 - 2
+    for i, total in enumerate(clock.sampled_s):
+        parts = sum(seconds[i] for seconds in clock.spans_s.values())
+        assert parts == pytest.approx(total, rel=0.1)
+    assert {"circuit.forward", "circuit.backward", "classical.forward", "classical.backward", "data", "optimiser"} == set(
+        clock.spans_s
+    )
+
+
+def test_spread_is_the_median_and_quartiles():
+    assert spread([4.0, 1.0, 3.0, 2.0, 5.0]) == {"median_s": 3.0, "q25_s": 2.0, "q75_s": 4.0, "count": 5}
+    assert spread([])["median_s"] is None

@@ -1,0 +1,1 @@
+"""Models: plain torch modules, one file per family; `catalogue` names them."""

@@ -1,0 +1,275 @@
+"""The trainer: shards global batches, reduces gradients exactly, stops early, checkpoints and resumes.
+
+Every decision depends on (settings, seed, step) and on numbers that are equal on all ranks, never on time
+or on the rank, so that a run's arithmetic is the same for any number of ranks and after any interruption.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from ketscale import randomness
+from ketscale.backends.base import Backend
+from ketscale.backends.sharding import shard
+from ketscale.spans import recording, span
+from ketscale.training.clock import Clock
+from ketscale.workloads.problem import Problem
+
+LOSSES_KEPT = 20
+# Ranks agree on losses, NaN and stop requests every so many steps: each agreement is a message of its own.
+AGREE_STEPS = 10
+# Randomness streams of a run's seed, next to the dropout masks of models (fold(seed, step, stream)).
+_ORDER = 1
+
+
+class Diverged(Exception):
+    """The loss or the gradient stopped being finite; the message names the step."""
+
+
+class Stopped(Exception):
+    """A stop was asked for (SIGTERM) and the checkpoint is written."""
+
+
+class Trainer:
+    """Trains a `Problem` as a protocol says.
+
+    Args:
+        problem: on the backend's device and in its final precision.
+        protocol: the config's protocol block, resolved.
+        batch: global batch size.
+        save: writes a checkpoint of the given state (called on rank 0 only).
+        stop_requested: whether this rank was asked to stop.
+        report: called on rank 0 with the history after every epoch.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        backend: Backend,
+        clock: Clock,
+        protocol: Mapping[str, Any],
+        batch: int,
+        seed: int,
+        save: Callable[[dict[str, Any]], None],
+        stop_requested: Callable[[], bool],
+        report: Callable[[list[dict[str, Any]]], None],
+        progress: bool,
+    ) -> None:
+        self.problem, self.backend, self.clock = problem, backend, clock
+        self.protocol, self.batch, self.seed = protocol, batch, seed
+        self._save, self._stop_requested, self._report = save, stop_requested, report
+        self.module = backend.wrap(problem)
+        self.parameters = [p for p in problem.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.Adam(
+            self.parameters,
+            lr=protocol["learning_rate"],
+            weight_decay=protocol.get("weight_decay", 0.0),
+            fused=not any(p.is_complex() for p in self.parameters),
+        )
+        plateau = protocol.get("plateau")
+        self.schedule = plateau and torch.optim.lr_scheduler.ReduceLROnPlateau(
+            self.optimizer, factor=plateau["factor"], patience=plateau["patience"]
+        )
+        self.steps_per_epoch = math.ceil(problem.samples / batch)
+        self.total_steps = protocol.get("steps") or protocol["epochs"] * self.steps_per_epoch
+        self.by_epochs = "epochs" in protocol
+        self.step = 0
+        self.samples_seen = 0
+        self.losses: list[float] = []
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Any] = {"epoch": -1, "figure": math.inf, "state": None}
+        self._waited = 0
+        self._finished = False
+        self._stop_asked = False
+        self._epoch = {"loss": 0.0, "norm": 0.0, "count": 0, "steps": 0}
+        self._pending: list[tuple[int, torch.Tensor, torch.Tensor, int]] = []
+        self._agree_every = 1 if backend.ranks == 1 and backend.device.type == "cpu" else AGREE_STEPS
+        self._checkpointed = 0
+        self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and backend.rank == 0))
+
+    def run(self) -> None:
+        """Train to the end of the protocol, then restore the best weights (of a protocol with epochs).
+
+        Raises:
+            Diverged: with the step named.
+            Stopped: after a stop request, when the checkpoint is written.
+        """
+        with self._bar:
+            while self.step < self.total_steps and not self._finished:
+                self._run_epoch()
+        if self.best["state"] is not None:
+            self.problem.model.load_state_dict(self.best["state"])
+
+    def _run_epoch(self) -> None:
+        epoch, position = divmod(self.step, self.steps_per_epoch)
+        order = randomness.permutation(randomness.fold(self.seed, epoch, _ORDER), self.problem.samples)
+        start = time.perf_counter()
+        whole = position == 0
+        self.problem.train()
+        for indices in order.split(self.batch)[position:]:
+            if self.step == self.total_steps:
+                break
+            self._take_step(indices)
+            last = self.step % self.steps_per_epoch == 0 or self.step == self.total_steps
+            if self.step % self._agree_every == 0 or last:
+                self._agree(at_boundary=last)
+        whole = whole and self.step % self.steps_per_epoch == 0
+        self._end_epoch(epoch, time.perf_counter() - start if whole else None)
+
+    def _take_step(self, indices: torch.Tensor) -> None:
+        problem, backend = self.problem, self.backend
+        count = len(indices)
+        recorder = self.clock.start_step(self.step)
+        with recording(recorder):
+            with span("data"):
+                mine = shard(indices, backend.rank, backend.ranks).to(backend.device)
+                self.optimizer.zero_grad(set_to_none=True)
+            with span("classical.forward"), torch.autocast(
+                backend.device.type, torch.bfloat16, enabled=self.protocol["precision"] == "amp"
+            ):
+                sums = self.module(mine, self.step)
+            if problem.linear:
+                # d(loss)/d(sums) is the same constant on every rank: no message before the backward pass.
+                with span("classical.backward"):
+                    problem.combine(sums, count).backward()
+                    backend.reduce_gradients(self.parameters)
+            else:
+                with span("communication.sums"):
+                    total = backend.allreduce(sums).requires_grad_()
+                with span("classical.backward"):
+                    (pull,) = torch.autograd.grad(problem.combine(total, count), total)
+                    sums.backward(pull)
+                    backend.reduce_gradients(self.parameters)
+            with span("optimiser"):
+                norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.protocol.get("clip_norm", math.inf))
+                self.optimizer.step()
+        self.clock.stop_step()
+        self.samples_seen += len(mine)
+        self._pending.append((self.step, sums.detach(), norm.detach(), count))
+        self.step += 1
+        self._bar.update()
+
+    def _agree(self, at_boundary: bool) -> None:
+        """Share the losses of the pending steps, look for NaN and for a stop request, checkpoint when due."""
+        self.clock.settle()
+        stop = torch.tensor([float(self._stop_requested())], dtype=torch.float64, device=self.backend.device)
+        sums = torch.stack([sums for _, sums, _, _ in self._pending])
+        wide = torch.complex128 if sums.is_complex() else torch.float64
+        shared = self.backend.allreduce(torch.cat([sums.to(wide).reshape(-1), stop.to(wide)]))
+        stop_asked = bool(shared[-1].real > 0)
+        totals = shared[:-1].reshape(sums.shape)
+        with torch.no_grad():
+            for (step, _, norm, count), total in zip(self._pending, totals, strict=True):
+                loss, gradient_norm = float(self.problem.combine(total, count)), float(norm)
+                for what, value in (("loss", loss), ("gradient norm", gradient_norm)):
+                    if not math.isfinite(value):
+                        raise Diverged(f"the {what} is {value} at step {step}")
+                if step < LOSSES_KEPT:
+                    self.losses.append(loss)
+                self._epoch["loss"] += loss * count
+                self._epoch["norm"] += gradient_norm
+                self._epoch["count"] += count
+                self._epoch["steps"] += 1
+        self._pending.clear()
+        due = self.step - self._checkpointed >= self.protocol.get("checkpoint_steps", 200)
+        # At an epoch's end the checkpoint waits for validation, whose result it must hold.
+        if not at_boundary and (due or stop_asked):
+            self._checkpoint(stop_asked)
+        self._stop_asked = stop_asked
+
+    def _end_epoch(self, epoch: int, seconds: float | None) -> None:
+        sums = self._epoch
+        row: dict[str, Any] = {
+            "epoch": epoch,
+            "step": self.step,
+            "train_loss": sums["loss"] / sums["count"],
+            "gradient_norm": sums["norm"] / sums["steps"],
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "epoch_s": seconds,
+        }
+        self._epoch = {"loss": 0.0, "norm": 0.0, "count": 0, "steps": 0}
+        if seconds is not None:
+            self.clock.epochs_s.append(seconds)
+        if self.by_epochs:
+            start = time.perf_counter()
+            figures = self.evaluate("validation", full=False)
+            self.clock.validations_s.append(time.perf_counter() - start)
+            row |= {f"validation_{name}": value for name, value in figures.items()}
+            self._judge(epoch, figures)
+        self.history.append(row)
+        self._bar.set_postfix({k: f"{v:.4g}" for k, v in row.items() if k.endswith(("loss", "accuracy"))})
+        if self.backend.rank == 0:
+            self._report(self.history)
+        due = self.step - self._checkpointed >= self.protocol.get("checkpoint_steps", 200)
+        if self.step < self.total_steps and not self._finished and (due or self._stop_asked):
+            self._checkpoint(self._stop_asked)
+
+    def _judge(self, epoch: int, figures: Mapping[str, Any]) -> None:
+        """Keep the best weights, lower the learning rate on a plateau, and see whether to stop early."""
+        stopping = self.protocol.get("early_stopping")
+        monitor = stopping["monitor"] if stopping else "loss"
+        figure = figures[monitor] if monitor == "loss" else -figures[monitor]
+        if figure < self.best["figure"]:
+            # A deep copy: the state dict's tensors are the parameters themselves and train on.
+            state = copy.deepcopy(self.problem.model.state_dict())
+            self.best = {"epoch": epoch, "figure": figure, "state": state}
+            self._waited = 0
+        else:
+            self._waited += 1
+        if self.schedule:
+            self.schedule.step(figures["loss"])
+        self._finished = bool(stopping) and self._waited >= stopping["patience"]
+
+    def evaluate(self, split: str, full: bool) -> dict[str, Any]:
+        """Metrics of a split, its samples shared by the ranks; the same dict on every rank."""
+        mine = shard(torch.arange(self.problem.splits[split]), self.backend.rank, self.backend.ranks)
+        parts = [self.problem.outputs(split, part) for part in mine.split(max(1, self.batch // self.backend.ranks))]
+        return self.problem.metrics(split, self.backend.gather_rows(torch.cat(parts)), full=full)
+
+    def weights_hash(self) -> str:
+        """SHA-256 of the trainable parameters' bytes: equal only for bitwise equal weights."""
+        digest = hashlib.sha256()
+        for parameter in self.parameters:
+            digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def _checkpoint(self, stopping: bool) -> None:
+        if self.backend.rank == 0:
+            self._save(self.state())
+        self._checkpointed = self.step
+        if stopping:
+            self.backend.barrier()
+            raise Stopped(f"stopped at step {self.step}; the checkpoint is written, run the same command to go on")
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the rest of the training depends on."""
+        return {
+            "model": self.problem.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict() if self.schedule else None,
+            "step": self.step,
+            "losses": self.losses,
+            "history": self.history,
+            "best": self.best,
+            "waited": self._waited,
+            "epoch": self._epoch,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a `state`; the steps that follow are bitwise those of an uninterrupted run."""
+        self.problem.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.schedule:
+            self.schedule.load_state_dict(state["schedule"])
+        self.step = self._checkpointed = state["step"]
+        self.losses, self.history, self.best = state["losses"], state["history"], state["best"]
+        self._waited, self._epoch = state["waited"], state["epoch"]
+        self._bar.update(self.step)

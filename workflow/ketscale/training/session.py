@@ -1,0 +1,245 @@
+"""One run from its settings to its record: the ranks' set-up, the training, and what is written at the end."""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import io
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+import ketscale
+from ketscale import records
+from ketscale.backends import base as backends
+from ketscale.errors import UserError
+from ketscale.grid import Run, config_hash
+from ketscale.training import checkpoint, host
+from ketscale.training.clock import Clock, sampled_steps, spread
+from ketscale.training.loop import Diverged, Stopped, Trainer
+from ketscale.workloads import build
+
+PACKAGES = ("torch", "numpy", "pennylane", "pennylane-lightning", "qiskit", "mpi4py", "scikit-learn", "snakemake")
+
+
+class StopRequest:
+    """Set by SIGTERM; the trainer looks at it between steps."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, signum: int, frame: Any) -> None:
+        self.asked = True
+
+    def __call__(self) -> bool:
+        return self.asked
+
+
+def train(run: Run, settings: Mapping[str, Any], folder: Path, manifest: Path | None, trace: Path | None) -> str:
+    """Train `run` and write `folder`/metrics.json and history.csv; its status.
+
+    Every rank calls this. A diverged run, or one that does not fit in memory, leaves a record that says so.
+
+    Raises:
+        UserError: something that was asked for is missing here, or the world is not the one asked for.
+        Stopped: SIGTERM came and the checkpoint is written.
+    """
+    stop_requested = StopRequest()
+    host.set_threads(run.threads)
+    with host.alone(settings["protocol"]["timed"]):
+        backend = backends.create(run)
+        try:
+            return _train(run, settings, folder, manifest, trace, backend, stop_requested)
+        except Stopped:
+            raise
+        except BaseException:
+            if backend.ranks > 1:
+                # The other ranks wait in a collective for this one, some launchers for ever.
+                _say_why(backend.rank)
+                backend.abort()
+            raise
+        finally:
+            backend.close()
+
+
+def _say_why(rank: int) -> None:
+    error = sys.exception()
+    if isinstance(error, UserError):
+        print(f"ketscale: {error}", file=sys.stderr, flush=True)
+    else:
+        print(f"ketscale: rank {rank} failed and ends the run", file=sys.stderr)
+        traceback.print_exc()
+        sys.stderr.flush()
+
+
+def _train(
+    run: Run,
+    settings: Mapping[str, Any],
+    folder: Path,
+    manifest: Path | None,
+    trace: Path | None,
+    backend: backends.Backend,
+    stop_requested: Callable[[], bool],
+) -> str:
+    names = backend.gather(host.node_name())
+    backends.check_nodes(run, names)
+    machine = host.describe()
+    # Untimed runs share the host, so the kernel places them.
+    cores = (
+        host.bind(backend.local_rank, names.count(host.node_name()), run.threads)
+        if settings["protocol"]["timed"]
+        else sorted(os.sched_getaffinity(0))
+    )
+    started = datetime.now(UTC)
+    quiet = host.Quiet()
+    startup_s = time.time() - psutil.Process().create_time()
+    protocol, identity = settings["protocol"], config_hash(settings)
+    start = time.perf_counter()
+    data = build.read(run, manifest)
+    data_s = time.perf_counter() - start
+    problem = build.problem(run, settings, data, backend.device)
+    warmup = protocol.get("warmup", 2)
+    steps = protocol.get("steps") or -(-problem.samples // run.batch)
+    clock = Clock(backend.device, warmup, sampled_steps(steps, warmup, protocol.get("sampled_steps", 0)))
+    trainer = Trainer(
+        problem,
+        backend,
+        clock,
+        protocol,
+        run.batch,
+        run.seed,
+        save=lambda state: checkpoint.save(folder, identity, {**state, "resumed": resumed}),
+        stop_requested=stop_requested,
+        report=lambda history: write_history(folder / "history.csv", history),
+        progress=sys.stderr.isatty(),
+    )
+    resumed = 0
+    saved = checkpoint.load(folder, identity)
+    if saved is not None:
+        resumed = saved["resumed"] + 1
+        trainer.restore(saved)
+    status, reason, quality = "completed", None, None
+    start = time.perf_counter()
+    try:
+        trainer.run()
+        train_s = time.perf_counter() - start
+        if trainer.by_epochs:
+            quality = {
+                "epochs": len(trainer.history),
+                "best_epoch": trainer.best["epoch"],
+                "validation": trainer.evaluate("validation", full=True),
+                "test": trainer.evaluate("test", full=True),
+            }
+    except Diverged as error:
+        status, reason, train_s = "diverged", str(error), time.perf_counter() - start
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        status, reason, train_s = "out_of_memory", str(error).splitlines()[0], time.perf_counter() - start
+
+    collective = status != "out_of_memory" or backend.ranks == 1
+    mine = {
+        "rank": backend.rank,
+        "host": host.node_name(),
+        "pid": os.getpid(),
+        "threads": {"torch": torch.get_num_threads()} | {name: os.environ[name] for name in host.THREAD_VARIABLES},
+        "affinity": cores,
+        "gpu_uuid": _gpu_uuid(backend.device),
+        "peak_rss_bytes": host.peak_rss_bytes(),
+        "peak_device_bytes": torch.cuda.max_memory_allocated() if backend.device.type == "cuda" else None,
+        "cpu_s": quiet.own_s(),
+        "samples": trainer.samples_seen,
+    }
+    ranks = backend.gather(mine) if collective else [mine]
+    stopped = datetime.now(UTC)
+    hours = (stopped - started).total_seconds() / 3600
+    step = spread(clock.steady_s)
+    median = step["median_s"]
+    record = {
+        "schema": records.SCHEMA_VERSION,
+        "run": settings["run"],
+        "status": status,
+        "reason": reason,
+        "resumed": resumed,
+        "parameters": sum(p.numel() for p in trainer.parameters),
+        "config": dict(settings),
+        "config_hash": identity,
+        "data_hash": data.data_hash,
+        "features_hash": data.features_hash,
+        "code": {"version": ketscale.__version__, **host.git_state(Path(__file__).parent)},
+        "packages": _packages(),
+        "mpi_library": backend.library,
+        "machine": {**machine, "ranks": ranks},
+        "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
+        "started": started.isoformat(),
+        "stopped": stopped.isoformat(),
+        "quiet": quiet.report(sum(r["cpu_s"] for r in ranks if r["host"] == host.node_name())),
+        "quality": quality,
+        "losses": trainer.losses,
+        "weights_hash": trainer.weights_hash() if status == "completed" else None,
+        "timing": {
+            "startup_s": startup_s,
+            "data_s": data_s,
+            "first_step_s": clock.first_s,
+            "step": step,
+            "spans": {name: spread(seconds) for name, seconds in sorted(clock.spans_s.items())},
+            "sampled_step": spread(clock.sampled_s),
+            "validation_s": spread(clock.validations_s)["median_s"],
+            "epoch": spread(clock.epochs_s),
+            "steps": trainer.step,
+            "steps_per_epoch": trainer.steps_per_epoch,
+            "epoch_s": median and median * trainer.steps_per_epoch,
+            "samples_per_s": median and run.batch / median,
+            "train_s": train_s,
+        },
+        "node_hours": hours * run.nodes,
+        "gpu_hours": hours * run.ranks if backend.device.type == "cuda" else 0.0,
+    }
+    if backend.rank == 0 or not collective:
+        write_history(folder / "history.csv", trainer.history)
+        if trace:
+            clock.write_trace(trace)
+        records.write(folder / "metrics.json", record)
+        checkpoint.clear(folder)
+    if not collective:
+        backend.abort()
+    return status
+
+
+def write_history(path: Path, history: list[dict[str, Any]]) -> None:
+    """The history as CSV, one row an epoch, written atomically (a header alone when there is no epoch)."""
+    text = io.StringIO()
+    columns = list(history[0]) if history else ["epoch", "step"]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
+    records.write_atomic(path, text.getvalue().encode())
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory ran out; torch's CPU allocator says so in words only."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
+def _gpu_uuid(device: torch.device) -> str | None:
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
