@@ -45,7 +45,9 @@ def load(folder: Path, config_hash: str) -> dict[str, Any] | None:
     if about.get("sha256") != hashlib.sha256(content).hexdigest():
         raise UserError(f"{path}: damaged (its checksum differs); delete it and run again from the start")
     if about.get("config_hash") != config_hash:
-        raise UserError(f"{path}: written under other settings of this run; delete it and run again from the start")
+        raise UserError(
+            f"{path}: written under other settings of this run; delete it and run again from the start"
+        )
     return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
 
 

@@ -23,8 +23,8 @@ def spread(seconds: list[float]) -> dict[str, Any]:
 
 
 def sampled_steps(steps: int, warmup: int, wanted: int) -> frozenset[int]:
-    """Which of `steps` steps are sampled: evenly spread after warm-up, at most a third of them."""
-    wanted = min(wanted, (steps - warmup) // 3)
+    """Which of `steps` steps are sampled: evenly spread after warm-up, at most half of those."""
+    wanted = min(wanted, (steps - warmup) // 2)
     if wanted <= 0:
         return frozenset()
     return frozenset(int(s) for s in np.linspace(warmup + 1, steps - 1, wanted))
@@ -95,8 +95,14 @@ class Clock:
     def write_trace(self, path: Path) -> None:
         """The spans of the sampled steps as a trace for chrome://tracing or Perfetto."""
         events = [
-            {"name": e.name, "ph": "X", "ts": e.start_s * 1e6, "dur": e.duration_s * 1e6, "pid": 0,
-             "tid": 1 if e.name.endswith(".total") else 0}
+            {
+                "name": e.name,
+                "ph": "X",
+                "ts": e.start_s * 1e6,
+                "dur": e.duration_s * 1e6,
+                "pid": 0,
+                "tid": 1 if e.name.endswith(".total") else 0,
+            }
             for e in sorted(self.events, key=lambda e: (e.start_s, -e.duration_s))
         ]
         write_atomic(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode())

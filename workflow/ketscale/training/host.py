@@ -46,7 +46,10 @@ def describe() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": [
-            {"name": torch.cuda.get_device_properties(i).name, "uuid": str(torch.cuda.get_device_properties(i).uuid)}
+            {
+                "name": torch.cuda.get_device_properties(i).name,
+                "uuid": str(torch.cuda.get_device_properties(i).uuid),
+            }
             for i in range(torch.cuda.device_count())
         ],
     }
@@ -138,7 +141,9 @@ class Quiet:
 
 def _busy_seconds() -> tuple[float, float]:
     times = psutil.cpu_times()
-    busy = times.user + times.nice + times.system + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0)
+    busy = (
+        times.user + times.nice + times.system + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0)
+    )
     return busy, getattr(times, "steal", 0.0)
 
 
@@ -158,7 +163,9 @@ def git_state(folder: Path) -> dict[str, Any]:
 
     def git(*arguments: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
+            done = subprocess.run(
+                ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None

@@ -21,6 +21,7 @@ from ketscale.backends.base import Backend
 from ketscale.backends.sharding import shard
 from ketscale.spans import recording, span
 from ketscale.training.clock import Clock
+from ketscale.training.optimiser import Adam, Plateau
 from ketscale.workloads.problem import Problem
 
 LOSSES_KEPT = 20
@@ -68,16 +69,8 @@ class Trainer:
         self._save, self._stop_requested, self._report = save, stop_requested, report
         self.module = backend.wrap(problem)
         self.parameters = [p for p in problem.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.Adam(
-            self.parameters,
-            lr=protocol["learning_rate"],
-            weight_decay=protocol.get("weight_decay", 0.0),
-            fused=not any(p.is_complex() for p in self.parameters),
-        )
-        plateau = protocol.get("plateau")
-        self.schedule = plateau and torch.optim.lr_scheduler.ReduceLROnPlateau(
-            self.optimizer, factor=plateau["factor"], patience=plateau["patience"]
-        )
+        self.optimiser = Adam(self.parameters, protocol["learning_rate"], protocol.get("weight_decay", 0.0))
+        self.schedule = Plateau(self.optimiser, **protocol["plateau"]) if "plateau" in protocol else None
         self.steps_per_epoch = math.ceil(problem.samples / batch)
         self.total_steps = protocol.get("steps") or protocol["epochs"] * self.steps_per_epoch
         self.by_epochs = "epochs" in protocol
@@ -131,9 +124,12 @@ class Trainer:
         with recording(recorder):
             with span("data"):
                 mine = shard(indices, backend.rank, backend.ranks).to(backend.device)
-                self.optimizer.zero_grad(set_to_none=True)
-            with span("classical.forward"), torch.autocast(
-                backend.device.type, torch.bfloat16, enabled=self.protocol["precision"] == "amp"
+                self.optimiser.clear_gradients()
+            with (
+                span("classical.forward"),
+                torch.autocast(
+                    backend.device.type, torch.bfloat16, enabled=self.protocol["precision"] == "amp"
+                ),
             ):
                 sums = self.module(mine, self.step)
             if problem.linear:
@@ -149,8 +145,10 @@ class Trainer:
                     sums.backward(pull)
                     backend.reduce_gradients(self.parameters)
             with span("optimiser"):
-                norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.protocol.get("clip_norm", math.inf))
-                self.optimizer.step()
+                norm = torch.nn.utils.clip_grad_norm_(
+                    self.parameters, self.protocol.get("clip_norm", math.inf)
+                )
+                self.optimiser.step()
         self.clock.stop_step()
         self.samples_seen += len(mine)
         self._pending.append((self.step, sums.detach(), norm.detach(), count))
@@ -192,7 +190,7 @@ class Trainer:
             "step": self.step,
             "train_loss": sums["loss"] / sums["count"],
             "gradient_norm": sums["norm"] / sums["steps"],
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "learning_rate": self.optimiser.learning_rate,
             "epoch_s": seconds,
         }
         self._epoch = {"loss": 0.0, "norm": 0.0, "count": 0, "steps": 0}
@@ -214,7 +212,7 @@ class Trainer:
 
     def _judge(self, epoch: int, figures: Mapping[str, Any]) -> None:
         """Keep the best weights, lower the learning rate on a plateau, and see whether to stop early."""
-        stopping = self.protocol.get("early_stopping")
+        stopping: Mapping[str, Any] | None = self.protocol.get("early_stopping")
         monitor = stopping["monitor"] if stopping else "loss"
         figure = figures[monitor] if monitor == "loss" else -figures[monitor]
         if figure < self.best["figure"]:
@@ -226,12 +224,14 @@ class Trainer:
             self._waited += 1
         if self.schedule:
             self.schedule.step(figures["loss"])
-        self._finished = bool(stopping) and self._waited >= stopping["patience"]
+        self._finished = stopping is not None and self._waited >= stopping["patience"]
 
     def evaluate(self, split: str, full: bool) -> dict[str, Any]:
         """Metrics of a split, its samples shared by the ranks; the same dict on every rank."""
         mine = shard(torch.arange(self.problem.splits[split]), self.backend.rank, self.backend.ranks)
-        parts = [self.problem.outputs(split, part) for part in mine.split(max(1, self.batch // self.backend.ranks))]
+        parts = [
+            self.problem.outputs(split, part) for part in mine.split(max(1, self.batch // self.backend.ranks))
+        ]
         return self.problem.metrics(split, self.backend.gather_rows(torch.cat(parts)), full=full)
 
     def weights_hash(self) -> str:
@@ -247,13 +247,15 @@ class Trainer:
         self._checkpointed = self.step
         if stopping:
             self.backend.barrier()
-            raise Stopped(f"stopped at step {self.step}; the checkpoint is written, run the same command to go on")
+            raise Stopped(
+                f"stopped at step {self.step}; the checkpoint is written, run the same command to go on"
+            )
 
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the training depends on."""
         return {
             "model": self.problem.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
             "schedule": self.schedule.state_dict() if self.schedule else None,
             "step": self.step,
             "losses": self.losses,
@@ -266,7 +268,7 @@ class Trainer:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a `state`; the steps that follow are bitwise those of an uninterrupted run."""
         self.problem.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimiser.load_state_dict(state["optimiser"])
         if self.schedule:
             self.schedule.load_state_dict(state["schedule"])
         self.step = self._checkpointed = state["step"]

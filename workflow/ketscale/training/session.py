@@ -28,7 +28,16 @@ from ketscale.training.clock import Clock, sampled_steps, spread
 from ketscale.training.loop import Diverged, Stopped, Trainer
 from ketscale.workloads import build
 
-PACKAGES = ("torch", "numpy", "pennylane", "pennylane-lightning", "qiskit", "mpi4py", "scikit-learn", "snakemake")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "pennylane",
+    "pennylane-lightning",
+    "qiskit",
+    "mpi4py",
+    "scikit-learn",
+    "snakemake",
+)
 
 
 class StopRequest:
@@ -45,7 +54,9 @@ class StopRequest:
         return self.asked
 
 
-def train(run: Run, settings: Mapping[str, Any], folder: Path, manifest: Path | None, trace: Path | None) -> str:
+def train(
+    run: Run, settings: Mapping[str, Any], folder: Path, manifest: Path | None, trace: Path | None
+) -> str:
     """Train `run` and write `folder`/metrics.json and history.csv; its status.
 
     Every rank calls this. A diverged run, or one that does not fit in memory, leaves a record that says so.
@@ -148,11 +159,12 @@ def _train(
         status, reason, train_s = "out_of_memory", str(error).splitlines()[0], time.perf_counter() - start
 
     collective = status != "out_of_memory" or backend.ranks == 1
-    mine = {
+    mine: dict[str, Any] = {
         "rank": backend.rank,
         "host": host.node_name(),
         "pid": os.getpid(),
-        "threads": {"torch": torch.get_num_threads()} | {name: os.environ[name] for name in host.THREAD_VARIABLES},
+        "threads": {"torch": torch.get_num_threads()}
+        | {name: os.environ[name] for name in host.THREAD_VARIABLES},
         "affinity": cores,
         "gpu_uuid": _gpu_uuid(backend.device),
         "peak_rss_bytes": host.peak_rss_bytes(),
