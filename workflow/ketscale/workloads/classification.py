@@ -104,5 +104,7 @@ class Classification(Problem):
             scores = probabilities[:, 1] if self.classes == 2 else probabilities
             figures["auc"] = float(roc_auc_score(labels, scores, multi_class="ovr")) if everything else None
             figures["f1"] = float(f1_score(labels, logits.argmax(1), average="weighted"))
-            figures["confusion"] = confusion_matrix(labels, logits.argmax(1), labels=range(self.classes)).tolist()
+            figures["confusion"] = confusion_matrix(
+                labels, logits.argmax(1), labels=range(self.classes)
+            ).tolist()
         return figures

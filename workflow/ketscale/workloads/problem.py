@@ -17,11 +17,13 @@ class Problem(nn.Module):
     `forward`; this is exact for any sharding. A subclass writes `sums`, `combine`, `outputs` and `metrics`.
 
     Attributes:
+        model: holds all trainable parameters.
         samples: number of training samples; the trainer's indices run over 0..samples-1.
         linear: `combine` is linear in the sums, so no all-reduce is needed before the backward pass.
         splits: what `evaluate` may be asked for, with the number of samples of each.
     """
 
+    model: nn.Module
     samples: int
     linear: bool = True
     splits: Mapping[str, int]

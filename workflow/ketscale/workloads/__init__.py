@@ -1,0 +1,1 @@
+"""Workloads: data, features, loss and metrics of each task; `catalogue` names them, `build` makes a `Problem`."""
