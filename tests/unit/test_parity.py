@@ -1,0 +1,115 @@
+"""The invariant "same numbers everywhere": who is compared with whom, how closely, and who is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ketscale import grid
+from ketscale.analysis import parity
+from ketscale.analysis.completeness import Finding
+from tests.unit import records_factory as factory
+
+CONFIG = factory.default_config()
+RUN = grid.Run("digits", "vqc", 4, 3, 8, "default.qubit", "cpu", 1, 1, 1, "parity", 0)
+LIGHTNING = replace(RUN, simulator="lightning.qubit")
+RANKS = replace(RUN, backend="mpi", ranks=2)
+LOSSES = [2.3 * 0.9**step for step in range(20)]
+
+
+def found(run: grid.Run, off: float = 0.0, **changes: Any) -> Finding:
+    """A finished run whose losses are off by a relative amount."""
+    losses = [loss * (1 + off) for loss in LOSSES]
+    return Finding(
+        run, ("parity",), "done", record=factory.record(CONFIG, run, **{"losses": losses, **changes})
+    )
+
+
+def refused(*findings: Finding) -> set[grid.Run]:
+    """The runs that the comparison refuses."""
+    kept = parity.refuse(findings, parity.compare(findings))
+    return {finding.run for finding in kept if finding.state == "refused"}
+
+
+def test_equal_losses_hold() -> None:
+    assert refused(found(RUN), found(LIGHTNING), found(RANKS)) == set()
+
+
+@pytest.mark.parametrize(("run", "limit"), [(LIGHTNING, 1e-9), (RANKS, 1e-10)])
+def test_fp64_is_held_to_its_limit(run: grid.Run, limit: float) -> None:
+    assert refused(found(RUN), found(run, 0.5 * limit)) == set()
+    assert refused(found(RUN), found(run, 2 * limit)) == {run}
+
+
+def test_fp32_is_held_to_a_thousandth() -> None:
+    serial = replace(RUN, protocol="timing", batch=16)
+    other = replace(serial, simulator="qiskit")
+    assert refused(found(serial), found(other, 5e-4)) == set()
+    assert refused(found(serial), found(other, 2e-3)) == {other}
+
+
+def test_default_qubit_on_one_rank_and_thread_is_the_reference_in_any_order() -> None:
+    assert refused(found(LIGHTNING, 1e-3), found(RANKS), found(RUN)) == {LIGHTNING}
+
+
+def test_without_it_the_first_run_is_the_reference() -> None:
+    qiskit = replace(RUN, simulator="qiskit")
+    assert refused(found(qiskit, 1e-3), found(LIGHTNING)) == {qiskit}
+
+
+def test_ranks_are_also_compared_with_their_own_simulator() -> None:
+    ranks = replace(LIGHTNING, backend="mpi", ranks=2)
+    assert refused(found(RUN), found(LIGHTNING), found(ranks, 5e-10)) == {ranks}
+
+
+def test_only_common_steps_are_compared() -> None:
+    assert refused(found(RUN), found(LIGHTNING, losses=LOSSES[:4])) == set()
+    assert refused(found(RUN), found(LIGHTNING, losses=[*LOSSES[:3], 9.9])) == {LIGHTNING}
+
+
+@pytest.mark.parametrize(
+    "other", [replace(LIGHTNING, seed=1), replace(LIGHTNING, batch=16), replace(LIGHTNING, layers=6)], ids=str
+)
+def test_runs_that_train_differently_are_not_compared(other: grid.Run) -> None:
+    assert parity.compare([found(RUN), found(other, 0.5)]) == []
+
+
+def test_runs_on_other_features_are_not_compared() -> None:
+    assert parity.compare([found(RUN), found(LIGHTNING, 0.5, features_hash="other")]) == []
+
+
+def test_cached_and_inline_features_must_give_the_same_losses() -> None:
+    cached = replace(RUN, protocol="timing", batch=64)
+    inline = replace(cached, protocol="timing-inline")
+    assert refused(found(cached), found(inline, 0.01)) == {inline}
+
+
+def test_nothing_is_promised_above_the_largest_learning_rate() -> None:
+    pair = [found(RUN), found(LIGHTNING, 0.5)]
+    for finding in pair:
+        assert finding.record is not None
+        finding.record["config"]["protocol"]["learning_rate"] = 0.01
+    assert parity.compare(pair) == []
+
+
+def test_diverged_runs_are_not_compared() -> None:
+    assert parity.compare([found(RUN), replace(found(LIGHTNING, 0.5), state="diverged")]) == []
+
+
+def test_a_refusal_says_what_differed_from_what_and_by_how_much() -> None:
+    findings = [found(RUN), found(LIGHTNING, 1e-3)]
+    broken = parity.refuse(findings, parity.compare(findings))[1]
+    assert broken.record is None
+    assert broken.why == (
+        "its first 20 losses differ by 1.0e-03 relative, over 1e-09 (fp64), from those of default.qubit on cpu-n1r1t1 (parity)"
+    )
+
+
+def test_a_point_says_in_which_precisions_parity_held() -> None:
+    serial, other = replace(RUN, protocol="timing"), replace(LIGHTNING, protocol="timing")
+    held = parity.held(parity.compare([found(RUN), found(LIGHTNING), found(serial), found(other)]))
+    assert held[parity.subject(LIGHTNING)] == held[parity.subject(RUN)] == "held fp64+fp32"
+    assert parity.held(parity.compare([found(serial), found(other)]))[parity.subject(other)] == "held fp32"
+    assert parity.held(parity.compare([found(RUN), found(LIGHTNING, 1.0)])) == {}

@@ -1,0 +1,196 @@
+"""Collecting records: what is trusted, what is named and refused, and what the tables then hold."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ketscale import grid, records
+from ketscale.analysis import catalogue, tables
+from ketscale.errors import UserError
+from tests.unit import records_factory as factory
+
+STRONG = {"kind": "strong", "question": "?", "axes": factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"])}
+ACCURACY = {
+    "kind": "accuracy",
+    "question": "?",
+    "axes": factory.point(protocol="quality"),
+    "points": [{}, {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"}],
+}
+CONFIG = factory.small_config({"strong": STRONG, "accuracy": ACCURACY})
+RUNS = sorted(grid.runs(CONFIG))
+FIRST = next(run for run in RUNS if run.protocol == "timing")
+
+
+def collected(
+    root: Path, config: Mapping[str, Any] = CONFIG, partial: bool = False
+) -> dict[str, list[dict[str, str]]]:
+    """Every table after `collect`, by name."""
+    tables.collect(config, root, root / "tables", partial)
+    texts = {name: (root / f"tables/{name}.csv").read_text() for name in catalogue.TABLES}
+    return {name: list(csv.DictReader(io.StringIO(text))) for name, text in texts.items()}
+
+
+def only(run: grid.Run, **changes: Any) -> factory.Change:
+    """Changes to the record of one run."""
+    return lambda other: changes if other == run else {}
+
+
+def state(found: Mapping[str, list[dict[str, str]]], run: grid.Run) -> tuple[str, str]:
+    """The run's state and the reason."""
+    row = next(row for row in found["completeness"] if row["run"] == run.path)
+    return row["state"], row["why"]
+
+
+def test_a_complete_study_gives_one_row_a_run_and_every_table(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    found = collected(tmp_path)
+    assert len(found["runs"]) == len(found["completeness"]) == len(RUNS)
+    assert {row["state"] for row in found["completeness"]} == {"done"}
+    assert [row["place"] for row in found["scaling"]] == ["cpu-n1r1t1", "mpi-n1r2t1"]
+    assert {row["parity"] for row in found["scaling"]} == {"held fp32"}
+    assert {row["verdict"] for row in found["claims"]} == {"open"}
+
+
+def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    for out in ("a", "b"):
+        tables.collect(CONFIG, tmp_path, tmp_path / out, partial=False)
+    for name in catalogue.TABLES:
+        assert (tmp_path / f"a/{name}.csv").read_bytes() == (tmp_path / f"b/{name}.csv").read_bytes()
+
+
+def test_missing_runs_stop_the_collection_and_both_ways_on_are_named(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path, lambda run: None)
+    with pytest.raises(UserError) as raised:
+        collected(tmp_path)
+    text = str(raised.value)
+    assert text.startswith("12 of 12 runs cannot be used (12 missing): results/runs/digits/mlp/")
+    assert "and 9 more" in text
+    assert "run Snakemake again" in text
+    assert "--config partial=true" in text
+    assert not (tmp_path / "tables").exists()
+
+
+def test_a_partial_collection_shows_what_is_missing_and_the_last_line_of_its_log(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path, lambda run: None if run.seed == 1 else {})
+    log = tmp_path / FIRST.folder.replace("seed0", "seed1") / "train.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("step 3\nketscale: no MPI library found\n\n")
+    found = collected(tmp_path, partial=True)
+    logged = grid.Run.parse(str(log.parent))
+    assert state(found, logged) == ("missing", "ketscale: no MPI library found")
+    other = next(run for run in RUNS if run.seed == 1 and run != logged)
+    assert state(found, other) == ("missing", "not run yet")
+    assert {row["n"] for row in found["scaling"]} == {"2"}
+    assert {row["absent"] for row in found["scaling"]} == {"1"}
+    assert len(found["runs"]) == len(RUNS) - 4
+
+
+def test_an_empty_study_gives_tables_with_heads_alone(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path, lambda run: None)
+    found = collected(tmp_path, partial=True)
+    assert found["runs"] == found["scaling"] == found["history"] == []
+
+
+def test_a_record_of_another_config_is_stale(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    protocols = {**CONFIG["protocols"], "timing": {**CONFIG["protocols"]["timing"], "learning_rate": 0.002}}
+    changed = {**CONFIG, "protocols": protocols}
+    with pytest.raises(UserError, match="6 stale"):
+        collected(tmp_path, changed)
+    found = collected(tmp_path, changed, partial=True)
+    assert state(found, FIRST)[0] == "stale"
+    assert FIRST.protocol not in {row["protocol"] for row in found["runs"]}
+
+
+def test_a_record_on_other_features_is_stale(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path, only(FIRST, features_hash="0" * 64))
+    found = collected(tmp_path, partial=True)
+    assert state(found, FIRST) == (
+        "stale",
+        "trained on other features: its features hash is not the manifest's",
+    )
+
+
+def test_a_record_whose_axes_are_not_its_paths_is_refused(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    record = json.loads((tmp_path / FIRST.path).read_text())
+    record["run"]["seed"] = 7
+    records.write(tmp_path / FIRST.path, record)
+    found = collected(tmp_path, partial=True)
+    assert state(found, FIRST) == ("refused", "the axes inside the record are not those of its path")
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": 0}', '{"schema": 1}', "[]"])
+def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    (tmp_path / FIRST.path).write_text(text)
+    found = collected(tmp_path, partial=True)
+    assert state(found, FIRST)[0] == "refused"
+    assert "delete the file and run it again" in state(found, FIRST)[1]
+
+
+def test_a_record_that_breaks_parity_is_refused_and_in_no_other_table(tmp_path: Path) -> None:
+    broken = next(run for run in RUNS if run.backend == "mpi")
+    factory.write_all(CONFIG, tmp_path, only(broken, losses=[9.0] * 20))
+    with pytest.raises(UserError, match="1 refused"):
+        collected(tmp_path)
+    found = collected(tmp_path, partial=True)
+    assert state(found, broken)[0] == "refused"
+    assert len(found["runs"]) == len(RUNS) - 1
+    assert [row["held"] for row in found["parity"] if row["run"] == broken.path] == ["False"]
+
+
+def test_diverged_and_out_of_memory_runs_are_results(tmp_path: Path) -> None:
+    timed = [run for run in RUNS if run.place == "cpu-n1r1t1" and run.protocol == "timing"]
+    changes = {
+        timed[0]: {"status": "diverged", "reason": "loss is NaN at step 7"},
+        timed[1]: {"status": "out_of_memory", "reason": "17 GB asked for"},
+    }
+    factory.write_all(CONFIG, tmp_path, lambda run: changes.get(run, {}))
+    found = collected(tmp_path)
+    assert state(found, timed[0]) == ("diverged", "loss is NaN at step 7")
+    assert state(found, timed[1]) == ("out_of_memory", "17 GB asked for")
+    assert (found["scaling"][0]["n"], found["scaling"][0]["failed"]) == ("1", "2")
+
+
+def test_mixed_code_is_shown_and_warned_of(tmp_path: Path) -> None:
+    factory.write_all(
+        CONFIG, tmp_path, only(FIRST, code={"version": "0.1.0", "commit": "b" * 40, "dirty": True})
+    )
+    found = collected(tmp_path)
+    warning = found["completeness"][0]
+    assert (warning["run"], warning["state"]) == ("*", "warning")
+    assert "0.1.0 aaaaaaaaaa (11 runs), 0.1.0 bbbbbbbbbb+dirty (1 runs)" in warning["why"]
+    assert {row["code"] for row in found["runs"]} == {"0.1.0 aaaaaaaaaa", "0.1.0 bbbbbbbbbb+dirty"}
+
+
+def test_accuracy_is_compared_with_the_control_seed_by_seed(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    vqc, mlp = collected(tmp_path)["accuracy"]
+    assert (vqc["control"], vqc["pairs"], mlp["control"]) == ("mlp", "3", "")
+    assert float(vqc["difference"]) == pytest.approx(-0.005)
+    assert vqc["verdict"] == "worse than the control"
+
+
+def test_history_keeps_whatever_columns_there_are(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    folder = tmp_path / next(run for run in RUNS if run.protocol == "quality").folder
+    (folder / "history.csv").write_text("epoch,step,train_loss,surprise\n1,20,2.0,7\n")
+    history = collected(tmp_path)["history"]
+    assert len(history) == 5 * 30 + 1
+    assert [row["surprise"] for row in history if row["surprise"]] == ["7"]
+
+
+def test_spans_are_read_from_the_records(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    spans = collected(tmp_path)["spans"]
+    assert {row["span"] for row in spans} == set(factory.SPANS)
+    assert {row["protocol"] for row in spans} == {"timing"}

@@ -1,0 +1,161 @@
+"""The invariant "same numbers everywhere": the first 20 losses of runs that must train alike, compared.
+
+Chaos makes later steps drift apart, so only the losses that a record keeps (the first 20 steps) are compared,
+over the steps that both took, and only at learning rates up to 3e-3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ketscale import grid
+from ketscale.analysis.completeness import Finding
+
+# Largest relative difference of a loss.
+ACROSS_SIMULATORS = 1e-9  # fp64
+ACROSS_PLACES = 1e-10  # fp64: backends, ranks and threads of one simulator
+SINGLE_PRECISION = 1e-3  # fp32, whatever differs
+LARGEST_LEARNING_RATE = 3e-3
+REFERENCE = ("default.qubit", "cpu-n1r1t1")
+COLUMNS = ("run", "reference", "precision", "steps", "difference", "limit", "held")
+
+# Settings of a protocol that change the arithmetic of the first steps, with the schema's defaults. Cached and
+# inline features are not among them: on one features hash both must give the same losses.
+ARITHMETIC = {"precision": "fp32", "learning_rate": None, "weight_decay": 0, "clip_norm": None, "dropout": 0}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs that must have the same first losses, and how far apart they are (relative, dimensionless)."""
+
+    run: grid.Run
+    reference: grid.Run
+    precision: str
+    steps: int
+    difference: float
+    limit: float
+
+    @property
+    def held(self) -> bool:
+        """Whether the losses are the same within the limit."""
+        return self.difference <= self.limit
+
+    @property
+    def why(self) -> str:
+        """The breach in words."""
+        return (
+            f"its first {self.steps} losses differ by {self.difference:.1e} relative, over {self.limit:.0e} "
+            f"({self.precision}), from those of {self.reference.simulator} on {self.reference.place} "
+            f"({self.reference.protocol})"
+        )
+
+
+def difference(losses: Sequence[float], reference: Sequence[float]) -> float:
+    """max_k |a_k - b_k| / |b_k| over the common steps (dimensionless)."""
+    pairs = list(zip(losses, reference, strict=False))
+    return max((abs(a - b) / max(abs(b), 1e-300) for a, b in pairs), default=0.0)
+
+
+def compare(findings: Iterable[Finding]) -> list[Comparison]:
+    """Each completed run against its group's reference and against its own simulator on one rank."""
+    groups: dict[tuple[Any, ...], list[Finding]] = {}
+    for finding in findings:
+        key = _group(finding)
+        if key is not None:
+            groups.setdefault(key, []).append(finding)
+    return [comparison for key in sorted(groups, key=repr) for comparison in _compare(groups[key])]
+
+
+def _group(finding: Finding) -> tuple[Any, ...] | None:
+    """What two runs share when their first losses must agree; None where nothing is promised."""
+    if finding.state != "done" or finding.record is None or not finding.record["losses"]:
+        return None
+    run, protocol = finding.run, finding.record["config"]["protocol"]
+    settings = tuple(protocol.get(name, default) for name, default in ARITHMETIC.items())
+    if protocol["precision"] not in ("fp32", "fp64") or protocol["learning_rate"] > LARGEST_LEARNING_RATE:
+        return None
+    data = (finding.record["data_hash"], finding.record["features_hash"])
+    return (run.workload, run.model, run.qubits, run.layers, run.batch, run.seed, *settings, *data)
+
+
+def _compare(group: Sequence[Finding]) -> list[Comparison]:
+    ordered = sorted(group, key=lambda f: (_distance(f.run), f.run))
+    reference, found = ordered[0], []
+    own = {finding.run.simulator: finding for finding in reversed(ordered)}
+    broken: set[grid.Run] = set()
+    for finding in ordered[1:]:
+        against = [reference]
+        serial = own[finding.run.simulator]
+        if serial not in (reference, finding) and serial.run not in broken:
+            against.append(serial)
+        for other in against:
+            comparison = _pair(finding, other)
+            found.append(comparison)
+            if not comparison.held:
+                broken.add(finding.run)
+    return found
+
+
+def _distance(run: grid.Run) -> tuple[bool, bool]:
+    """Sorts the reference first: default.qubit on one rank and thread, else any simulator there."""
+    return run.simulator != REFERENCE[0], run.place != REFERENCE[1]
+
+
+def _pair(finding: Finding, reference: Finding) -> Comparison:
+    assert finding.record is not None
+    assert reference.record is not None
+    precision = finding.record["config"]["protocol"]["precision"]
+    same = finding.run.simulator == reference.run.simulator
+    limit = SINGLE_PRECISION if precision == "fp32" else ACROSS_PLACES if same else ACROSS_SIMULATORS
+    ours, theirs = finding.record["losses"], reference.record["losses"]
+    steps = min(len(ours), len(theirs))
+    return Comparison(finding.run, reference.run, precision, steps, difference(ours, theirs), limit)
+
+
+def refuse(findings: Iterable[Finding], comparisons: Iterable[Comparison]) -> list[Finding]:
+    """The findings with every run refused that broke a comparison; the reference itself is kept."""
+    breaches: dict[grid.Run, str] = {}
+    for comparison in comparisons:
+        if not comparison.held:
+            breaches.setdefault(comparison.run, comparison.why)
+    return [
+        finding.refused(breaches[finding.run]) if finding.run in breaches else finding for finding in findings
+    ]
+
+
+def held(comparisons: Iterable[Comparison]) -> dict[tuple[Any, ...], str]:
+    """The precisions in which parity held, in words, by (workload, model, qubits, layers, simulator, place).
+
+    The batch size is left out on purpose: fp64 parity is run at a small batch and speaks for the same code at
+    others.
+    """
+    precisions: dict[tuple[Any, ...], set[str]] = {}
+    for comparison in comparisons:
+        if comparison.held:
+            for run in (comparison.run, comparison.reference):
+                precisions.setdefault(subject(run), set()).add(comparison.precision)
+    return {key: "held " + "+".join(sorted(found, reverse=True)) for key, found in precisions.items()}
+
+
+def subject(run: grid.Run | Mapping[str, Any]) -> tuple[Any, ...]:
+    """What parity is said about: the circuit, its simulator and where it ran."""
+    names = ("workload", "model", "qubits", "layers", "simulator", "place")
+    return tuple(run[name] if isinstance(run, Mapping) else getattr(run, name) for name in names)
+
+
+def table(comparisons: Iterable[Comparison]) -> list[dict[str, Any]]:
+    """Rows of parity.csv, one a comparison."""
+    return [
+        {
+            "run": comparison.run.path,
+            "reference": comparison.reference.path,
+            "precision": comparison.precision,
+            "steps": comparison.steps,
+            "difference": comparison.difference,
+            "limit": comparison.limit,
+            "held": comparison.held,
+        }
+        for comparison in comparisons
+    ]
