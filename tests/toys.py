@@ -10,7 +10,9 @@ from ketscale.workloads.classification import Classification
 from ketscale.workloads.problem import Problem
 
 
-def classification(seed: int = 0, samples: int = 37, dropout: float = 0.2, dtype=torch.float64) -> Classification:
+def classification(
+    seed: int = 0, samples: int = 37, dropout: float = 0.2, dtype=torch.float64
+) -> Classification:
     """A 3-class vqc on random features whose label is the largest of the first three."""
     generator = torch.Generator().manual_seed(5)
     inputs = torch.randn(samples + 40, 12, generator=generator)
@@ -18,7 +20,11 @@ def classification(seed: int = 0, samples: int = 37, dropout: float = 0.2, dtype
     torch.manual_seed(seed)
     model = VQC(qubits=3, layers=2, inputs=12, outputs=3, dropout=dropout)
     rows = torch.randperm(samples + 40, generator=generator)
-    splits = {"train": rows[:samples], "validation": rows[samples : samples + 20], "test": rows[samples + 20 :]}
+    splits = {
+        "train": rows[:samples],
+        "validation": rows[samples : samples + 20],
+        "test": rows[samples + 20 :],
+    }
     return Classification(model, inputs, labels, splits, seed).to(dtype)
 
 

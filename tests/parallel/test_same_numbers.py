@@ -14,12 +14,16 @@ def alone():
     return worlds.train("cpu-n1r1t1", CASES)
 
 
-@pytest.mark.parametrize("where", ["mpi-n1r1t1", "mpi-n1r2t1", "mpi-n1r3t1", "ddp-cpu-n1r2t1", "ddp-cpu-n1r3t1"])
+@pytest.mark.parametrize(
+    "where", ["mpi-n1r1t1", "mpi-n1r2t1", "mpi-n1r3t1", "ddp-cpu-n1r2t1", "ddp-cpu-n1r3t1"]
+)
 def test_ranks_compute_what_one_process_computes(where, alone):
     for case, one, several in zip(CASES, alone, worlds.train(where, CASES), strict=True):
         assert len(one["losses"]) == 20
         np.testing.assert_allclose(several["losses"], one["losses"], rtol=1e-10, atol=0, err_msg=str(case))
-        np.testing.assert_allclose(several["parameters"], one["parameters"], rtol=0, atol=1e-10, err_msg=str(case))
+        np.testing.assert_allclose(
+            several["parameters"], one["parameters"], rtol=0, atol=1e-10, err_msg=str(case)
+        )
         assert several["figures"] == pytest.approx(one["figures"], rel=1e-10)
         assert sum(several["samples"]) == one["samples"][0]
         assert {"communication", "communication.wait"} <= set(several["spans"])
@@ -28,8 +32,15 @@ def test_ranks_compute_what_one_process_computes(where, alone):
 
 
 @pytest.mark.parametrize(
-    "launched, wanted", [("cpu-n1r1t1", "mpi-n1r2t1"), ("cpu-n1r1t1", "ddp-cpu-n1r2t1"), ("mpi-n1r2t1", "mpi-n1r3t1"),
-                         ("mpi-n1r2t1", "cpu-n1r1t1"), ("mpi-n1r2t1", "ddp-cpu-n1r2t1"), ("mpi-n1r2t1", "mpi-n2r2t1")],
+    "launched, wanted",
+    [
+        ("cpu-n1r1t1", "mpi-n1r2t1"),
+        ("cpu-n1r1t1", "ddp-cpu-n1r2t1"),
+        ("mpi-n1r2t1", "mpi-n1r3t1"),
+        ("mpi-n1r2t1", "cpu-n1r1t1"),
+        ("mpi-n1r2t1", "ddp-cpu-n1r2t1"),
+        ("mpi-n1r2t1", "mpi-n2r2t1"),
+    ],
 )
 def test_a_world_of_another_size_is_refused(launched, wanted):
     script = (

@@ -34,7 +34,13 @@ def train(backend: base.Backend, name: str, batch: int, steps: int) -> dict[str,
             for parameter in problem.model.parameters():
                 parameter.add_(1.0)
     clock = Clock(backend.device, warmup=1, sampled=frozenset({2}))
-    protocol = {"steps": steps, "learning_rate": 3e-3, "weight_decay": 1e-4, "clip_norm": 1.0, "precision": "fp64"}
+    protocol = {
+        "steps": steps,
+        "learning_rate": 3e-3,
+        "weight_decay": 1e-4,
+        "clip_norm": 1.0,
+        "precision": "fp64",
+    }
     trainer = Trainer(
         problem,
         backend,

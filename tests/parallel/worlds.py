@@ -19,21 +19,42 @@ ROOT = Path(__file__).resolve().parents[2]
 def environment(**extra: str) -> dict[str, str]:
     """This Python's launchers first on the PATH; more ranks than cores are allowed in tests."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT),
-            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-            "PMIX_MCA_gds": "hash", **extra}
+    return {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": str(ROOT),
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "PMIX_MCA_gds": "hash",
+        **extra,
+    }
 
 
 def run_at(where: str, **axes: Any) -> Run:
     """A run at a place such as mpi-n1r2t1."""
-    base = dict(workload="digits", model="vqc", qubits=3, layers=2, batch=8, simulator="default.qubit", protocol="test", seed=0)
+    base = {
+        "workload": "digits",
+        "model": "vqc",
+        "qubits": 3,
+        "layers": 2,
+        "batch": 8,
+        "simulator": "default.qubit",
+        "protocol": "test",
+        "seed": 0,
+    }
     return Run.of({**base, **axes, **place(where)})
 
 
 def start(where: str, command: str, timeout: float = 120, **extra: str) -> subprocess.CompletedProcess[str]:
     """Run a shell command in the world of a place."""
-    return subprocess.run(["sh", "-c", f"exec {prefix(run_at(where))} {command}"], cwd=ROOT, env=environment(**extra),
-                          capture_output=True, text=True, timeout=timeout)
+    return subprocess.run(
+        ["sh", "-c", f"exec {prefix(run_at(where))} {command}"],
+        cwd=ROOT,
+        env=environment(**extra),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
 
 
 def train(where: str, cases: Sequence[tuple[str, int, int]]) -> list[dict[str, Any]]:

@@ -28,12 +28,15 @@ def test_none_when_absent_or_of_other_settings(tmp_path):
     assert checkpoint.load(tmp_path, OTHER) is None
 
 
-@pytest.mark.parametrize("damage, message", [
-    (lambda data: data[:-5] + b"abcde", "checksum"),
-    (lambda data: data[: len(data) // 2], "checksum"),
-    (lambda data: b"garbage", "not a checkpoint"),
-    (lambda data: data.replace(b"a" * 64, b"b" * 64, 1), "other settings"),
-])
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (lambda data: data[:-5] + b"abcde", "checksum"),
+        (lambda data: data[: len(data) // 2], "checksum"),
+        (lambda data: b"garbage", "not a checkpoint"),
+        (lambda data: data.replace(b"a" * 64, b"b" * 64, 1), "other settings"),
+    ],
+)
 def test_damage_is_an_error_that_names_the_file(tmp_path, damage, message):
     checkpoint.save(tmp_path, HASH, {"step": 1})
     path = checkpoint.path_of(tmp_path, HASH)
@@ -49,7 +52,7 @@ def test_code_in_a_checkpoint_is_not_executed(tmp_path):
             return (os.mkdir, (str(tmp_path / "executed"),))
 
     checkpoint.save(tmp_path, HASH, {"step": Evil()})
-    with pytest.raises(Exception, match="[Ww]eights"):
+    with pytest.raises(Exception, match=r"(?i)weights"):
         checkpoint.load(tmp_path, HASH)
     assert not (tmp_path / "executed").exists()
 

@@ -32,7 +32,8 @@ GATES: dict[str, GateKind] = {
 }
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True)
+class Column:
     """One angle of a gate: column `index` of the per-sample inputs or of the shared weights."""
 
     kind: Literal["input", "weight"]
@@ -72,7 +73,9 @@ class Circuit:
                     f"not {len(gate.wires)} and {len(gate.columns)}"
                 )
             if len(set(gate.wires)) != len(gate.wires) or not all(0 <= w < self.qubits for w in gate.wires):
-                raise UserError(f"{gate.name} on wires {gate.wires}: wires must differ and lie in 0..{self.qubits - 1}")
+                raise UserError(
+                    f"{gate.name} on wires {gate.wires}: wires must differ and lie in 0..{self.qubits - 1}"
+                )
 
     @property
     def inputs(self) -> int:

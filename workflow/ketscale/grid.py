@@ -20,9 +20,7 @@ RUNS = "results/runs"
 RECORD = "metrics.json"
 
 # The axes as they stand in a path; Snakemake's wildcards and `Run.parse` share it.
-PATTERN = (
-    "{workload}/{model}/q{qubits}-l{layers}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}"
-)
+PATTERN = "{workload}/{model}/q{qubits}-l{layers}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}"
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 CONSTRAINTS = {
     "workload": NAME,
@@ -39,7 +37,9 @@ CONSTRAINTS = {
     "seed": r"\d+",
 }
 _PATH = re.compile(
-    "(?:^|/)" + re.sub(r"\{(\w+)\}", lambda m: f"(?P<{m[1]}>{CONSTRAINTS[m[1]]})", PATTERN) + f"(?:/{re.escape(RECORD)})?/?$"
+    "(?:^|/)"
+    + re.sub(r"\{(\w+)\}", lambda m: f"(?P<{m[1]}>{CONSTRAINTS[m[1]]})", PATTERN)
+    + f"(?:/{re.escape(RECORD)})?/?$"
 )
 _PLACE = re.compile(r"^(?P<backend>[a-z]+(?:-cpu)?)-n(?P<nodes>\d+)r(?P<ranks>\d+)t(?P<threads>\d+)$")
 INTEGERS = ("qubits", "layers", "batch", "nodes", "ranks", "threads", "seed")
@@ -94,7 +94,10 @@ class Run:
     @classmethod
     def of(cls, axes: Mapping[str, Any]) -> Run:
         """The run with these axes, such as Snakemake's wildcards (strings become integers where needed)."""
-        return cls(**{f.name: int(axes[f.name]) if f.name in INTEGERS else str(axes[f.name]) for f in fields(cls)})
+        values: dict[str, Any] = {
+            f.name: int(axes[f.name]) if f.name in INTEGERS else str(axes[f.name]) for f in fields(cls)
+        }
+        return cls(**values)
 
 
 def place(text: str) -> dict[str, Any]:
@@ -118,7 +121,8 @@ class Study:
 def studies(config: Mapping[str, Any]) -> tuple[Study, ...]:
     """The studies of a config that has passed its schema, each with its runs in scheduling order."""
     return tuple(
-        Study(name, block["kind"], block["question"], tuple(_expand(block))) for name, block in config["studies"].items()
+        Study(name, block["kind"], block["question"], tuple(_expand(block)))
+        for name, block in config["studies"].items()
     )
 
 
@@ -150,12 +154,18 @@ def resolve(config: Mapping[str, Any], run: Run) -> dict[str, Any]:
     Raises:
         UserError: the config does not define the run's workload, simulator or protocol.
     """
-    blocks = {}
-    for kind, name in (("workloads", run.workload), ("simulators", run.simulator), ("protocols", run.protocol)):
+    blocks: dict[str, dict[str, Any]] = {}
+    for kind, name in (
+        ("workloads", run.workload),
+        ("simulators", run.simulator),
+        ("protocols", run.protocol),
+    ):
         if name == "none" and kind == "simulators":
             blocks[kind] = {}
         elif name not in config[kind]:
-            raise UserError(f"{run.path}: the config defines no {name!r} under {kind}; it has {', '.join(config[kind])}")
+            raise UserError(
+                f"{run.path}: the config defines no {name!r} under {kind}; it has {', '.join(config[kind])}"
+            )
         else:
             blocks[kind] = dict(config[kind][name])
     protocol = blocks["protocols"]

@@ -89,7 +89,11 @@ def check_nodes(run: Run, names: list[str]) -> None:
 
 def refuse_world(run: Run, found: int) -> UserError:
     """The error for a process that finds itself in a world of `found` ranks."""
-    starter = f"mpirun -n {run.ranks}" if run.backend == "mpi" else f"torchrun --nproc-per-node {run.ranks // run.nodes}"
+    starter = (
+        f"mpirun -n {run.ranks}"
+        if run.backend == "mpi"
+        else f"torchrun --nproc-per-node {run.ranks // run.nodes}"
+    )
     return UserError(
         f"{run.place} needs {run.ranks} rank(s), but this process is in a world of {found}: "
         f"start it with `{starter} ... ketscale train ...` (`ketscale doctor` checks the launchers)"
@@ -103,8 +107,10 @@ def require_gpu(run: Run, local_rank: int) -> torch.device:
         UserError: this process sees too few GPUs.
     """
     if not torch.cuda.is_available():
-        raise UserError(f"backend {run.backend}: torch sees no GPU here; use {'ddp-cpu' if run.backend == 'ddp' else 'cpu'}, "
-                        "or a GPU machine with the environment of `make env-cuda`")
+        raise UserError(
+            f"backend {run.backend}: torch sees no GPU here; use {'ddp-cpu' if run.backend == 'ddp' else 'cpu'}, "
+            "or a GPU machine with the environment of `make env-cuda`"
+        )
     if local_rank >= torch.cuda.device_count():
         raise UserError(
             f"{run.place}: local rank {local_rank} has no GPU of its own, torch sees {torch.cuda.device_count()}; "

@@ -41,7 +41,9 @@ class Ddp:
         """DistributedDataParallel with a reduction that sums, where its own would average."""
         with warnings.catch_warnings():
             # The option's announced successor would broadcast the whole data set, which every rank has, at the start.
-            warnings.filterwarnings("ignore", message=".broadcast_buffers. is deprecated", category=FutureWarning)
+            warnings.filterwarnings(
+                "ignore", message=".broadcast_buffers. is deprecated", category=FutureWarning
+            )
             module = nn.parallel.DistributedDataParallel(
                 problem,
                 device_ids=[self.local_rank] if self.device.type == "cuda" else None,

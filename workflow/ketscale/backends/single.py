@@ -18,7 +18,7 @@ class Single:
     rank = 0
     ranks = 1
     local_rank = 0
-    library = None
+    library: str | None = None
 
     def __init__(self, run: Run) -> None:
         # Started by mistake under a launcher, N processes would each do the whole run.

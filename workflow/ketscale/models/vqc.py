@@ -26,7 +26,9 @@ def head(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
 
 def classifier(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
     """inputs -> 16 -> outputs with ReLU and dropout: logits."""
-    return nn.Sequential(nn.Linear(inputs, 16), nn.ReLU(), SampleDropout(dropout, stream=2), nn.Linear(16, outputs))
+    return nn.Sequential(
+        nn.Linear(inputs, 16), nn.ReLU(), SampleDropout(dropout, stream=2), nn.Linear(16, outputs)
+    )
 
 
 class VQC(nn.Module):

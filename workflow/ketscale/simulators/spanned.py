@@ -29,7 +29,9 @@ class Spanned:
 
 
 def _counted(
-    evaluate: Callable[[Angles, torch.Tensor | None], torch.Tensor], angles: Angles, initial: torch.Tensor | None
+    evaluate: Callable[[Angles, torch.Tensor | None], torch.Tensor],
+    angles: Angles,
+    initial: torch.Tensor | None,
 ) -> torch.Tensor:
     if active() is None:
         return evaluate(angles, initial)

@@ -1,0 +1,78 @@
+# make: set up, run the default study and build results/report.html.   make test: set up and run the tests.
+# Both may be repeated: what is done stays done. `make help` lists every target.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := study
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+CUDA := .venv-cuda
+# A stamp names the lock that its environment was made from, so an edited lock makes it anew.
+SETUP := $(VENV)/.ketscale-$(shell cksum < envs/cpu.lock | cut -d' ' -f1)
+SETUP_CUDA := $(CUDA)/.ketscale-$(shell cksum < envs/cuda.lock | cut -d' ' -f1)
+
+IS_311 := -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' >/dev/null 2>&1
+PYTHON ?= $(shell for name in python3.11 python3; do "$$name" $(IS_311) && { echo "$$name"; break; }; done)
+
+# What a command here finds: the environment's programs, and no setting of another one.
+ENV := env -u PYTHONPATH -u PYTHONHOME PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+
+# A live display for a person who watches; a log file gets plain lines, which say more.
+LIVE := $(shell test -t 2 && echo --logger rich)
+
+.PHONY: study setup env-cuda test lint format clean help
+
+study: $(SETUP) ## the default study, ending in results/report.html (the default)
+	@echo "==> Running the study of config.yaml (what is finished is kept)"
+	@$(ENV) snakemake --profile profiles/local $(LIVE)
+	@echo "==> Done: open results/report.html"
+
+setup: $(SETUP) ## the environment .venv from envs/cpu.lock
+	@echo "==> $(VENV) is ready: source $(VENV)/bin/activate"
+
+test: $(SETUP) ## the tests
+	@echo "==> Testing"
+	@$(ENV) python -m pytest
+
+lint: $(SETUP) ## ruff, mypy, snakefmt and Snakemake's own lint
+	@echo "==> Checking style and types"
+	@$(ENV) ruff check .
+	@$(ENV) ruff format --check .
+	@$(ENV) mypy
+	@$(ENV) snakefmt --check Snakefile workflow/rules
+	@$(ENV) snakemake --lint
+
+format: $(SETUP) ## rewrite the code as `make lint` wants it
+	@$(ENV) ruff check --fix .
+	@$(ENV) ruff format .
+	@$(ENV) snakefmt Snakefile workflow/rules
+
+env-cuda: $(SETUP_CUDA) ## the environment .venv-cuda for GPUs, with lightning.gpu, from envs/cuda.lock
+	@echo "==> $(CUDA) is ready: source $(CUDA)/bin/activate && snakemake --profile profiles/local"
+
+clean: ## delete results (the environment stays)
+	@echo "==> Deleting results/ and Snakemake's notes on them"
+	@rm -rf results .snakemake
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1: \2/p' Makefile
+
+# $(1): the folder, $(2): its lock. torch comes first, by itself, for the reason given in the lock.
+define install
+	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 was not found: install it, or name it with make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" $(IS_311) || { echo "PYTHON=$(PYTHON) is not a Python 3.11" >&2; exit 1; }
+	@echo "==> Making $(1) from $(2) (about three minutes, once)"
+	@"$(PYTHON)" -m venv --clear $(1)
+	@$(1)/bin/python -m pip install -qq "$$(grep '^torch==' $(2))"
+	@$(1)/bin/python -m pip install -qq --no-deps --requirement $(2)
+	@$(1)/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
+	@$(1)/bin/python -m pip check
+	@touch $@
+endef
+
+$(SETUP):
+	$(call install,$(VENV),envs/cpu.lock)
+
+$(SETUP_CUDA):
+	$(call install,$(CUDA),envs/cuda.lock)

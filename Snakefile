@@ -1,0 +1,58 @@
+# The targets. `snakemake --profile profiles/local` trains every run of config.yaml, or of one --configfile instead
+# of it, and ends in results/report.html; a run's record is a target of its own.
+from snakemake.utils import min_version
+
+min_version("9.19")
+
+# A config file on the command line replaces config.yaml; Snakemake alone would merge the studies of both.
+if not workflow.overwrite_configfiles:
+
+    configfile: "config.yaml"
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"
+
+
+# A partial report must not train: it is built by these rules alone, from the records that exist.
+if not PARTIAL:
+
+    include: "workflow/rules/features.smk"
+    include: "workflow/rules/train.smk"
+
+
+include: "workflow/rules/tables.smk"
+include: "workflow/rules/figures.smk"
+
+
+localrules:
+    all,
+    runs,
+    figures,
+    report,
+
+
+# Every record stands here by name: a record deleted under a finished table would otherwise go unnoticed.
+rule all:
+    default_target: True
+    input:
+        records,
+        "results/report.html",
+
+
+rule runs:
+    input:
+        records,
+
+
+rule figures:
+    input:
+        expand("results/figures/{figure}.{format}", figure=FIGURES, format=FORMATS),
+
+
+rule report:
+    input:
+        records,
+        "results/report.html",

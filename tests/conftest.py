@@ -1,0 +1,36 @@
+"""Fixtures shared by all tests: features of digits from hardly trained weights, made once a session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from ketscale.backends.launch import THREAD_VARIABLES
+
+# `ketscale`, mpirun and torchrun of this environment, however pytest was started.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+DIGITS = {"split_seed": 0, "weights": "selfsupervised", "image_size": 16}
+
+
+@pytest.fixture(scope="session")
+def digits_features(tmp_path_factory) -> Path:
+    """features.json of digits; two steps of pre-training give real if poor features."""
+    from ketscale.workloads.features import compute
+    from ketscale.workloads.pretrain import pretrain
+
+    folder = tmp_path_factory.mktemp("features")
+    weights = folder / "weights.safetensors"
+    pretrain("digits", DIGITS, source=None, out=weights, steps=2)
+    compute("digits", DIGITS, manifest=folder / "features.json", source=None, weights=weights)
+    return folder / "features.json"
+
+
+@pytest.fixture
+def one_thread(monkeypatch):
+    """The environment of a rank with one thread."""
+    for name in THREAD_VARIABLES:
+        monkeypatch.setenv(name, "1")

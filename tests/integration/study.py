@@ -1,0 +1,106 @@
+"""A small config for tests of whole runs, and the commands that train them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ketscale import grid
+from tests.conftest import DIGITS
+from tests.parallel.worlds import environment
+
+TRAINING = {
+    "precision": "fp32",
+    "features": "cached",
+    "timed": False,
+    "learning_rate": 1e-3,
+    "clip_norm": 1.0,
+}
+CONFIG: dict[str, Any] = {
+    "title": "test",
+    "workloads": {"digits": DIGITS},
+    "simulators": {
+        "default.qubit": {
+            "device": "default.qubit",
+            "gradient": "backprop",
+            "batching": "broadcast",
+            "placement": "model",
+        },
+    },
+    "protocols": {
+        "short": {**TRAINING, "steps": 12, "sampled_steps": 2},
+        "timed": {**TRAINING, "steps": 12, "timed": True},
+        "inline": {**TRAINING, "steps": 12, "features": "inline"},
+        "long": {**TRAINING, "steps": 400, "checkpoint_steps": 20},
+        "wild": {**TRAINING, "steps": 12, "learning_rate": 1e38},
+        "epochs": {**TRAINING, "epochs": 2, "dropout": 0.2},
+    },
+    "studies": {
+        "test": {
+            "kind": "accuracy",
+            "question": "Does it run?",
+            "axes": {
+                "workload": "digits",
+                "model": "mlp",
+                "qubits": 0,
+                "layers": 0,
+                "batch": 64,
+                "simulator": "none",
+                "backend": "cpu-n1r1t1",
+                "protocol": "epochs",
+                "seed": 0,
+            },
+        }
+    },
+}
+
+
+def run(where: str = "cpu-n1r1t1", **axes: Any) -> grid.Run:
+    """A vqc run of the config at a place."""
+    base = {
+        "workload": "digits",
+        "model": "vqc",
+        "qubits": 2,
+        "layers": 1,
+        "batch": 16,
+        "simulator": "default.qubit",
+        "protocol": "short",
+        "seed": 0,
+    }
+    return grid.Run.of({**base, **axes, **grid.place(where)})
+
+
+def write_config(folder: Path) -> Path:
+    """The config as a file."""
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(CONFIG))
+    return path
+
+
+def launch(
+    folder: Path, wanted: grid.Run, features: Path, *extra: str, **popen: Any
+) -> subprocess.Popen[str]:
+    """Start `ketscale launch` for a run in `folder`."""
+    write_config(folder)
+    command = ["ketscale", "launch", wanted.path, "--features", str(features), *extra]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **popen,
+    )
+
+
+def train(folder: Path, wanted: grid.Run, features: Path, *extra: str) -> dict[str, Any]:
+    """Train a run to its record."""
+    with launch(folder, wanted, features, *extra) as process:
+        out, error = process.communicate(timeout=200)
+    assert process.returncode == 0, out + error
+    return json.loads((folder / wanted.path).read_text())

@@ -1,0 +1,251 @@
+"""A config that cannot work is refused before anything runs, in one or two lines that say what to change."""
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ketscale import config as settings
+from ketscale.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+Config = dict[str, Any]
+MNIST = {
+    "split": "test-images",
+    "folder": "/data",
+    "split_seed": 0,
+    "weights": "selfsupervised",
+    "image_size": 32,
+}
+
+
+@pytest.fixture(scope="module")
+def default() -> Config:
+    return settings.load(ROOT / "config.yaml")
+
+
+def at(path: str, value: Any) -> Callable[[Config], None]:
+    """Set the setting at a dotted path ('/' where a name has dots in it)."""
+
+    def change(config: Config) -> None:
+        *parents, last = path.split("/") if "/" in path else path.split(".")
+        for key in parents:
+            config = config[int(key) if isinstance(config, list) else key]
+        config[last] = value
+
+    return change
+
+
+def gone(path: str) -> Callable[[Config], None]:
+    def change(config: Config) -> None:
+        *parents, last = path.split("/") if "/" in path else path.split(".")
+        for key in parents:
+            config = config[int(key) if isinstance(config, list) else key]
+        del config[last]
+
+    return change
+
+
+def every(*changes: Callable[[Config], None]) -> Callable[[Config], None]:
+    def change(config: Config) -> None:
+        for one in changes:
+            one(config)
+
+    return change
+
+
+BAD: dict[str, tuple[Callable[[Config], None], str]] = {
+    # Misspelt, missing and mistyped settings.
+    "unknown key": (at("titel", "x"), "titel: unknown setting; did you mean title?"),
+    "unknown key of a protocol": (at("protocols.quality.learning_rat", 0.1), "quality.learning_rat: unknown setting; did you mean learning_rate?"),
+    "renamed key": (every(gone("protocols.quality.precision"), at("protocols.quality.precison", "fp32")), "did you mean precision?"),
+    "unknown workload": (at("workloads.digit", MNIST), "workloads.digit: unknown setting; did you mean digits?"),
+    "misspelt axis": (at("studies.strong.axes.simulators", "qiskit"), "did you mean simulator?"),
+    "missing block": (gone("protocols"), "protocols is missing"),
+    "missing setting": (gone("workloads.digits.split_seed"), "workloads.digits: split_seed is missing (seed of the train"),
+    "missing question": (gone("studies.weak.question"), "studies.weak: question is missing"),
+    "text for a number": (at("protocols.quality.epochs", "many"), "protocols.quality.epochs: 'many' should be a whole number"),
+    "float for an integer": (at("protocols.quality.epochs", 2.5), "2.5 should be a whole number"),
+    "number for a switch": (at("protocols.quality.timed", 1), "1 should be true or false"),
+    "scientific notation": (at("protocols.quality.learning_rate", "1e-3"), "YAML reads 1e-3 as text, so write 0.001"),
+    "empty block": (at("protocols.quality", None), "protocols.quality: nothing should be a block of settings"),
+    "no workloads": (at("workloads", {}), "workloads: nothing is defined here"),
+    "unknown value": (at("protocols.quality.precision", "fp23"), "'fp23' is not one of its values; did you mean fp32?"),
+    "unknown kind": (at("studies.strong.kind", "stron"), "did you mean strong?"),
+    "unknown weights": (at("workloads.digits.weights", "random"), "choose from selfsupervised, imagenet"),
+    "too small": (at("protocols.quality.learning_rate", 0), "0 is too small; it should be above 0"),
+    "too large": (at("protocols.quality.dropout", 1), "1 is too large; it should be below 1"),
+    "image too small": (at("workloads.digits.image_size", 4), "4 is too small; it should be at least 8"),
+    "negative seed": (at("studies.parity.axes.seed", -1), "-1 is too small"),
+    "no seeds": (at("studies.parity.axes.seed", []), "studies.parity.axes.seed: the list is empty"),
+    "seed twice": (at("studies.parity.axes.seed", [0, 0]), "a value is given twice in [0, 0]"),
+    "no points": (at("studies.weak.points", []), "studies.weak.points: the list is empty"),
+    "seed as text": (at("studies.parity.axes.seed", "0"), "'0' should be a whole number"),
+    "batch of zero": (at("studies.parity.axes.batch", 0), "0 is too small; it should be at least 1"),
+    "name with a slash": (at("simulators", {"a b": {}}), "'a b' cannot be a name"),
+    "place": (at("studies.parity.axes.backend", "cpu"), "'cpu' is no place to run; write NAME-n<nodes>r<ranks>t<threads>"),
+    "one bad place in a list": (at("studies.strong.axes.backend", ["cpu-n1r1t1", "gloo-n1r2t1"]), "'gloo-n1r2t1' is no place to run"),
+    "zero ranks": (at("studies.parity.axes.backend", "mpi-n1r0t1"), "'mpi-n1r0t1' is no place to run"),
+    "epochs and steps": (at("protocols.quality.steps", 5), "give epochs or steps, not both"),
+    "neither epochs nor steps": (gone("protocols.quality.epochs"), "give epochs or steps, one of them is missing"),
+    # Names that nothing defines.
+    "no such workload": (at("studies.strong.axes.workload", "mnist"), "studies.strong.axes.workload: no workload is called mnist"),
+    "no such model": (at("studies.strong.axes.model", "vcq"), "no model is called vcq; did you mean vqc?"),
+    "no such simulator": (at("studies.strong.axes.simulator", "default.qbit"), "no simulator is called default.qbit; did you mean default.qubit?"),
+    "no such protocol": (at("studies.strong.axes.protocol", "timming"), "no protocol is called timming; did you mean timing?"),
+    "no such simulator in a point": (at("studies.accuracy.points", [{"simulator": "aer"}]), "studies.accuracy.points.0.simulator: no simulator is called aer"),
+    "steps for no such simulator": (at("protocols/timing/steps_for/quiskit", 4), "steps_for.quiskit: no such simulator; did you mean qiskit?"),
+    # Studies and runs that cannot be.
+    "study without a workload": (gone("studies.strong.axes.workload"), "studies.strong: workload is missing"),
+    "study without a model": (gone("studies.strong.axes.model"), "studies.strong: model is missing"),
+    "study without seeds": (gone("studies.strong.axes.seed"), "studies.strong: seed is missing"),
+    "study without axes": (gone("studies.strong.axes"), "workload is missing; give it in axes, or in every point"),
+    "classical model with a simulator": (at("studies.accuracy.points", [{"model": "mlp", "simulator": "qiskit"}]), "mlp is classical: give it simulator: none"),
+    "classical model with qubits": (at("studies.accuracy.points", [{"model": "mlp", "simulator": "none", "layers": 0}]), "mlp is classical"),
+    "quantum model without a simulator": (at("studies.strong.axes.simulator", "none"), "vqc has a circuit, so its simulator cannot be none"),
+    "quantum model without qubits": (at("studies.strong.axes.qubits", 0), "vqc has a circuit, so it needs at least one of qubits"),
+    "quantum model without layers": (at("studies.strong.axes.layers", 0), "vqc has a circuit"),
+    "cpu with two ranks": (at("studies.parity.points", [{"simulator": "qiskit", "backend": "cpu-n1r2t1"}]), "cpu is one process; write cpu-n1r1t1"),
+    "gpu on two nodes": (at("studies.parity.points", [{"simulator": "default.qubit", "backend": "gpu-n2r2t1"}]), "gpu is one process"),
+    "more nodes than ranks": (at("studies.parity.points", [{"simulator": "qiskit", "backend": "mpi-n4r2t1"}]), "2 ranks do not fill 4 nodes"),
+    "ranks not divisible by nodes": (at("studies.parity.points", [{"simulator": "qiskit", "backend": "mpi-n2r3t1"}]), "3 ranks do not fill 2 nodes evenly"),
+    "unsupported simulator": (at("simulators/qiskit/gradient", "backprop"), "simulators.qiskit: qiskit cannot do backprop with loop batching; it can do parameter-shift with loop"),
+    "unsupported batching": (at("simulators/lightning.qubit/batching", "broadcast"), "it can do adjoint with loop"),
+    "a simulator called none": (at("simulators.none", {"device": "qiskit", "gradient": "parameter-shift", "batching": "loop", "placement": "cpu"}), "simulators.none: none is the simulator of a classical model"),
+    "amp on a CPU": (every(at("protocols.quality.precision", "amp")), "protocol quality has precision: amp, which only GPUs have"),
+    "GPU simulator on a CPU": (at("simulators/default.qubit/placement", "gpu"), "simulator default.qubit needs a GPU, but backend cpu-n1r1t1 uses none"),
+    "parity in fp32": (at("protocols.parity.precision", "fp32"), "studies.parity: parity compares losses in fp64, but protocol parity has precision: fp32"),
+    "parity in epochs": (every(gone("protocols.parity.steps"), at("protocols.parity.epochs", 2)), "protocol parity has epochs; give it steps"),
+    "strong scaling with two batches": (at("studies.strong.axes.batch", [64, 128]), "strong scaling has one global batch, not 64, 128"),
+    "scaling without a baseline": (at("studies.strong.axes.backend", "mpi-n1r2t1"), "needs a run on one core to compare with"),
+    "weak scaling with one batch": (at("studies.weak.points", [{"batch": 64, "backend": ["cpu-n1r1t1", "mpi-n1r2t1"]}]), "weak scaling keeps batch / (ranks x threads) the same, but batch 64 on cpu-n1r1t1 and 64 on mpi-n1r2t1"),
+    "accuracy in steps": (at("studies.accuracy.axes.protocol", "timing"), "accuracy needs validation and test, but protocol timing has steps"),
+    "a sweep of one value": (at("studies.depth.axes.layers", 3), "compares values of layers, but has only one"),
+    "features of one kind": (at("studies.features.axes.protocol", "timing"), "features: cached and features: inline; give it one of each"),
+    "plateau with steps": (at("protocols.timing.plateau", {"factor": 0.5, "patience": 2}), "protocols.timing.plateau: needs validation"),
+    "early stopping with steps": (at("protocols.timing.early_stopping", {"monitor": "loss", "patience": 2}), "protocols.timing.early_stopping: needs validation"),
+    "steps_for with epochs": (at("protocols.quality.steps_for", {"qiskit": 3}), "protocols.quality.steps_for: only shortens a protocol with steps"),
+    "all steps are warm-up": (at("protocols.timing.warmup", 60), "60 steps are all warm-up"),
+    "a slow simulator's steps are all warm-up": (at("protocols/timing/steps_for/qiskit", 2), "protocols.timing.steps_for.qiskit: 2 steps are all warm-up (warmup: 2)"),
+    "every step is sampled": (at("protocols.timing.sampled_steps", 58), "58 sampled and 2 warm-up steps leave none of 60 to time"),
+    # Data and weights.
+    "folder for weights that are trained here": (at("workloads.digits.weights_folder", "/data"), "workloads.digits.weights_folder: only weights: imagenet"),
+    "two folders of weights": (every(at("workloads.mnist", {**MNIST, "weights": "imagenet", "weights_folder": "/a"}),
+                                     at("workloads.digits.weights", "imagenet"), at("workloads.digits.weights_folder", "/b")), "several weights_folder (/a, /b)"),
+    "folder of embedded data": (at("workloads.digits.folder", "/data"), "workloads.digits.folder: unknown setting"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_config_is_refused_in_words(name: str, default: Config) -> None:
+    change, fragment = BAD[name]
+    config = copy.deepcopy(default)
+    change(config)
+    with pytest.raises(UserError) as caught:
+        settings.check(config)
+    message = str(caught.value)
+    assert fragment in message
+    assert 1 <= len(message.splitlines()) <= 2
+    assert len(message) <= 240
+
+
+def test_the_default_config_is_accepted(default: Config) -> None:
+    settings.check(default)
+
+
+def test_the_tiny_config_is_accepted() -> None:
+    settings.check(settings.load(ROOT / "tests" / "data" / "tiny.yaml"))
+
+
+def test_weak_scaling_takes_a_thread_as_it_takes_a_rank(default: Config) -> None:
+    places = {
+        run["backend"] if isinstance(run["backend"], str) else tuple(run["backend"])
+        for run in default["studies"]["weak"]["points"]
+    }
+    assert any("cpu-n1r1t2" in place for place in places)
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("title: a\ntitle: b\n", "line 2: 'title' is given twice"),
+        ("protocols:\n  a: {steps: 1}\n  b: {steps: 2}\n  a: {steps: 3}\n", "line 4: 'a' is given twice"),
+        ("base: &b {x: 1}\nother: {<<: *b, y: 1, y: 2}\n", "line 2: 'y' is given twice"),
+        ("title: [a\n", "line 2"),
+        ("title: a\n\tb: c\n", "line 2"),
+        ("- a\n", "not a config"),
+        ("", "not a config"),
+        ("? [a, b]\n: c\n", "line 1"),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_with_its_line(tmp_path: Path, text: str, fragment: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        settings.load(path)
+    assert fragment in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+def test_a_merged_key_may_be_overridden(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("base: &b {x: 1, y: 1}\nother: {<<: *b, y: 2}\n")
+    assert settings.load(path)["other"] == {"x": 1, "y": 2}
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "config.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"config\.yaml: cannot be read"):
+        settings.load(path)
+
+
+def test_missing_data_files_are_refused_by_the_setting_that_names_them(tmp_path: Path) -> None:
+    config = {"workloads": {"mnist": {**MNIST, "folder": str(tmp_path)}}}
+    nowhere = {key: value for key, value in MNIST.items() if key != "folder"}
+    with pytest.raises(UserError, match="split: test-images needs folder"):
+        settings.source_files({"workloads": {"mnist": nowhere}}, "mnist")
+    with pytest.raises(UserError, match=r"workloads\.mnist\.folder: .* has no t10k-images-idx3-ubyte\.gz"):
+        settings.source_files(config, "mnist")
+    (tmp_path / "t10k-images-idx3-ubyte").touch()
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").touch()
+    names = [Path(path).name for path in settings.source_files(config, "mnist")]
+    assert names == ["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz"]
+
+
+def test_data_without_a_folder_are_those_that_the_workflow_fetches(default: Config) -> None:
+    block = {key: value for key, value in MNIST.items() if key != "folder"}
+    files = settings.source_files({"workloads": {"mnist": {**block, "split": "original"}}}, "mnist")
+    assert len(files) == 4
+    assert all(path.startswith("results/data/mnist/") and path.endswith(".gz") for path in files)
+    assert settings.source_files(default, "digits") == []
+
+
+def test_a_study_says_nothing_of_where_data_lie_and_is_a_config_itself(default: Config) -> None:
+    config = {**copy.deepcopy(default), "partial": True}
+    config["workloads"]["mnist"] = MNIST
+    study = settings.study(config)
+    assert "partial" not in study
+    assert "folder" not in study["workloads"]["mnist"]
+    assert config["workloads"]["mnist"] == MNIST
+    settings.check(study)
+
+
+def test_reading_a_config_imports_nothing_heavy() -> None:
+    heavy = "{'torch', 'numpy', 'pandas', 'pennylane', 'qiskit', 'mpi4py', 'matplotlib', 'sklearn', 'transformers'}"
+    lines = (
+        "import sys",
+        "import ketscale.config, ketscale.grid, ketscale.backends.launch, ketscale.analysis.catalogue",
+        f"print(sorted({heavy} & set(sys.modules)))",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,53 @@
+"""The pinned environments agree with each other, and the Makefile and the conda file install what the locks say."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pins(name: str) -> list[str]:
+    lines = (ROOT / "envs" / name).read_text().splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("name", ["cpu.lock", "cuda.lock"])
+def test_a_lock_pins_every_package_once_and_names_no_machine(name: str) -> None:
+    lines = pins(name)
+    assert all(line.count("==") == 1 for line in lines)
+    assert not any(sign in line for line in lines for sign in ("+", "@", "/", " "))
+    names = [line.split("==")[0].lower().replace("_", "-") for line in lines]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", ["cpu.lock", "cuda.lock"])
+def test_torch_stands_first_since_it_is_installed_first_by_itself(name: str) -> None:
+    assert pins(name)[0].startswith("torch==")
+
+
+def test_the_cuda_lock_is_the_cpu_lock_and_what_gpus_need() -> None:
+    cpu, cuda = set(pins("cpu.lock")), set(pins("cuda.lock"))
+    assert cpu <= cuda
+    added = {line.split("==")[0] for line in cuda - cpu}
+    assert "pennylane-lightning-gpu" in added
+    assert all(
+        name.startswith(("nvidia-", "cuda-", "custatevec", "pennylane-lightning-gpu", "triton"))
+        for name in added
+    )
+
+
+def test_the_conda_file_holds_the_pins_of_the_cpu_lock() -> None:
+    environment = yaml.safe_load((ROOT / "envs" / "ketscale.yaml").read_text())
+    pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+    assert [line for line in pip if "==" in line] == pins("cpu.lock")
+    assert "python=3.11" in environment["dependencies"]
+
+
+def test_what_the_tests_run_on_is_what_the_lock_says() -> None:
+    from importlib.metadata import version
+
+    for line in pins("cpu.lock"):
+        name, pinned = line.split("==")
+        assert version(name).split("+")[0] == pinned

@@ -1,0 +1,394 @@
+"""The workflow as a user types it: targets, profiles, reruns, partial reports and mistakes in the config.
+
+Every rule runs, but with tests/data/stand_in.py in place of `ketscale`, so that nothing is trained here.
+"""
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ketscale import config as settings
+from ketscale import grid
+from ketscale.grid import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+PROFILES = ("profiles/local", "profiles/mpi", "slurm")
+Snakemake = Callable[..., subprocess.CompletedProcess[str]]
+TINY = settings.load(ROOT / "tests" / "data" / "tiny.yaml")
+RUNS = grid.runs(TINY)
+
+
+def lay_out(project: Path) -> Path:
+    """A project with the repository's own workflow, the tiny study and the stand-in."""
+    project.mkdir(exist_ok=True)
+    for name in ("Snakefile", "workflow/claims.yaml"):
+        (project / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, project / name)
+    for name in ("profiles", "workflow/rules", "workflow/report", "envs"):
+        shutil.copytree(ROOT / name, project / name)
+    shutil.copy(ROOT / "slurm", project / "slurm", follow_symlinks=False)
+    shutil.copy(ROOT / "tests" / "data" / "tiny.yaml", project / "config.yaml")
+    (project / "bin").mkdir()
+    (project / "bin" / "ketscale").write_text(
+        f"#!{sys.executable}\n" + (ROOT / "tests" / "data" / "stand_in.py").read_text()
+    )
+    (project / "bin" / "ketscale").chmod(0o755)
+    return project
+
+
+def run_in(
+    project: Path, *arguments: str, check: bool = True, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SNAKEMAKE", "SLURM"))}
+    environment = {
+        **kept,
+        "PATH": f"{project / 'bin'}:{BIN}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "workflow"),
+        "XDG_CACHE_HOME": str(project / ".cache"),
+        **variables,
+    }
+    done = subprocess.run(
+        [BIN / "snakemake", *arguments],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if check and done.returncode:
+        pytest.fail(f"snakemake {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
+    return done
+
+
+def planned(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """The jobs of a dry run, counted by rule."""
+    text = done.stdout + done.stderr
+    return {m[1]: int(m[2]) for m in re.finditer(r"^(\w+) +(\d+)$", text, re.MULTILINE) if m[1] != "total"}
+
+
+def calls(project: Path) -> list[dict[str, Any]]:
+    path = project / "calls.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def files(project: Path) -> set[Path]:
+    return {
+        path for path in project.rglob("*") if ".snakemake" not in path.parts and ".cache" not in path.parts
+    }
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    return lay_out(tmp_path / "project")
+
+
+@pytest.fixture(scope="module")
+def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = lay_out(tmp_path_factory.mktemp("finished") / "project")
+    run_in(project, "--profile", "profiles/local", STAND_IN_SECONDS="0.3")
+    return project
+
+
+@pytest.fixture
+def finished(finished_once: Path, tmp_path: Path) -> Path:
+    """A project whose study was run to the end; what was called for that is forgotten."""
+    project = tmp_path / "project"
+    shutil.copytree(finished_once, project, symlinks=True)
+    (project / "calls.jsonl").unlink()
+    return project
+
+
+# ---------------------------------------------------------------- what a user types
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_profile_works_as_typed(fresh: Path, profile: str) -> None:
+    before = files(fresh)
+    jobs = planned(run_in(fresh, "--profile", profile, "-n"))
+    assert jobs == {"pretrain": 1, "compute_features": 1, "train": len(RUNS), "collect": 1, "draw": 1,
+                    "write_report": 1, "all": 1}  # fmt: skip
+    assert files(fresh) == before
+
+
+@pytest.mark.parametrize("target", ["all", "runs", "figures", "report"])
+def test_each_target_works_without_any_option(fresh: Path, target: str) -> None:
+    assert planned(run_in(fresh, target, "-n"))["train"] == len(RUNS)
+
+
+def test_the_profiles_say_nothing_that_profiles_default_overrides() -> None:
+    import yaml
+
+    default = yaml.safe_load((ROOT / "profiles" / "default" / "profile.yaml").read_text())
+    assert default == {"cores": "all"}
+    for name in ("local", "slurm", "mpi"):
+        profile = yaml.safe_load((ROOT / "profiles" / name / "profile.yaml").read_text())
+        assert "cores" not in profile
+        assert profile["rerun-triggers"] == ["mtime", "params"]
+        assert profile["rerun-incomplete"] is True
+
+
+def test_the_rules_are_these(fresh: Path) -> None:
+    listed = [line.split()[0] for line in run_in(fresh, "--list-rules").stdout.splitlines()]
+    assert sorted(listed) == [
+        "all", "collect", "compute_features", "draw", "fetch_imagenet", "fetch_mnist", "figures", "pretrain",
+        "report", "runs", "train", "write_report",
+    ]  # fmt: skip
+
+
+def test_the_workflow_is_clean_under_lint(fresh: Path) -> None:
+    assert "good condition" in (lint := run_in(fresh, "--lint")).stdout + lint.stderr
+
+
+def test_one_missing_seed_is_one_target(fresh: Path) -> None:
+    seed = Run(**{**RUNS[0].__dict__, "seed": 7}).path
+    assert planned(run_in(fresh, seed, "-n")) == {"pretrain": 1, "compute_features": 1, "train": 1}
+
+
+def test_a_run_that_the_config_cannot_resolve_is_refused_by_name(fresh: Path) -> None:
+    path = Run(**{**RUNS[0].__dict__, "protocol": "nosuch"}).path
+    done = run_in(fresh, path, "-n", check=False)
+    assert done.returncode == 1
+    assert "the config defines no 'nosuch' under protocols" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_another_config_file_replaces_the_default_one(fresh: Path) -> None:
+    other = fresh / "other.yaml"
+    text = (fresh / "config.yaml").read_text()
+    other.write_text(
+        text.replace("seed: [0, 1]", "seed: [5]").replace(
+            "protocol: quick, seed: 0", "protocol: quick, seed: 5"
+        )
+    )
+    done = run_in(fresh, "--configfile", "other.yaml", "-n")
+    assert "seed5" in done.stdout
+    assert "seed0" not in done.stdout
+
+
+def test_partial_report_and_zip_report_work_as_typed(finished: Path) -> None:
+    run_in(finished, "report", "--config", "partial=true")
+    run_in(finished, "--report", "report.zip")
+    with zipfile.ZipFile(finished / "report.zip") as archive:
+        names = archive.namelist()
+    assert sum(name.endswith(".svg") for name in names) >= 3
+    assert sum(name.endswith(".csv") for name in names) >= 3
+
+
+# ---------------------------------------------------------------- reruns
+
+
+def test_a_finished_study_has_nothing_left_to_do(finished: Path) -> None:
+    assert (
+        "Nothing to be done" in (done := run_in(finished, "--profile", "profiles/local")).stdout + done.stderr
+    )
+    assert calls(finished) == []
+
+
+def test_each_run_gets_only_its_own_settings(finished: Path) -> None:
+    for run in RUNS:
+        assert (finished / run.path).read_text() == grid.canonical(grid.resolve(TINY, run))
+
+
+def test_a_deleted_seed_is_trained_again_and_nothing_else(finished: Path) -> None:
+    (finished / RUNS[0].path).unlink()
+    expected = {"train": 1, "collect": 1, "draw": 1, "write_report": 1}
+    assert planned(run_in(finished, "--profile", "profiles/local", "-n")) == {**expected, "all": 1}
+    assert planned(run_in(finished, "--profile", "profiles/local", "-n", RUNS[0].path)) == {"train": 1}
+    run_in(finished, "--profile", "profiles/local")
+    assert [call["name"] for call in calls(finished)] == [RUNS[0].path, "collect", "figures", "report"]
+
+
+def test_new_seeds_alone_are_trained(finished: Path) -> None:
+    text = (finished / "config.yaml").read_text()
+    (finished / "config.yaml").write_text(text.replace("seed: [0, 1]", "seed: [0, 1, 2]"))
+    assert planned(run_in(finished, "--profile", "profiles/local", "-n"))["train"] == 2
+
+
+def test_a_changed_protocol_reruns_its_own_runs(finished: Path) -> None:
+    text = (finished / "config.yaml").read_text()
+    (finished / "config.yaml").write_text(text.replace("epochs: 1", "epochs: 2"))
+    jobs = planned(run_in(finished, "--profile", "profiles/local", "-n"))
+    assert jobs["train"] == sum(run.protocol == "quick" for run in RUNS)
+    assert "compute_features" not in jobs
+
+
+def test_edits_that_change_no_number_rerun_no_training(finished: Path) -> None:
+    config = finished / "config.yaml"
+    config.write_text(config.read_text().replace("title: The", "title: Still the") + "\n# a comment\n")
+    for path in (finished / "workflow" / "rules").iterdir():
+        path.write_text(path.read_text() + "\n# a comment\n")
+    jobs = planned(run_in(finished, "--profile", "profiles/local", "-n"))
+    assert set(jobs) == {"collect", "draw", "write_report", "all"}
+
+
+def test_features_with_the_same_content_rerun_nothing(finished: Path) -> None:
+    """A manifest that was only written again, with a new time but the same content, leaves the records alone."""
+    manifest = "results/features/digits/features.json"
+    before = (finished / manifest).read_text()
+    (finished / manifest).unlink()
+    run_in(finished, "--profile", "profiles/local", manifest)
+    assert [call["command"] for call in calls(finished)] == ["features"]
+    assert (finished / manifest).read_text() == before
+    assert (finished / manifest).stat().st_mtime > (finished / RUNS[0].path).stat().st_mtime
+    assert (
+        "Nothing to be done"
+        in (done := run_in(finished, "--profile", "profiles/local", "-n")).stdout + done.stderr
+    )
+
+
+def test_features_with_other_content_rerun_every_run(finished: Path) -> None:
+    (finished / "results/features/digits/features.json").write_text("{}")
+    assert planned(run_in(finished, "--profile", "profiles/local", "-n"))["train"] == len(RUNS)
+
+
+def on_mnist(project: Path, block: str) -> None:
+    """Put the tiny study on mnist with these settings."""
+    text = (ROOT / "tests" / "data" / "tiny.yaml").read_text().replace("workload: digits", "workload: mnist")
+    digits = "digits: {split_seed: 0, weights: selfsupervised, image_size: 8}"
+    assert digits in text
+    (project / "config.yaml").write_text(
+        text.replace(digits, f"mnist: {{{block}, split_seed: 0, image_size: 28}}")
+    )
+
+
+def test_data_that_only_move_rerun_nothing(fresh: Path, tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    for name in ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"):
+        (before / name).touch()
+    on_mnist(fresh, f"split: test-images, weights: selfsupervised, folder: {before}")
+    run_in(fresh, "--profile", "profiles/local")
+    shutil.copytree(before, after, copy_function=shutil.copyfile)
+    shutil.rmtree(before)
+    on_mnist(fresh, f"split: test-images, weights: selfsupervised, folder: {after}")
+    assert (
+        "Nothing to be done"
+        in (done := run_in(fresh, "--profile", "profiles/local", "-n")).stdout + done.stderr
+    )
+
+
+def test_data_and_weights_without_a_folder_are_fetched_by_local_rules(fresh: Path) -> None:
+    on_mnist(fresh, "split: original, weights: imagenet")
+    jobs = planned(run_in(fresh, "--profile", "slurm", "-n"))
+    assert jobs["fetch_mnist"] == jobs["fetch_imagenet"] == jobs["compute_features"] == 1
+    assert "pretrain" not in jobs
+
+
+# ---------------------------------------------------------------- partial reports
+
+
+def test_one_failed_run_costs_neither_tables_nor_report(fresh: Path) -> None:
+    failing = RUNS[0]
+    done = run_in(fresh, "--profile", "profiles/local", check=False, STAND_IN_FAILS=failing.path)
+    assert done.returncode == 1
+    assert not (fresh / "results/report.html").exists()
+    assert all((fresh / run.path).exists() for run in RUNS if run != failing)
+    run_in(fresh, "--profile", "profiles/local", "report", "--config", "partial=true")
+    assert (fresh / "results/report.html").exists()
+    assert (fresh / "results/tables/runs.csv").read_text() == "True\n"
+    assert not (fresh / failing.path).exists()
+    # Without `partial` the missing run is trained and the tables are made anew.
+    jobs = planned(run_in(fresh, "--profile", "profiles/local", "-n"))
+    assert jobs == {"train": 1, "collect": 1, "draw": 1, "write_report": 1, "all": 1}
+
+
+def test_a_partial_report_trains_nothing_even_without_features(finished: Path) -> None:
+    shutil.rmtree(finished / "results/features")
+    (finished / RUNS[0].path).unlink()
+    jobs = planned(
+        run_in(finished, "--profile", "profiles/local", "report", "--config", "partial=true", "-n")
+    )
+    assert set(jobs) == {"collect", "draw", "write_report", "report"}
+
+
+def test_a_partial_report_is_made_anew_when_a_record_goes(finished: Path) -> None:
+    partial = ("--profile", "profiles/local", "report", "--config", "partial=true")
+    run_in(finished, *partial)
+    assert "Nothing to be done" in (done := run_in(finished, *partial, "-n")).stdout + done.stderr
+    (finished / RUNS[0].path).unlink()
+    assert planned(run_in(finished, *partial, "-n"))["collect"] == 1
+
+
+# ---------------------------------------------------------------- mistakes in the config
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("epochs: 1", "epoch: 1", "protocols.quick.epoch: unknown setting; did you mean epochs?"),
+        ("seed: [0, 1]", "seed: zero", "studies.batch.axes.seed: 'zero' should be"),
+        ("simulator: none}", "simulator: default.qubit}", "studies.accuracy: mlp is classical"),
+        ("title:", "title: twice\ntitle:", "line 3: 'title' is given twice"),
+    ],
+)
+def test_a_mistake_is_one_readable_error_and_nothing_runs(
+    fresh: Path, old: str, new: str, message: str
+) -> None:
+    text = (fresh / "config.yaml").read_text()
+    assert old in text
+    (fresh / "config.yaml").write_text(text.replace(old, new))
+    before = files(fresh)
+    done = run_in(fresh, "--profile", "profiles/local", check=False)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("Using ")]
+    assert 1 <= len(errors) <= 2
+    assert files(fresh) == before
+
+
+def test_a_misspelt_setting_on_the_command_line_is_an_error_too(fresh: Path) -> None:
+    done = run_in(fresh, "--config", "partail=true", "-n", check=False)
+    assert done.returncode == 1
+    assert "partail: unknown setting; did you mean partial?" in done.stderr
+
+
+# ---------------------------------------------------------------- scheduling
+
+
+def test_timed_runs_never_share_the_machine(finished_once: Path) -> None:
+    """Not with each other, not with untimed runs; and the seeds follow each other."""
+    made = [call for call in calls(finished_once) if call["command"] == "train"]
+    timed = [call for call in made if "/timing/" in call["name"]]
+    assert len(timed) >= 4
+    for one in timed:
+        for other in made:
+            assert one is other or one["stop"] <= other["start"] or other["stop"] <= one["start"]
+    seeds = [Run.parse(call["name"]).seed for call in sorted(made, key=lambda call: call["start"])]
+    assert seeds == sorted(seeds)
+
+
+def test_timed_runs_are_alone_without_a_profile_and_with_jobs_too(fresh: Path) -> None:
+    run_in(fresh, "--jobs", "8", "runs", STAND_IN_SECONDS="0.3")
+    timed = sorted((call["start"], call["stop"]) for call in calls(fresh) if "/timing/" in call["name"])
+    assert len(timed) >= 4
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(timed))
+
+
+def test_untimed_runs_share_the_machine(fresh: Path) -> None:
+    """What must not happen to timed runs does happen to the others, so the test above can fail."""
+    text = (fresh / "config.yaml").read_text()
+    (fresh / "config.yaml").write_text(text.replace("timed: true", "timed: false"))
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two cores")
+    run_in(fresh, "--profile", "profiles/local", "runs", STAND_IN_SECONDS="0.5")
+    made = [call for call in calls(fresh) if call["command"] == "train"]
+    assert any(a["start"] < b["start"] < a["stop"] for a in made for b in made)
+
+
+def test_figures_have_captions() -> None:
+    from ketscale.analysis.catalogue import FIGURES
+
+    for name in (*FIGURES, "table", "workflow"):
+        assert (ROOT / "workflow" / "report" / f"{name}.rst").read_text().strip()

@@ -1,0 +1,287 @@
+"""The command line: `ketscale train | launch | features | collect | figures | report | doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ketscale import __version__, config, grid
+from ketscale.errors import UserError
+
+Command = Callable[[argparse.Namespace], int | None]
+
+EPILOG = """\
+examples:
+  ketscale doctor
+      what this machine can run, and what each missing thing would enable
+  ketscale launch results/runs/digits/vqc/q4-l3-b64/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json
+      train one run of config.yaml with its ranks and threads set, no Snakemake needed
+  snakemake --profile profiles/local report
+      the whole study, its tables and figures, and results/report.html
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 0 if it did what was asked, 2 after a `UserError`, 143 when stopped by SIGTERM."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options) or 0
+    except UserError as error:
+        print(f"ketscale: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ketscale",
+        description="Train hybrid quantum-classical models fast, and measure which simulator, device and kind of "
+        "parallelism pays.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"ketscale {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, function: Command, text: str, detail: str = "") -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text}. {detail}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(command=function)
+        return sub
+
+    starters: tuple[tuple[str, Command, str, str], ...] = (
+        (
+            "train",
+            _train,
+            "Train one run and write its record",
+            "One process of the run: `launch` starts all of its ranks. A run that was\nstopped goes on from its checkpoint.",
+        ),
+        (
+            "launch",
+            _launch,
+            "Start all ranks of one run with their threads set, and train it",
+            "Runs `ketscale train` under mpirun or torchrun as the run's backend needs.",
+        ),
+    )
+    for name, function, text, detail in starters:
+        sub = command(name, function, text, detail)
+        sub.add_argument("record", help="the run, as the path of its record: results/runs/.../metrics.json")
+        source = sub.add_mutually_exclusive_group()
+        source.add_argument(
+            "--config", type=Path, default=Path("config.yaml"), help="study that defines the run's names"
+        )
+        source.add_argument("--settings", help="the run's resolved settings as JSON, in place of a config")
+        sub.add_argument(
+            "--features",
+            type=Path,
+            metavar="FILE",
+            help="features.json of the workload (default: results/features/WORKLOAD/features.json)",
+        )
+        sub.add_argument(
+            "--trace",
+            type=Path,
+            metavar="FILE",
+            help="write the spans of the sampled steps for chrome://tracing or Perfetto",
+        )
+
+    features = commands.add_parser(
+        "features", help="Fetch data, train the feature network, compute cached features"
+    )
+    steps = features.add_subparsers(required=True, metavar="STEP")
+    fetch = steps.add_parser("fetch-mnist", help="download the four idx files, checksums verified")
+    fetch.add_argument("folder", type=Path)
+    fetch.set_defaults(command=_fetch_mnist)
+    imagenet = steps.add_parser(
+        "fetch-imagenet", help="get microsoft/resnet-18 from the hub, its cache or a folder"
+    )
+    imagenet.add_argument("out", type=Path)
+    imagenet.add_argument("--folder", type=Path, help="local folder with the model's config.json and weights")
+    imagenet.set_defaults(command=_fetch_imagenet)
+    steps_of: tuple[tuple[str, Command, str], ...] = (
+        ("pretrain", _pretrain, "train ResNet-18 on the training images without labels"),
+        ("compute", _compute, "compute the embeddings of all images once"),
+    )
+    for name, function, text in steps_of:
+        step = steps.add_parser(name, help=text)
+        step.add_argument("workload")
+        source = step.add_mutually_exclusive_group()
+        source.add_argument("--config", type=Path, default=Path("config.yaml"))
+        source.add_argument("--settings", help="the workload's config block as JSON")
+        step.add_argument("--source", type=Path, help="folder with the workload's files, where it needs any")
+        step.add_argument("--out", type=Path, required=True)
+        if name == "compute":
+            step.add_argument(
+                "--weights", type=Path, required=True, help="file of pretrain or fetch-imagenet"
+            )
+        step.set_defaults(command=function)
+
+    stages: tuple[tuple[str, Command, str], ...] = (
+        ("collect", _collect, "Check all records of a study and write results/tables"),
+        ("figures", _figures, "Draw results/figures from the tables"),
+        ("report", _report, "Build results/report.html from tables and figures"),
+    )
+    for name, function, text in stages:
+        sub = command(name, function, text)
+        source = sub.add_mutually_exclusive_group()
+        source.add_argument("--config", type=Path, default=Path("config.yaml"))
+        source.add_argument("--study", help="the whole config as JSON")
+        if name == "collect":
+            sub.add_argument(
+                "--partial", action="store_true", help="use the runs that exist and list the missing ones"
+            )
+
+    command("doctor", _doctor, "Say what this machine can run, and what each missing thing would enable")
+    return parser
+
+
+def _run_and_settings(options: argparse.Namespace) -> tuple[grid.Run, dict[str, Any]]:
+    run = grid.Run.parse(options.record)
+    if options.settings:
+        return run, _json(options.settings, "--settings")
+    study = config.load(options.config)
+    config.check(study)
+    config.check_run(run, study)
+    return run, grid.resolve(study, run)
+
+
+def _json(text: str, option: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{option}: not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{option}: must be a JSON object")
+    return value
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    return Path(options.record.removesuffix(grid.RECORD))
+
+
+def _train(options: argparse.Namespace) -> int:
+    run, settings = _run_and_settings(options)
+    manifest = options.features or Path(f"results/features/{run.workload}/features.json")
+    from ketscale.training.loop import Stopped
+    from ketscale.training.session import train
+
+    try:
+        status = train(run, settings, _folder(options), manifest, options.trace)
+    except Stopped as stopped:
+        print(f"ketscale: {stopped}", file=sys.stderr)
+        return 143
+    print(f"{run.folder}: {status}")
+    return 0
+
+
+def _launch(options: argparse.Namespace) -> int:
+    run, settings = _run_and_settings(options)
+    from ketscale.backends.launch import prefix
+
+    arguments = ["ketscale", "train", options.record, "--settings", grid.canonical(settings)]
+    for name in ("features", "trace"):
+        if getattr(options, name):
+            arguments += [f"--{name}", str(getattr(options, name))]
+    # The launchers are found beside this Python, in its environment, before any others.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    os.execvpe(
+        "/bin/sh", ["sh", "-c", f"exec {prefix(run)} {shlex.join(arguments)}"], {**os.environ, "PATH": path}
+    )
+
+
+def _workload_settings(options: argparse.Namespace) -> dict[str, Any]:
+    if options.settings:
+        return _json(options.settings, "--settings")
+    study = config.load(options.config)
+    config.check(study)
+    if options.workload not in study["workloads"]:
+        raise UserError(
+            f"{options.config}: no workload {options.workload!r}; it has {', '.join(study['workloads'])}"
+        )
+    return study["workloads"][options.workload]
+
+
+def _fetch_mnist(options: argparse.Namespace) -> None:
+    from ketscale.workloads import mnist
+
+    mnist.fetch(options.folder)
+
+
+def _fetch_imagenet(options: argparse.Namespace) -> None:
+    from ketscale.workloads import resnet
+
+    resnet.fetch_imagenet(options.out, folder=options.folder)
+
+
+def _pretrain(options: argparse.Namespace) -> None:
+    from tqdm import tqdm
+
+    from ketscale.workloads.pretrain import pretrain
+
+    with tqdm(unit="step", mininterval=2) as bar:
+
+        def progress(step: int, steps: int, loss: float) -> None:
+            bar.total = steps
+            bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
+            bar.update()
+
+        settings = _workload_settings(options)
+        pretrain(options.workload, settings, source=options.source, out=options.out, progress=progress)
+
+
+def _compute(options: argparse.Namespace) -> None:
+    from ketscale.workloads import features
+
+    features.compute(
+        options.workload,
+        _workload_settings(options),
+        manifest=options.out,
+        source=options.source,
+        weights=options.weights,
+    )
+
+
+def _study(options: argparse.Namespace) -> dict[str, Any]:
+    study = _json(options.study, "--study") if options.study else config.load(options.config)
+    config.check(study)
+    return study
+
+
+def _collect(options: argparse.Namespace) -> None:
+    from ketscale.analysis import tables
+
+    tables.collect(_study(options), Path(), Path("results/tables"), partial=options.partial)
+
+
+def _figures(options: argparse.Namespace) -> None:
+    from ketscale.analysis import figures
+
+    figures.draw(_study(options), Path("results/tables"), Path("results/figures"))
+
+
+def _report(options: argparse.Namespace) -> None:
+    from ketscale.analysis import report
+
+    report.build(
+        _study(options), Path("results/tables"), Path("results/figures"), Path("results/report.html")
+    )
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from ketscale.doctor import diagnose
+
+    return diagnose()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+# What the rules share: the checked config, the grid's runs, and where and when a run may start. No rules.
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from ketscale import config as settings
+from ketscale import grid
+from ketscale.analysis.catalogue import FORMATS, TABLES, figures as figure_names
+from ketscale.backends import launch
+from ketscale.errors import UserError
+
+
+wildcard_constraints:
+    **grid.CONSTRAINTS,
+
+
+# `--config partial=true` arrives as text.
+if config.get("partial") in ("true", "false"):
+    config["partial"] = config["partial"] == "true"
+
+try:
+    # Read again: Snakemake's own reader lets the last of two equal keys win.
+    for path in workflow.configfiles:
+        settings.load(path)
+    settings.check(config)
+    RUNS = grid.runs(config)
+    SOURCES = {
+        name: settings.source_files(config, name) for name in dict.fromkeys(run.workload for run in RUNS)
+    }
+except UserError as error:
+    # A WorkflowError would name a line of this file, and the mistake is in the config.
+    sys.exit(f"Error in {', '.join(map(str, workflow.configfiles)) or 'the config'}: {error}")
+
+PARTIAL = bool(config.get("partial"))
+# What tables, figures and report are made for.
+STUDY = grid.canonical(settings.study(config))
+FIGURES = figure_names(config)
+ORDER = {run: index for index, run in enumerate(RUNS)}
+
+# Timed runs have the machine to themselves: they take all of `host`, others as many of its units as they have
+# threads. A global resource that is set here holds without any profile; its local scope leaves jobs of a scheduler
+# alone, where an exclusive allocation does the same.
+HOST = max([len(os.sched_getaffinity(0)), *(run.ranks * run.threads for run in RUNS)])
+if workflow.is_main_process:
+    workflow.register_resource("host", HOST)
+
+
+resource_scopes:
+    host="local",
+
+
+def records(wildcards=None):
+    """Every run's record; for a partial report those that exist."""
+    return [run.path for run in RUNS if not PARTIAL or Path(run.path).exists()]
+
+
+def timed(run):
+    """Whether the run has the machine to itself; a run outside the config is refused by its settings."""
+    return bool(config["protocols"].get(run.protocol, {}).get("timed"))
+
+
+def run_settings(wildcards):
+    """What decides the run's numbers and timing, as one canonical text."""
+    try:
+        return grid.canonical(grid.resolve(config, grid.Run.of(wildcards)))
+    except UserError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def workload_settings(wildcards):
+    """What decides the workload's data and features, as one canonical text."""
+    return grid.canonical(settings.study(config)["workloads"][wildcards.workload])
+
+
+def source_files(wildcards):
+    """The data files that a workload reads; none where the data are embedded."""
+    return SOURCES.get(wildcards.workload, [])
+
+
+def source_option(wildcards):
+    """The folder of the data files as a command-line option; a resource, since where data lie changes no number."""
+    files = source_files(wildcards)
+    return f"--source {shlex.quote(str(Path(files[0]).parent))}" if files else ""
+
+
+def weights_file(wildcards):
+    """The ResNet-18 weights that a workload's features are computed with."""
+    weights = config["workloads"][wildcards.workload]["weights"]
+    if weights == "imagenet":
+        return "results/features/imagenet.safetensors"
+    return f"results/features/{wildcards.workload}/weights-{weights}.safetensors"
+
+
+def imagenet_option(wildcards):
+    """The local folder of microsoft/resnet-18 as a command-line option, where one is named."""
+    folders = sorted(
+        {block["weights_folder"] for block in config["workloads"].values() if "weights_folder" in block}
+    )
+    return f"--folder {shlex.quote(folders[0])}" if folders else ""
+
+
+def host_share(wildcards):
+    """How much of the machine the run takes while it runs."""
+    run = grid.Run.of(wildcards)
+    return HOST if timed(run) else min(run.ranks * run.threads, HOST)
+
+
+def launcher(wildcards):
+    """What starts the run's ranks; a resource, since it is the machine's business and changes no number."""
+    return launch.prefix(grid.Run.of(wildcards), slurm=scheduled())
+
+
+def scheduled():
+    """Whether the job runs in an allocation of a scheduler (asked when a job's resources are worked out)."""
+    return not workflow.local_exec or not workflow.is_main_process
+
+
+def tasks(wildcards):
+    """Processes that the scheduler starts: every MPI rank, or one torchrun a node."""
+    run = grid.Run.of(wildcards)
+    return run.ranks if run.backend == "mpi" else run.nodes
+
+
+def cpus_per_task(wildcards):
+    """Cores of each process that the scheduler starts."""
+    run = grid.Run.of(wildcards)
+    return run.ranks * run.threads // tasks(wildcards)
+
+
+def mpi(wildcards):
+    """Marks a job whose command starts its own processes; the SLURM executor refuses it for a single one."""
+    return "srun" if tasks(wildcards) > 1 else None
+
+
+def gpus(wildcards):
+    """GPUs of the run, one a rank."""
+    run = grid.Run.of(wildcards)
+    return run.ranks if run.backend in ("gpu", "ddp") else None
+
+
+def exclusive(wildcards):
+    """Options of sbatch that give a timed run its nodes alone."""
+    return "--exclusive" if timed(grid.Run.of(wildcards)) else None
+
+
+def priority(wildcards):
+    """Runs start seed by seed in the grid's order; a run that only the command line names comes last."""
+    return len(RUNS) - ORDER.get(grid.Run.of(wildcards), len(RUNS))

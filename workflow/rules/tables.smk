@@ -1,0 +1,33 @@
+# Records to tidy tables. Required: the records of the study's runs. Made: results/tables/*.csv.
+
+
+localrules:
+    collect,
+
+
+rule collect:
+    """Check every record against the config and the invariants and write the tables."""
+    input:
+        records=records,
+        claims="workflow/claims.yaml",
+    output:
+        [
+            report(
+                f"results/tables/{table}.csv",
+                caption="../report/table.rst",
+                category="Tables",
+                labels={"table": table},
+            )
+            for table in TABLES
+        ],
+    log:
+        "results/tables/collect.log",
+    conda:
+        "../../envs/ketscale.yaml"
+    params:
+        study=STUDY,
+        partial="--partial" if PARTIAL else "",
+        # With a partial report a record that is gone changes the tables too.
+        present=len(records()) if PARTIAL else "all",
+    shell:
+        "ketscale collect --study {params.study:q} {params.partial} > {log:q} 2>&1"
