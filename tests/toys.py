@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
+from ketscale.backends.single import Single
+from ketscale.grid import Run, place
 from ketscale.models.vqc import VQC
+from ketscale.training.clock import Clock
+from ketscale.training.loop import Trainer
 from ketscale.workloads.classification import Classification
 from ketscale.workloads.problem import Problem
 
@@ -64,3 +70,33 @@ class Fidelity(Problem):
 
 
 PROBLEMS = {"classification": classification, "fidelity": Fidelity}
+
+TRAINING = {"learning_rate": 3e-3, "weight_decay": 1e-4, "clip_norm": 1.0, "precision": "fp64"}
+QUIETLY: dict[str, Any] = {
+    "save": lambda state: None,
+    "stop_requested": lambda: False,
+    "report": lambda history: None,
+    "progress": False,
+}
+
+
+def run_at(where: str, **axes: Any) -> Run:
+    """A run at a place such as mpi-n1r2t1."""
+    base = {
+        "workload": "digits",
+        "model": "vqc",
+        "qubits": 3,
+        "layers": 2,
+        "batch": 8,
+        "simulator": "default.qubit",
+        "protocol": "test",
+        "seed": 0,
+    }
+    return Run.of({**base, **axes, **place(where)})
+
+
+def trainer(problem: Problem, protocol: dict[str, Any], batch: int = 8, **hooks: Any) -> Trainer:
+    """A trainer on one CPU process."""
+    clock = Clock(torch.device("cpu"), 2, frozenset())
+    backend = Single(run_at("cpu-n1r1t1"))
+    return Trainer(problem, backend, clock, {**TRAINING, **protocol}, batch, 0, **{**QUIETLY, **hooks})

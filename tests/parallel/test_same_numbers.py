@@ -44,7 +44,7 @@ def test_ranks_compute_what_one_process_computes(where, alone):
 )
 def test_a_world_of_another_size_is_refused(launched, wanted):
     script = (
-        "from ketscale.backends import base; from tests.parallel.worlds import run_at; "
+        "from ketscale.backends import base; from tests.toys import run_at; "
         f"run = run_at('{wanted}'); b = base.create(run); base.check_nodes(run, b.gather('here'))"
     )
     done = worlds.start(launched, f'{worlds.sys.executable} -c "{script}"')

@@ -11,8 +11,7 @@ import torch
 from ketscale.backends import base
 from ketscale.training.clock import Clock
 from ketscale.training.loop import Trainer
-from tests.parallel.worlds import run_at
-from tests.toys import PROBLEMS
+from tests.toys import PROBLEMS, QUIETLY, TRAINING, run_at
 
 
 def main(where: str, cases: list[tuple[str, int, int]]) -> None:
@@ -34,25 +33,7 @@ def train(backend: base.Backend, name: str, batch: int, steps: int) -> dict[str,
             for parameter in problem.model.parameters():
                 parameter.add_(1.0)
     clock = Clock(backend.device, warmup=1, sampled=frozenset({2}))
-    protocol = {
-        "steps": steps,
-        "learning_rate": 3e-3,
-        "weight_decay": 1e-4,
-        "clip_norm": 1.0,
-        "precision": "fp64",
-    }
-    trainer = Trainer(
-        problem,
-        backend,
-        clock,
-        protocol,
-        batch,
-        0,
-        save=lambda state: None,
-        stop_requested=lambda: False,
-        report=lambda history: None,
-        progress=False,
-    )
+    trainer = Trainer(problem, backend, clock, {**TRAINING, "steps": steps}, batch, 0, **QUIETLY)
     trainer.run()
     parameters = [torch.view_as_real(p) if p.is_complex() else p for p in trainer.parameters]
     return {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.backends.launch import prefix
-from ketscale.grid import Run, place
+from tests.toys import run_at
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,21 +28,6 @@ def environment(**extra: str) -> dict[str, str]:
         "PMIX_MCA_gds": "hash",
         **extra,
     }
-
-
-def run_at(where: str, **axes: Any) -> Run:
-    """A run at a place such as mpi-n1r2t1."""
-    base = {
-        "workload": "digits",
-        "model": "vqc",
-        "qubits": 3,
-        "layers": 2,
-        "batch": 8,
-        "simulator": "default.qubit",
-        "protocol": "test",
-        "seed": 0,
-    }
-    return Run.of({**base, **axes, **place(where)})
 
 
 def start(where: str, command: str, timeout: float = 120, **extra: str) -> subprocess.CompletedProcess[str]:

@@ -127,9 +127,14 @@ def studies(config: Mapping[str, Any]) -> tuple[Study, ...]:
 
 
 def runs(config: Mapping[str, Any]) -> tuple[Run, ...]:
-    """Every run of every study once, seed by seed, so that the points of one ratio lie close in time."""
+    """Every run of every study once, in scheduling order.
+
+    Timed runs go seed by seed, so that the points of one ratio lie close in time; before them go the untimed
+    ones, which share the machine and so fill it best together.
+    """
     unique = dict.fromkeys(run for study in studies(config) for run in study.runs)
-    return tuple(sorted(unique, key=lambda run: run.seed))
+    protocols = config["protocols"]
+    return tuple(sorted(unique, key=lambda run: (protocols[run.protocol]["timed"], run.seed)))
 
 
 def _expand(block: Mapping[str, Any]) -> Iterable[Run]:

@@ -1,4 +1,4 @@
-"""Checkpoints: one file, atomic, with the run's configuration hash and a checksum of its content."""
+"""Checkpoints: one file, atomic, keyed by all that a run's numbers depend on, with a checksum of its content."""
 
 from __future__ import annotations
 
@@ -14,27 +14,32 @@ from ketscale.errors import UserError
 from ketscale.records import write_atomic
 
 
-def path_of(folder: Path, config_hash: str) -> Path:
-    """Where the checkpoint of the run in `folder` lies: under other settings a run starts anew beside it."""
-    return folder / "checkpoint" / f"{config_hash[:16]}.pt"
+def identify(*parts: str) -> str:
+    """One hexadecimal SHA-256 of the hashes and versions that a checkpoint belongs to."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def save(folder: Path, config_hash: str, state: dict[str, Any]) -> None:
+def path_of(folder: Path, key: str) -> Path:
+    """Where the checkpoint of the run in `folder` lies: with another key a run starts anew beside it."""
+    return folder / "checkpoint" / f"{key[:16]}.pt"
+
+
+def save(folder: Path, key: str, state: dict[str, Any]) -> None:
     """Write the state (tensors, numbers, strings, lists and dicts) atomically, a JSON header line before it."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getvalue()
-    header = {"config_hash": config_hash, "sha256": hashlib.sha256(content).hexdigest()}
-    write_atomic(path_of(folder, config_hash), json.dumps(header).encode() + b"\n" + content)
+    header = {"key": key, "sha256": hashlib.sha256(content).hexdigest()}
+    write_atomic(path_of(folder, key), json.dumps(header).encode() + b"\n" + content)
 
 
-def load(folder: Path, config_hash: str) -> dict[str, Any] | None:
+def load(folder: Path, key: str) -> dict[str, Any] | None:
     """The state to go on from, on the CPU, or None when there is none.
 
     Raises:
-        UserError: the checkpoint is damaged, or was written under another configuration.
+        UserError: the checkpoint is damaged, or was written under another key.
     """
-    path = path_of(folder, config_hash)
+    path = path_of(folder, key)
     try:
         header, content = path.read_bytes().split(b"\n", 1)
         about = json.loads(header)
@@ -44,7 +49,7 @@ def load(folder: Path, config_hash: str) -> dict[str, Any] | None:
         raise UserError(f"{path}: not a checkpoint; delete it and run again from the start") from None
     if about.get("sha256") != hashlib.sha256(content).hexdigest():
         raise UserError(f"{path}: damaged (its checksum differs); delete it and run again from the start")
-    if about.get("config_hash") != config_hash:
+    if about.get("key") != key:
         raise UserError(
             f"{path}: written under other settings of this run; delete it and run again from the start"
         )

@@ -22,7 +22,7 @@ class Adam:
     """Adam with L2 weight decay (Kingma, Ba, arXiv 1412.6980), as torch.optim.Adam with its defaults."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float) -> None:
-        self.parameters = list(parameters)
+        self.parameters: list[torch.Tensor] = list(parameters)
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self._fused = not any(p.is_complex() for p in self.parameters)

@@ -118,6 +118,8 @@ def _train(
     start = time.perf_counter()
     data = build.read(run, manifest)
     data_s = time.perf_counter() - start
+    # Other settings, features or arithmetic than those of a checkpoint never go on from it.
+    key = checkpoint.identify(identity, data.features_hash, ketscale.__version__)
     problem = build.problem(run, settings, data, backend.device)
     warmup = protocol.get("warmup", 2)
     steps = protocol.get("steps") or -(-problem.samples // run.batch)
@@ -129,13 +131,13 @@ def _train(
         protocol,
         run.batch,
         run.seed,
-        save=lambda state: checkpoint.save(folder, identity, {**state, "resumed": resumed}),
+        save=lambda state: checkpoint.save(folder, key, {**state, "resumed": resumed}),
         stop_requested=stop_requested,
         report=lambda history: write_history(folder / "history.csv", history),
         progress=sys.stderr.isatty(),
     )
     resumed = 0
-    saved = checkpoint.load(folder, identity)
+    saved = checkpoint.load(folder, key)
     if saved is not None:
         resumed = saved["resumed"] + 1
         trainer.restore(saved)

@@ -21,7 +21,7 @@ from ketscale.workloads.images import Images
 
 PRETRAIN_VERSION = 1  # raise it whenever the arithmetic below changes
 SEED = 0
-STEPS = 80
+STEPS = 64
 BATCH = 128
 CLUSTERS = 100  # ten times the classes: pure enough, and the number is not tuned to them
 LLOYD = 15  # rounds of k-means

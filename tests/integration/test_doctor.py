@@ -1,0 +1,30 @@
+"""`ketscale doctor` tries the launchers out, and tells a world of two from two worlds of one."""
+
+import subprocess
+
+from ketscale import doctor
+from tests.parallel.worlds import environment
+
+
+def test_doctor_tries_everything_and_says_what_is_missing():
+    done = subprocess.run(
+        ["ketscale", "doctor"], capture_output=True, text=True, env=environment(), timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ok       two ranks of mpi: one world of two ranks" in done.stdout
+    assert "ok       two ranks of ddp-cpu: one world of two ranks" in done.stdout
+    lines = done.stdout.splitlines()
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        assert not line.startswith("missing") or "it would enable" in following
+
+
+def test_two_worlds_of_one_are_not_a_world_of_two():
+    alone = 'env sh -c "for i in 1 2; do $0 \\"\\$@\\"; done"'
+    present, detail = doctor._two_ranks(alone, "print('world', 1)")
+    assert not present and "believe to be alone" in detail
+
+
+def test_oversubscription_is_found(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "4096")
+    findings = {finding.name: finding for finding in doctor._cores()}
+    assert not findings["threads"].present and "OMP_NUM_THREADS=4096" in findings["threads"].detail

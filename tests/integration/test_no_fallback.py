@@ -1,0 +1,73 @@
+"""Invariant: what is asked for and missing is an error of a line or two, never a slower path, and leaves nothing."""
+
+import subprocess
+
+import pytest
+
+from tests.integration import study
+from tests.parallel.worlds import environment
+
+
+def leftovers(folder):
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != "config.yaml"]
+
+
+BAD = {
+    "gpu-n1r1t1": "torch sees no GPU here",
+    "ddp-n1r1t1": "torch sees no GPU here",
+    "mpi-n2r2t1": "asks for 2 node(s)",
+}
+
+
+@pytest.mark.parametrize("where", BAD)
+def test_what_is_missing_here_is_an_error_and_leaves_nothing(tmp_path, digits_features, where):
+    import torch
+
+    if torch.cuda.is_available() and where != "mpi-n2r2t1":
+        pytest.skip("this machine has a GPU")
+    run = study.run(where)
+    with study.launch(tmp_path, run, digits_features) as process:
+        _, error = process.communicate(timeout=100)
+    assert process.returncode != 0
+    assert BAD[where] in error
+    assert "Traceback" not in error.split("torch.distributed.elastic")[0]
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["train", "results/runs/nonsense"], "not a run's path"),
+        (["train", "{run}", "--config", "absent.yaml"], "absent.yaml"),
+        (["train", "{run}", "--settings", "{"], "--settings: not JSON"),
+        (["train", "{run}", "--settings", "[]"], "must be a JSON object"),
+        (["train", "{run}"], "OMP_NUM_THREADS is not set"),
+        (["launch", "{run}", "--features", "absent.json"], "absent.json"),
+        (["launch", "{other}"], "lightning.qubit"),
+        (["features", "compute", "mnist", "--out", "x.json", "--weights", "w"], "no workload 'mnist'"),
+        (
+            ["features", "compute", "digits", "--out", "x.json", "--weights", "absent.safetensors"],
+            "absent.safetensors",
+        ),
+        (["collect"], "missing"),
+        (["figures"], "results/tables"),
+    ],
+)
+def test_bad_calls_are_answered_in_two_lines_and_leave_nothing(tmp_path, arguments, message):
+    study.write_config(tmp_path)
+    names = {"run": study.run().path, "other": study.run(simulator="lightning.qubit").path}
+    done = subprocess.run(
+        ["ketscale", *(a.format(**names) for a in arguments)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={k: v for k, v in environment().items() if not k.endswith("_NUM_THREADS")},
+    )
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr and len(done.stderr.splitlines()) <= 2
+    assert leftovers(tmp_path) == []
+
+
+def test_help_teaches():
+    done = subprocess.run(["ketscale", "--help"], capture_output=True, text=True, env=environment())
+    assert done.returncode == 0 and "examples:" in done.stdout and "doctor" in done.stdout

@@ -1,0 +1,63 @@
+"""Invariant: a run that was stopped and resumed ends with bitwise the parameters of one that was not."""
+
+import math
+
+import pytest
+
+from ketscale.training import checkpoint
+from ketscale.training.loop import Stopped
+from tests.toys import classification, trainer
+
+
+class StopAfter:
+    """A stop request that comes when a run has taken so many steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def __call__(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def run_in_pieces(tmp_path, protocol, pieces):
+    """Train with a stop after each number of steps, each piece a new trainer that resumes the checkpoint."""
+    for steps in [*pieces, math.inf]:
+        loop = trainer(
+            classification(),
+            protocol,
+            save=lambda state: checkpoint.save(tmp_path, "h" * 64, state),
+            stop_requested=StopAfter(steps),
+        )
+        saved = checkpoint.load(tmp_path, "h" * 64)
+        if saved is not None:
+            loop.restore(saved)
+        try:
+            loop.run()
+        except Stopped:
+            continue
+        return loop
+    raise AssertionError("the last piece has no stop")
+
+
+@pytest.mark.parametrize("pieces", [[0], [3], [4, 5], [13, 1, 1]])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"steps": 33},
+        {
+            "epochs": 7,
+            "learning_rate": 0.1,
+            "plateau": {"factor": 0.5, "patience": 0},
+            "early_stopping": {"monitor": "loss", "patience": 3},
+        },
+    ],
+)
+def test_resumed_run_ends_with_bitwise_the_same_parameters(tmp_path, protocol, pieces):
+    whole = trainer(classification(), protocol)
+    whole.run()
+    resumed = run_in_pieces(tmp_path, protocol, pieces)
+    assert resumed.weights_hash() == whole.weights_hash()
+    assert resumed.losses == whole.losses
+    drop = lambda row: {k: v for k, v in row.items() if k != "epoch_s"}  # noqa: E731
+    assert [drop(row) for row in resumed.history] == [drop(row) for row in whole.history]
