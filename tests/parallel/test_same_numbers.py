@@ -44,8 +44,8 @@ def test_ranks_compute_what_one_process_computes(where, alone):
 )
 def test_a_world_of_another_size_is_refused(launched, wanted):
     script = (
-        "from ketscale.backends import base; from tests.toys import run_at; "
-        f"run = run_at('{wanted}'); b = base.create(run); base.check_nodes(run, b.gather('here'))"
+        "from ketscale.backends import base, create; from tests.toys import run_at; "
+        f"run = run_at('{wanted}'); b = create.create(run); base.check_nodes(run, b.gather('here'))"
     )
     done = worlds.start(launched, f'{worlds.sys.executable} -c "{script}"')
     assert done.returncode != 0

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from ketscale.backends import base
+from ketscale.backends.base import Backend
+from ketscale.backends.create import create
 from ketscale.training.clock import Clock
 from ketscale.training.loop import Trainer
 from tests.toys import PROBLEMS, QUIETLY, TRAINING, run_at
@@ -17,14 +18,14 @@ from tests.toys import PROBLEMS, QUIETLY, TRAINING, run_at
 def main(where: str, cases: list[tuple[str, int, int]]) -> None:
     """Train each case (problem, batch, steps) at the place `where`, e.g. mpi-n1r2t1."""
     torch.set_num_threads(1)
-    backend = base.create(run_at(where))
+    backend = create(run_at(where))
     results = [train(backend, *case) for case in cases]
     if backend.rank == 0:
         print("RESULT", json.dumps(results), flush=True)
     backend.close()
 
 
-def train(backend: base.Backend, name: str, batch: int, steps: int) -> dict[str, Any]:
+def train(backend: Backend, name: str, batch: int, steps: int) -> dict[str, Any]:
     """What this world computes for one case, known on every rank."""
     problem = PROBLEMS[name]()
     if backend.rank > 0:

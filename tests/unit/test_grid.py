@@ -96,16 +96,21 @@ def test_studies_share_runs_and_a_run_is_listed_once(default: dict[str, Any]) ->
     assert len(listed) == len(set(listed)) == len(set(asked)) < len(asked)
 
 
-def test_runs_are_scheduled_seed_by_seed(default: dict[str, Any]) -> None:
-    seeds = [run.seed for run in grid.runs(default)]
-    assert seeds == sorted(seeds)
-    assert len(set(seeds)) >= 3
+def test_timed_runs_are_scheduled_seed_by_seed_after_the_untimed(default: dict[str, Any]) -> None:
+    order = [(default["protocols"][run.protocol]["timed"], run.seed) for run in grid.runs(default)]
+    assert order == sorted(order)
+    assert {timed for timed, _ in order} == {False, True}
+    assert len({seed for timed, seed in order if timed}) >= 2
+    assert len({seed for timed, seed in order if not timed}) >= 3
 
 
 def test_within_a_seed_runs_keep_the_order_of_the_studies(default: dict[str, Any]) -> None:
-    first = [run for run in grid.runs(default) if run.seed == 0]
-    asked = dict.fromkeys(run for study in grid.studies(default) for run in study.runs if run.seed == 0)
-    assert first == list(asked)
+    def timed(run: Run) -> bool:
+        return default["protocols"][run.protocol]["timed"]
+
+    first = [run for run in grid.runs(default) if run.seed == 0 and timed(run)]
+    asked = dict.fromkeys(run for study in grid.studies(default) for run in study.runs)
+    assert first == [run for run in asked if run.seed == 0 and timed(run)]
 
 
 def test_a_slow_simulator_gets_its_own_number_of_steps(default: dict[str, Any]) -> None:

@@ -99,6 +99,8 @@ def _gain(point: pd.Series) -> str:
 
 
 def _ratio(median: float, low: float, high: float) -> str:
+    if low == high:
+        return f"{_digits(median)}x (one seed)"
     return f"{_digits(median)}x ({_digits(low)} to {_digits(high)})"
 
 

@@ -85,11 +85,14 @@ def _features(root: Path, workload: str) -> str | None:
 
 
 def _last_line(log: Path) -> str:
+    """The last error of ours in a log (launchers print their own after it), else its last line."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    said = [line.strip() for line in lines if line.strip()]
+    ours = [line for line in said if line.startswith("ketscale: ")]
+    return next(reversed(ours or said), "")
 
 
 def code(record: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The contract of a backend, and the proof that the world has the size that was asked for."""
+"""The contract of a backend, and the errors for a world that is not the one asked for."""
 
 from __future__ import annotations
 
@@ -52,30 +52,6 @@ class Backend(Protocol):
     def close(self) -> None:
         """Leave the world."""
         ...
-
-
-def create(run: Run) -> Backend:
-    """The backend of a run, its world proved to have the ranks and nodes that the run asks for.
-
-    Raises:
-        UserError: the launcher started another world, or the GPU or library that is needed is missing.
-    """
-    backend: Backend
-    if run.backend in ("cpu", "gpu"):
-        from ketscale.backends.single import Single
-
-        backend = Single(run)
-    elif run.backend in ("ddp", "ddp-cpu"):
-        from ketscale.backends.ddp import Ddp
-
-        backend = Ddp(run)
-    elif run.backend == "mpi":
-        from ketscale.backends.mpi import Mpi
-
-        backend = Mpi(run)
-    else:
-        raise UserError(f"backend {run.backend!r}: choose one of cpu, gpu, ddp, ddp-cpu, mpi")
-    return backend
 
 
 def check_nodes(run: Run, names: list[str]) -> None:

@@ -20,7 +20,8 @@ import torch
 
 import ketscale
 from ketscale import records
-from ketscale.backends import base as backends
+from ketscale.backends.base import Backend, check_nodes
+from ketscale.backends.create import create
 from ketscale.errors import UserError
 from ketscale.grid import Run, config_hash
 from ketscale.training import checkpoint, host
@@ -68,7 +69,7 @@ def train(
     stop_requested = StopRequest()
     host.set_threads(run.threads)
     with host.alone(settings["protocol"]["timed"]):
-        backend = backends.create(run)
+        backend = create(run)
         try:
             return _train(run, settings, folder, manifest, trace, backend, stop_requested)
         except Stopped:
@@ -99,11 +100,11 @@ def _train(
     folder: Path,
     manifest: Path | None,
     trace: Path | None,
-    backend: backends.Backend,
+    backend: Backend,
     stop_requested: Callable[[], bool],
 ) -> str:
     names = backend.gather(host.node_name())
-    backends.check_nodes(run, names)
+    check_nodes(run, names)
     machine = host.describe()
     # Untimed runs share the host, so the kernel places them.
     cores = (
