@@ -34,6 +34,19 @@ def default_config() -> dict[str, Any]:
     return config
 
 
+def three_seeds_config() -> dict[str, Any]:
+    """The project's config with three seeds at every point that has several or a time."""
+    config = default_config()
+    for study in config["studies"].values():
+        if study["kind"] != "parity":
+            study["axes"] = {**study["axes"], "seed": [0, 1, 2]}
+            study["points"] = [
+                {axis: value for axis, value in point.items() if axis != "seed"}
+                for point in study.get("points", [{}])
+            ]
+    return config
+
+
 def small_config(studies: Mapping[str, Any]) -> dict[str, Any]:
     """The project's workloads, simulators and protocols with other studies."""
     return {**default_config(), "studies": dict(studies)}

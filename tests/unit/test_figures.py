@@ -14,7 +14,7 @@ from ketscale.analysis import answers, catalogue, figures, quality, report, tabl
 from ketscale.errors import UserError
 from tests.unit import records_factory as factory
 
-CONFIG = {**factory.default_config(), "title": "A <b>bold</b> & risky title"}
+CONFIG = {**factory.three_seeds_config(), "title": "A <b>bold</b> & risky title"}
 
 
 @pytest.fixture(scope="module")
@@ -132,14 +132,14 @@ def test_the_page_loads_nothing_from_outside(page: str) -> None:
 def test_the_page_opens_with_three_computed_sentences(page: str) -> None:
     opening = re.findall(r"<p>(.*?)</p>", page.split('aria-label="The answer"')[1].split("</section>")[0])
     assert len(opening) == 3
-    assert opening[0].startswith("The fastest simulator is default.qubit, at 3.09 ms")
+    assert opening[0].startswith("The fastest simulator is default.qubit, at 6.18 ms")
     assert "12.5x (12.5 to 12.5) faster than lightning.qubit" in opening[0]
     assert "2 MPI ranks 1.54x" in opening[1]
     assert "95 % interval over 3 seeds" in opening[2]
 
 
 def test_the_page_shows_what_is_missing_and_why(page: str) -> None:
-    missing = "results/runs/digits/vqc/q4-l3-b16/qiskit/cpu-n1r1t1/timing/seed2/metrics.json"
+    missing = "results/runs/digits/vqc/q4-l3-b64/qiskit/cpu-n1r1t1/timing/seed2/metrics.json"
     assert re.search(rf"<strong>missing</strong>: <code>{re.escape(missing)}</code>: not run yet", page)
 
 

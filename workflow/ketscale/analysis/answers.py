@@ -47,7 +47,12 @@ def parallel(scaling: pd.DataFrame) -> str:
     batch = " and ".join(str(batch) for batch in sorted(points["batch"].unique()))
     parts = []
     for _, point in points.sort_values(["speedup_same", "place"], ascending=[False, True]).iterrows():
-        ratio = _ratio(point["speedup_same"], point["speedup_same_low"], point["speedup_same_high"])
+        ratio = _ratio(
+            point["speedup_same"],
+            point["speedup_same_low"],
+            point["speedup_same_high"],
+            point["speedup_same_n"],
+        )
         parts.append(f"{_where(point['place'])} {ratio}{_gain(point)}")
     return (
         f"At a fixed global batch of {batch}, the step's speedup over one rank and one thread is, with "
@@ -89,7 +94,7 @@ def _slower(point: pd.Series) -> str:
         1 / point[name] if point[name] else float("nan")
         for name in ("speedup_best_serial", "speedup_best_serial_high", "speedup_best_serial_low")
     )
-    return f"{_ratio(ratio, low, high)} faster"
+    return f"{_ratio(ratio, low, high, point['speedup_best_serial_n'])} faster"
 
 
 def _gain(point: pd.Series) -> str:
@@ -98,8 +103,8 @@ def _gain(point: pd.Series) -> str:
     return ": it does not pay" if point["speedup_same_high"] <= 1 else ": no clear gain"
 
 
-def _ratio(median: float, low: float, high: float) -> str:
-    if low == high:
+def _ratio(median: float, low: float, high: float, seeds: int) -> str:
+    if seeds == 1:
         return f"{_digits(median)}x (one seed)"
     return f"{_digits(median)}x ({_digits(low)} to {_digits(high)})"
 
