@@ -97,8 +97,12 @@ def _slower(point: pd.Series) -> str:
     return f"{_ratio(ratio, low, high, point['speedup_best_serial_n'])} faster"
 
 
+# Less than this is no reason to use twice the cores.
+WORTH = 1.05
+
+
 def _gain(point: pd.Series) -> str:
-    if point["speedup_same_low"] > 1:
+    if point["speedup_same_low"] > WORTH:
         return ": it pays"
     return ": it does not pay" if point["speedup_same_high"] <= 1 else ": no clear gain"
 

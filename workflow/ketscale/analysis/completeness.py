@@ -51,7 +51,10 @@ def _inspect(
 ) -> Finding:
     path = root / run.path
     if not path.exists():
-        return Finding(run, studies, "missing", _last_line(root / run.folder / "train.log") or "not run yet")
+        said = _last_line(root / run.folder / "train.log") or "not run yet"
+        if said.endswith(": completed"):
+            said = "it had been trained, but its record is gone"
+        return Finding(run, studies, "missing", said)
     try:
         record = records.read(path)
     except UserError as error:

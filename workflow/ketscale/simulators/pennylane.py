@@ -36,7 +36,7 @@ class PennyLane:
             self._qml: Any = pennylane
             self._device(1, torch.float64)
         except Exception as error:  # DeviceError, ImportError or the CUDA libraries' own, all for one cause
-            install = "`make env-cuda`" if method.device == "lightning.gpu" else "`make env`"
+            install = "`make env-cuda`" if method.device == "lightning.gpu" else "`make setup`"
             raise UserError(
                 f"simulator.device {method.device!r} cannot start: install it with {install} "
                 f"or choose another device ({str(error).partition(chr(10))[0]})"

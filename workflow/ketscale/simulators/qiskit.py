@@ -55,7 +55,7 @@ class Qiskit:
         try:
             from qiskit.primitives import StatevectorEstimator
         except ImportError as error:
-            raise UserError("simulator.device 'qiskit' is not installed: run `make env`") from error
+            raise UserError("simulator.device 'qiskit' is not installed: run `make setup`") from error
         self._estimator: Any = StatevectorEstimator()
         self._programs: dict[Circuit, Program] = {}
 
