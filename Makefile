@@ -74,5 +74,7 @@ endef
 $(SETUP):
 	$(call install,$(VENV),envs/cpu.lock)
 
+# Where pip is set up to prefer CPU wheels, it takes that build of torch here too: refused, not used in its place.
 $(SETUP_CUDA):
 	$(call install,$(CUDA),envs/cuda.lock)
+	@$(CUDA)/bin/python -c 'import sys, torch; sys.exit(torch.version.cuda is None and "torch here is a CPU build: unset PIP_FIND_LINKS and PIP_EXTRA_INDEX_URL, then make env-cuda")' || { rm -f $@; exit 1; }
