@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 
-class Problem(nn.Module):
+class Problem(nn.Module, ABC):
     """Differentiable sums over training samples, and how they combine to the loss.
 
     A sample is whatever the data-parallel axis is: an image, a trial, a basis state, a task. The trainer
@@ -38,21 +39,21 @@ class Problem(nn.Module):
             return self.sums(torch.zeros(1, dtype=torch.int64, device=indices.device), step) * 0
         return self.sums(indices, step)
 
+    @abstractmethod
     def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:
         """The sums over at least one sample."""
-        raise NotImplementedError(f"{type(self).__name__} must define sums")
 
+    @abstractmethod
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
         """The loss, a real scalar, of the sums over `count` samples."""
-        raise NotImplementedError(f"{type(self).__name__} must define combine")
 
+    @abstractmethod
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
         """What the model says (rows in the order of `indices`) about samples of a split."""
-        raise NotImplementedError(f"{type(self).__name__} must define outputs")
 
+    @abstractmethod
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Metrics of the outputs of a whole split; `loss` is always there, costly ones only when `full`."""
-        raise NotImplementedError(f"{type(self).__name__} must define metrics")
 
     def evaluate(self, split: str) -> dict[str, Any]:
         """All metrics of a split, computed in one go."""
