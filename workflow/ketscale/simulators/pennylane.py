@@ -35,7 +35,8 @@ class PennyLane:
 
             self._qml: Any = pennylane
             self._device(1, torch.float64)
-        except Exception as error:  # DeviceError, ImportError or the CUDA libraries' own, all for one cause
+        # DeviceError (an Exception of PennyLane's) where a plugin is absent, the others where its libraries are.
+        except (ImportError, OSError, RuntimeError, _device_error()) as error:
             install = "`make env-cuda`" if method.device == "lightning.gpu" else "`make setup`"
             raise UserError(
                 f"simulator.device {method.device!r} cannot start: install it with {install} "
@@ -121,6 +122,15 @@ class PennyLane:
 
         c_dtype = np.complex64 if precision == torch.float32 else np.complex128
         return self._qml.device(self.method.device, wires=qubits, c_dtype=c_dtype)
+
+
+def _device_error() -> type[Exception]:
+    """PennyLane's error for a device that it does not know; ImportError where there is no PennyLane."""
+    try:
+        from pennylane.exceptions import DeviceError
+    except ImportError:
+        return ImportError
+    return DeviceError
 
 
 @contextmanager
