@@ -76,6 +76,7 @@ def run(where: str = "cpu-n1r1t1", **axes: Any) -> grid.Run:
 
 def write_config(folder: Path) -> Path:
     """The config as a file."""
+    folder.mkdir(exist_ok=True)
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(CONFIG))
     return path

@@ -43,4 +43,7 @@ def test_two_ranks_stop_and_resume_together(tmp_path, digits_features):
         process.terminate()
         process.communicate(timeout=60)
     assert process.returncode != 0 and not (tmp_path / run.path).exists()
-    assert study.train(tmp_path, run, digits_features)["resumed"] == 1
+    resumed = study.train(tmp_path, run, digits_features)
+    undisturbed = study.train(tmp_path / "again", run, digits_features)
+    assert (resumed["resumed"], undisturbed["resumed"]) == (1, 0)
+    assert resumed["weights_hash"] == undisturbed["weights_hash"] is not None

@@ -70,6 +70,16 @@ def test_bad_calls_are_answered_in_two_lines_and_leave_nothing(tmp_path, argumen
     assert leftovers(tmp_path) == []
 
 
+def test_a_trace_of_a_run_that_samples_no_step_is_refused(tmp_path, digits_features):
+    with study.launch(
+        tmp_path, study.run(protocol="long"), digits_features, "--trace", str(tmp_path / "trace.json")
+    ) as process:
+        _, error = process.communicate(timeout=100)
+    assert process.returncode == 2
+    assert "protocol long samples no step" in error
+    assert leftovers(tmp_path) == []
+
+
 def test_help_teaches():
     done = subprocess.run(["ketscale", "--help"], capture_output=True, text=True, env=environment())
     assert done.returncode == 0 and "examples:" in done.stdout and "doctor" in done.stdout

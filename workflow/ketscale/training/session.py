@@ -125,6 +125,11 @@ def _train(
     warmup = protocol.get("warmup", 2)
     steps = protocol.get("steps") or -(-problem.samples // run.batch)
     clock = Clock(backend.device, warmup, sampled_steps(steps, warmup, protocol.get("sampled_steps", 0)))
+    if trace is not None and not clock.sampled:
+        raise UserError(
+            f"--trace: protocol {run.protocol} samples no step of this run, so there is nothing to trace; "
+            "give it sampled_steps, and at least two steps after warm-up"
+        )
     trainer = Trainer(
         problem,
         backend,
