@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ketscale.circuits import GATES, Angles, Circuit, Column, Gate, check, pauli_words, vqc_ansatz
+from ketscale.circuits import (
+    GATES,
+    Angles,
+    Circuit,
+    Column,
+    Gate,
+    check,
+    given,
+    pauli_words,
+    qlcu_ansatz,
+    strongly_entangling_ansatz,
+    vqc_ansatz,
+)
 from ketscale.errors import UserError
 
 RY = Gate("RY", (0,), (Column("input", 0),))
@@ -86,3 +98,41 @@ def test_vqc_ansatz_has_no_ring_on_one_qubit_and_two_cnots_on_two() -> None:
 def test_the_gate_table_is_complete() -> None:
     assert len(GATES) == 20
     assert all(kind.wires in (1, 2) and kind.angles in (0, 1, 3) for kind in GATES.values())
+
+
+@pytest.mark.parametrize(
+    ("matrix", "wires", "message"),
+    [
+        ([[1, 0], [0, 1]], (0, 1), r"must be 4x4 on 1 or 2 wires, not \(2, 2\)"),
+        (torch.eye(8), (0, 1, 2), "1 or 2 wires"),
+        ([[1, 1], [0, 1]], (0,), "not unitary"),
+    ],
+)
+def test_a_given_matrix_that_is_no_gate_is_refused(
+    matrix: object, wires: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        given(matrix, *wires)  # type: ignore[arg-type]
+
+
+def test_the_strongly_entangling_ansatz_is_pennylanes() -> None:
+    import pennylane as qml
+
+    circuit = strongly_entangling_ansatz(4, 3)
+    layers = qml.StronglyEntanglingLayers.compute_decomposition(
+        torch.arange(36).reshape(3, 4, 3), wires=range(4), ranges=(1, 2, 3), imprimitive=qml.CNOT
+    )
+    expected = [(op.name, tuple(op.wires), tuple(int(p) for p in op.parameters)) for op in layers]
+    found = [(g.name, g.wires, tuple(c.index for c in g.columns)) for g in circuit.gates[4:]]
+    assert found == expected
+    assert [(g.name, g.columns[0].kind) for g in circuit.gates[:4]] == [("RX", "input")] * 4
+
+
+def test_the_qlcu_ansatz_uses_each_of_its_inputs_once() -> None:
+    circuit = qlcu_ansatz(3, 2)
+    assert (circuit.inputs, circuit.weights) == (4 * 3 * 2, 0)
+    assert [g.columns[0].index for g in circuit.gates] == list(range(24))
+    assert [g.name for g in circuit.gates[:12:3]] == ["RY", "IsingXX", "RY", "IsingYY"]
+    assert [g.wires for g in circuit.gates[3:6]] == [(0, 1), (1, 2), (2, 0)]
+    with pytest.raises(UserError, match="at least 2 qubits"):
+        qlcu_ansatz(1, 1)

@@ -13,8 +13,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import expm
+from scipy.stats import unitary_group
 
-from ketscale.circuits import GATES, Angles, Circuit, Column, Gate, pauli_words, vqc_ansatz
+from ketscale.circuits import GATES, Angles, Circuit, Column, Gate, given, pauli_words, vqc_ansatz
 from ketscale.errors import UserError
 from ketscale.simulators import SUPPORTED, create
 from ketscale.simulators.base import Simulator
@@ -25,6 +26,9 @@ Matrix = NDArray[np.complex128]
 
 CPU = torch.device("cpu")
 SETTINGS = {
+    "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
+    "fused-literal": {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "route": "literal"},
+    "fused-matrix": {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "route": "matrix"},
     "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
     "default.qubit-loop-shift": {
         "device": "default.qubit",
@@ -35,6 +39,7 @@ SETTINGS = {
     "qiskit": {"device": "qiskit", "gradient": "parameter-shift", "batching": "loop"},
 }
 OTHERS = [name for name in SETTINGS if name != "default.qubit"]
+LIMITED = [name for name in OTHERS if not name.startswith("fused")]
 
 
 @cache
@@ -43,22 +48,23 @@ def simulator(name: str) -> Simulator:
 
 
 def random_circuit(qubits: int, seed: int) -> Circuit:
-    """Every gate that fits, in random order on random wires, over few columns that several gates share."""
+    """Every gate that fits and two given unitaries, on random wires, over few columns that several gates share."""
     rng = random.Random(seed)
     names = [name for name, kind in GATES.items() if kind.wires <= qubits]
     rng.shuffle(names)
     columns = [Column("input", i) for i in range(3)] + [Column("weight", i) for i in range(4)]
-    return Circuit(
-        qubits,
-        tuple(
-            Gate(
-                name,
-                tuple(rng.sample(range(qubits), GATES[name].wires)),
-                tuple(rng.choice(columns) for _ in range(GATES[name].angles)),
-            )
-            for name in ["Hadamard", *names]
-        ),
-    )
+    gates = [
+        Gate(
+            name,
+            tuple(rng.sample(range(qubits), GATES[name].wires)),
+            tuple(rng.choice(columns) for _ in range(GATES[name].angles)),
+        )
+        for name in ["Hadamard", *names]
+    ]
+    for wires in range(1, min(qubits, 2) + 1):
+        matrix = unitary_group.rvs(2**wires, random_state=seed)
+        gates.insert(rng.randrange(len(gates)), given(matrix, *rng.sample(range(qubits), wires)))
+    return Circuit(qubits, tuple(gates))
 
 
 def random_words(qubits: int, seed: int) -> tuple[str, ...]:
@@ -132,7 +138,8 @@ def dense_unitary(circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor)
     for gate in circuit.gates:
         values = [float((inputs if c.kind == "input" else weights)[c.index]) for c in gate.columns]
         k = len(gate.wires)
-        matrix = gate_matrix(gate.name, values).reshape([2] * 2 * k)
+        dense = gate_matrix(gate.name, values) if gate.matrix is None else np.array(gate.matrix)
+        matrix = dense.reshape([2] * 2 * k)
         unitary = np.moveaxis(
             np.tensordot(matrix, unitary, (range(k, 2 * k), gate.wires)), range(k), gate.wires
         )
@@ -208,12 +215,13 @@ def test_every_simulator_starts_from_the_initial_state(name: str, shared: bool) 
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
 
 
-def test_backprop_differentiates_the_initial_state() -> None:
+@pytest.mark.parametrize("name", sorted(set(SETTINGS) - set(LIMITED)))
+def test_the_initial_state_is_differentiated(name: str) -> None:
     circuit, word = random_circuit(3, 6), "XYZ"
     angles = detached(random_angles(circuit, 2))
     initial = random_states(2, 8).requires_grad_()
     (gradient,) = torch.autograd.grad(
-        simulator("default.qubit").expval(circuit, angles, (word,), initial).sum(), initial
+        simulator(name).expval(circuit, angles, (word,), initial).sum(), initial
     )
     for row in range(2):  # of <s|A|s> it is 2 A s
         unitary = dense_unitary(circuit, angles.inputs[row], angles.weights)
@@ -291,7 +299,7 @@ def test_the_angles_precision_is_kept(name: str) -> None:
 # --- what is refused ---
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", LIMITED)
 def test_a_gradient_that_a_simulator_cannot_give_is_refused(name: str) -> None:
     circuit = vqc_ansatz(2, 1)
     angles = random_angles(circuit, 1)
@@ -321,6 +329,9 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
         create("mine", wrong, CPU)
     with pytest.raises(UserError, match="placement must be one of"):
         create("mine", {**SETTINGS["qiskit"], "placement": "tpu"}, CPU)
+    for settings in ({**SETTINGS["qiskit"], "route": "auto"}, {**SETTINGS["fused"], "route": "scenic"}):
+        with pytest.raises(UserError, match="only fused has a route"):
+            create("mine", {**settings, "placement": "model"}, CPU)
 
 
 @pytest.mark.skipif(

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ketscale.errors import UserError
 
@@ -31,6 +34,11 @@ GATES: dict[str, GateKind] = {
     **{name: GateKind(2, 1) for name in ("CRX", "CRY", "CRZ", "IsingXX", "IsingYY", "IsingZZ")},
 }
 
+# A given unitary on one or two wires; unlike the gates above it carries its matrix.
+UNITARY = "QubitUnitary"
+
+Matrix = tuple[tuple[complex, ...], ...]
+
 
 @dataclass(frozen=True)
 class Column:
@@ -42,11 +50,32 @@ class Column:
 
 @dataclass(frozen=True)
 class Gate:
-    """A gate on `wires`; `columns` are its angles in PennyLane's order."""
+    """A gate on `wires`; `columns` are its angles in PennyLane's order.
+
+    matrix: of a `QubitUnitary` only, 2x2 or 4x4, the first wire the more significant; see `given`.
+    """
 
     name: str
     wires: tuple[int, ...]
     columns: tuple[Column, ...] = ()
+    matrix: Matrix | None = None
+
+
+def given(matrix: ArrayLike, *wires: int) -> Gate:
+    """The gate of a given unitary on one or two wires, the first wire the more significant.
+
+    Raises:
+        UserError: the matrix is not 2**wires wide, or not unitary to 1e-6.
+    """
+    values = np.asarray(matrix, dtype=complex)
+    size = 2 ** len(wires)
+    if len(wires) not in (1, 2) or values.shape != (size, size):
+        raise UserError(
+            f"a given unitary on wires {wires} must be {size}x{size} on 1 or 2 wires, not {values.shape}"
+        )
+    if not np.allclose(values @ values.conj().T, np.eye(size), rtol=0, atol=1e-6):
+        raise UserError(f"the matrix given for wires {wires} is not unitary")
+    return Gate(UNITARY, wires, matrix=tuple(tuple(map(complex, row)) for row in values))
 
 
 @dataclass(frozen=True)
@@ -65,8 +94,12 @@ class Circuit:
             raise UserError(f"a circuit needs at least 1 qubit, not {self.qubits}")
         for gate in self.gates:
             kind = GATES.get(gate.name)
+            if gate.name == UNITARY and gate.matrix is not None:
+                kind = GateKind(len(gate.matrix).bit_length() - 1, 0)
             if kind is None:
-                raise UserError(f"unknown gate {gate.name!r}: choose one of {', '.join(GATES)}")
+                raise UserError(
+                    f"unknown gate {gate.name!r}: choose one of {', '.join(GATES)}, or make one with circuits.given"
+                )
             if len(gate.wires) != kind.wires or len(gate.columns) != kind.angles:
                 raise UserError(
                     f"{gate.name} takes {kind.wires} wire(s) and {kind.angles} angle(s), "
@@ -77,12 +110,20 @@ class Circuit:
                     f"{gate.name} on wires {gate.wires}: wires must differ and lie in 0..{self.qubits - 1}"
                 )
 
-    @property
+    # Kept, since every call of a simulator asks for them.
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.qubits, self.gates))
+
+    @cached_property
     def inputs(self) -> int:
         """Number of per-sample angle columns."""
         return self._columns("input")
 
-    @property
+    @cached_property
     def weights(self) -> int:
         """Number of shared angle columns."""
         return self._columns("weight")
@@ -129,4 +170,40 @@ def vqc_ansatz(qubits: int, layers: int) -> Circuit:
         gates += [Gate("RY", (w,), (Column("weight", layer * qubits + w),)) for w in range(qubits)]
         if qubits > 1:
             gates += [Gate("CNOT", (w, (w + 1) % qubits)) for w in range(qubits)]
+    return Circuit(qubits, tuple(gates))
+
+
+def strongly_entangling_ansatz(qubits: int, layers: int) -> Circuit:
+    """RX(input) on every wire, then strongly entangling layers: Rot(weights) on every wire and a CNOT ring.
+
+    The ring of layer l joins wires l mod (n - 1) + 1 apart (Schuld et al., Phys. Rev. A 101, 032308
+    (2020)); PennyLane's StronglyEntanglingLayers. Weights are ordered by layer, wire, then angle.
+    """
+    gates = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
+    for layer in range(layers):
+        for w in range(qubits):
+            first = 3 * (layer * qubits + w)
+            gates.append(Gate("Rot", (w,), tuple(Column("weight", first + a) for a in range(3))))
+        if qubits > 1:
+            apart = layer % (qubits - 1) + 1
+            gates += [Gate("CNOT", (w, (w + apart) % qubits)) for w in range(qubits)]
+    return Circuit(qubits, tuple(gates))
+
+
+def qlcu_ansatz(qubits: int, layers: int) -> Circuit:
+    """The layer of the Quantum Hydra models, all of its 4n angles inputs.
+
+    Per layer RY on all wires, IsingXX on the ring (i, i + 1 mod n), RY on all, IsingYY on the ring;
+    inputs are consumed in this order. It needs at least 2 qubits.
+    """
+    if qubits < 2:
+        raise UserError(f"the qlcu ansatz has a ring of wires: it needs at least 2 qubits, not {qubits}")
+    columns = iter(range(4 * qubits * layers))
+    gates = []
+    for _ in range(layers):
+        for pair in ("IsingXX", "IsingYY"):
+            gates += [Gate("RY", (w,), (Column("input", next(columns)),)) for w in range(qubits)]
+            gates += [
+                Gate(pair, (w, (w + 1) % qubits), (Column("input", next(columns)),)) for w in range(qubits)
+            ]
     return Circuit(qubits, tuple(gates))

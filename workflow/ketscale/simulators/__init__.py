@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ketscale.errors import UserError
-from ketscale.simulators.catalogue import BOUND_TO, PLACEMENTS, SUPPORTED, Method
+from ketscale.simulators.catalogue import BOUND_TO, PLACEMENTS, ROUTES, SUPPORTED, Method
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,8 @@ __all__ = ["SUPPORTED", "create", "default"]
 def create(name: str, settings: Mapping[str, str], device: torch.device) -> Simulator:
     """The simulator that the config calls `name`, for a model whose tensors live on `device`.
 
-    settings: the config's block, with the keys `device`, `gradient`, `batching` and `placement`.
+    settings: the config's block, with the keys `device`, `gradient`, `batching` and `placement`, and for
+        `fused` perhaps `route`.
 
     Raises:
         UserError: the settings are not supported together, or what they need is not here.
@@ -33,9 +34,14 @@ def create(name: str, settings: Mapping[str, str], device: torch.device) -> Simu
         raise UserError(
             f"simulator {name!r}: no {', '.join(method)}; device, gradient, batching are one of\n{choices}"
         )
+    route = settings.get("route")
+    if route is not None and (method.device != "fused" or route not in ROUTES):
+        raise UserError(
+            f"simulator {name!r}: only fused has a route, one of {', '.join(ROUTES)}; not {route!r}"
+        )
     from ketscale.simulators.spanned import Spanned
 
-    simulator = Spanned(_build(method))
+    simulator = Spanned(_build(method, route or ROUTES[0]))
     target = _target(name, method, settings["placement"], device)
     if target == device:
         return simulator
@@ -45,11 +51,11 @@ def create(name: str, settings: Mapping[str, str], device: torch.device) -> Simu
 
 
 def default() -> Simulator:
-    """The simulator of a model that was given none: default.qubit, wherever the model's tensors are."""
+    """The simulator of a model that was given none: fused, wherever the model's tensors are."""
     import torch
 
-    method = Method("default.qubit", "backprop", "broadcast")
-    return create("default.qubit", {**method._asdict(), "placement": "model"}, torch.device("cpu"))
+    method = Method("fused", "adjoint", "broadcast")
+    return create("fused", {**method._asdict(), "placement": "model"}, torch.device("cpu"))
 
 
 def _target(name: str, method: Method, placement: str, device: torch.device) -> torch.device:
@@ -72,7 +78,11 @@ def _target(name: str, method: Method, placement: str, device: torch.device) -> 
     return device if kind == device.type else torch.device(kind)
 
 
-def _build(method: Method) -> Simulator:
+def _build(method: Method, route: str) -> Simulator:
+    if method.device == "fused":
+        from ketscale.simulators.fused import Fused
+
+        return Fused(route)
     if method.device == "qiskit":
         from ketscale.simulators.qiskit import Qiskit
 

@@ -15,6 +15,7 @@ class Method(NamedTuple):
 
 SUPPORTED: frozenset[Method] = frozenset(
     {
+        Method("fused", "adjoint", "broadcast"),
         Method("default.qubit", "backprop", "broadcast"),
         Method("default.qubit", "parameter-shift", "loop"),
         Method("lightning.qubit", "adjoint", "loop"),
@@ -27,4 +28,13 @@ SUPPORTED: frozenset[Method] = frozenset(
 PLACEMENTS: tuple[str, ...] = ("model", "cpu", "gpu")
 
 # Simulators that compute on one kind of processor only; the others follow their placement.
-BOUND_TO: dict[str, str] = {"lightning.qubit": "cpu", "qiskit": "cpu", "lightning.gpu": "cuda"}
+BOUND_TO: dict[str, str] = {
+    "fused": "cpu",
+    "lightning.qubit": "cpu",
+    "qiskit": "cpu",
+    "lightning.gpu": "cuda",
+}
+
+# How `fused` evaluates a circuit: by sweeping its gates over the states; by multiplying its part without inputs
+# into one matrix; gate by gate with no algebra at all. The first is the default.
+ROUTES: tuple[str, ...] = ("sweep", "matrix", "literal")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 from ketscale.circuits import Angles, Circuit
@@ -105,6 +106,9 @@ class PennyLane:
             if initial is not None:
                 qml.StatePrep(initial, wires=wires, validate_norm=False)
             for gate in circuit.gates:
+                if gate.matrix is not None:
+                    qml.QubitUnitary(np.asarray(gate.matrix), wires=gate.wires)
+                    continue
                 angles = [
                     inputs[..., c.index] if c.kind == "input" else weights[c.index] for c in gate.columns
                 ]
@@ -118,8 +122,6 @@ class PennyLane:
     def _device(self, qubits: int, precision: torch.dtype) -> Any:
         if self.method.device == "default.qubit":
             return self._qml.device("default.qubit", wires=qubits)
-        import numpy as np
-
         c_dtype = np.complex64 if precision == torch.float32 else np.complex128
         return self._qml.device(self.method.device, wires=qubits, c_dtype=c_dtype)
 

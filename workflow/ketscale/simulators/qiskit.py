@@ -113,7 +113,11 @@ def _translate(circuit: Circuit) -> Program:
     translated = QuantumCircuit(circuit.qubits)
     for gate in gates:
         qubits = [circuit.qubits - 1 - wire for wire in gate.wires]
-        getattr(translated, METHODS[gate.name])(*(next(parameters) for _ in gate.columns), *qubits)
+        if gate.matrix is not None:
+            # Qiskit's first qubit of a matrix is the least significant one.
+            translated.unitary(np.asarray(gate.matrix), qubits[::-1])
+        else:
+            getattr(translated, METHODS[gate.name])(*(next(parameters) for _ in gate.columns), *qubits)
     rules = tuple(
         FOUR_TERMS if gate.name.startswith("CR") else TWO_TERMS for gate in gates for _ in gate.columns
     )

@@ -1,0 +1,89 @@
+"""`fused`: small circuits compiled whole, samples in the lanes of vectors, gradients by the adjoint method.
+
+`frame` and `program` turn a circuit into rotations about Pauli words, `schedule` orders them into passes
+over a state, `plan` lays out the buffers, `vector`, `block` and `kernels` write the machine code that
+`library` compiles, keeps and loads, and `cpu` calls it from torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ketscale.circuits import Angles, Circuit, Gate
+from ketscale.errors import UserError
+from ketscale.simulators.checks import check_request, no_rows
+
+
+class Fused:
+    """Our own simulator; everything of a circuit is differentiable: angles, initial states and final ones.
+
+    route: one of `catalogue.ROUTES`.
+
+    Raises:
+        UserError: the compiler's package is not installed.
+    """
+
+    def __init__(self, route: str = "sweep") -> None:
+        try:
+            from ketscale.simulators.fused.cpu import evaluate
+        except ImportError as error:
+            raise UserError("simulator.device 'fused' is not installed: run `make setup`") from error
+        self._evaluate = evaluate
+        self.route = route
+
+    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+        """See `Simulator.state`."""
+        check_request(circuit, angles, initial)
+        return self._run(circuit, angles, None, initial)
+
+    def expval(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `Simulator.expval`."""
+        check_request(circuit, angles, initial, paulis)
+        return self._run(circuit, angles, tuple(paulis), initial)
+
+    def _run(
+        self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
+    ) -> torch.Tensor:
+        inputs, weights = angles
+        batch = inputs.shape[0]
+        if inputs.device.type != "cpu":
+            raise UserError(
+                f"simulator 'fused' computes on the cpu, not on {inputs.device}: set placement: cpu"
+            )
+        if batch == 0:
+            columns = 2**circuit.qubits if paulis is None else len(paulis)
+            return no_rows(
+                angles, initial, columns, inputs.dtype.to_complex() if paulis is None else inputs.dtype
+            )
+        literal = self.route == "literal"
+        if circuit.inputs == 0 and (initial is None or initial.ndim == 1):
+            # All samples are equal: one is computed.
+            return self._evaluate(circuit, inputs[:1], weights, paulis, initial, literal).expand(batch, -1)
+        if self.route == "matrix":
+            return self._through_matrix(circuit, angles, paulis, initial)
+        return self._evaluate(circuit, inputs, weights, paulis, initial, literal)
+
+    def _through_matrix(
+        self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The gates behind the last one with an input become one matrix, made once for the whole batch."""
+        inputs, weights = angles
+        last = max((i for i, gate in enumerate(circuit.gates) if _has_input(gate)), default=-1)
+        head = Circuit(circuit.qubits, circuit.gates[: last + 1])
+        tail = Circuit(circuit.qubits, circuit.gates[last + 1 :])
+        states = self._evaluate(head, inputs, weights, None, initial)
+        size = 2**circuit.qubits
+        columns = torch.eye(size, dtype=states.dtype)
+        matrix = self._evaluate(tail, inputs.new_empty(size, 0), weights, None, columns)
+        states = states @ matrix
+        if paulis is None:
+            return states
+        return self._evaluate(Circuit(circuit.qubits, ()), inputs[:, :0], weights, paulis, states)
+
+
+def _has_input(gate: Gate) -> bool:
+    return any(column.kind == "input" for column in gate.columns)

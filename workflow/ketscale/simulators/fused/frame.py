@@ -1,0 +1,146 @@
+"""Clifford frames: permutations and signs that are carried along instead of being applied to a state.
+
+A state is kept as C|phi>, C a product of CNOT, CZ, SWAP, S and Pauli gates. A rotation about a Pauli
+word P of the true state is a rotation about C* P C of |phi>, which is a Pauli word again, so these gates
+cost nothing while a circuit runs (Gottesman, arXiv:quant-ph/9807006). C only permutes basis states and
+multiplies them by powers of i: `Frame.order` and `Frame.phases` say how, once, at the end.
+
+Words are pairs of bit masks over basis indices; the bit of wire w is n - 1 - w (wire 0 is the most
+significant bit).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Pauli(NamedTuple):
+    """i**power X**x Z**z: X on the bits of mask `x`, after Z on the bits of mask `z`."""
+
+    x: int
+    z: int
+    power: int = 0
+
+    def __mul__(self, other: Pauli) -> Pauli:  # type: ignore[override]
+        sign = 2 * ((self.z & other.x).bit_count() % 2)
+        return Pauli(self.x ^ other.x, self.z ^ other.z, (self.power + other.power + sign) % 4)
+
+    @property
+    def sign(self) -> int:
+        """+1 or -1: how this Hermitian word differs from the product of its letters X, Y = iXZ and Z."""
+        return 1 if (self.power - (self.x & self.z).bit_count()) % 4 == 0 else -1
+
+    def anticommutes(self, other: Pauli) -> bool:
+        """Whether the two words anticommute; words that do not, commute."""
+        return ((self.x & other.z).bit_count() + (self.z & other.x).bit_count()) % 2 == 1
+
+
+def word(letters: str) -> Pauli:
+    """The word spelt by `letters`, one for each wire, e.g. 'ZIXY'."""
+    masks = [int("".join("1" if letter in set_ else "0" for letter in letters), 2) for set_ in ("XY", "YZ")]
+    return Pauli(masks[0], masks[1], letters.count("Y") % 4)
+
+
+# G* P G for P = X and Z on each wire of a Clifford gate G, as words over the gate's own wires.
+CONJUGATES: dict[str, dict[str, str]] = {
+    "PauliX": {"X": "X", "Z": "-Z"},
+    "PauliY": {"X": "-X", "Z": "-Z"},
+    "PauliZ": {"X": "-X", "Z": "Z"},
+    "S": {"X": "-Y", "Z": "Z"},
+    "CNOT": {"XI": "XX", "IX": "IX", "ZI": "ZI", "IZ": "ZZ"},
+    "CZ": {"XI": "XZ", "IX": "ZX", "ZI": "ZI", "IZ": "IZ"},
+    "SWAP": {"XI": "IX", "IX": "XI", "ZI": "IZ", "IZ": "ZI"},
+}
+
+Indices = NDArray[np.int64]
+
+
+class Frame:
+    """The Clifford operator C that stands between the true state and the one that is computed."""
+
+    def __init__(self, qubits: int) -> None:
+        self.qubits = qubits
+        self._gates: list[tuple[str, tuple[int, ...]]] = []
+        bits = [1 << (qubits - 1 - w) for w in range(qubits)]
+        self._images = {("X", w): Pauli(bit, 0) for w, bit in enumerate(bits)}
+        self._images |= {("Z", w): Pauli(0, bit) for w, bit in enumerate(bits)}
+
+    def absorb(self, name: str, wires: tuple[int, ...]) -> None:
+        """Let C become G C for the gate G of `CONJUGATES`."""
+        self._gates.append((name, wires))
+        changed = {}
+        for before, after in CONJUGATES[name].items():
+            at = next(i for i, letter in enumerate(before) if letter != "I")
+            spelt = ["I"] * self.qubits
+            for letter, wire in zip(after.lstrip("-"), wires, strict=True):
+                spelt[wire] = letter
+            image = self.pull_back(word("".join(spelt)))
+            changed[before[at], wires[at]] = image * Pauli(0, 0, 2) if after.startswith("-") else image
+        self._images |= changed
+
+    def pull_back(self, pauli: Pauli) -> Pauli:
+        """C* P C."""
+        image = Pauli(0, 0, pauli.power)
+        for letter, mask in (("X", pauli.x), ("Z", pauli.z)):
+            for wire in range(self.qubits):
+                if mask >> (self.qubits - 1 - wire) & 1:
+                    image = image * self._images[letter, wire]
+        return image
+
+    def permutation(self) -> tuple[Indices, Indices]:
+        """(order, powers), each (2**n,): C takes basis state p to i**powers[p] times order[p]."""
+        index = np.arange(2**self.qubits, dtype=np.int64)
+        power = np.zeros_like(index)
+        for name, wires in self._gates:
+            shifts = [self.qubits - 1 - w for w in wires]
+            bits = [index >> shift & 1 for shift in shifts]
+            _MONOMIAL[name](index, power, bits, shifts)
+        return index, power % 4
+
+
+Monomial = Callable[[Indices, Indices, list[Indices], list[int]], None]
+
+
+def _flip(index: Indices, where: Indices | int, shift: int) -> None:
+    index ^= where << shift
+
+
+def _pauli_x(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
+    _flip(index, 1, shifts[0])
+
+
+def _pauli_y(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
+    power += 1 + 2 * bits[0]
+    _flip(index, 1, shifts[0])
+
+
+def _pauli_z(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
+    power += 2 * bits[0]
+
+
+def _phase_s(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
+    power += bits[0]
+
+
+def _cnot(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
+    _flip(index, bits[0], shifts[1])
+
+
+def _cz(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
+    power += 2 * bits[0] * bits[1]
+
+
+def _swap(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
+    differ = bits[0] ^ bits[1]
+    _flip(index, differ, shifts[0])
+    _flip(index, differ, shifts[1])
+
+
+_MONOMIAL: dict[str, Monomial] = {
+    "PauliX": _pauli_x, "PauliY": _pauli_y, "PauliZ": _pauli_z, "S": _phase_s,
+    "CNOT": _cnot, "CZ": _cz, "SWAP": _swap,
+}  # fmt: skip

@@ -1,0 +1,614 @@
+"""The functions that a plan is compiled to: `prepare`, `forward`, `backward` and `collect`.
+
+`prepare` and `collect` run once a call, before and after; the other two run on every thread and take
+tiles until none is left. Each sample's arithmetic depends on neither the thread nor the other samples, and sums over samples leave the
+kernel tile by tile, so that results are the same for any number of threads.
+
+Gradients are adjoint (Jones and Gacon, arXiv:2009.02823): with psi the final state and
+adjoint = sum of cotangent times word on psi, each rotation is undone on both, and the derivative by its
+angle is Im <adjoint|P|psi>.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from llvmlite import ir
+
+from ketscale.simulators.fused.block import Block, Coefficients, State, apply, overlaps, parity, walsh
+from ketscale.simulators.fused.plan import ARGUMENTS, Plan, rotations
+from ketscale.simulators.fused.program import Angle, Flip, Rotation, Word
+from ketscale.simulators.fused.schedule import Pass, Phases, measurement_passes
+from ketscale.simulators.fused.vector import I8, I64, Value, Writer
+
+
+def module(plan: Plan) -> ir.Module:
+    """LLVM code of the plan's kernels."""
+    written = ir.Module("ketscale")
+    _Kernel(written, "prepare", plan).prepare()
+    _Kernel(written, "forward", plan).forward()
+    if plan.wanted:
+        _Kernel(written, "backward", plan).backward()
+        _Kernel(written, "collect", plan).collect()
+    return written
+
+
+class _Kernel:
+    """Writes one of a plan's functions."""
+
+    def __init__(self, module_: ir.Module, name: str, plan: Plan) -> None:
+        self.plan = plan
+        self.name = name
+        self.w = Writer(module_, name, plan.lanes, plan.double)
+
+    def argument(self, name: str, pointer: bool = False) -> Value:
+        return self.w.argument(ARGUMENTS.index(name), pointer)
+
+    def scratch(self, name: str) -> Value:
+        """The address of a worker's buffer."""
+        return self.w.at(self._scratch, self.plan.scratch[name])
+
+    # --- once a call ---
+
+    def prepare(self) -> None:
+        """Cosines and sines of the shared angles, and the tables of phases."""
+        w, plan = self.w, self.plan
+        shared, weights = self.argument("shared", True), self.argument("weights", True)
+        if plan.shared_angles:
+            self._each_angle(
+                plan.shared_angles, weights, lambda i, half: self._store_scalars(shared, i, half)
+            )
+        for number, table in enumerate(plan.tables):
+            start = w.element(shared, plan.shared_tables + 2 * plan.table_size * number)
+            with w.loop(plan.table_size // w.lanes) as v:
+                w.store(w.constant(0.0), w.at(start, v))
+            for rotation in table.rotations:
+                place = w.element(start, rotation.z)
+                half = self._half_angle(rotation.angle, weights)
+                w.b.store(w.b.fsub(w.load_real(place), half), place)
+            self._transform(start)
+            with w.loop(plan.table_size // w.lanes) as v:
+                sine, cosine = w.sincos(w.load(w.at(start, v)))
+                w.store(cosine, w.at(start, v))
+                w.store(sine, w.at(start, v, plan.table_size // w.lanes))
+        w.b.ret_void()
+
+    def _half_angle(self, angle: Angle, weights: Value) -> Value:
+        w = self.w
+        if angle.kind == "constant":
+            return ir.Constant(w.real, angle.factor / 2)
+        column = w.load_real(w.element(weights, angle.index))
+        return w.b.fmul(column, ir.Constant(w.real, angle.factor / 2))
+
+    def _store_scalars(self, shared: Value, i: Value, half: Value) -> None:
+        w = self.w
+        sine, cosine = w.sincos(w.splat(half))
+        first = w.b.mul(i, w.integer(3))
+        for entry, vector in enumerate((cosine, sine, w.b.fneg(sine))):
+            scalar = w.b.extract_element(vector, w.integer(0))
+            w.b.store(scalar, w.element(shared, w.b.add(first, w.integer(entry))))
+
+    def _each_angle(
+        self, angles: Sequence[Angle], weights: Value, use: Callable[[Value, Value], None]
+    ) -> None:
+        """Call `use(number, half angle)` in a loop over shared angles."""
+        w = self.w
+        columns = self._table("weight_columns", I64, [a.index if a.kind == "weight" else -1 for a in angles])
+        factors = self._table("weight_factors", w.real, [a.factor / 2 for a in angles])
+        with w.loop(len(angles)) as i:
+            column = w.b.load(w.element(columns, i, I64), typ=I64)
+            constant = w.b.icmp_signed("<", column, w.integer(0))
+            one = w.element(self._table("one", w.real, [1.0]), 0)
+            address = w.b.select(constant, one, w.element(weights, column))
+            use(i, w.b.fmul(w.load_real(address), w.load_real(w.element(factors, i))))
+
+    def _transform(self, start: Value) -> None:
+        """The Walsh-Hadamard transform of a table in place."""
+        w, plan = self.w, self.plan
+        for bit in range(plan.program.qubits):
+            distance = 1 << bit
+            if distance < w.lanes:
+                signs = w.constant([-1.0 if lane & distance else 1.0 for lane in range(w.lanes)])
+                with w.loop(plan.table_size // w.lanes) as v:
+                    vector = w.load(w.at(start, v))
+                    partner = w.shuffle(vector, [lane ^ distance for lane in range(w.lanes)])
+                    w.store(w.fma(vector, signs, partner), w.at(start, v))
+            else:
+                with w.loop(plan.table_size // w.lanes // 2) as i:
+                    low = _deposit(w, i, [bit - w.lanes.bit_length() + 1])
+                    addresses = [w.at(start, low), w.at(start, low, distance // w.lanes)]
+                    a, b = map(w.load, addresses)
+                    w.store(w.b.fadd(a, b), addresses[0])
+                    w.store(w.b.fsub(a, b), addresses[1])
+
+    def _table(self, name: str, typ: ir.Type, values: Sequence[float]) -> Value:
+        """A constant array; an equal name within a function must mean equal values."""
+        full = f"{self.name}.{name}"
+        if full in self.w.module.globals:
+            return self.w.module.globals[full]
+        array = ir.ArrayType(typ, len(values))
+        variable = ir.GlobalVariable(self.w.module, array, full)
+        variable.linkage, variable.global_constant = "internal", True
+        variable.initializer = ir.Constant(array, list(values))
+        return variable
+
+    # --- every tile ---
+
+    @contextmanager
+    def _tiles(self) -> Iterator[None]:
+        """Write the body for each tile that this worker takes; sets up addresses and the tile's number."""
+        w, plan = self.w, self.plan
+        self._batch = self.argument("batch")
+        self._shared = self.argument("shared", True)
+        tiles, counter = self.argument("tiles"), self.argument("next_tile", True)
+        worker = w.b.atomic_rmw("add", self.argument("next_worker", True), w.integer(1), "monotonic")
+        offset = w.b.mul(worker, self.argument("scratch_vectors"))
+        self._scratch = w.at(self.argument("scratch", True), offset)
+        self._coefficients = Coefficients(w, plan, self._shared, self.scratch("coefficients"))
+        own_states = w.at(self.argument("states", True), w.b.mul(worker, self.argument("states_per_worker")))
+        test, body, done = (w.b.append_basic_block(name) for name in ("next_tile", "tile", "done"))
+        w.b.branch(test)
+        w.b.position_at_end(test)
+        self._tile = w.b.atomic_rmw("add", counter, w.integer(1), "monotonic")
+        w.b.cbranch(w.b.icmp_unsigned("<", self._tile, tiles), body, done)
+        w.b.position_at_end(body)
+        self._first = w.b.mul(self._tile, w.integer(plan.samples))
+        self._states = w.at(own_states, w.b.mul(self._tile, self.argument("states_per_tile")))
+        left = w.b.sub(self._batch, self._first)
+        full = w.b.icmp_unsigned("<", w.integer(plan.samples), left)
+        self._present = w.b.select(full, w.integer(plan.samples), left)
+        yield
+        w.b.branch(test)
+        w.b.position_at_end(done)
+        w.b.ret_void()
+
+    def forward(self) -> None:
+        """States from angles, then expectation values or amplitudes."""
+        plan = self.plan
+        with self._tiles():
+            self._read_angles()
+            psi = self._states
+            if plan.from_zero:
+                self._make_product(psi)
+            else:
+                self._read_state(psi, "initial", self.argument("initial_stride"), pull_back=False)
+            for pass_ in plan.forward.passes:
+                self._run_pass(pass_, psi)
+            if plan.program.words is None:
+                self._write_state(psi, "out", permute=True)
+            else:
+                self._measure(psi, plan.program.words)
+
+    def backward(self) -> None:
+        """Gradients from cotangents: the sweep backwards."""
+        w, plan = self.w, self.plan
+        with self._tiles():
+            self._read_angles()
+            psi, adjoint = self.scratch("psi"), self.scratch("adjoint")
+            if plan.differentiated:
+                with w.loop(len(plan.differentiated)) as v:
+                    w.store(w.constant(0.0), w.at(self.scratch("gradients"), v))
+            with w.loop(plan.state_vectors) as v:
+                w.store(w.load(w.at(self._states, v)), w.at(psi, v))
+            if plan.program.words is None:
+                self._read_state(adjoint, "cotangent", w.integer(2 << plan.program.qubits), pull_back=True)
+            else:
+                self._start_adjoint(psi, adjoint, plan.program.words)
+            for pass_ in plan.backward:
+                self._undo_pass(pass_, psi, adjoint)
+            if plan.from_zero:
+                self._undo_product(psi, adjoint)
+            if "initial" in plan.wanted:
+                self._write_state(adjoint, "initial_gradient", permute=False)
+            self._write_gradients()
+
+    def collect(self) -> None:
+        """The weights' gradient: the tiles' rows, added one after the other."""
+        w, plan = self.w, self.plan
+        if "weight" in plan.wanted and plan.weights:
+            rows, out = self.argument("weight_rows", True), self.argument("weight_gradient", True)
+            with w.loop(plan.weights) as i:
+                w.b.store(w.load_real(w.element(rows, i)), w.element(out, i))
+            others = w.b.sub(self.argument("tiles"), w.integer(1))
+            with w.loop(others) as tile:
+                row = w.element(rows, w.b.mul(w.b.add(tile, w.integer(1)), w.integer(plan.weights)))
+                for first in range(0, plan.weights, w.lanes):
+                    self._add(row, out, first, min(w.lanes, plan.weights - first))
+        w.b.ret_void()
+
+    def _add(self, terms: Value, sums: Value, first: int, count: int) -> None:
+        """sums += terms for `count` floats from number `first` on."""
+        w = self.w
+        typ = ir.VectorType(w.real, count)
+        place = w.element(sums, first)
+        term = w.b.load(w.element(terms, first), typ=typ, align=w.bytes)
+        w.b.store(w.b.fadd(w.b.load(place, typ=typ, align=w.bytes), term), place, align=w.bytes)
+
+    # --- angles in, gradients out ---
+
+    def _read_angles(self) -> None:
+        """Cosine, sine and minus sine of half of every angle that samples have of their own."""
+        w, plan = self.w, self.plan
+        if not plan.sample_angles:
+            return
+        columns, rows = self.scratch("inputs"), self.argument("inputs", True)
+        self._transpose(rows, self.argument("input_stride"), columns, plan.inputs)
+        places = self._table("columns", I64, [a.index for a in plan.sample_angles])
+        factors = self._table("factors", w.real, [a.factor / 2 for a in plan.sample_angles])
+        coefficients = self.scratch("coefficients")
+        with w.loop(len(plan.sample_angles)) as i:
+            angle = w.load(w.at(columns, w.b.load(w.element(places, i, I64), typ=I64)))
+            sine, cosine = w.sincos(w.b.fmul(self._spread(angle), w.load_splat(w.element(factors, i))))
+            first = w.at(coefficients, w.b.mul(i, w.integer(3)))
+            for entry, vector in enumerate((cosine, sine, w.b.fneg(sine))):
+                w.store(vector, w.at(first, entry))
+
+    def _transpose(self, rows: Value, stride: Value, columns: Value, count: int) -> None:
+        """Put row elements of the tile's samples into lanes; samples that do not exist repeat the last one."""
+        w, plan = self.w, self.plan
+        with w.loop(plan.samples) as sample:
+            last = w.b.sub(self._present, w.integer(1))
+            exists = w.b.icmp_unsigned("<", sample, self._present)
+            row = w.b.add(self._first, w.b.select(exists, sample, last))
+            start = w.element(rows, w.b.mul(row, stride))
+            lane = w.element(columns, w.b.shl(sample, w.integer(plan.lane_bits)))
+            with w.loop(count) as i:
+                w.b.store(w.load_real(w.element(start, i)), w.element(lane, w.b.mul(i, w.integer(w.lanes))))
+
+    def _spread(self, vector: Value) -> Value:
+        """Each sample's first lane in all of its lanes."""
+        group = (1 << self.plan.lane_bits) - 1
+        return self.w.shuffle(vector, [lane & ~group for lane in range(self.w.lanes)])
+
+    def _write_gradients(self) -> None:
+        """Sum what each rotation gathered into its column: per sample, or over the tile for weights."""
+        w, plan = self.w, self.plan
+        gathered = self.scratch("gradients")
+
+        def total(kind: str, index: int, group: int) -> Value | None:
+            sum_ = None
+            for slot, rotation in enumerate(plan.differentiated):
+                angle = rotation.angle
+                if (angle.kind, angle.index) == (kind, index):
+                    vector = w.load(w.at(gathered, slot))
+                    signs = self._lane_signs(rotation)
+                    vector = vector if signs is None else w.b.fmul(vector, signs)
+                    sum_ = w.fma(vector, w.constant(angle.factor), sum_)
+            return None if sum_ is None else w.sum_lanes(sum_, group)
+
+        if "weight" in plan.wanted:
+            row = w.b.mul(self._tile, w.integer(plan.weights))
+            start = w.element(self.argument("weight_rows", True), row)
+            for index in range(plan.weights):
+                sum_ = total("weight", index, w.lanes)
+                value = ir.Constant(w.real, 0.0) if sum_ is None else w.b.extract_element(sum_, w.integer(0))
+                w.b.store(value, w.element(start, index))
+        if "input" in plan.wanted and plan.inputs:
+            columns = self.scratch("inputs")
+            for index in range(plan.inputs):
+                sum_ = total("input", index, 1 << plan.lane_bits)
+                w.store(w.constant(0.0) if sum_ is None else sum_, w.at(columns, index))
+            rows, stride = self.argument("input_gradient", True), self.argument("input_gradient_stride")
+            with w.loop(self._present) as sample:
+                start = w.element(rows, w.b.mul(w.b.add(self._first, sample), stride))
+                lane = w.element(columns, w.b.shl(sample, w.integer(plan.lane_bits)))
+                with w.loop(plan.inputs) as i:
+                    value = w.load_real(w.element(lane, w.b.mul(i, w.integer(w.lanes))))
+                    w.b.store(value, w.element(start, i))
+
+    def _lane_signs(self, rotation: Rotation) -> Value | None:
+        lanes = rotation.x & ((1 << self.plan.lane_bits) - 1)
+        return self._block(self.w.integer(0), ()).lane_signs(rotation.z, lanes)
+
+    # --- states in and out ---
+
+    @contextmanager
+    def _amplitudes(self, buffer: Value, samples: Value) -> Iterator[tuple[Value, Value, Value, Value]]:
+        """Loop over a tile's amplitudes: (sample, basis index, real part's address, imaginary part's)."""
+        w, plan = self.w, self.plan
+        parts = 1 if plan.real else 2
+        with w.loop(samples) as sample, w.loop(plan.vectors) as v, w.loop(1 << plan.lane_bits) as low:
+            lane = w.b.add(w.b.shl(sample, w.integer(plan.lane_bits)), low)
+            start = w.at(buffer, w.b.mul(v, w.integer(parts)))
+            index = w.b.add(w.b.shl(v, w.integer(plan.lane_bits)), low)
+            yield sample, index, w.element(start, lane), w.element(w.at(start, parts - 1), lane)
+
+    def _read_state(self, buffer: Value, name: str, stride: Value, pull_back: bool) -> None:
+        """Fill a tile from complex rows: initial states, or half of a cotangent pulled back to the frame."""
+        w, plan = self.w, self.plan
+        rows = self.argument(name, True)
+        with w.loop(plan.state_vectors) as v:
+            w.store(w.constant(0.0), w.at(buffer, v))
+        with self._amplitudes(buffer, self._present) as (sample, index, re, im):
+            row = w.element(rows, w.b.mul(w.b.add(self._first, sample), stride))
+            place = self._place(index) if pull_back else index
+            first = w.b.shl(place, w.integer(1))
+            real, imaginary = (
+                w.load_real(w.element(row, w.b.add(first, w.integer(part)))) for part in (0, 1)
+            )
+            if pull_back:
+                cosine, sine = self._power(index)
+                half = ir.Constant(w.real, 0.5)
+                turned = w.b.fadd(w.b.fmul(cosine, real), w.b.fmul(sine, imaginary))
+                imaginary = w.b.fmul(half, w.b.fsub(w.b.fmul(cosine, imaginary), w.b.fmul(sine, real)))
+                real = w.b.fmul(half, turned)
+            w.b.store(real, re)
+            if not plan.real:
+                w.b.store(imaginary, im)
+
+    def _write_state(self, buffer: Value, name: str, permute: bool) -> None:
+        """Write a tile as complex rows: the final state out of the frame, or twice an adjoint."""
+        w, plan = self.w, self.plan
+        rows = self.argument(name, True)
+        with self._amplitudes(buffer, self._present) as (sample, index, re, im):
+            row = w.element(rows, w.b.mul(w.b.add(self._first, sample), w.integer(2 << plan.program.qubits)))
+            real = w.load_real(re)
+            imaginary = ir.Constant(w.real, 0.0) if plan.real else w.load_real(im)
+            if permute:
+                cosine, sine = self._power(index)
+                turned = w.b.fsub(w.b.fmul(cosine, real), w.b.fmul(sine, imaginary))
+                imaginary = w.b.fadd(w.b.fmul(cosine, imaginary), w.b.fmul(sine, real))
+                real = turned
+            else:
+                real, imaginary = w.b.fadd(real, real), w.b.fadd(imaginary, imaginary)
+            first = w.b.shl(self._place(index) if permute else index, w.integer(1))
+            w.b.store(real, w.element(row, first))
+            w.b.store(imaginary, w.element(row, w.b.add(first, w.integer(1))))
+
+    def _place(self, index: Value) -> Value:
+        return self.w.b.load(self.w.element(self.argument("order", True), index, I64), typ=I64)
+
+    def _power(self, index: Value) -> tuple[Value, Value]:
+        """Real and imaginary part of i**power of a basis state."""
+        w = self.w
+        power = w.b.zext(w.b.load(w.element(self.argument("powers", True), index, I8), typ=I8), I64)
+        table = self._table("powers_of_i", w.real, [1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0, -1.0])
+        first = w.b.shl(power, w.integer(1))
+        return w.load_real(w.element(table, first)), w.load_real(
+            w.element(table, w.b.add(first, w.integer(1)))
+        )
+
+    # --- passes ---
+
+    def _block(self, base: Value, basis: tuple[int, ...]) -> Block:
+        return Block(self.w, self.plan, base, basis)
+
+    @contextmanager
+    def _blocks(self, basis: tuple[int, ...]) -> Iterator[Block]:
+        """Loop over the blocks that are closed under the flips of `basis`."""
+        w = self.w
+        with w.loop(self.plan.vectors >> len(basis)) as i:
+            pivots = sorted(vector.bit_length() - 1 for vector in basis)
+            yield self._block(_deposit(w, i, pivots), basis)
+
+    def _run_pass(self, pass_: Pass, psi: Value) -> None:
+        with self._blocks(pass_.basis) as block:
+            states = [block.load(psi)]
+            for step in pass_.steps:
+                states = apply(block, step, self._coefficients, states)
+            block.store(states[0], psi)
+
+    def _undo_pass(self, pass_: Pass, psi: Value, adjoint: Value) -> None:
+        with self._blocks(pass_.basis) as block:
+            states = [block.load(psi), block.load(adjoint)]
+            for step in pass_.steps:
+                if not isinstance(step, Flip):
+                    self._gather(block, step, states)
+                states = apply(block, step, self._coefficients, states, inverse=True)
+            block.store(states[0], psi)
+            block.store(states[1], adjoint)
+
+    def _gather(self, block: Block, step: Rotation | Phases, states: Sequence[State]) -> None:
+        """Add the block's share of the step's wanted gradients to their accumulators."""
+        w, plan = self.w, self.plan
+        if not any(plan.wants(rotation) for rotation in rotations(step)):
+            return
+        for rotation, value in overlaps(block, step, *states):
+            if plan.wants(rotation):
+                address = w.at(self.scratch("gradients"), plan.differentiated.index(rotation))
+                w.store(self._signed_sum(block, rotation.z, value, w.load(address)), address)
+
+    def _signed_sum(self, block: Block, z: int, value: Value, total: Value) -> Value:
+        """total plus `value` times the sign of Z on mask `z` at the block's base."""
+        w = self.w
+        odd = block.base_parity(z)
+        if odd is None:
+            return w.b.fadd(total, value)
+        signs = self._table("signs", w.real, [1.0, -1.0])
+        return w.fma(w.load_splat(w.element(signs, odd)), value, total)
+
+    # --- product states ---
+
+    def _make_product(self, psi: Value) -> None:
+        """|0...0> and the first rotations: the support doubles with every bit."""
+        w, plan = self.w, self.plan
+        low, high = self._product_bits()
+        group = (1 << plan.lane_bits) - 1
+        one = w.constant([0.0 if lane & group else 1.0 for lane in range(w.lanes)])
+        zero = w.constant(0.0)
+        block = self._block(w.integer(0), ())
+        states: list[State] = [[(one, None if plan.real else zero)]]
+        for rotation in low:
+            states = apply(block, rotation, self._coefficients, states)
+        block.store(states[0], psi)
+        for bit in range(plan.program.qubits - plan.lane_bits):
+            with w.loop(1 << bit) as v:
+                pair = self._block(v, (1 << bit,))
+                states = [[pair.load(psi)[0], (zero, None if plan.real else zero)]]
+                if bit in high:
+                    states = apply(pair, high[bit], self._coefficients, states)
+                pair.store(states[0], psi)
+
+    def _undo_product(self, psi: Value, adjoint: Value) -> None:
+        """The way back through the first rotations: only half of the amplitudes matters after each."""
+        w, plan = self.w, self.plan
+        low, high = self._product_bits()
+        wanted = [rotation for rotation in plan.forward.product if plan.wants(rotation)]
+        if not wanted:
+            return
+        for bit in sorted(high, reverse=True):
+            with w.loop(1 << bit) as v:
+                pair = self._block(v, (1 << bit,))
+                states = [pair.load(psi), pair.load(adjoint)]
+                self._gather(pair, high[bit], states)
+                states = apply(pair, high[bit], self._coefficients, states, inverse=True)
+                pair.store(states[0][:1], psi)
+                pair.store(states[1][:1], adjoint)
+        block = self._block(w.integer(0), ())
+        states = [block.load(psi), block.load(adjoint)]
+        for rotation in reversed(low):
+            self._gather(block, rotation, states)
+            states = apply(block, rotation, self._coefficients, states, inverse=True)
+
+    def _product_bits(self) -> tuple[list[Rotation], dict[int, Rotation]]:
+        """The first rotations inside a vector, and those between vectors by the bit of the vector's index."""
+        bits = {r.x.bit_length() - 1 - self.plan.lane_bits: r for r in self.plan.forward.product}
+        return [r for bit, r in bits.items() if bit < 0], {bit: r for bit, r in bits.items() if bit >= 0}
+
+    # --- measuring ---
+
+    def _measure(self, psi: Value, words: Sequence[Word]) -> None:
+        """Expectation values of the tile's samples, written to `out`."""
+        w, plan = self.w, self.plan
+        sums = self.scratch("words")
+        with w.loop(len(words)) as v:
+            w.store(w.constant(0.0), w.at(sums, v))
+        seen = self._seen(words)
+        for basis, masks in measurement_passes([w_ for _, w_ in seen], self._width(), plan.lane_bits):
+            with self._blocks(basis) as block:
+                state = block.load(psi)
+                for mask in masks:
+                    group = [(i, word) for i, word in seen if word.x == mask]
+                    for (i, word), value in zip(group, self._expectations(block, state, group), strict=True):
+                        address = w.at(sums, i)
+                        w.store(self._signed_sum(block, word.z, value, w.load(address)), address)
+        self._write_words(words)
+
+    def _seen(self, words: Sequence[Word]) -> list[tuple[int, Word]]:
+        """Words that can be other than 0: with real amplitudes, those with an even number of Y."""
+        return [(i, word) for i, word in enumerate(words) if not (self.plan.real and word.ys % 2)]
+
+    def _width(self) -> int:
+        return min(self.plan.widths[0], self.plan.program.qubits - self.plan.lane_bits)
+
+    def _expectations(self, block: Block, state: State, group: Sequence[tuple[int, Word]]) -> list[Value]:
+        """<psi|P|psi> over the block for words of one X mask, without signs of base and lanes."""
+        w = self.w
+        x = group[0][1].x
+        move, lanes = block.flip(x)
+        if not x:
+            products = [w.fma(re, re, None if im is None else w.b.fmul(im, im)) for re, im in state]
+            classes = walsh(w, products)
+            return [classes[block.within(word.z)] for _, word in group]
+        values = []
+        half = [j for j in range(len(state)) if not move or not j & (move & -move)]
+        kinds: dict[int, list[Value]] = {}
+        for odd in {word.ys % 2 for _, word in group}:
+            kinds[odd] = []
+            for j in half:
+                q_re, q_im = state[j]
+                p_re, p_im = (block.moved(part, lanes) for part in state[j ^ move])
+                if odd:  # -Im(conj(q) p)
+                    kinds[odd].append(w.fma(q_re, p_im, w.b.fmul(q_im, p_re), negate=True))
+                else:  # Re(conj(q) p)
+                    kinds[odd].append(w.fma(q_re, p_re, None if q_im is None else w.b.fmul(q_im, p_im)))
+        for _, word in group:
+            within, total = block.within(word.z), None
+            for j, value in zip(half, kinds[word.ys % 2], strict=True):
+                minus = bool(parity(within & (j ^ move))) ^ (word.ys % 4 in (2, 3))
+                if total is None:
+                    total = w.b.fneg(value) if minus else value
+                else:
+                    total = w.b.fsub(total, value) if minus else w.b.fadd(total, value)
+            values.append(w.b.fadd(total, total) if move else total)
+        return values
+
+    def _write_words(self, words: Sequence[Word]) -> None:
+        w, plan = self.w, self.plan
+        sums, rows = self.scratch("words"), self.argument("out", True)
+        for i, word in enumerate(words):
+            value = w.load(w.at(sums, i))
+            lanes = word.x & ((1 << plan.lane_bits) - 1)
+            signs = self._block(w.integer(0), ()).lane_signs(word.z, lanes)
+            value = value if signs is None else w.b.fmul(value, signs)
+            value = w.sum_lanes(value, 1 << plan.lane_bits)
+            w.store(value if word.sign > 0 else w.b.fneg(value), w.at(sums, i))
+        with w.loop(self._present) as sample:
+            row = w.element(rows, w.b.mul(w.b.add(self._first, sample), w.integer(len(words))))
+            lane = w.element(sums, w.b.shl(sample, w.integer(plan.lane_bits)))
+            with w.loop(len(words)) as i:
+                w.b.store(w.load_real(w.element(lane, w.b.mul(i, w.integer(w.lanes)))), w.element(row, i))
+
+    def _start_adjoint(self, psi: Value, adjoint: Value, words: Sequence[Word]) -> None:
+        """adjoint = sum of cotangent times word on psi; samples that do not exist get 0."""
+        w, plan = self.w, self.plan
+        weights = self.scratch("words")
+        self._transpose(self.argument("cotangent", True), w.integer(len(words)), weights, len(words))
+        samples = [lane >> plan.lane_bits for lane in range(w.lanes)]
+        number = ir.Constant(ir.VectorType(I64, w.lanes), samples)
+        spread = w.b.insert_element(
+            ir.Constant(ir.VectorType(I64, w.lanes), ir.Undefined), self._present, w.integer(0)
+        )
+        exists = w.b.icmp_unsigned("<", number, w.shuffle(spread, [0] * w.lanes))
+        for i, word in enumerate(words):
+            value = self._spread(w.load(w.at(weights, i)))
+            value = w.b.select(exists, value, w.constant(0.0))
+            w.store(value if word.sign > 0 else w.b.fneg(value), w.at(weights, i))
+        seen = self._seen(words)
+        passes = measurement_passes([word for _, word in seen], self._width(), plan.lane_bits)
+        if not passes:
+            with w.loop(plan.state_vectors) as v:
+                w.store(w.constant(0.0), w.at(adjoint, v))
+        for number_, (basis, masks) in enumerate(passes):
+            with self._blocks(basis) as block:
+                state = block.load(psi)
+                image: State = [(None, None)] * len(state) if number_ == 0 else block.load(adjoint)
+                for mask in masks:
+                    group = [(i, word) for i, word in seen if word.x == mask]
+                    image = self._add_words(block, state, image, group, weights)
+                block.store(image, adjoint)
+
+    def _add_words(
+        self, block: Block, psi: State, image: State, group: Sequence[tuple[int, Word]], weights: Value
+    ) -> State:
+        """image plus the weighted words of one X mask on psi."""
+        w = self.w
+        move, lanes = block.flip(group[0][1].x)
+        fields: list[list[Value]] = []
+        for odd in (0, 1):
+            classes: list[Value] = [None] * len(psi)
+            for i, word in group:
+                if word.ys % 2 != odd:
+                    continue
+                value = w.load(w.at(weights, i))
+                signs = block.lane_signs(word.z, lanes)
+                value = value if signs is None else w.b.fmul(value, signs)
+                value = w.b.fneg(value) if word.ys % 4 in (2, 3) else value
+                at = block.within(word.z)
+                zero = w.constant(0.0) if classes[at] is None else classes[at]
+                classes[at] = self._signed_sum(block, word.z, value, zero)
+            if all(value is None for value in classes):
+                fields.append([None] * len(psi))
+            else:
+                fields.append(walsh(w, [w.constant(0.0) if value is None else value for value in classes]))
+        result: State = []
+        for j, (re, im) in enumerate(image):
+            p_re, p_im = (block.moved(part, lanes) for part in psi[j ^ move])
+            even, odd_field = fields[0][j ^ move], fields[1][j ^ move]
+            if even is not None:
+                re = w.fma(even, p_re, re)
+                im = None if p_im is None else w.fma(even, p_im, im)
+            if odd_field is not None:  # times i
+                re = w.fma(odd_field, p_im, re, negate=True)
+                im = w.fma(odd_field, p_re, im)
+            result.append((re, im))
+        return result
+
+
+def _deposit(w: Writer, index: Value, pivots: Sequence[int]) -> Value:
+    """`index` with a 0 inserted at each of the ascending bit positions `pivots`."""
+    for pivot in pivots:
+        low = w.b.and_(index, w.integer((1 << pivot) - 1))
+        index = w.b.or_(w.b.shl(w.b.lshr(index, w.integer(pivot)), w.integer(pivot + 1)), low)
+    return index

@@ -1,0 +1,188 @@
+"""Machine code of plans: compiled once for this kind of processor, kept on disk, loaded by every process.
+
+The cache is the folder named by KETSCALE_CACHE, else `ketscale` in XDG_CACHE_HOME (~/.cache). A file's
+name is a hash of all that its code depends on: the plan, this package's sources, LLVM's version and the
+processor's type and features, so that machines of different types can share a folder. Files appear by
+renaming, and carry a checksum. Of many processes that want the same code at once, one compiles.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from ketscale.errors import UserError
+from ketscale.simulators.fused.plan import Plan
+
+CHECKSUM = hashlib.sha256().digest_size
+
+# The passes over LLVM code that pay here; the code is written unrolled and vectorised already.
+OPTIMISE = 1
+
+
+class Library:
+    """The functions of one plan, to be called with the address of their arguments."""
+
+    def __init__(self, plan: Plan) -> None:
+        code = _cached(plan)
+        # The engine owns the code: it must live as long as the functions.
+        self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        names = ("prepare", "forward", *(("backward", "collect") if plan.wanted else ()))
+        self._addresses = {name: self._engine.get_function_address(name) for name in names}
+        self._functions = {name: _PROTOTYPE(address) for name, address in self._addresses.items()}
+
+    def run(self, name: str, arguments: int, threads: int = 1) -> None:
+        """Run a function, on `threads` threads of the pool that torch itself uses."""
+        if threads == 1:
+            self._functions[name](arguments)
+        else:
+            _parallel()(self._addresses[name], arguments, threads, 0)
+
+
+_PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@cache
+def _parallel() -> Any:
+    """GOMP_parallel of the OpenMP library that torch is linked with: one pool for both, so no oversubscription.
+
+    Raises:
+        UserError: this build of torch has another kind of thread pool.
+    """
+    import torch
+
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        function = ctypes.CDLL(str(library)).GOMP_parallel
+    except (OSError, AttributeError) as error:
+        raise UserError(
+            "simulator 'fused' runs on several threads only with a torch that uses GNU OpenMP (Linux): set threads: 1"
+        ) from error
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+    function.restype = None
+    return function
+
+
+def vector_bytes() -> int:
+    """Width of this processor's vectors."""
+    features = _features()
+    for feature, size in (("avx512f", 64), ("avx", 32)):
+        if features.get(feature):
+            return size
+    return 16
+
+
+@cache
+def _features() -> dict[str, bool]:
+    return dict(llvm.get_host_cpu_features())
+
+
+@cache
+def _target_machine() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features().flatten()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2)
+
+
+@cache
+def _environment() -> bytes:
+    """What code depends on besides its plan."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    parts = (
+        llvmlite.__version__,
+        llvm.llvm_version_info,
+        llvm.get_host_cpu_name(),
+        sorted(_features().items()),
+    )
+    digest.update(repr(parts).encode())
+    return digest.digest()
+
+
+def cache_folder() -> Path:
+    """Where compiled code is kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("KETSCALE_CACHE") or Path(base) / "ketscale")
+
+
+def _cached(plan: Plan) -> bytes:
+    name = hashlib.sha256(_environment() + repr(plan).encode()).hexdigest()[:40]
+    file = cache_folder() / f"{name}.o"
+    code = _read(file)
+    if code is None:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"cannot keep compiled circuits in {file.parent} ({error.strerror}): set KETSCALE_CACHE to a folder"
+            ) from error
+        with _alone(file.with_suffix(".lock")):
+            code = _read(file)
+            if code is None:
+                code = compile_(plan)
+                _write(file, code)
+    return code
+
+
+def compile_(plan: Plan) -> bytes:
+    """An object file with the plan's functions, for this processor."""
+    from ketscale.simulators.fused.kernels import module
+
+    machine = _target_machine()
+    compiled = llvm.parse_assembly(str(module(plan)))
+    compiled.triple = machine.triple
+    compiled.data_layout = str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=OPTIMISE)
+    options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
+    llvm.create_pass_builder(machine, options).getModulePassManager().run(
+        compiled, llvm.create_pass_builder(machine, options)
+    )
+    return bytes(machine.emit_object(compiled))
+
+
+def _read(file: Path) -> bytes | None:
+    """The code in a file, or None if it is not there or not whole."""
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    code = content[CHECKSUM:]
+    return code if hashlib.sha256(code).digest() == content[:CHECKSUM] else None
+
+
+def _write(file: Path, code: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=file.stem)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(hashlib.sha256(code).digest() + code)
+        os.replace(temporary, file)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Let one process at a time compile this code; where files cannot be locked, each compiles for itself."""
+    with lock.open("w") as stream:
+        with suppress(
+            OSError
+        ):  # on a file system without locks the same code is written twice, whole each time
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield

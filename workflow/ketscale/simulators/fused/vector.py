@@ -1,0 +1,213 @@
+"""A writer of LLVM code over vectors of floats: loops, loads, fused multiply-adds, sine and cosine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+
+Value = Any  # of llvmlite.ir, which has no types
+
+I64, I32, I8, BIT = ir.IntType(64), ir.IntType(32), ir.IntType(8), ir.IntType(1)
+POINTER = ir.PointerType()
+
+
+class SinCos(NamedTuple):
+    """Constants of a precision for `Writer.sincos`.
+
+    magic: 1.5 * 2**mantissa bits, which rounds to integers when added.
+    half_pi: pi/2 in parts, biggest first (Cody and Waite's reduction).
+    sin, cos: coefficients of x**2, highest power first (Cephes, S. Moshier: |error| about 1 ulp).
+    """
+
+    integer: ir.IntType
+    magic: float
+    half_pi: tuple[float, ...]
+    sin: tuple[float, ...]
+    cos: tuple[float, ...]
+
+
+SINGLE = SinCos(
+    I32,
+    12582912.0,
+    (1.57079637050628662109375, -4.37113900018624283e-8, 1.7151245100058e-15),
+    (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1),
+    (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2),
+)
+DOUBLE = SinCos(
+    I64,
+    6755399441055744.0,
+    (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33),
+    (
+        1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6,
+        -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1,
+    ),
+    (
+        -1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7,
+        2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2,
+    ),
+)  # fmt: skip
+
+
+class Writer:
+    """Writes one function over vectors of `lanes` floats; buffers are pointers to floats, aligned to a vector.
+
+    double: 64-bit floats instead of 32-bit ones.
+    """
+
+    def __init__(self, module: ir.Module, name: str, lanes: int, double: bool) -> None:
+        self.module = module
+        self.lanes = lanes
+        self.real = ir.DoubleType() if double else ir.FloatType()
+        self.vector = ir.VectorType(self.real, lanes)
+        self.constants = DOUBLE if double else SINGLE
+        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER]), name)
+        self.arguments = self.function.args[0]
+        self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
+
+    # --- integers, control flow ---
+
+    def integer(self, value: int) -> Value:
+        """A 64-bit constant."""
+        return ir.Constant(I64, value)
+
+    def argument(self, slot: int, pointer: bool = False) -> Value:
+        """Entry `slot` of the array of 64-bit arguments."""
+        address = self.b.gep(self.arguments, [self.integer(slot)], source_etype=I64)
+        return self.b.load(address, typ=POINTER if pointer else I64)
+
+    @contextmanager
+    def loop(self, count: Value | int) -> Iterator[Value]:
+        """Write the body for an index from 0 to count - 1; count is at least 1."""
+        count = self.integer(count) if isinstance(count, int) else count
+        before, body = self.b.block, self.b.append_basic_block("loop")
+        self.b.branch(body)
+        self.b.position_at_end(body)
+        index = self.b.phi(I64)
+        index.add_incoming(self.integer(0), before)
+        yield index
+        following = self.b.add(index, self.integer(1))
+        index.add_incoming(following, self.b.block)
+        after = self.b.append_basic_block("after")
+        self.b.cbranch(self.b.icmp_unsigned("<", following, count), body, after)
+        self.b.position_at_end(after)
+
+    def parity(self, index: Value, mask: int) -> Value:
+        """1 where an odd number of the bits of `mask` is set in the 64-bit `index`, else 0."""
+        bits = self.b.and_(index, self.integer(mask))
+        if mask.bit_count() > 1:
+            bits = self.b.ctpop(bits)
+            return self.b.and_(bits, self.integer(1))
+        return self.b.lshr(bits, self.integer(mask.bit_length() - 1))
+
+    # --- memory ---
+
+    def at(self, base: Value, *vectors: Value | int) -> Value:
+        """The address `vectors` (summed) vectors behind `base`."""
+        for offset in vectors:
+            offset = self.integer(offset) if isinstance(offset, int) else offset
+            base = self.b.gep(base, [offset], source_etype=self.vector)
+        return base
+
+    def element(self, base: Value, index: Value | int, typ: Any = None) -> Value:
+        """The address of float (or `typ`) number `index` behind `base`."""
+        index = self.integer(index) if isinstance(index, int) else index
+        return self.b.gep(base, [index], source_etype=typ or self.real)
+
+    def load(self, address: Value) -> Value:
+        """The aligned vector at an address."""
+        return self.b.load(address, typ=self.vector, align=self.lanes * self.bytes)
+
+    def store(self, vector: Value, address: Value) -> None:
+        """Store an aligned vector."""
+        self.b.store(vector, address, align=self.lanes * self.bytes)
+
+    def load_real(self, address: Value) -> Value:
+        """The float at an address."""
+        return self.b.load(address, typ=self.real, align=self.bytes)
+
+    def load_splat(self, address: Value) -> Value:
+        """The float at an address in every lane."""
+        return self.splat(self.load_real(address))
+
+    @property
+    def bytes(self) -> int:
+        """Size of a float."""
+        return 8 if isinstance(self.real, ir.DoubleType) else 4
+
+    # --- vectors ---
+
+    def splat(self, scalar: Value) -> Value:
+        """A float in every lane."""
+        undefined = ir.Constant(self.vector, ir.Undefined)
+        return self.shuffle(self.b.insert_element(undefined, scalar, ir.Constant(I32, 0)), [0] * self.lanes)
+
+    def constant(self, values: float | Sequence[float]) -> Value:
+        """A constant vector: one value for all lanes or one for each."""
+        values = [values] * self.lanes if isinstance(values, (int, float)) else values
+        return ir.Constant(self.vector, [ir.Constant(self.real, float(v)) for v in values])
+
+    def shuffle(self, vector: Value, sources: Sequence[int]) -> Value:
+        """Lane i of the result is lane sources[i] of `vector`."""
+        if list(sources) == list(range(self.lanes)):
+            return vector
+        mask = ir.Constant(ir.VectorType(I32, len(sources)), list(sources))
+        return self.b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+
+    def fma(self, a: Value, b: Value, c: Value | None, negate: bool = False) -> Value:
+        """a * b + c, or c - a * b with `negate`; a * b alone without c."""
+        if c is None:
+            product = self.b.fmul(a, b)
+            return self.b.fneg(product) if negate else product
+        name = f"llvm.fma.v{self.lanes}f{8 * self.bytes}"
+        function = self.module.globals.get(name)
+        if function is None:
+            function = ir.Function(self.module, ir.FunctionType(self.vector, [self.vector] * 3), name)
+        return self.b.call(function, [self.b.fneg(a) if negate else a, b, c])
+
+    def sum_lanes(self, vector: Value, group: int) -> Value:
+        """The sum over each `group` (a power of 2) of neighbouring lanes, in all of them."""
+        distance = 1
+        while distance < group:
+            vector = self.b.fadd(
+                vector, self.shuffle(vector, [lane ^ distance for lane in range(self.lanes)])
+            )
+            distance *= 2
+        return vector
+
+    def sincos(self, x: Value) -> tuple[Value, Value]:
+        """Sine and cosine of the angles `x` in radians, accurate to a few ulp for |x| up to about 1e5."""
+        k, b = self.constants, self.b
+        shifted = self.fma(x, self.constant(0.6366197723675814), self.constant(k.magic))
+        turns = b.fsub(shifted, self.constant(k.magic))
+        r = x
+        for part in k.half_pi:
+            r = self.fma(turns, self.constant(part), r, negate=True)
+        square = b.fmul(r, r)
+        sine = self.fma(b.fmul(square, self._polynomial(square, k.sin)), r, r)
+        tail = b.fmul(b.fmul(square, square), self._polynomial(square, k.cos))
+        cosine = b.fadd(self.fma(self.constant(-0.5), square, self.constant(1.0)), tail)
+        integers = ir.VectorType(k.integer, self.lanes)
+
+        def ints(value: int) -> Value:
+            return ir.Constant(integers, [value] * self.lanes)
+
+        quadrant = b.bitcast(shifted, integers)
+        odd = b.icmp_unsigned("!=", b.and_(quadrant, ints(1)), ints(0))
+        sign = 8 * self.bytes - 2
+        sine_sign = b.shl(b.and_(quadrant, ints(2)), ints(sign))
+        cosine_sign = b.shl(b.and_(b.add(quadrant, ints(1)), ints(2)), ints(sign))
+        sine, cosine = b.select(odd, cosine, sine), b.select(odd, sine, cosine)
+        signed = [
+            b.bitcast(b.xor(b.bitcast(value, integers), flip), self.vector)
+            for value, flip in ((sine, sine_sign), (cosine, cosine_sign))
+        ]
+        return signed[0], signed[1]
+
+    def _polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+        value = self.constant(coefficients[0])
+        for coefficient in coefficients[1:]:
+            value = self.fma(value, x, self.constant(coefficient))
+        return value
