@@ -29,7 +29,6 @@ PLACEMENTS: tuple[str, ...] = ("model", "cpu", "gpu")
 
 # Simulators that compute on one kind of processor only; the others follow their placement.
 BOUND_TO: dict[str, str] = {
-    "fused": "cpu",
     "lightning.qubit": "cpu",
     "qiskit": "cpu",
     "lightning.gpu": "cuda",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 
@@ -25,11 +26,17 @@ def check_request(
                 f"{angles.inputs.dtype.to_complex()}"
             )
     if paulis is not None:
-        if not paulis:
-            raise UserError("expval needs at least one Pauli word")
-        for word in paulis:
-            if len(word) != circuit.qubits or not set(word) <= set("IXYZ"):
-                raise UserError(f"Pauli word {word!r} must be {circuit.qubits} of the letters I, X, Y and Z")
+        _check_words(tuple(paulis), circuit.qubits)
+
+
+# Kept for the words that passed: every call of a simulator brings the same ones.
+@lru_cache(maxsize=256)
+def _check_words(paulis: tuple[str, ...], qubits: int) -> None:
+    if not paulis:
+        raise UserError("expval needs at least one Pauli word")
+    for word in paulis:
+        if len(word) != qubits or not set(word) <= set("IXYZ"):
+            raise UserError(f"Pauli word {word!r} must be {qubits} of the letters I, X, Y and Z")
 
 
 def no_rows(angles: Angles, initial: torch.Tensor | None, columns: int, dtype: torch.dtype) -> torch.Tensor:

@@ -2,7 +2,8 @@
 
 `frame` and `program` turn a circuit into rotations about Pauli words, `schedule` orders them into passes
 over a state, `plan` lays out the buffers, `vector`, `block` and `kernels` write the machine code that
-`library` compiles, keeps and loads, and `cpu` calls it from torch.
+`library` compiles, keeps and loads, and `cpu` calls it from torch. On a GPU `tables` puts the program into
+device memory, and `gpu` launches the two kernels of `triton_kernels`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ class Fused:
 
     def __init__(self, route: str = "sweep") -> None:
         try:
-            from ketscale.simulators.fused.cpu import evaluate
+            from ketscale.simulators.fused import cpu, gpu
         except ImportError as error:
             raise UserError("simulator.device 'fused' is not installed: run `make setup`") from error
-        self._evaluate = evaluate
+        self._on_cpu, self._on_gpu = cpu.evaluate, gpu.evaluate
         self.route = route
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
@@ -50,39 +51,36 @@ class Fused:
     ) -> torch.Tensor:
         inputs, weights = angles
         batch = inputs.shape[0]
-        if inputs.device.type != "cpu":
-            raise UserError(
-                f"simulator 'fused' computes on the cpu, not on {inputs.device}: set placement: cpu"
-            )
         if batch == 0:
             columns = 2**circuit.qubits if paulis is None else len(paulis)
             return no_rows(
                 angles, initial, columns, inputs.dtype.to_complex() if paulis is None else inputs.dtype
             )
+        evaluate = self._on_cpu if inputs.is_cpu else self._on_gpu
         literal = self.route == "literal"
         if circuit.inputs == 0 and (initial is None or initial.ndim == 1):
             # All samples are equal: one is computed.
-            return self._evaluate(circuit, inputs[:1], weights, paulis, initial, literal).expand(batch, -1)
+            return evaluate(circuit, inputs[:1], weights, paulis, initial, literal).expand(batch, -1)
         if self.route == "matrix":
             return self._through_matrix(circuit, angles, paulis, initial)
-        return self._evaluate(circuit, inputs, weights, paulis, initial, literal)
+        return evaluate(circuit, inputs, weights, paulis, initial, literal)
 
     def _through_matrix(
         self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
     ) -> torch.Tensor:
         """The gates behind the last one with an input become one matrix, made once for the whole batch."""
         inputs, weights = angles
+        evaluate = self._on_cpu if inputs.is_cpu else self._on_gpu
         last = max((i for i, gate in enumerate(circuit.gates) if _has_input(gate)), default=-1)
         head = Circuit(circuit.qubits, circuit.gates[: last + 1])
         tail = Circuit(circuit.qubits, circuit.gates[last + 1 :])
-        states = self._evaluate(head, inputs, weights, None, initial)
-        size = 2**circuit.qubits
-        columns = torch.eye(size, dtype=states.dtype)
-        matrix = self._evaluate(tail, inputs.new_empty(size, 0), weights, None, columns)
+        states = evaluate(head, inputs, weights, None, initial)
+        columns = torch.eye(2**circuit.qubits, dtype=states.dtype, device=states.device)
+        matrix = evaluate(tail, inputs.new_empty(len(columns), 0), weights, None, columns)
         states = states @ matrix
         if paulis is None:
             return states
-        return self._evaluate(Circuit(circuit.qubits, ()), inputs[:, :0], weights, paulis, states)
+        return evaluate(Circuit(circuit.qubits, ()), inputs[:, :0], weights, paulis, states)
 
 
 def _has_input(gate: Gate) -> bool:

@@ -6,7 +6,8 @@ change between calls (`Kernel`, `Workspace`) is kept.
 
 from __future__ import annotations
 
-import array
+import struct
+from array import array
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from ketscale.circuits import Circuit
 from ketscale.errors import UserError
 from ketscale.simulators.fused.library import Library, vector_bytes
-from ketscale.simulators.fused.plan import ARGUMENTS, Plan, Wanted
+from ketscale.simulators.fused.plan import ARGUMENTS, CALL_ARGUMENTS, Plan, Wanted
 from ketscale.simulators.fused.program import Program, reduce
 
 # A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
@@ -24,8 +25,13 @@ TILE_BYTES = 512 * 1024
 # Below this many multiply-adds of a thread a call is over before another thread has woken up.
 WORK_PER_THREAD = 100_000
 
-SLOTS = {name: slot for slot, name in enumerate(ARGUMENTS)}
-ALIGNMENT = 64
+# Up to this many amplitudes a call takes a few microseconds in vectors of 256 bits; wider ones would save
+# one or two, and cost 20 where the processor first has to power up the upper halves of its registers.
+FEW_AMPLITUDES = 512
+
+# What one call sets of the arguments, as 64-bit integers.
+pack_forward = struct.Struct(f"{CALL_ARGUMENTS.index('cotangent')}q").pack_into
+pack_backward = struct.Struct(f"{len(CALL_ARGUMENTS)}q").pack_into
 
 
 class Kernel:
@@ -36,6 +42,9 @@ class Kernel:
         self.batch = batch
         self.tiles = -(-batch // plan.samples)
         self.library = Library(plan)
+        functions = self.library.on_one_thread
+        self.prepare, self.prepare_and_forward = functions["prepare"], functions["prepare_and_forward"]
+        self.backward, self.collect = functions.get("backward"), functions.get("collect")
         self.real = torch.float64 if plan.double else torch.float32
         self.complex = self.real.to_complex()
         words, size = plan.program.words, 2**plan.program.qubits
@@ -47,21 +56,12 @@ class Kernel:
             torch.zeros(size, dtype=torch.int8) if powers is None else torch.tensor(powers, dtype=torch.int8)
         )
         # The tables of shared angles lie in front of the tiles' states, so that the way back need not make them again.
-        self.states_offset = -(-plan.shared_size // plan.lanes) * plan.lanes
-        self.saved_size = self.states_offset + self.tiles * plan.state_vectors * plan.lanes + self.padding
+        self.shared_floats = -(-plan.shared_size // plan.lanes) * plan.lanes
+        self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
+        self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
         work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
         self._most_threads = max(1, min(self.tiles, work // WORK_PER_THREAD))
         self._free: list[Workspace] = []
-
-    @property
-    def padding(self) -> int:
-        """Floats more than needed, so that a buffer can be aligned."""
-        return ALIGNMENT // self.bytes
-
-    @property
-    def bytes(self) -> int:
-        """Size of a float."""
-        return 8 if self.plan.double else 4
 
     def borrow(self) -> Workspace:
         """A workspace that no other call is using; give it back with `give_back`."""
@@ -78,41 +78,30 @@ class Kernel:
 
 
 class Workspace:
-    """The memory of one call: scratch for each thread, tables of shared angles, and the arguments."""
+    """The memory of one call: scratch for each thread, sums of tiles, and the arguments."""
 
     def __init__(self, kernel: Kernel, threads: int) -> None:
         plan = kernel.plan
         self.threads = threads
-        floats = {
-            "scratch": threads * plan.scratch["end"] * plan.lanes,
-            "weight_rows": kernel.tiles * plan.weights if "weight" in plan.wanted else 0,
-            "shared": 0 if plan.wanted else kernel.states_offset + threads * plan.state_vectors * plan.lanes,
-        }
-        self._buffers = {
-            name: torch.empty(size + kernel.padding, dtype=kernel.real) for name, size in floats.items()
-        }
-        self.counters = array.array("q", (0, 0))
-        first = self.counters.buffer_info()[0]
+        # torch aligns what it allocates to 64 bytes, the widest vector.
+        self._scratch = torch.empty(threads * plan.scratch["end"] * plan.lanes, dtype=kernel.real)
+        self._rows = torch.empty(kernel.tiles * plan.weights if kernel.tiles > 1 else 0, dtype=kernel.real)
+        self.weight_rows = self._rows.data_ptr()
+        # Where no way back follows, states are kept for each thread instead of each tile.
+        unsaved = 0 if plan.wanted else kernel.shared_floats + threads * plan.state_vectors * plan.lanes
+        self.unsaved = torch.empty(unsaved, dtype=kernel.real)
         fixed = {
             "batch": kernel.batch,
             "tiles": kernel.tiles,
-            "next_tile": first,
-            "next_worker": first + 8,
+            "scratch": self._scratch.data_ptr(),
             "scratch_vectors": plan.scratch["end"],
             "states_per_tile": plan.state_vectors if plan.wanted else 0,
             "states_per_worker": 0 if plan.wanted else plan.state_vectors,
             "order": kernel.order.data_ptr(),
             "powers": kernel.powers.data_ptr(),
-            **{name: aligned(buffer) for name, buffer in self._buffers.items()},
         }
-        fixed["states"] = fixed["shared"] + kernel.states_offset * kernel.bytes
-        self.arguments = array.array("q", [fixed.get(name, 0) for name in ARGUMENTS])
+        self.arguments = array("q", [fixed.get(name, 0) for name in ARGUMENTS])
         self.address = self.arguments.buffer_info()[0]
-
-
-def aligned(buffer: torch.Tensor) -> int:
-    """The first address in a buffer at which a vector may lie."""
-    return -(-buffer.data_ptr() // ALIGNMENT) * ALIGNMENT
 
 
 @lru_cache(maxsize=4096)
@@ -129,13 +118,14 @@ def kernel(
     program = reduced(circuit, paulis, literal)
     double = dtype == torch.float64
     real = from_zero and program.real and not literal
+    lanes = _lanes(batch << circuit.qubits, double)
     plan = Plan(
         program=program,
         inputs=circuit.inputs,
         weights=circuit.weights,
         double=double,
-        lanes=vector_bytes() // (8 if double else 4),
-        lane_bits=lane_bits(circuit.qubits, batch, double, real),
+        lanes=lanes,
+        lane_bits=lane_bits(lanes, circuit.qubits, batch, double, real),
         widths=block_widths(real),
         from_zero=from_zero,
         wanted=wanted,
@@ -155,12 +145,17 @@ def block_widths(real: bool) -> tuple[int, int]:
     return (4, 3) if real else (3, 2)
 
 
-def lane_bits(qubits: int, batch: int, double: bool, real: bool) -> int:
+def _lanes(amplitudes: int, double: bool) -> int:
+    """Floats in a vector, for a batch with so many amplitudes."""
+    width = min(vector_bytes(), 32) if amplitudes <= FEW_AMPLITUDES else vector_bytes()
+    return width // (8 if double else 4)
+
+
+def lane_bits(lanes: int, qubits: int, batch: int, double: bool, real: bool) -> int:
     """How many bits of a basis index to put into a vector's lanes: few, as samples there cost no shuffles.
 
     More where a batch is smaller than a vector, or where so many samples' states would not fit the cache.
     """
-    lanes = vector_bytes() // (8 if double else 4)
     size = (8 if double else 4) * (1 if real else 2) * 2
     bits = 0
     while (
@@ -206,7 +201,7 @@ class _Evaluate(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None, compiled: Kernel
     ) -> torch.Tensor:
-        saved = torch.empty(compiled.saved_size, dtype=compiled.real)
+        saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
         ctx.save_for_backward(inputs, weights, saved)
         ctx.compiled = compiled
         ctx.one_initial = initial is not None and initial.ndim == 1
@@ -220,7 +215,39 @@ class _Evaluate(torch.autograd.Function):
                 "simulator 'fused' has first derivatives only: for create_graph=True use default.qubit"
             )
         inputs, weights, saved = ctx.saved_tensors
-        to_inputs, to_weights, to_initial = _backward(ctx.compiled, inputs, weights, saved, cotangent)
+        compiled: Kernel = ctx.compiled
+        plan = compiled.plan
+        inputs, weights = inputs.contiguous(), weights.contiguous()
+        cotangent = cotangent.resolve_conj().contiguous()
+        columns = inputs.shape[1]
+        to_inputs = to_weights = to_initial = None
+        input_gradient = rows = weight_gradient = initial_gradient = 0
+        workspace = compiled.borrow()
+        if "input" in plan.wanted:
+            to_inputs = torch.empty_like(inputs) if columns == plan.inputs else torch.zeros_like(inputs)
+            input_gradient = to_inputs.data_ptr()
+        if "weight" in plan.wanted:
+            exact = weights.shape[0] == plan.weights
+            to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
+            weight_gradient = to_weights.data_ptr()
+            # The row of a single tile is the sum.
+            rows = workspace.weight_rows if compiled.tiles > 1 else weight_gradient
+        if "initial" in plan.wanted:
+            to_initial = torch.empty(compiled.batch, 2**plan.program.qubits, dtype=compiled.complex)
+            initial_gradient = to_initial.data_ptr()
+        shared = saved.data_ptr()
+        pack_backward(
+            workspace.arguments, 0,
+            0, 0, inputs.data_ptr(), columns, weights.data_ptr(), shared, shared + compiled.shared_bytes,
+            0, 0, 0, cotangent.data_ptr(), input_gradient, columns, rows, weight_gradient, initial_gradient,
+        )  # fmt: skip
+        if workspace.threads == 1:
+            compiled.backward(workspace.address)
+        else:
+            compiled.library.on_threads("backward", workspace.address, workspace.threads)
+        if compiled.tiles > 1:
+            compiled.collect(workspace.address)
+        compiled.give_back(workspace)
         if to_initial is not None and ctx.one_initial:
             to_initial = to_initial.sum(0)
         return to_inputs, to_weights, to_initial, None
@@ -236,67 +263,21 @@ def _forward(
     """The result; what a backward pass needs is left in `saved`."""
     inputs, weights = inputs.contiguous(), weights.contiguous()
     out = torch.empty(compiled.shape, dtype=compiled.dtype)
-    workspace = compiled.borrow()
-    arguments = workspace.arguments
-    arguments[SLOTS["inputs"]] = inputs.data_ptr()
-    arguments[SLOTS["input_stride"]] = inputs.shape[1]
-    arguments[SLOTS["weights"]] = weights.data_ptr()
-    arguments[SLOTS["out"]] = out.data_ptr()
-    if saved is not None:
-        _point_at(compiled, arguments, saved)
+    first = stride = 0
     if initial is not None:
         initial = initial.resolve_conj().contiguous()
-        arguments[SLOTS["initial"]] = initial.data_ptr()
-        arguments[SLOTS["initial_stride"]] = 2 * initial.shape[-1] * (initial.ndim - 1)
-    workspace.counters[0] = workspace.counters[1] = 0
-    compiled.library.run("prepare", workspace.address)
-    compiled.library.run("forward", workspace.address, workspace.threads)
+        first, stride = initial.data_ptr(), 2 * initial.shape[-1] * (initial.ndim - 1)
+    workspace = compiled.borrow()
+    shared = (workspace.unsaved if saved is None else saved).data_ptr()
+    pack_forward(
+        workspace.arguments, 0,
+        0, 0, inputs.data_ptr(), inputs.shape[1], weights.data_ptr(), shared, shared + compiled.shared_bytes,
+        out.data_ptr(), first, stride,
+    )  # fmt: skip
+    if workspace.threads == 1:
+        compiled.prepare_and_forward(workspace.address)
+    else:
+        compiled.prepare(workspace.address)
+        compiled.library.on_threads("forward", workspace.address, workspace.threads)
     compiled.give_back(workspace)
     return out
-
-
-def _backward(
-    compiled: Kernel,
-    inputs: torch.Tensor,
-    weights: torch.Tensor,
-    saved: torch.Tensor,
-    cotangent: torch.Tensor,
-) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """Gradients of inputs, weights and initial states, None where not wanted."""
-    plan = compiled.plan
-    inputs, weights = inputs.contiguous(), weights.contiguous()
-    cotangent = cotangent.resolve_conj().contiguous()
-    workspace = compiled.borrow()
-    arguments = workspace.arguments
-    arguments[SLOTS["inputs"]] = inputs.data_ptr()
-    arguments[SLOTS["input_stride"]] = inputs.shape[1]
-    arguments[SLOTS["weights"]] = weights.data_ptr()
-    _point_at(compiled, arguments, saved)
-    arguments[SLOTS["cotangent"]] = cotangent.data_ptr()
-    to_inputs = to_weights = to_initial = None
-    if "input" in plan.wanted:
-        columns = inputs.shape[1]
-        to_inputs = torch.empty_like(inputs) if columns == plan.inputs else torch.zeros_like(inputs)
-        arguments[SLOTS["input_gradient"]] = to_inputs.data_ptr()
-        arguments[SLOTS["input_gradient_stride"]] = columns
-    if "weight" in plan.wanted:
-        exact = weights.shape[0] == plan.weights
-        to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
-        arguments[SLOTS["weight_gradient"]] = to_weights.data_ptr()
-        if compiled.tiles == 1:  # its row is the sum
-            arguments[SLOTS["weight_rows"]] = to_weights.data_ptr()
-    if "initial" in plan.wanted:
-        to_initial = torch.empty(compiled.batch, 2**plan.program.qubits, dtype=compiled.complex)
-        arguments[SLOTS["initial_gradient"]] = to_initial.data_ptr()
-    workspace.counters[0] = workspace.counters[1] = 0
-    compiled.library.run("backward", workspace.address, workspace.threads)
-    if compiled.tiles > 1:
-        compiled.library.run("collect", workspace.address)
-    compiled.give_back(workspace)
-    return to_inputs, to_weights, to_initial
-
-
-def _point_at(compiled: Kernel, arguments: array.array[int], saved: torch.Tensor) -> None:
-    start = aligned(saved)
-    arguments[SLOTS["shared"]] = start
-    arguments[SLOTS["states"]] = start + compiled.states_offset * compiled.bytes

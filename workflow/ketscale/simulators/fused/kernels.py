@@ -1,7 +1,7 @@
 """The functions that a plan is compiled to: `prepare`, `forward`, `backward` and `collect`.
 
 `prepare` and `collect` run once a call, before and after; the other two run on every thread and take
-tiles until none is left. Each sample's arithmetic depends on neither the thread nor the other samples, and sums over samples leave the
+tiles until none is left. `prepare_and_forward` saves a call where there is one thread. Each sample's arithmetic depends on neither the thread nor the other samples, and sums over samples leave the
 kernel tile by tile, so that results are the same for any number of threads.
 
 Gradients are adjoint (Jones and Gacon, arXiv:2009.02823): with psi the final state and
@@ -28,6 +28,7 @@ def module(plan: Plan) -> ir.Module:
     written = ir.Module("ketscale")
     _Kernel(written, "prepare", plan).prepare()
     _Kernel(written, "forward", plan).forward()
+    _Kernel(written, "prepare_and_forward", plan).one_after_the_other("prepare", "forward")
     if plan.wanted:
         _Kernel(written, "backward", plan).backward()
         _Kernel(written, "collect", plan).collect()
@@ -45,9 +46,18 @@ class _Kernel:
     def argument(self, name: str, pointer: bool = False) -> Value:
         return self.w.argument(ARGUMENTS.index(name), pointer)
 
+    def _counter(self, name: str) -> Value:
+        return self.w.argument_address(ARGUMENTS.index(name))
+
     def scratch(self, name: str) -> Value:
         """The address of a worker's buffer."""
         return self.w.at(self._scratch, self.plan.scratch[name])
+
+    def one_after_the_other(self, *names: str) -> None:
+        """Call functions that were written before."""
+        for name in names:
+            self.w.b.call(self.w.module.globals[name], [self.w.arguments])
+        self.w.b.ret_void()
 
     # --- once a call ---
 
@@ -141,8 +151,8 @@ class _Kernel:
         w, plan = self.w, self.plan
         self._batch = self.argument("batch")
         self._shared = self.argument("shared", True)
-        tiles, counter = self.argument("tiles"), self.argument("next_tile", True)
-        worker = w.b.atomic_rmw("add", self.argument("next_worker", True), w.integer(1), "monotonic")
+        tiles, counter = self.argument("tiles"), self._counter("next_tile")
+        worker = w.b.atomic_rmw("add", self._counter("next_worker"), w.integer(1), "monotonic")
         offset = w.b.mul(worker, self.argument("scratch_vectors"))
         self._scratch = w.at(self.argument("scratch", True), offset)
         self._coefficients = Coefficients(w, plan, self._shared, self.scratch("coefficients"))

@@ -40,16 +40,16 @@ class Library:
         self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        names = ("prepare", "forward", *(("backward", "collect") if plan.wanted else ()))
+        names = ["prepare", "forward", "prepare_and_forward"]
+        if plan.wanted:
+            names += ["backward", "collect"]
         self._addresses = {name: self._engine.get_function_address(name) for name in names}
-        self._functions = {name: _PROTOTYPE(address) for name, address in self._addresses.items()}
+        # Each takes the address of the arguments, and runs on the calling thread.
+        self.on_one_thread = {name: _PROTOTYPE(address) for name, address in self._addresses.items()}
 
-    def run(self, name: str, arguments: int, threads: int = 1) -> None:
-        """Run a function, on `threads` threads of the pool that torch itself uses."""
-        if threads == 1:
-            self._functions[name](arguments)
-        else:
-            _parallel()(self._addresses[name], arguments, threads, 0)
+    def on_threads(self, name: str, arguments: int, threads: int) -> None:
+        """Run a function on `threads` threads of the pool that torch itself uses."""
+        _parallel()(self._addresses[name], arguments, threads, 0)
 
 
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -90,8 +90,8 @@ def _features() -> dict[str, bool]:
     return dict(llvm.get_host_cpu_features())
 
 
-@cache
 def _target_machine() -> Any:
+    """This processor's code generator; an engine that is given one owns it, so each gets its own."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features().flatten()
@@ -160,7 +160,7 @@ def _read(file: Path) -> bytes | None:
     """The code in a file, or None if it is not there or not whole."""
     try:
         content = file.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     code = content[CHECKSUM:]
     return code if hashlib.sha256(code).digest() == content[:CHECKSUM] else None

@@ -17,21 +17,26 @@ from ketscale.simulators.fused.schedule import Pass, Phases, Schedule, reversed_
 Wanted = Literal["input", "weight", "initial"]
 
 # The arguments of every compiled function: an array of 64-bit numbers and addresses, in this order.
-ARGUMENTS = (
-    "batch",  # number of samples
-    "tiles",  # number of tiles
-    "next_tile", "next_worker",  # addresses of counters, 0 at the start
-    "scratch", "scratch_vectors",  # address, and vectors for each worker
-    "shared",  # address of what `prepare` computes
+# First those of one call; `cpu` packs the first ten of them for the way forward, all for the way back.
+CALL_ARGUMENTS = (
+    "next_tile", "next_worker",  # counters, 0 at the start
     "inputs", "input_stride", "weights",
-    "initial", "initial_stride",  # complex amplitudes, and floats between samples (0: one for all)
-    "states", "states_per_tile", "states_per_worker",  # address of the tiles' states, vectors between them
-    "order", "powers",  # the final permutation, 64-bit integers and bytes
+    "shared",  # address of what `prepare` computes
+    "states",  # address of the tiles' states
     "out",  # expectation values (batch, words) or complex amplitudes (batch, 2**n)
-    "cotangent",  # of the same shape
+    "initial", "initial_stride",  # complex amplitudes, and floats between samples (0: one for all)
+    "cotangent",  # of the shape of `out`
     "input_gradient", "input_gradient_stride",
     "weight_rows", "weight_gradient",  # (tiles, weights), and their sum (weights,)
     "initial_gradient",  # (batch, 2**n) complex
+)  # fmt: skip
+ARGUMENTS = (
+    *CALL_ARGUMENTS,
+    "batch",  # number of samples
+    "tiles",  # number of tiles
+    "scratch", "scratch_vectors",  # address, and vectors for each worker
+    "states_per_tile", "states_per_worker",  # vectors between the states of tiles, and of workers
+    "order", "powers",  # the final permutation, 64-bit integers and bytes
 )  # fmt: skip
 
 

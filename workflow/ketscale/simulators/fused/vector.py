@@ -75,8 +75,11 @@ class Writer:
 
     def argument(self, slot: int, pointer: bool = False) -> Value:
         """Entry `slot` of the array of 64-bit arguments."""
-        address = self.b.gep(self.arguments, [self.integer(slot)], source_etype=I64)
-        return self.b.load(address, typ=POINTER if pointer else I64)
+        return self.b.load(self.argument_address(slot), typ=POINTER if pointer else I64)
+
+    def argument_address(self, slot: int) -> Value:
+        """Where that entry lies."""
+        return self.b.gep(self.arguments, [self.integer(slot)], source_etype=I64)
 
     @contextmanager
     def loop(self, count: Value | int) -> Iterator[Value]:

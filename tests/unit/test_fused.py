@@ -1,0 +1,277 @@
+"""`fused` against default.qubit over random circuits, whatever the layout; threads, cache and what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ketscale.circuits import (
+    GATES,
+    Angles,
+    Circuit,
+    Column,
+    Gate,
+    pauli_words,
+    qlcu_ansatz,
+    strongly_entangling_ansatz,
+    vqc_ansatz,
+)
+from ketscale.errors import UserError
+from ketscale.simulators import create
+from ketscale.simulators.base import Simulator
+from ketscale.simulators.fused import Fused, cpu, library
+from ketscale.simulators.fused.frame import CONJUGATES, Frame, Pauli
+from ketscale.simulators.fused.schedule import Span
+
+CPU = torch.device("cpu")
+REFERENCE: Simulator = create(
+    "default.qubit",
+    {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast", "placement": "model"},
+    CPU,
+)
+
+
+@st.composite
+def circuits(draw: st.DrawFn) -> Circuit:
+    """Up to 5 qubits and 12 gates over three input and three weight columns."""
+    qubits = draw(st.integers(1, 5))
+    columns = [Column(kind, i) for kind in ("input", "weight") for i in range(3)]  # type: ignore[arg-type]
+    names = [name for name, kind in GATES.items() if kind.wires <= qubits]
+    gates = []
+    for _ in range(draw(st.integers(1, 12))):
+        name = draw(st.sampled_from(names))
+        wires = draw(st.permutations(range(qubits)))[: GATES[name].wires]
+        angles = [draw(st.sampled_from(columns)) for _ in range(GATES[name].angles)]
+        gates.append(Gate(name, tuple(wires), tuple(angles)))
+    return Circuit(qubits, tuple(gates))
+
+
+def angles_of(circuit: Circuit, batch: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Angles:
+    generator = torch.Generator().manual_seed(seed)
+    inputs, weights = (
+        (3 * torch.randn(*shape, dtype=torch.float64, generator=generator)).to(dtype).requires_grad_()
+        for shape in ((batch, circuit.inputs), (circuit.weights,))
+    )
+    return Angles(inputs, weights)
+
+
+def states(batch: int, size: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(batch, size, dtype=torch.complex128, generator=generator)
+    return (rows / rows.norm(dim=1, keepdim=True)).requires_grad_()
+
+
+def evaluated(
+    simulator: Simulator,
+    circuit: Circuit,
+    angles: Angles,
+    words: tuple[str, ...],
+    initial: torch.Tensor | None,
+) -> list[torch.Tensor]:
+    """Expectation values and state, and the gradients of a scalar of each."""
+    leaves = [tensor for tensor in (*angles, initial) if tensor is not None]
+    results = []
+    for rows in (
+        simulator.expval(circuit, angles, words, initial),
+        simulator.state(circuit, angles, initial),
+    ):
+        generator = torch.Generator().manual_seed(1)
+        weights = torch.randn(rows.shape, dtype=rows.dtype, generator=generator)
+        # No leaf counts in a circuit without angles, and then there may be nothing to differentiate.
+        scalar = (rows * weights).sum().real + 0 * sum(leaf.sum() for leaf in leaves).real
+        gradients = torch.autograd.grad(scalar, leaves, allow_unused=True, materialize_grads=True)
+        results += [rows.detach(), *gradients]
+    return results
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(circuits(), st.integers(1, 9), st.booleans(), st.integers(0, 2**20), st.data())
+def test_random_circuits_agree_with_default_qubit(
+    circuit: Circuit, batch: int, given_state: bool, seed: int, data: st.DataObject
+) -> None:
+    words = tuple(
+        data.draw(
+            st.lists(
+                st.text("IXYZ", min_size=circuit.qubits, max_size=circuit.qubits), min_size=1, max_size=4
+            )
+        )
+    )
+    angles = angles_of(circuit, batch, seed=seed)
+    initial = states(batch, 2**circuit.qubits, seed) if given_state else None
+    found = evaluated(Fused(), circuit, angles, words, initial)
+    expected = evaluated(REFERENCE, circuit, angles, words, initial)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+
+
+ANSAETZE = [
+    (vqc_ansatz(6, 2), "Z"),
+    (strongly_entangling_ansatz(6, 2), "Z"),
+    (strongly_entangling_ansatz(4, 2), "XYZ"),
+    (qlcu_ansatz(6, 1), "XYZ"),
+]
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize(("circuit", "letters"), ANSAETZE)
+def test_every_layout_gives_the_same_numbers(
+    circuit: Circuit, letters: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vectors of any width, with any number of amplitudes in them: batches from one sample to several tiles."""
+    if width > library.vector_bytes():
+        pytest.skip(f"this processor's vectors have {library.vector_bytes()} bytes")
+    monkeypatch.setattr(cpu, "vector_bytes", lambda: width)
+    cpu.kernel.cache_clear()
+    words = pauli_words(circuit.qubits, letters)
+    for batch in (1, 3, 21):
+        angles = angles_of(circuit, batch)
+        found = evaluated(Fused(), circuit, angles, words, None)
+        expected = evaluated(REFERENCE, circuit, angles, words, None)
+        torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+    cpu.kernel.cache_clear()
+
+
+@pytest.mark.parametrize(("circuit", "letters"), ANSAETZE)
+def test_single_precision_is_close_to_double(circuit: Circuit, letters: str) -> None:
+    words = pauli_words(circuit.qubits, letters)
+    exact = angles_of(circuit, 40)
+    single = Angles(*(tensor.detach().float().requires_grad_() for tensor in exact))
+    exact = Angles(*(tensor.detach().double().requires_grad_() for tensor in single))
+    values = [Fused().expval(circuit, angles, words) for angles in (single, exact)]
+    torch.testing.assert_close(values[0].double(), values[1], atol=1e-5, rtol=0)
+    for found, expected in zip(
+        *(
+            torch.autograd.grad((v**2).sum(), list(a), allow_unused=True, materialize_grads=True)
+            for v, a in zip(values, (single, exact), strict=True)
+        ),
+        strict=True,
+    ):
+        assert (found - expected).norm() <= 1e-4 * expected.norm()
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
+    cpu.kernel.cache_clear()
+    circuit, words = strongly_entangling_ansatz(5, 2), pauli_words(5)
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            angles = angles_of(circuit, 200, torch.float32)
+            values = Fused().expval(circuit, angles, words)
+            results.append([values.detach(), *torch.autograd.grad((values**3).sum(), list(angles))])
+    finally:
+        torch.set_num_threads(before)
+        cpu.kernel.cache_clear()
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_sixteen_qubits_are_evaluated() -> None:
+    circuit = vqc_ansatz(16, 1)
+    angles = angles_of(circuit, 2)
+    expected = REFERENCE.expval(circuit, angles, pauli_words(16))
+    torch.testing.assert_close(Fused().expval(circuit, angles, pauli_words(16)), expected, atol=1e-10, rtol=0)
+
+
+def test_a_backward_pass_may_be_repeated() -> None:
+    circuit = strongly_entangling_ansatz(3, 1)
+    angles = angles_of(circuit, 2)
+    scalar = Fused().expval(circuit, angles, ("ZII",)).sum()
+    first = torch.autograd.grad(scalar, list(angles), retain_graph=True)
+    second = torch.autograd.grad(scalar, list(angles))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_second_derivative_is_refused() -> None:
+    circuit = vqc_ansatz(2, 1)
+    angles = angles_of(circuit, 1)
+    with pytest.raises(UserError, match="first derivatives only"):
+        torch.autograd.grad(Fused().expval(circuit, angles, ("ZZ",)).sum(), list(angles), create_graph=True)
+
+
+def test_an_angle_that_is_not_a_number_gives_no_number() -> None:
+    circuit = vqc_ansatz(2, 1)
+    angles = Angles(torch.tensor([[torch.nan, 0.0], [0.0, 0.0]]), torch.zeros(2))
+    values = Fused().expval(circuit, angles, ("ZI",))
+    assert values[0].isnan().all() and values[1].isfinite().all()
+
+
+# --- frames and spans ---
+
+
+@pytest.mark.parametrize("name", CONJUGATES)
+def test_pulling_a_word_back_through_a_gate_agrees_with_its_permutation(name: str) -> None:
+    frame = Frame(3)
+    frame.absorb(name, (2, 0)[: len(next(iter(CONJUGATES[name])))])
+    order, powers = (torch.tensor(part.tolist()) for part in frame.permutation())
+    clifford = torch.zeros(8, 8, dtype=torch.complex128)
+    clifford[order, torch.arange(8)] = torch.tensor([1, 1j, -1, -1j], dtype=torch.complex128)[powers]
+    for x in range(8):
+        for z in range(8):
+            word = Pauli(x, z)
+            image = clifford.conj().T @ dense(word) @ clifford
+            torch.testing.assert_close(dense(frame.pull_back(word)), image)
+
+
+def dense(word: Pauli) -> torch.Tensor:
+    """i**power X**x Z**z on 3 qubits."""
+    matrix = torch.zeros(8, 8, dtype=torch.complex128)
+    for p in range(8):
+        matrix[p ^ word.x, p] = 1j**word.power * (-1) ** (word.z & p).bit_count()
+    return matrix
+
+
+def test_a_span_knows_its_members() -> None:
+    span = Span().joined(0b0110).joined(0b0011)
+    members = {0b0000, 0b0110, 0b0011, 0b0101}
+    assert {mask for mask in range(16) if not span.reduced(mask)} == members
+    assert span.joined(0b0101) is span
+
+
+# --- the cache of compiled code ---
+
+COMPILE = """
+import torch
+from ketscale.circuits import Angles, vqc_ansatz
+from ketscale.simulators.fused import Fused
+angles = Angles(torch.zeros(1, 2), torch.zeros(2))
+assert Fused().expval(vqc_ansatz(2, 1), angles, ("ZI",)).tolist() == [[1.0]]
+"""
+
+
+def test_processes_that_start_at_once_on_an_empty_cache_share_one_compilation(tmp_path: Path) -> None:
+    environment = {**os.environ, "KETSCALE_CACHE": str(tmp_path / "new" / "cache"), "OMP_NUM_THREADS": "1"}
+    running = [subprocess.Popen([sys.executable, "-c", COMPILE], env=environment) for _ in range(6)]
+    assert [process.wait() for process in running] == [0] * 6
+    assert len(list((tmp_path / "new" / "cache").glob("*.o"))) == 1
+
+
+def test_a_damaged_file_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
+    circuit, angles = vqc_ansatz(2, 1), Angles(torch.zeros(1, 2), torch.zeros(2))
+    cpu.kernel.cache_clear()
+    Fused().expval(circuit, angles, ("ZI",))
+    (file,) = tmp_path.glob("*.o")
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    cpu.kernel.cache_clear()
+    assert Fused().expval(circuit, angles, ("ZI",)).tolist() == [[1.0]]
+    assert file.read_bytes()[:32] == library.hashlib.sha256(file.read_bytes()[32:]).digest()
+    cpu.kernel.cache_clear()
+
+
+def test_a_cache_that_cannot_be_made_is_an_error_that_names_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path / "file" / "cache"))
+    cpu.kernel.cache_clear()
+    with pytest.raises(UserError, match="set KETSCALE_CACHE to a folder"):
+        Fused().expval(vqc_ansatz(2, 1), Angles(torch.zeros(1, 2), torch.zeros(2)), ("ZI",))

@@ -1,0 +1,243 @@
+"""The GPU's kernels: what they compute (interpreted on a CPU), that they compile for a GPU, and a GPU's own answers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ketscale.circuits import (
+    Angles,
+    pauli_words,
+    strongly_entangling_ansatz,
+    vqc_ansatz,
+)
+from ketscale.errors import UserError
+from ketscale.simulators import fused
+from ketscale.simulators.fused import gpu
+from ketscale.simulators.fused.frame import word
+from ketscale.simulators.fused.tables import exchange
+from tests.unit.test_simulators import (
+    dense_word,
+    random_angles,
+    random_circuit,
+    random_states,
+    random_words,
+    simulator,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed: make triton-extra"
+)
+
+
+@pytest.mark.parametrize("power", range(4))
+@pytest.mark.parametrize("letters", ["I", "Y", "XZ", "YY", "ZXY"])
+def test_an_exchange_is_a_pauli_word_on_pairs_of_reals(letters: str, power: int) -> None:
+    pauli = word(letters)
+    ys = (pauli.x & pauli.z).bit_count()
+    made = exchange(pauli.x, pauli.z, ys + power, real=False)
+    state = random_states(2 ** len(letters))
+    expected = 1j**power * (torch.from_numpy(dense_word(letters)) @ state)
+    numbers = torch.view_as_real(state).flatten()
+    found = [made.sign * (-1) ** (k & made.z).bit_count() * numbers[k ^ made.x] for k in range(len(numbers))]
+    torch.testing.assert_close(torch.stack(found), torch.view_as_real(expected).flatten())
+
+
+@needs_triton
+@pytest.mark.slow
+def test_interpreted_kernels_agree_with_default_qubit() -> None:
+    """In a process of its own: triton must know that it interprets before it is imported."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "tests/unit/fused_gpu_interpreted.py",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+
+
+# --- compiling, which needs no GPU ---
+
+
+class Hopper:
+    """What Triton asks of a driver in order to compile for a GPU that is not here."""
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[int, Any]:
+    """A set of kernels: each launch compiles its kernel for a GPU, adds it here and computes nothing."""
+    from triton.runtime import driver
+
+    from ketscale.simulators.fused import triton_kernels
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(driver, "_active", Hopper())
+    kernels: dict[int, Any] = {}
+
+    class Compiler:
+        def __init__(self, kernel: Any) -> None:
+            self.kernel = kernel
+            monkeypatch.setattr(kernel, "device_caches", defaultdict(kernel.create_binder))
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            def compile_(**arguments: Any) -> None:
+                made = self.kernel.warmup(grid=grid, **arguments)
+                kernels[id(made)] = made
+
+            return compile_
+
+    stand_in = SimpleNamespace(
+        forward=Compiler(triton_kernels.forward), backward=Compiler(triton_kernels.backward)
+    )
+    monkeypatch.setattr(gpu, "_kernels", lambda: stand_in)
+    return kernels
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("qubits", [4, 8, 12])
+def test_one_kernel_each_way_serves_all_circuits_and_batches(
+    qubits: int, dtype: torch.dtype, compiled: dict[int, Any]
+) -> None:
+    for circuit in (strongly_entangling_ansatz(qubits, 1), random_circuit(qubits, 1)):
+        for batch in (1, 16, 33):
+            angles = random_angles(circuit, batch, dtype)
+            words = pauli_words(qubits)[: 1 + batch % 2]
+            gpu.evaluate(circuit, *angles, words, None).sum().backward()
+    forward, backward = sorted(compiled.values(), key=lambda kernel: kernel.name, reverse=True)
+    assert (forward.name, backward.name) == ("forward", "backward")
+    for kernel, exchanges in ((forward, 2), (backward, 3)):
+        # The loops exchange each state once: Triton did not double the work to suit two layouts.
+        assert kernel.asm["ttgir"].count("tt.gather") == exchanges
+        assert ".approx" not in kernel.asm["ptx"]
+        assert kernel.metadata.shared <= 64 * 1024
+
+
+# --- what is refused ---
+
+
+def test_more_qubits_than_a_gpu_takes_are_refused() -> None:
+    circuit = vqc_ansatz(13, 1)
+    with pytest.raises(UserError, match="at most 12 qubits on a GPU, not 13: set placement: cpu"):
+        gpu.evaluate(circuit, *random_angles(circuit, 1), ("Z" * 13,), None)
+
+
+def test_a_literal_circuit_is_refused() -> None:
+    circuit = vqc_ansatz(2, 1)
+    with pytest.raises(UserError, match="on the CPU only: set placement: cpu"):
+        gpu.evaluate(circuit, *random_angles(circuit, 1), ("ZZ",), None, literal=True)
+
+
+def test_without_triton_one_line_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "ketscale.simulators.fused.triton_kernels", raising=False)
+    monkeypatch.delattr(fused, "triton_kernels", raising=False)
+    gpu._kernels.cache_clear()
+    circuit = vqc_ansatz(2, 1)
+    with pytest.raises(UserError, match=r"make triton-extra`$") as caught:
+        gpu.evaluate(circuit, *random_angles(circuit, 1), ("ZZ",), None)
+    assert "\n" not in str(caught.value)
+
+
+# --- on a GPU ---
+
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
+
+
+@pytest.mark.gpu
+@on_a_gpu
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-10), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("qubits", [4, 8, 12])
+def test_a_gpu_agrees_with_default_qubit(qubits: int, dtype: torch.dtype, tolerance: float) -> None:
+    circuit, words, batch = random_circuit(qubits, qubits), random_words(qubits, qubits), 9
+    states = random_states(batch, 2**qubits)
+    angles = random_angles(circuit, batch)
+
+    def results(device: str, kind: torch.dtype) -> list[torch.Tensor]:
+        there = Angles(*(t.detach().to(device, kind).requires_grad_() for t in angles))
+        initial = states.to(device, kind.to_complex()).requires_grad_()
+        if device == "cpu":
+            values = simulator("default.qubit").expval(circuit, there, words, initial)
+            final = simulator("default.qubit").state(circuit, there)
+        else:
+            values = gpu.evaluate(circuit, *there, words, initial)
+            final = gpu.evaluate(circuit, *there, None, None)
+        scalar = values.exp().sum() + final.real.square().sum() + final.imag.sum()
+        gradients = torch.autograd.grad(scalar, [*there, initial])
+        return [t.detach().cpu() for t in (values, final, *gradients)]
+
+    torch.testing.assert_close(
+        results("cuda", dtype),
+        results("cpu", torch.float64),
+        atol=tolerance,
+        rtol=tolerance,
+        check_dtype=False,
+    )
+
+
+@pytest.mark.gpu
+@on_a_gpu
+def test_a_captured_training_step_replays_as_it_runs() -> None:
+    circuit, words, rate = strongly_entangling_ansatz(6, 3), pauli_words(6), 0.1
+    generator = torch.Generator().manual_seed(1)
+    batches = [torch.randn(50, circuit.inputs, generator=generator).cuda() for _ in range(4)]
+    start = torch.randn(circuit.weights, generator=generator).cuda()
+
+    def step(inputs: torch.Tensor, weights: torch.Tensor) -> None:
+        loss = gpu.evaluate(circuit, inputs, weights, words, None).square().mean()
+        (gradient,) = torch.autograd.grad(loss, weights)
+        with torch.no_grad():
+            weights.sub_(rate * gradient)
+
+    eager = start.clone().requires_grad_()
+    for batch in batches:
+        step(batch, eager)
+
+    inputs, weights = batches[0].clone(), start.clone().requires_grad_()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step(inputs, weights)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step(inputs, weights)
+    with torch.no_grad():
+        weights.copy_(start)
+    for batch in batches:
+        inputs.copy_(batch)
+        graph.replay()
+    assert torch.equal(weights, eager)
