@@ -11,6 +11,8 @@ CUDA := .venv-cuda
 # A stamp names the lock that its environment was made from, so an edited lock makes it anew.
 SETUP := $(VENV)/.ketscale-$(shell cksum < envs/cpu.lock | cut -d' ' -f1)
 SETUP_CUDA := $(CUDA)/.ketscale-$(shell cksum < envs/cuda.lock | cut -d' ' -f1)
+BENCH := $(VENV)/.bench-$(shell cksum < envs/bench.lock | cut -d' ' -f1)
+TRITON := $(VENV)/.triton-$(shell cksum < envs/triton.lock | cut -d' ' -f1)
 
 IS_311 := -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' >/dev/null 2>&1
 PYTHON ?= $(shell for name in python3.11 python3; do "$$name" $(IS_311) && { echo "$$name"; break; }; done)
@@ -21,7 +23,7 @@ ENV := env -u PYTHONPATH -u PYTHONHOME PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # A live display for a person who watches; a log file gets plain lines, which say more.
 LIVE := $(shell test -t 2 && echo --logger rich)
 
-.PHONY: study setup env-cuda test lint format clean help
+.PHONY: study setup env-cuda bench-extra triton-extra test lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
@@ -51,6 +53,12 @@ format: $(SETUP) ## rewrite the code as `make lint` wants it
 env-cuda: $(SETUP_CUDA) ## the environment .venv-cuda for GPUs, with lightning.gpu, from envs/cuda.lock
 	@echo "==> $(CUDA) is ready: source $(CUDA)/bin/activate && snakemake --profile profiles/local"
 
+bench-extra: $(BENCH) ## adds the outside simulators of `ketscale bench simulators` to .venv, from envs/bench.lock
+	@echo "==> $(VENV) has the outside simulators: ketscale bench simulators"
+
+triton-extra: $(TRITON) ## adds Triton (1 GB) to .venv, for the tests of fused's GPU kernels, from envs/triton.lock
+	@echo "==> $(VENV) has Triton: make test covers the GPU kernels"
+
 clean: ## delete results (the environment stays)
 	@echo "==> Deleting results/ and Snakemake's notes on them"
 	@rm -rf results .snakemake
@@ -73,6 +81,16 @@ endef
 
 $(SETUP):
 	$(call install,$(VENV),envs/cpu.lock)
+
+$(BENCH): $(SETUP)
+	@echo "==> Adding envs/bench.lock to $(VENV)"
+	@$(VENV)/bin/python -m pip install -qq --no-deps --requirement envs/bench.lock
+	@touch $@
+
+$(TRITON): $(SETUP)
+	@echo "==> Adding envs/triton.lock to $(VENV)"
+	@$(VENV)/bin/python -m pip install -qq --no-deps --requirement envs/triton.lock
+	@touch $@
 
 # Where pip is set up to prefer CPU wheels, it takes that build of torch here too: refused, not used in its place.
 $(SETUP_CUDA):

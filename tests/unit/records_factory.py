@@ -15,6 +15,7 @@ from ketscale import grid, records
 ROOT = Path(__file__).resolve().parents[2]
 FEATURES = "f" * 64
 STEP_S = {
+    "fused": 0.002,
     "default.qubit": 0.004,
     "lightning.qubit": 0.05,
     "default.qubit-loop-shift": 2.0,

@@ -82,7 +82,7 @@ def test_the_shares_of_a_step_add_up(results: Path) -> None:
 def test_totals_of_strategies_are_epochs_of_the_quality_runs(results: Path) -> None:
     rows = pd.read_csv(results / "figures/strategies.csv")
     assert (rows["total_s"] / rows["epoch_s"]).tolist() == pytest.approx(rows["epochs"].tolist())
-    assert rows["strategy"].iloc[0].startswith("default.qubit")
+    assert rows["strategy"].iloc[0].startswith("fused")
 
 
 def test_a_study_without_any_run_still_gives_every_figure_and_a_page(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_the_page_loads_nothing_from_outside(page: str) -> None:
 def test_the_page_opens_with_three_computed_sentences(page: str) -> None:
     opening = re.findall(r"<p>(.*?)</p>", page.split('aria-label="The answer"')[1].split("</section>")[0])
     assert len(opening) == 3
-    assert opening[0].startswith("The fastest simulator is default.qubit, at 6.18 ms")
-    assert "12.5x (12.5 to 12.5) faster than lightning.qubit" in opening[0]
+    assert opening[0].startswith("The fastest simulator is fused, at 3.09 ms")
+    assert "2x (2 to 2) faster than default.qubit" in opening[0]
     assert "2 MPI ranks 1.54x" in opening[1]
     assert "95 % interval over 3 seeds" in opening[2]
 

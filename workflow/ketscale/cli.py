@@ -1,4 +1,4 @@
-"""The command line: `ketscale train | launch | features | collect | figures | report | doctor`."""
+"""The command line: `ketscale train | launch | features | collect | figures | report | bench | doctor`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EPILOG = """\
 examples:
   ketscale doctor
       what this machine can run, and what each missing thing would enable
-  ketscale launch results/runs/digits/vqc/q4-l3-b64/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json
+  ketscale launch results/runs/digits/vqc/q4-l3-b64/fused/cpu-n1r1t1/timing/seed0/metrics.json
       train one run of config.yaml with its ranks and threads set, no Snakemake needed
   snakemake --profile profiles/local report
       the whole study, its tables and figures, and results/report.html
@@ -141,8 +141,31 @@ def _parser() -> argparse.ArgumentParser:
                 "--partial", action="store_true", help="use the runs that exist and list the missing ones"
             )
 
+    _add_bench(commands)
     command("doctor", _doctor, "Say what this machine can run, and what each missing thing would enable")
     return parser
+
+
+def _add_bench(commands: Any) -> None:
+    bench = commands.add_parser("bench", help="Time simulators against each other")
+    subjects = bench.add_subparsers(required=True, metavar="SUBJECT")
+    text = "value and gradient of small circuits, by every simulator"
+    simulators = subjects.add_parser(
+        "simulators", help=text, description=f"Time {text}. See docs/benchmarks.md."
+    )
+    for option, metavar, text in (
+        ("ansatz", "NAMES", "circuits, separated by commas"),
+        ("qubits", "NUMBERS", "numbers of qubits, separated by commas"),
+        ("batch", "NUMBERS", "batch sizes, separated by commas"),
+        ("simulators", "NAMES", "simulators, separated by commas"),
+        ("budget", "SECONDS", "leave out a simulator where one call is predicted to take longer"),
+        ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
+        ("threads", "NUMBER", "threads of every simulator (default: 1)"),
+    ):
+        simulators.add_argument(f"--{option}", metavar=metavar, help=text)
+    for kind in ("json", "csv", "figure", "markdown"):
+        simulators.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the results as {kind}")
+    simulators.set_defaults(command=_bench_simulators)
 
 
 def _run_and_settings(options: argparse.Namespace) -> tuple[grid.Run, dict[str, Any]]:
@@ -274,6 +297,16 @@ def _report(options: argparse.Namespace) -> None:
 
     report.build(
         _study(options), Path("results/tables"), Path("results/figures"), Path("results/report.html")
+    )
+
+
+def _bench_simulators(options: argparse.Namespace) -> None:
+    from ketscale.bench import command, selection
+
+    names = ("ansatz", "qubits", "batch", "simulators", "budget", "repeats", "threads")
+    chosen = selection.parse(**{name: getattr(options, name) for name in names})
+    command.simulators(
+        chosen, json=options.json, csv=options.csv, figure=options.figure, markdown=options.markdown
     )
 
 

@@ -35,7 +35,7 @@ class VQC(nn.Module):
     """Features (batch, inputs) -> head -> `qubits` angles in (-1, 1) rad -> circuit -> <Z> -> logits (batch, outputs).
 
     The circuit is `circuits.vqc_ansatz`; its weights start from N(0, 0.01^2). 70,186 trainable parameters
-    at 4 qubits, 3 layers, 512 inputs and 10 outputs. Without a simulator it uses default.qubit.
+    at 4 qubits, 3 layers, 512 inputs and 10 outputs. Without a simulator it uses fused.
     """
 
     def __init__(

@@ -1,0 +1,1 @@
+"""Timing simulators of small circuits against each other: `ketscale bench simulators`."""

@@ -1,0 +1,36 @@
+"""`ketscale bench simulators`: measure, say each cell as it finishes, write what was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ketscale.bench.selection import Selection
+
+
+def simulators(
+    selection: Selection,
+    *,
+    json: Path | None = None,
+    csv: Path | None = None,
+    figure: Path | None = None,
+    markdown: Path | None = None,
+) -> None:
+    """Run the benchmark; each file is written only if it is named, atomically, at the end.
+
+    Raises:
+        UserError: a simulator that was asked for is not installed, or the figure's format is unknown.
+    """
+    from ketscale.bench import heatmap, output, run, summary
+    from ketscale.records import write_atomic
+
+    if figure:
+        heatmap.check(figure)
+    result = run.run(selection, lambda cell, rows: print(output.line(cell, rows), flush=True))
+    for path, write in ((json, output.as_json), (csv, output.as_csv), (markdown, output.as_markdown)):
+        if path:
+            write_atomic(path, write(result))
+    if figure:
+        heatmap.save(result, figure)
+    print(f"\n{output.hardware(result['machine'])}")
+    for text in summary.lines(result["rows"]):
+        print(text)

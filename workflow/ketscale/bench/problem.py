@@ -1,0 +1,68 @@
+"""The loss that every simulator evaluates and differentiates in a cell, with its fixed random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.bench.selection import LAYERS, Cell
+from ketscale.circuits import Circuit, pauli_words, qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
+
+SEED = 20240229
+
+BUILDERS: dict[str, tuple[Callable[[int, int], Circuit], str]] = {
+    "strongly_entangling": (strongly_entangling_ansatz, "Z"),
+    "vqc": (vqc_ansatz, "Z"),
+    "qlcu": (qlcu_ansatz, "XYZ"),
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """loss = sum over samples and words of coefficients * expectation values, and its gradients.
+
+    inputs: (batch, columns), weights: (columns,), coefficients: (batch, words); radians, all of `real`.
+    """
+
+    circuit: Circuit
+    words: tuple[str, ...]
+    inputs: NDArray[Any]
+    weights: NDArray[Any]
+    coefficients: NDArray[Any]
+
+    @property
+    def real(self) -> np.dtype[Any]:
+        """The precision, float32 or float64."""
+        return self.inputs.dtype
+
+
+# Evaluates the loss (a scalar) and its gradients by inputs and weights, in arrays of the simulator's own kind;
+# of inputs or weights that the circuit does not have, the gradient may be left out.
+Call = Callable[[], tuple[Any, ...]]
+
+
+class Subject(Protocol):
+    """A simulator under test."""
+
+    def prepare(self, problem: Problem) -> Call:
+        """The call to time. It starts from arrays of the simulator's own kind and ends when all numbers are there."""
+        ...
+
+
+def problem(cell: Cell, dtype: type[np.floating[Any]]) -> Problem:
+    """The problem of a cell; the same numbers, rounded, in either precision, and fewer rows for a smaller batch."""
+    build, letters = BUILDERS[cell.ansatz]
+    circuit = build(cell.qubits, LAYERS[cell.ansatz])
+    words = pauli_words(cell.qubits, letters)
+    weights, inputs, coefficients = (np.random.default_rng((SEED, stream)) for stream in range(3))
+    return Problem(
+        circuit,
+        words,
+        inputs.uniform(-np.pi, np.pi, (cell.batch, circuit.inputs)).astype(dtype),
+        weights.uniform(-np.pi, np.pi, circuit.weights).astype(dtype),
+        coefficients.standard_normal((cell.batch, len(words))).astype(dtype),
+    )

@@ -1,0 +1,125 @@
+"""What one benchmark compares: circuits, sizes, simulators and limits, checked; imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from ketscale.errors import UserError
+
+# The layers of each ansatz; `problem.py` builds it.
+LAYERS: dict[str, int] = {"strongly_entangling": 3, "vqc": 3, "qlcu": 2}
+QUBITS = (4, 6, 8, 10, 12)
+BATCHES = (1, 32, 128, 1024)
+# Where a batch of this size still fits in the memory of every simulator.
+LARGE_BATCH, LARGE_BATCH_QUBITS = 8192, 8
+
+OWN = ("fused", "fused-literal")
+PENNYLANE = ("default.qubit", "lightning.qubit")
+OUTSIDE = ("tensorcircuit", "deepquantum")
+FLOOR = "floor"
+PEERS = (*PENNYLANE, *OUTSIDE)
+SIMULATORS = (*OWN, *PEERS, FLOOR)
+
+T = TypeVar("T")
+
+
+class Cell(NamedTuple):
+    """One circuit and batch size, to be timed with every simulator."""
+
+    ansatz: str
+    qubits: int
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.ansatz} {self.qubits}q x {self.batch}"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The arguments of `ketscale bench simulators`.
+
+    batches: None for the default ones, which depend on the number of qubits.
+    asked: the simulators were asked for by name, so that a missing one is an error.
+    budget_s: a call predicted to take longer is not made.
+    repeats: timed repeats of a cell, at least 5; fewer where calls take more than a second.
+    threads: of every simulator.
+    """
+
+    ansaetze: tuple[str, ...] = tuple(LAYERS)
+    qubits: tuple[int, ...] = QUBITS
+    batches: tuple[int, ...] | None = None
+    simulators: tuple[str, ...] = SIMULATORS
+    asked: bool = False
+    budget_s: float = 20.0
+    repeats: int = 7
+    threads: int = 1
+
+    def cells(self) -> Iterator[Cell]:
+        """All cells, the batches of a circuit in ascending order: each predicts the time of the next."""
+        for ansatz in self.ansaetze:
+            for qubits in self.qubits:
+                large = (LARGE_BATCH,) if qubits <= LARGE_BATCH_QUBITS else ()
+                for batch in sorted(self.batches or (*BATCHES, *large)):
+                    yield Cell(ansatz, qubits, batch)
+
+
+def parse(
+    *,
+    ansatz: str | None = None,
+    qubits: str | None = None,
+    batch: str | None = None,
+    simulators: str | None = None,
+    budget: str | None = None,
+    repeats: str | None = None,
+    threads: str | None = None,
+) -> Selection:
+    """The selection of the command's options: lists separated by commas, None where not given.
+
+    Raises:
+        UserError: a value is not a number, too small, or not a name of an ansatz or simulator.
+    """
+    default = Selection()
+    return Selection(
+        ansaetze=_names("--ansatz", ansatz, LAYERS) or default.ansaetze,
+        # The rings of qlcu need two wires.
+        qubits=_numbers("--qubits", qubits, 2) or default.qubits,
+        batches=_numbers("--batch", batch, 1) or None,
+        simulators=_names("--simulators", simulators, SIMULATORS) or default.simulators,
+        asked=simulators is not None,
+        budget_s=_at_least("--budget", budget, float, 0) if budget is not None else default.budget_s,
+        repeats=_at_least("--repeats", repeats, int, 5) if repeats is not None else default.repeats,
+        threads=_at_least("--threads", threads, int, 1) if threads is not None else default.threads,
+    )
+
+
+def _names(option: str, text: str | None, known: Sequence[str] | dict[str, int]) -> tuple[str, ...]:
+    names = _parts(option, text)
+    for name in names:
+        if name not in known:
+            raise UserError(f"{option}: no {name!r}; choose of {', '.join(known)}")
+    return names
+
+
+def _numbers(option: str, text: str | None, least: int) -> tuple[int, ...]:
+    return tuple(sorted(_at_least(option, part, int, least) for part in _parts(option, text)))
+
+
+def _parts(option: str, text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if "" in parts:
+        raise UserError(f"{option}: an empty value in {text!r}; separate values by single commas")
+    return parts
+
+
+def _at_least(option: str, text: str, kind: Callable[[str], T], least: int) -> T:
+    try:
+        value = kind(text)
+    except ValueError:
+        raise UserError(f"{option}: {text!r} is not a number") from None
+    if not value >= least:  # type: ignore[operator]
+        raise UserError(f"{option}: must be at least {least}, not {text}")
+    return value
