@@ -98,6 +98,7 @@ def record(config: Mapping[str, Any], run: grid.Run, **changes: Any) -> dict[str
         "reason": None,
         "resumed": 0,
         "weights_hash": None,
+        "routes": [],
         "parameters": 70186,
         "config": settings,
         "config_hash": grid.config_hash(settings),

@@ -24,9 +24,9 @@ from ketscale.circuits import (
     vqc_ansatz,
 )
 from ketscale.errors import UserError
-from ketscale.simulators import create
+from ketscale.simulators import create, routes
 from ketscale.simulators.base import Simulator
-from ketscale.simulators.fused import Fused, cpu, library
+from ketscale.simulators.fused import Fused, cpu, library, route
 from ketscale.simulators.fused.frame import CONJUGATES, Frame, Pauli
 from ketscale.simulators.fused.schedule import Span
 
@@ -178,6 +178,51 @@ def test_sixteen_qubits_are_evaluated() -> None:
     angles = angles_of(circuit, 2)
     expected = REFERENCE.expval(circuit, angles, pauli_words(16))
     torch.testing.assert_close(Fused().expval(circuit, angles, pauli_words(16)), expected, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_states_enter_and_leave_every_layout(
+    width: int, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few amplitudes and many, in order and permuted; batches smaller than a vector, larger, and in between."""
+    monkeypatch.setattr(cpu, "vector_bytes", lambda: width)
+    cpu.kernel.cache_clear()
+    simulator = Fused()
+    for qubits in (1, 3, 5):
+        plain = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
+        moved = [*plain, Gate("S", (0,)), *(Gate("CNOT", (w, w + 1)) for w in range(qubits - 1)), *plain]
+        for gates in (plain, moved):
+            circuit = Circuit(qubits, tuple(gates))
+            for batch in (1, 2, 3, 17):
+                results = []
+                for simulated, kind in ((simulator, dtype), (REFERENCE, torch.float64)):
+                    angles = angles_of(circuit, batch, kind)
+                    initial = states(batch, 2**qubits, 1).detach().to(kind.to_complex()).requires_grad_()
+                    final = simulated.state(circuit, angles, initial)
+                    cotangent = states(batch, 2**qubits, 2).detach().to(kind.to_complex())
+                    results.append((final, *torch.autograd.grad(final, [initial, angles.inputs], cotangent)))
+                for got, expected in zip(*results, strict=True):
+                    torch.testing.assert_close(
+                        got, expected, atol=5 * tolerance, rtol=tolerance, check_dtype=False
+                    )
+    cpu.kernel.cache_clear()
+
+
+def test_the_cheaper_route_is_taken_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: dict[object, dict[str, object]] = {}
+    monkeypatch.setattr(routes, "_taken", noted)
+    route.choose.cache_clear()
+    values = []
+    for layers, batch, expected in ((2, 4096, "sweep"), (40, 4096, "matrix"), (40, 1, "sweep")):
+        circuit = strongly_entangling_ansatz(3, layers)
+        angles = angles_of(circuit, batch)
+        results = evaluated(Fused(), circuit, angles, ("ZII", "IXY"), None)
+        assert routes.taken()[-1]["route"] == expected
+        values += zip(results, evaluated(Fused("sweep"), circuit, angles, ("ZII", "IXY"), None), strict=True)
+    assert [(r["gates"], r["batch"]) for r in routes.taken()] == [(15, 4096), (243, 4096), (243, 1)]
+    for got, expected_value in values:
+        torch.testing.assert_close(got, expected_value, atol=1e-10, rtol=1e-10)
 
 
 def test_a_backward_pass_may_be_repeated() -> None:

@@ -34,6 +34,6 @@ BOUND_TO: dict[str, str] = {
     "lightning.gpu": "cuda",
 }
 
-# How `fused` evaluates a circuit: by sweeping its gates over the states; by multiplying its part without inputs
-# into one matrix; gate by gate with no algebra at all. The first is the default.
-ROUTES: tuple[str, ...] = ("sweep", "matrix", "literal")
+# How `fused` evaluates a circuit: by sweeping its gates over the states; by multiplying its part behind the last
+# input into one matrix; the cheaper of these two; gate by gate with no algebra at all. The first is the default.
+ROUTES: tuple[str, ...] = ("auto", "sweep", "matrix", "literal")

@@ -24,6 +24,7 @@ from ketscale.backends.base import Backend, check_nodes
 from ketscale.backends.create import create
 from ketscale.errors import UserError
 from ketscale.grid import Run, config_hash
+from ketscale.simulators import routes
 from ketscale.training import checkpoint, host
 from ketscale.training.clock import Clock, sampled_steps, spread
 from ketscale.training.loop import Diverged, Stopped, Trainer
@@ -207,6 +208,7 @@ def _train(
         "quality": quality,
         "losses": trainer.losses,
         "weights_hash": trainer.weights_hash() if status == "completed" else None,
+        "routes": routes.taken(),
         "timing": {
             "startup_s": startup_s,
             "data_s": data_s,

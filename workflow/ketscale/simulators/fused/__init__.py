@@ -1,9 +1,10 @@
 """`fused`: small circuits compiled whole, samples in the lanes of vectors, gradients by the adjoint method.
 
 `frame` and `program` turn a circuit into rotations about Pauli words, `schedule` orders them into passes
-over a state, `plan` lays out the buffers, `vector`, `block` and `kernels` write the machine code that
+over a state, `plan` lays out the buffers, `vector`, `block`, `rows` and `kernels` write the machine code that
 `library` compiles, keeps and loads, and `cpu` calls it from torch. On a GPU `tables` puts the program into
-device memory, and `gpu` launches the two kernels of `triton_kernels`.
+device memory, and `gpu` launches the two kernels of `triton_kernels`. `route` weighs one matrix product
+against a sweep.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Sequence
 
 import torch
 
-from ketscale.circuits import Angles, Circuit, Gate
+from ketscale.circuits import Angles, Circuit
 from ketscale.errors import UserError
 from ketscale.simulators.checks import check_request, no_rows
+from ketscale.simulators.fused.route import choose, split
 
 
 class Fused:
@@ -26,7 +28,7 @@ class Fused:
         UserError: the compiler's package is not installed.
     """
 
-    def __init__(self, route: str = "sweep") -> None:
+    def __init__(self, route: str = "auto") -> None:
         try:
             from ketscale.simulators.fused import cpu, gpu
         except ImportError as error:
@@ -61,27 +63,16 @@ class Fused:
         if circuit.inputs == 0 and (initial is None or initial.ndim == 1):
             # All samples are equal: one is computed.
             return evaluate(circuit, inputs[:1], weights, paulis, initial, literal).expand(batch, -1)
-        if self.route == "matrix":
-            return self._through_matrix(circuit, angles, paulis, initial)
-        return evaluate(circuit, inputs, weights, paulis, initial, literal)
-
-    def _through_matrix(
-        self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
-    ) -> torch.Tensor:
-        """The gates behind the last one with an input become one matrix, made once for the whole batch."""
-        inputs, weights = angles
-        evaluate = self._on_cpu if inputs.is_cpu else self._on_gpu
-        last = max((i for i, gate in enumerate(circuit.gates) if _has_input(gate)), default=-1)
-        head = Circuit(circuit.qubits, circuit.gates[: last + 1])
-        tail = Circuit(circuit.qubits, circuit.gates[last + 1 :])
+        route = self.route
+        if route == "auto":
+            # The model knows no GPU.
+            route = choose(circuit, batch) if inputs.is_cpu else "sweep"
+        if route != "matrix":
+            return evaluate(circuit, inputs, weights, paulis, initial, literal)
+        head, tail = split(circuit)
         states = evaluate(head, inputs, weights, None, initial)
         columns = torch.eye(2**circuit.qubits, dtype=states.dtype, device=states.device)
-        matrix = evaluate(tail, inputs.new_empty(len(columns), 0), weights, None, columns)
-        states = states @ matrix
+        states = states @ evaluate(tail, inputs.new_empty(len(columns), 0), weights, None, columns)
         if paulis is None:
             return states
         return evaluate(Circuit(circuit.qubits, ()), inputs[:, :0], weights, paulis, states)
-
-
-def _has_input(gate: Gate) -> bool:
-    return any(column.kind == "input" for column in gate.columns)

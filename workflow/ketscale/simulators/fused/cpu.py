@@ -44,17 +44,15 @@ class Kernel:
         self.library = Library(plan)
         functions = self.library.on_one_thread
         self.prepare, self.prepare_and_forward = functions["prepare"], functions["prepare_and_forward"]
-        self.backward, self.collect = functions.get("backward"), functions.get("collect")
+        if plan.wanted:
+            self.backward, self.collect = functions["backward"], functions["collect"]
         self.real = torch.float64 if plan.double else torch.float32
         self.complex = self.real.to_complex()
         words, size = plan.program.words, 2**plan.program.qubits
         self.shape = (batch, size if words is None else len(words))
         self.dtype = self.complex if words is None else self.real
-        order, powers = plan.program.order, plan.program.powers
-        self.order = torch.arange(size) if order is None else torch.tensor(order)
-        self.powers = (
-            torch.zeros(size, dtype=torch.int8) if powers is None else torch.tensor(powers, dtype=torch.int8)
-        )
+        self.sources = torch.tensor(plan.program.order or (), dtype=torch.int64).argsort()
+        self.powers = torch.tensor(plan.program.powers or (), dtype=torch.int8)[self.sources]
         # The tables of shared angles lie in front of the tiles' states, so that the way back need not make them again.
         self.shared_floats = -(-plan.shared_size // plan.lanes) * plan.lanes
         self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
@@ -97,7 +95,7 @@ class Workspace:
             "scratch_vectors": plan.scratch["end"],
             "states_per_tile": plan.state_vectors if plan.wanted else 0,
             "states_per_worker": 0 if plan.wanted else plan.state_vectors,
-            "order": kernel.order.data_ptr(),
+            "sources": kernel.sources.data_ptr(),
             "powers": kernel.powers.data_ptr(),
         }
         self.arguments = array("q", [fixed.get(name, 0) for name in ARGUMENTS])

@@ -19,8 +19,9 @@ from llvmlite import ir
 from ketscale.simulators.fused.block import Block, Coefficients, State, apply, overlaps, parity, walsh
 from ketscale.simulators.fused.plan import ARGUMENTS, Plan, rotations
 from ketscale.simulators.fused.program import Angle, Flip, Rotation, Word
+from ketscale.simulators.fused.rows import Places, Rows
 from ketscale.simulators.fused.schedule import Pass, Phases, measurement_passes
-from ketscale.simulators.fused.vector import I8, I64, Value, Writer
+from ketscale.simulators.fused.vector import I64, Value, Writer
 
 
 def module(plan: Plan) -> ir.Module:
@@ -104,12 +105,12 @@ class _Kernel:
     ) -> None:
         """Call `use(number, half angle)` in a loop over shared angles."""
         w = self.w
-        columns = self._table("weight_columns", I64, [a.index if a.kind == "weight" else -1 for a in angles])
-        factors = self._table("weight_factors", w.real, [a.factor / 2 for a in angles])
+        columns = w.table("weight_columns", I64, [a.index if a.kind == "weight" else -1 for a in angles])
+        factors = w.table("weight_factors", w.real, [a.factor / 2 for a in angles])
         with w.loop(len(angles)) as i:
             column = w.b.load(w.element(columns, i, I64), typ=I64)
             constant = w.b.icmp_signed("<", column, w.integer(0))
-            one = w.element(self._table("one", w.real, [1.0]), 0)
+            one = w.element(w.table("one", w.real, [1.0]), 0)
             address = w.b.select(constant, one, w.element(weights, column))
             use(i, w.b.fmul(w.load_real(address), w.load_real(w.element(factors, i))))
 
@@ -131,17 +132,6 @@ class _Kernel:
                     a, b = map(w.load, addresses)
                     w.store(w.b.fadd(a, b), addresses[0])
                     w.store(w.b.fsub(a, b), addresses[1])
-
-    def _table(self, name: str, typ: ir.Type, values: Sequence[float]) -> Value:
-        """A constant array; an equal name within a function must mean equal values."""
-        full = f"{self.name}.{name}"
-        if full in self.w.module.globals:
-            return self.w.module.globals[full]
-        array = ir.ArrayType(typ, len(values))
-        variable = ir.GlobalVariable(self.w.module, array, full)
-        variable.linkage, variable.global_constant = "internal", True
-        variable.initializer = ir.Constant(array, list(values))
-        return variable
 
     # --- every tile ---
 
@@ -182,11 +172,11 @@ class _Kernel:
             if plan.from_zero:
                 self._make_product(psi)
             else:
-                self._read_state(psi, "initial", self.argument("initial_stride"), pull_back=False)
+                self._rows("initial", True, self.argument("initial_stride")).read(psi, 1.0)
             for pass_ in plan.forward.passes:
                 self._run_pass(pass_, psi)
             if plan.program.words is None:
-                self._write_state(psi, "out", permute=True)
+                self._rows("out", in_order=False).write(psi, 1.0)
             else:
                 self._measure(psi, plan.program.words)
 
@@ -202,7 +192,8 @@ class _Kernel:
             with w.loop(plan.state_vectors) as v:
                 w.store(w.load(w.at(self._states, v)), w.at(psi, v))
             if plan.program.words is None:
-                self._read_state(adjoint, "cotangent", w.integer(2 << plan.program.qubits), pull_back=True)
+                # Half, as derivatives are twice a product with the adjoint.
+                self._rows("cotangent", in_order=False).read(adjoint, 0.5)
             else:
                 self._start_adjoint(psi, adjoint, plan.program.words)
             for pass_ in plan.backward:
@@ -210,7 +201,7 @@ class _Kernel:
             if plan.from_zero:
                 self._undo_product(psi, adjoint)
             if "initial" in plan.wanted:
-                self._write_state(adjoint, "initial_gradient", permute=False)
+                self._rows("initial_gradient", in_order=True).write(adjoint, 2.0)
             self._write_gradients()
 
     def collect(self) -> None:
@@ -244,8 +235,8 @@ class _Kernel:
             return
         columns, rows = self.scratch("inputs"), self.argument("inputs", True)
         self._transpose(rows, self.argument("input_stride"), columns, plan.inputs)
-        places = self._table("columns", I64, [a.index for a in plan.sample_angles])
-        factors = self._table("factors", w.real, [a.factor / 2 for a in plan.sample_angles])
+        places = w.table("columns", I64, [a.index for a in plan.sample_angles])
+        factors = w.table("factors", w.real, [a.factor / 2 for a in plan.sample_angles])
         coefficients = self.scratch("coefficients")
         with w.loop(len(plan.sample_angles)) as i:
             angle = w.load(w.at(columns, w.b.load(w.element(places, i, I64), typ=I64)))
@@ -313,71 +304,14 @@ class _Kernel:
 
     # --- states in and out ---
 
-    @contextmanager
-    def _amplitudes(self, buffer: Value, samples: Value) -> Iterator[tuple[Value, Value, Value, Value]]:
-        """Loop over a tile's amplitudes: (sample, basis index, real part's address, imaginary part's)."""
+    def _rows(self, name: str, in_order: bool, stride: Value | None = None) -> Rows:
+        """States of the batch in memory; those that a circuit gives may have amplitudes out of order."""
         w, plan = self.w, self.plan
-        parts = 1 if plan.real else 2
-        with w.loop(samples) as sample, w.loop(plan.vectors) as v, w.loop(1 << plan.lane_bits) as low:
-            lane = w.b.add(w.b.shl(sample, w.integer(plan.lane_bits)), low)
-            start = w.at(buffer, w.b.mul(v, w.integer(parts)))
-            index = w.b.add(w.b.shl(v, w.integer(plan.lane_bits)), low)
-            yield sample, index, w.element(start, lane), w.element(w.at(start, parts - 1), lane)
-
-    def _read_state(self, buffer: Value, name: str, stride: Value, pull_back: bool) -> None:
-        """Fill a tile from complex rows: initial states, or half of a cotangent pulled back to the frame."""
-        w, plan = self.w, self.plan
-        rows = self.argument(name, True)
-        with w.loop(plan.state_vectors) as v:
-            w.store(w.constant(0.0), w.at(buffer, v))
-        with self._amplitudes(buffer, self._present) as (sample, index, re, im):
-            row = w.element(rows, w.b.mul(w.b.add(self._first, sample), stride))
-            place = self._place(index) if pull_back else index
-            first = w.b.shl(place, w.integer(1))
-            real, imaginary = (
-                w.load_real(w.element(row, w.b.add(first, w.integer(part)))) for part in (0, 1)
-            )
-            if pull_back:
-                cosine, sine = self._power(index)
-                half = ir.Constant(w.real, 0.5)
-                turned = w.b.fadd(w.b.fmul(cosine, real), w.b.fmul(sine, imaginary))
-                imaginary = w.b.fmul(half, w.b.fsub(w.b.fmul(cosine, imaginary), w.b.fmul(sine, real)))
-                real = w.b.fmul(half, turned)
-            w.b.store(real, re)
-            if not plan.real:
-                w.b.store(imaginary, im)
-
-    def _write_state(self, buffer: Value, name: str, permute: bool) -> None:
-        """Write a tile as complex rows: the final state out of the frame, or twice an adjoint."""
-        w, plan = self.w, self.plan
-        rows = self.argument(name, True)
-        with self._amplitudes(buffer, self._present) as (sample, index, re, im):
-            row = w.element(rows, w.b.mul(w.b.add(self._first, sample), w.integer(2 << plan.program.qubits)))
-            real = w.load_real(re)
-            imaginary = ir.Constant(w.real, 0.0) if plan.real else w.load_real(im)
-            if permute:
-                cosine, sine = self._power(index)
-                turned = w.b.fsub(w.b.fmul(cosine, real), w.b.fmul(sine, imaginary))
-                imaginary = w.b.fadd(w.b.fmul(cosine, imaginary), w.b.fmul(sine, real))
-                real = turned
-            else:
-                real, imaginary = w.b.fadd(real, real), w.b.fadd(imaginary, imaginary)
-            first = w.b.shl(self._place(index) if permute else index, w.integer(1))
-            w.b.store(real, w.element(row, first))
-            w.b.store(imaginary, w.element(row, w.b.add(first, w.integer(1))))
-
-    def _place(self, index: Value) -> Value:
-        return self.w.b.load(self.w.element(self.argument("order", True), index, I64), typ=I64)
-
-    def _power(self, index: Value) -> tuple[Value, Value]:
-        """Real and imaginary part of i**power of a basis state."""
-        w = self.w
-        power = w.b.zext(w.b.load(w.element(self.argument("powers", True), index, I8), typ=I8), I64)
-        table = self._table("powers_of_i", w.real, [1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0, -1.0])
-        first = w.b.shl(power, w.integer(1))
-        return w.load_real(w.element(table, first)), w.load_real(
-            w.element(table, w.b.add(first, w.integer(1)))
-        )
+        places = None
+        if not in_order and plan.program.order is not None:
+            places = Places(self.argument("sources", True), self.argument("powers", True))
+        stride = stride or w.integer(2 << plan.program.qubits)
+        return Rows(w, plan, self.argument(name, True), stride, self._first, self._present, places)
 
     # --- passes ---
 
@@ -425,7 +359,7 @@ class _Kernel:
         odd = block.base_parity(z)
         if odd is None:
             return w.b.fadd(total, value)
-        signs = self._table("signs", w.real, [1.0, -1.0])
+        signs = w.table("signs", w.real, [1.0, -1.0])
         return w.fma(w.load_splat(w.element(signs, odd)), value, total)
 
     # --- product states ---

@@ -36,7 +36,7 @@ ARGUMENTS = (
     "tiles",  # number of tiles
     "scratch", "scratch_vectors",  # address, and vectors for each worker
     "states_per_tile", "states_per_worker",  # vectors between the states of tiles, and of workers
-    "order", "powers",  # the final permutation, 64-bit integers and bytes
+    "sources", "powers",  # where true basis states are in a tile and their powers of i, 64-bit integers and bytes
 )  # fmt: skip
 
 

@@ -119,13 +119,24 @@ class Writer:
         index = self.integer(index) if isinstance(index, int) else index
         return self.b.gep(base, [index], source_etype=typ or self.real)
 
-    def load(self, address: Value) -> Value:
-        """The aligned vector at an address."""
-        return self.b.load(address, typ=self.vector, align=self.lanes * self.bytes)
+    def load(self, address: Value, align: int | None = None) -> Value:
+        """The vector at an address, aligned to its size unless told otherwise."""
+        return self.b.load(address, typ=self.vector, align=align or self.lanes * self.bytes)
 
-    def store(self, vector: Value, address: Value) -> None:
-        """Store an aligned vector."""
-        self.b.store(vector, address, align=self.lanes * self.bytes)
+    def store(self, vector: Value, address: Value, align: int | None = None) -> None:
+        """Store a vector, aligned to its size unless told otherwise."""
+        self.b.store(vector, address, align=align or self.lanes * self.bytes)
+
+    def table(self, name: str, typ: ir.Type, values: Sequence[float]) -> Value:
+        """A constant array; an equal name within a function must mean equal values."""
+        full = f"{self.function.name}.{name}"
+        if full in self.module.globals:
+            return self.module.globals[full]
+        array = ir.ArrayType(typ, len(values))
+        variable = ir.GlobalVariable(self.module, array, full)
+        variable.linkage, variable.global_constant = "internal", True
+        variable.initializer = ir.Constant(array, list(values))
+        return variable
 
     def load_real(self, address: Value) -> Value:
         """The float at an address."""
@@ -152,12 +163,12 @@ class Writer:
         values = [values] * self.lanes if isinstance(values, (int, float)) else values
         return ir.Constant(self.vector, [ir.Constant(self.real, float(v)) for v in values])
 
-    def shuffle(self, vector: Value, sources: Sequence[int]) -> Value:
-        """Lane i of the result is lane sources[i] of `vector`."""
+    def shuffle(self, vector: Value, sources: Sequence[int], other: Value | None = None) -> Value:
+        """Lane i of the result is lane sources[i] of `vector`, whose lanes those of `other` follow."""
         if list(sources) == list(range(self.lanes)):
             return vector
         mask = ir.Constant(ir.VectorType(I32, len(sources)), list(sources))
-        return self.b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+        return self.b.shuffle_vector(vector, other or ir.Constant(vector.type, ir.Undefined), mask)
 
     def fma(self, a: Value, b: Value, c: Value | None, negate: bool = False) -> Value:
         """a * b + c, or c - a * b with `negate`; a * b alone without c."""
