@@ -160,7 +160,7 @@ def _add_bench(commands: Any) -> None:
         ("simulators", "NAMES", "simulators, separated by commas"),
         ("budget", "SECONDS", "leave out a simulator where one call is predicted to take longer"),
         ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
-        ("threads", "NUMBER", "threads of every simulator (default: 1)"),
+        ("threads", "NUMBER", "threads of every simulator (default: as many as cores)"),
     ):
         simulators.add_argument(f"--{option}", metavar=metavar, help=text)
     for kind in ("json", "csv", "figure", "markdown"):

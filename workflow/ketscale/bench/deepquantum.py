@@ -23,7 +23,7 @@ CLASSES: dict[str, tuple[str, bool]] = {
 
 
 class DeepQuantum:
-    """The fastest correct way found: gates of weights alone keep one matrix for the whole batch.
+    """Its own vectorised way; gates of weights alone keep one matrix for the whole batch.
 
     Raises:
         ImportError: DeepQuantum is not installed.

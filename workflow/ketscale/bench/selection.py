@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from ketscale.errors import UserError
@@ -44,7 +45,7 @@ class Selection:
     asked: the simulators were asked for by name, so that a missing one is an error.
     budget_s: a call predicted to take longer is not made.
     repeats: timed repeats of a cell, at least 5; fewer where calls take more than a second.
-    threads: of every simulator.
+    threads: of every simulator; by default as many as there are cores to run on.
     """
 
     ansaetze: tuple[str, ...] = tuple(LAYERS)
@@ -54,7 +55,7 @@ class Selection:
     asked: bool = False
     budget_s: float = 20.0
     repeats: int = 7
-    threads: int = 1
+    threads: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
     def cells(self) -> Iterator[Cell]:
         """All cells, the batches of a circuit in ascending order: each predicts the time of the next."""

@@ -21,7 +21,7 @@ ROTATIONS = {
 
 
 class TensorCircuit:
-    """The fastest correct way found: one U gate for a Rot, and words of Z alone from the state's probabilities.
+    """The fastest of the ways tried: one U gate for a Rot, and words of Z alone from the state's probabilities.
 
     Raises:
         ImportError: TensorCircuit or JAX is not installed.

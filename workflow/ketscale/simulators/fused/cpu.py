@@ -22,8 +22,8 @@ from ketscale.simulators.fused.program import Program, reduce
 # A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
 TILE_BYTES = 512 * 1024
 
-# Below this many multiply-adds of a thread a call is over before another thread has woken up.
-WORK_PER_THREAD = 100_000
+# With fewer multiply-adds for each, more threads cost more than they bring: about 0.1 ms of one's work.
+WORK_PER_THREAD = 4_000_000
 
 # Up to this many amplitudes a call takes a few microseconds in vectors of 256 bits; wider ones would save
 # one or two, and cost 20 where the processor first has to power up the upper halves of its registers.
