@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ketscale.bench.selection import Selection
+from ketscale.errors import UserError
 
 
 def simulators(
@@ -18,7 +19,8 @@ def simulators(
     """Run the benchmark; each file is written only if it is named, atomically, at the end.
 
     Raises:
-        UserError: a simulator that was asked for is not installed, or the figure's format is unknown.
+        UserError: a simulator that was asked for is not installed, the figure's format is unknown, or it was
+            interrupted (what was measured is written).
     """
     from ketscale.bench import heatmap, output, run, summary
     from ketscale.records import write_atomic
@@ -34,3 +36,6 @@ def simulators(
     print(f"\n{output.hardware(result['machine'])}")
     for text in summary.lines(result["rows"]):
         print(text)
+    asked, measured = result["cells"]["asked"], result["cells"]["measured"]
+    if measured < asked:
+        raise UserError(f"interrupted after {measured} of {asked} cells, which are written where asked for")

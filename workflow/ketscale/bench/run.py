@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Row:
 
 
 def run(selection: Selection, report: Callable[[Cell, list[Row]], None]) -> dict[str, Any]:
-    """Measure all cells, `report` each as it finishes; {'machine': ..., 'rows': [...]}, ready for JSON.
+    """Measure all cells, `report` each as it finishes; {'machine', 'cells', 'rows'}, ready for JSON.
 
     Raises:
         UserError: a simulator that was asked for is not installed.
@@ -67,14 +67,18 @@ def run(selection: Selection, report: Callable[[Cell, list[Row]], None]) -> dict
         before = ceiling.measure()
         bench = Bench(selection, found, Own("default.qubit"))
         rows: list[Row] = []
-        for cell in selection.cells():
-            done = bench.measure(cell)
-            report(cell, done)
-            rows += done
+        cells = list(selection.cells())
+        # Ctrl-C keeps the cells that are finished.
+        with suppress(KeyboardInterrupt):
+            for cell in cells:
+                done = bench.measure(cell)
+                report(cell, done)
+                rows += done
         after = ceiling.measure()
     best = max(before["matmul_gflops"], after["matmul_gflops"])
     return {
         "machine": _machine(selection, cores, before, after),
+        "cells": {"asked": len(cells), "measured": len({row.cell for row in rows})},
         "rows": [asdict(replace(r, fraction=None if r.gflops is None else r.gflops / best)) for r in rows],
     }
 
@@ -87,7 +91,7 @@ class Bench:
         self._found = found
         self._reference = reference
         self._last: dict[tuple[str, str, int], tuple[int, float]] = {}
-        self._parity: dict[tuple[str, str, int, int], str | None] = {}
+        self._parity: dict[tuple[str, str, int], str | None] = {}
 
     def measure(self, cell: Cell) -> list[Row]:
         """One row for each simulator, in the selection's order."""
@@ -129,10 +133,10 @@ class Bench:
         return list(rows.values())
 
     def _wrong(self, name: str, subject: Subject, cell: Cell) -> str | None:
-        """Why it fails the check; once for every circuit and number of rows, since compiling takes long."""
+        """Why it fails the check; once for every circuit, since compiling takes long."""
         if name == FLOOR:
             return None
-        key = (name, cell.ansatz, cell.qubits, min(cell.batch, agreement.ROWS))
+        key = (name, cell.ansatz, cell.qubits)
         if key not in self._parity:
             self._parity[key] = agreement.failure(subject, self._reference, cell)
         return self._parity[key]
