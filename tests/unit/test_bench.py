@@ -96,27 +96,32 @@ def test_long_calls_get_fewer_repeats() -> None:
 
 def test_a_call_is_predicted_in_proportion_to_the_smaller_batch() -> None:
     assert stopwatch.predicted((32, 0.5), 128) == 2.0
+    assert stopwatch.predicted((1, 0.5), 128) == 0.0
     assert stopwatch.predicted(None, 128) == 0.0
 
 
 def test_over_budget_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake()
-    slow = {"default.qubit": stopwatch.Timing(1.0, 0.0, 5)}
-    monkeypatch.setattr(stopwatch, "steady", lambda calls, repeats: {name: slow[name] for name in calls})
-    small, large = measure({"default.qubit": fake}, CELL, CELL._replace(batch=300), budget_s=50.0)
+    second = stopwatch.Timing(1.0, 0.0, 5)
+    monkeypatch.setattr(stopwatch, "steady", lambda calls, repeats: dict.fromkeys(calls, second))
+    cells = CELL._replace(batch=32), CELL._replace(batch=3200)
+    small, large = measure({"default.qubit": fake}, *cells, budget_s=50.0)
     assert (small.status, large.status) == ("timed", "over budget")
     assert "100 s" in str(large.reason)
-    assert 300 not in fake.batches
+    assert 3200 not in fake.batches
 
 
 def test_a_simulator_that_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     timed: list[str] = []
-    monkeypatch.setattr(stopwatch, "steady", lambda calls, repeats: timed.extend(calls) or {})
+    second = stopwatch.Timing(1.0, 0.0, 5)
+    monkeypatch.setattr(
+        stopwatch, "steady", lambda calls, repeats: timed.extend(calls) or dict.fromkeys(calls, second)
+    )
     wrong, right = measure({"fused": Fake(1.01), "default.qubit": Fake()}, CELL)
     assert (wrong.status, right.status) == ("parity failed", "timed")
     assert "off by 1.0e-02" in str(wrong.reason)
     assert wrong.first_s is None
-    assert timed == ["default.qubit"]
+    assert timed == ["default.qubit", run.CEILING]
 
 
 def test_a_simulator_that_raises_does_not_end_the_benchmark() -> None:
@@ -216,7 +221,8 @@ def test_the_summary_by_hand() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ceiling that takes no time."""
-    monkeypatch.setattr(run.ceiling, "measure", lambda: {"matmul_gflops": 100.0, "copy_gbs": 10.0})
+    monkeypatch.setattr(run.ceiling, "copy_gbs", lambda: 10.0)
+    monkeypatch.setattr(run.ceiling, "product_gflops", lambda seconds: 100.0)
 
 
 @pytest.mark.usefixtures("quick")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from ketscale.bench.stopwatch import steady
@@ -11,14 +13,19 @@ SIZE = 2048
 COPIED = 2**26
 
 
-def measure(size: int = SIZE, copied: int = COPIED) -> dict[str, float]:
-    """fp32 `matmul_gflops` of size x size matrices; `copy_gbs`, bytes read and written by a copy of fp32 numbers."""
-    a, b, product = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
+def product(size: int = SIZE) -> Callable[[], torch.Tensor]:
+    """A single-precision product of size x size matrices, to be timed beside the simulators of a cell."""
+    a, b, out = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
+    return lambda: torch.mm(a, b, out=out)
+
+
+def product_gflops(seconds: float, size: int = SIZE) -> float:
+    """The rate of such a product."""
+    return 2 * size**3 / seconds / 1e9
+
+
+def copy_gbs(copied: int = COPIED) -> float:
+    """Bytes read and written by a copy of fp32 numbers, in 10^9 a second."""
     source, target = torch.rand(copied), torch.empty(copied)
-    times = steady(
-        {"matmul": lambda: torch.mm(a, b, out=product), "copy": lambda: target.copy_(source)}, repeats=5
-    )
-    return {
-        "matmul_gflops": 2 * size**3 / times["matmul"].median_s / 1e9,
-        "copy_gbs": 2 * source.nbytes / times["copy"].median_s / 1e9,
-    }
+    seconds = steady({"copy": lambda: target.copy_(source)}, repeats=5)["copy"].median_s
+    return 2 * source.nbytes / seconds / 1e9

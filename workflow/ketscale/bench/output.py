@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -52,10 +53,10 @@ def as_markdown(result: Mapping[str, Any]) -> bytes:
 
 def hardware(machine: Mapping[str, Any]) -> str:
     """Processor, threads, ceiling and commit in one line."""
-    top = max(machine["ceiling"].values(), key=lambda c: c["matmul_gflops"])
+    top = machine["ceiling"]
     commit = (machine["commit"] or "unknown")[:10] + (", modified" if machine["dirty"] else "")
     return (
-        f"{machine['cpu']}, {machine['threads']} thread(s), fp32, matmul {top['matmul_gflops']:.0f} GFLOP/s, "
+        f"{machine['cpu']}, {machine['threads']} thread(s), fp32, matmul {top['matmul_gflops'] or math.nan:.0f} GFLOP/s, "
         f"copy {top['copy_gbs']:.1f} GB/s, commit {commit}"
     )
 

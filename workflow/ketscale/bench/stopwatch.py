@@ -17,6 +17,7 @@ LOOP_S = 5e-3
 # Calls longer than this are repeated less often.
 LONG_S = 1.0
 FEWEST = 2
+PREDICTS_FROM = 32
 
 Clock = Callable[[], float]
 
@@ -60,8 +61,13 @@ def steady(
 
 
 def predicted(previous: tuple[int, float] | None, batch: int) -> float:
-    """Seconds of a call from (batch, seconds) of a smaller one: in proportion, which is too high rather than too low."""
-    return 0.0 if previous is None else previous[1] * batch / previous[0]
+    """Seconds of a call from (batch, seconds) of a smaller one: in proportion, which is too high rather than too low.
+
+    From fewer than `PREDICTS_FROM` samples nothing is predicted: there the time is mostly that of a call.
+    """
+    if previous is None or previous[0] < PREDICTS_FROM:
+        return 0.0
+    return previous[1] * batch / previous[0]
 
 
 def _looped(call: Callable[[], Any], times: int) -> Callable[[], None]:
