@@ -19,6 +19,7 @@ AXES = tuple(field.name for field in fields(grid.Run))
 RUNS_COLUMNS = (
     *AXES, "place", "studies", "status", "reason", "resumed", "timed", "precision", "features",
     *(f"{split}_{metric}" for split in ("test", "validation") for metric in METRICS), "epochs", "best_epoch",
+    "split", "fold", "folds", "test_samples",
     "step_s", "step_q25_s", "step_q75_s", "step_count", "first_step_s", "startup_s", "data_s", "validation_s",
     "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "train_s",
     "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share",
@@ -81,6 +82,8 @@ def _run(finding: Finding, record: Mapping[str, Any]) -> dict[str, Any]:
         **{name: record[name] for name in ("config_hash", "data_hash", "features_hash", "weights_hash")},
         **{name: protocol[name] for name in ("timed", "precision", "features")},
         **_quality(record["quality"]),
+        "split": record["split"]["by"],
+        **{name: record["split"][name] for name in ("fold", "folds")},
         "step_s": timing["step"]["median_s"],
         "step_q25_s": timing["step"]["q25_s"],
         "step_q75_s": timing["step"]["q75_s"],
@@ -103,7 +106,12 @@ def _quality(found: Mapping[str, Any] | None) -> dict[str, Any]:
     """Metrics of the best weights on both splits; empty for a protocol that only times."""
     splits = {split: (found or {}).get(split) or {} for split in ("test", "validation")}
     metrics = {f"{split}_{name}": splits[split].get(name) for split in splits for name in METRICS}
-    return {**metrics, **{name: (found or {}).get(name) for name in ("epochs", "best_epoch")}}
+    tested = sum(map(sum, splits["test"].get("confusion", []))) or None
+    return {
+        **metrics,
+        **{name: (found or {}).get(name) for name in ("epochs", "best_epoch")},
+        "test_samples": tested,
+    }
 
 
 def _gpu(gpu: Any) -> str:

@@ -1,9 +1,10 @@
-"""`ketscale bench simulators`: measure, say each cell as it finishes, write what was asked for."""
+"""`ketscale bench`: measure, say each cell as it finishes, write what was asked for."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from ketscale.bench.models import Selection as ModelSelection
 from ketscale.bench.selection import Selection
 from ketscale.errors import UserError
 
@@ -32,10 +33,40 @@ def simulators(
         if path:
             write_atomic(path, write(result))
     if figure:
-        heatmap.save(result, figure)
+        heatmap.save(heatmap.draw(result), figure)
     print(f"\n{output.hardware(result['machine'])}")
     for text in summary.lines(result["rows"]):
         print(text)
     asked, measured = result["cells"]["asked"], result["cells"]["measured"]
     if measured < asked:
         raise UserError(f"interrupted after {measured} of {asked} cells, which are written where asked for")
+
+
+def models(
+    selection: ModelSelection,
+    *,
+    json: Path | None = None,
+    csv: Path | None = None,
+    figure: Path | None = None,
+    markdown: Path | None = None,
+) -> None:
+    """Run the benchmark of models; each file is written only if it is named, atomically, at the end.
+
+    Raises:
+        UserError: the figure's format is unknown.
+    """
+    from ketscale.bench import bars, heatmap, output
+    from ketscale.bench import models as benchmark
+    from ketscale.records import write_atomic
+
+    if figure:
+        heatmap.check(figure)
+    result = benchmark.run(selection, lambda cell, rows: print(output.models_line(cell, rows), flush=True))
+    for path, write in ((json, output.as_json), (csv, output.as_csv), (markdown, output.models_markdown)):
+        if path:
+            write_atomic(path, write(result))
+    if figure:
+        heatmap.save(bars.draw(result), figure)
+    print(f"\n{output.hardware(result['machine'])}")
+    for text in benchmark.factors(result["rows"]):
+        print(text)

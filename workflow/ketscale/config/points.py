@@ -10,6 +10,7 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.models.catalogue import MODELS
 from ketscale.simulators.catalogue import SUPPORTED
+from ketscale.workloads.catalogue import WORKLOADS
 
 SINGLE = ("cpu", "gpu")
 WITHOUT_GPU = ("cpu", "ddp-cpu", "mpi")
@@ -92,6 +93,12 @@ def _listed(value: Any) -> list[Any]:
 def impossible(run: Run, config: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with one run whose names are all defined."""
     protocol = config["protocols"][run.protocol]
+    takes, gives = MODELS[run.model].takes, WORKLOADS[run.workload].gives
+    if takes != gives:
+        fitting = [name for name, entry in MODELS.items() if entry.takes == gives]
+        yield f"{run.model} takes {takes}, but {run.workload} gives {gives}; its models are {', '.join(fitting)}"
+    if gives == "series" and protocol["features"] == "inline":
+        yield f"{run.workload} has no feature network to run inline; give protocol {run.protocol} features: cached"
     if MODELS[run.model].quantum:
         if run.simulator == "none":
             yield f"{run.model} has a circuit, so its simulator cannot be none; name one of {', '.join(config['simulators'])}"

@@ -24,6 +24,7 @@ from ketscale.backends.base import Backend, check_nodes
 from ketscale.backends.create import create
 from ketscale.errors import UserError
 from ketscale.grid import Run, config_hash
+from ketscale.models.superposition import parameter_count
 from ketscale.simulators import routes
 from ketscale.training import checkpoint, host
 from ketscale.training.clock import Clock, sampled_steps, spread
@@ -192,11 +193,12 @@ def _train(
         "status": status,
         "reason": reason,
         "resumed": resumed,
-        "parameters": sum(p.numel() for p in trainer.parameters),
+        "parameters": parameter_count(problem.model),
         "config": dict(settings),
         "config_hash": identity,
         "data_hash": data.data_hash,
         "features_hash": data.features_hash,
+        "split": data.split,
         "code": {"version": ketscale.__version__, **host.git_state(Path(__file__).parent)},
         "packages": _packages(),
         "mpi_library": backend.library,
