@@ -19,7 +19,6 @@ from ketscale.errors import UserError
 from ketscale.simulators.checks import check_request, no_rows
 from ketscale.simulators.fused.route import choose, split
 
-
 # What a call does, once its shapes are known: of inputs, weights and initial states.
 Way = Callable[[torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
 
