@@ -9,7 +9,8 @@ against a sweep.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -17,6 +18,12 @@ from ketscale.circuits import Angles, Circuit
 from ketscale.errors import UserError
 from ketscale.simulators.checks import check_request, no_rows
 from ketscale.simulators.fused.route import choose, split
+
+# What a call does, once its shapes are known: of inputs, weights and initial states.
+Way = Callable[[torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
+
+# More shapes than any training has.
+MOST_WAYS = 4096
 
 
 class Fused:
@@ -33,46 +40,80 @@ class Fused:
             from ketscale.simulators.fused import cpu, gpu
         except ImportError as error:
             raise UserError("simulator.device 'fused' is not installed: run `make setup`") from error
-        self._on_cpu, self._on_gpu = cpu.evaluate, gpu.evaluate
+        self._cpu, self._gpu = cpu, gpu
         self.route = route
+        # Checks and choices depend on shapes alone, and a small circuit takes less time than they do.
+        self._ways: dict[object, Way] = {}
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
-        check_request(circuit, angles, initial)
         return self._run(circuit, angles, None, initial)
 
     def expval(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See `Simulator.expval`."""
-        check_request(circuit, angles, initial, paulis)
         return self._run(circuit, angles, tuple(paulis), initial)
 
     def _run(
         self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
     ) -> torch.Tensor:
         inputs, weights = angles
-        batch = inputs.shape[0]
+        key = (
+            circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype, inputs.is_cpu,
+            torch.is_grad_enabled(), inputs.requires_grad, weights.requires_grad,
+            initial is None or (initial.shape, initial.dtype, initial.requires_grad),
+        )  # fmt: skip
+        way = self._ways.get(key)
+        if way is None:
+            check_request(circuit, angles, initial, paulis)
+            way = self._way(circuit, angles, paulis, initial)
+            if len(self._ways) >= MOST_WAYS:
+                self._ways.clear()
+            self._ways[key] = way
+        return way(inputs, weights, initial)
+
+    def _way(
+        self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
+    ) -> Way:
+        """How a checked request is answered."""
+        inputs, weights = angles
+        batch, literal = inputs.shape[0], self.route == "literal"
+        evaluate = self._cpu.evaluate if inputs.is_cpu else self._gpu.evaluate
         if batch == 0:
             columns = 2**circuit.qubits if paulis is None else len(paulis)
-            return no_rows(
-                angles, initial, columns, inputs.dtype.to_complex() if paulis is None else inputs.dtype
-            )
-        evaluate = self._on_cpu if inputs.is_cpu else self._on_gpu
-        literal = self.route == "literal"
+            dtype = inputs.dtype.to_complex() if paulis is None else inputs.dtype
+            return lambda i, w, s: no_rows(Angles(i, w), s, columns, dtype)
         if circuit.inputs == 0 and (initial is None or initial.ndim == 1):
             # All samples are equal: one is computed.
-            return evaluate(circuit, inputs[:1], weights, paulis, initial, literal).expand(batch, -1)
+            return lambda i, w, s: evaluate(circuit, i[:1], w, paulis, s, literal).expand(batch, -1)
         route = self.route
         if route == "auto":
-            # The model knows no GPU.
-            route = choose(circuit, batch) if inputs.is_cpu else "sweep"
-        if route != "matrix":
-            return evaluate(circuit, inputs, weights, paulis, initial, literal)
-        head, tail = split(circuit)
-        states = evaluate(head, inputs, weights, None, initial)
-        columns = torch.eye(2**circuit.qubits, dtype=states.dtype, device=states.device)
-        states = states @ evaluate(tail, inputs.new_empty(len(columns), 0), weights, None, columns)
-        if paulis is None:
-            return states
-        return evaluate(Circuit(circuit.qubits, ()), inputs[:, :0], weights, paulis, states)
+            # To make the matrix is to sweep its columns: never cheaper for fewer samples. And the model knows no GPU.
+            several = batch > 2**circuit.qubits and inputs.is_cpu
+            route = choose(circuit, batch) if several else "sweep"
+        if route == "matrix":
+            return lambda i, w, s: _through_matrix(evaluate, circuit, i, w, paulis, s)
+        if inputs.is_cpu:
+            return partial(
+                self._cpu.call, self._cpu.kernel_for(circuit, inputs, weights, paulis, initial, literal)
+            )
+        return lambda i, w, s: evaluate(circuit, i, w, paulis, s, literal)
+
+
+def _through_matrix(
+    evaluate: Callable[..., torch.Tensor],
+    circuit: Circuit,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    paulis: tuple[str, ...] | None,
+    initial: torch.Tensor | None,
+) -> torch.Tensor:
+    """The gates behind the last one with an input become one matrix, made once for the whole batch."""
+    head, tail = split(circuit)
+    states = evaluate(head, inputs, weights, None, initial)
+    columns = torch.eye(2**circuit.qubits, dtype=states.dtype, device=states.device)
+    states = states @ evaluate(tail, inputs.new_empty(len(columns), 0), weights, None, columns)
+    if paulis is None:
+        return states
+    return evaluate(Circuit(circuit.qubits, ()), inputs[:, :0], weights, paulis, states)

@@ -177,6 +177,19 @@ def evaluate(
 
     Shapes and errors are those of `Simulator`; inputs are (batch, columns) with a batch of at least 1.
     """
+    compiled = kernel_for(circuit, inputs, weights, paulis, initial, literal)
+    return call(compiled, inputs, weights, initial)
+
+
+def kernel_for(
+    circuit: Circuit,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    paulis: tuple[str, ...] | None,
+    initial: torch.Tensor | None,
+    literal: bool,
+) -> Kernel:
+    """The kernel for tensors of these shapes that want these gradients."""
     wanted: tuple[Wanted, ...] = ()
     if torch.is_grad_enabled():
         if initial is not None and initial.requires_grad:
@@ -185,8 +198,14 @@ def evaluate(
             wanted += ("input",)
         if weights.requires_grad:
             wanted += ("weight",)
-    compiled = kernel(circuit, paulis, inputs.dtype, inputs.shape[0], initial is None, wanted, literal)
-    if wanted:
+    return kernel(circuit, paulis, inputs.dtype, inputs.shape[0], initial is None, wanted, literal)
+
+
+def call(
+    compiled: Kernel, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None
+) -> torch.Tensor:
+    """The result of a kernel, with a gradient where it was made for one."""
+    if compiled.plan.wanted:
         result: torch.Tensor = _Evaluate.apply(inputs, weights, initial, compiled)
         return result
     return _forward(compiled, inputs, weights, initial, None)
