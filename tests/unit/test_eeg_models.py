@@ -371,7 +371,7 @@ def test_a_classical_hydra_step_by_step() -> None:
         back = _recurrence(inner.flip(0), dt.flip(0), b.flip(0), c.flip(0), a, one).flip(0)
         y = rms(ahead + back + 2 * w[p + "ssm.d"] * inner, p + "inner_norm.weight")
         rows = rows + rms(
-            (y * torch.nn.functional.silu(z)) @ w[p + "leave.weight"].T + w[p + "leave.bias"], p + "norm.weight"
+            (y * torch.nn.functional.silu(z)) @ w[p + "leave.weight"].T, p + "norm.weight"
         )
     pooled = rms(rows, "norm.weight").mean(0)
     hidden = torch.nn.functional.gelu(pooled @ w["classifier.0.weight"].T + w["classifier.0.bias"])

@@ -18,7 +18,7 @@ from tests.unit.edf_factory import RATE, write_edf
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("KETSCALE_SHARED", ROOT.parent / "shared")) / "data/eegmmidb"
-CUES = [(1.0, "T0"), (3.0, "T1"), (9.0, "T2"), (15.0, "T1")]
+CUES = [(1.0, "T0"), (3.0, "T1"), (7.0, "T2"), (11.0, "T1"), (15.0, "T2")]
 SYNTHETIC: dict[str, Any] = {
     "subjects": 4, "trials": 20, "rate": 80, "window_s": 3.1, "seed": 5, "split": "subjects", "split_seed": 0,
 }  # fmt: skip
@@ -43,10 +43,10 @@ def folder(tmp_path: Path) -> Path:
 
 def test_trials_are_cut_after_their_cues(folder: Path) -> None:
     made = eegmmidb.load(folder, [1], [4, 8], rate=80)
-    assert made.signals.shape == (6, 64, 249)
+    assert made.signals.shape == (8, 64, 249)
     assert made.signals.dtype == np.float32
-    assert made.labels.tolist() == [0, 1, 0] * 2
-    assert made.runs.tolist() == [4] * 3 + [8] * 3
+    assert made.labels.tolist() == [0, 1] * 4
+    assert made.runs.tolist() == [4] * 4 + [8] * 4
     assert set(made.subjects.tolist()) == {1}
     # 3 s is the cue of the first trial: it starts at 4 s. Millivolts.
     time = 4.0 + np.arange(249) / 80
@@ -147,7 +147,7 @@ def test_every_run_is_left_out_once(folder: Path) -> None:
     assert [set(made.runs[fold["test"]].tolist()) for fold in folds] == [{4}, {8}, {12}]
     for fold in folds:
         together = np.concatenate([fold[name] for name in SPLITS])
-        assert sorted(together.tolist()) == list(range(9))
+        assert sorted(together.tolist()) == list(range(12))
 
 
 def test_splits_that_cannot_be_made_are_refused(folder: Path) -> None:

@@ -68,7 +68,7 @@ def leaving_one_run_out(series: Series, seed: int) -> list[dict[str, NDArray[np.
     """A split for each run, which is its test; validation is drawn with `seed` from the other runs' trials.
 
     Raises:
-        UserError: more than one subject, or a single run.
+        UserError: more than one subject, a single run, or too few trials beside it.
     """
     runs, subjects = np.unique(series.runs), np.unique(series.subjects)
     if len(subjects) > 1 or len(runs) < 2:
@@ -78,6 +78,8 @@ def leaving_one_run_out(series: Series, seed: int) -> list[dict[str, NDArray[np.
     folds = []
     for run in runs:
         others = np.flatnonzero(series.runs != run)
+        if np.bincount(series.labels[others], minlength=2).min() < 2:
+            raise UserError(f"without run {run} there are fewer than 2 trials of a class: add runs")
         count = max(2, round(WITHIN_RUNS_VALIDATION * len(others)))
         train, validation = stratified(series.labels, others, count, seed)
         folds.append({"train": train, "validation": validation, "test": np.flatnonzero(series.runs == run)})
