@@ -108,9 +108,7 @@ class Reference:
     def values(self, state: Array) -> Array:
         """X on all wires, then Y, then Z."""
         paulis = (qml.PauliX, qml.PauliY, qml.PauliZ)
-        words = [
-            qml.matrix(pauli(w), wire_order=range(self.n)) for pauli in paulis for w in range(self.n)
-        ]
+        words = [qml.matrix(pauli(w), wire_order=range(self.n)) for pauli in paulis for w in range(self.n)]
         return np.array([np.vdot(state, word @ state).real for word in words])
 
     # --- circuits ---
@@ -153,7 +151,8 @@ class Reference:
             self.flip()
 
         return [
-            self.state(gates) for gates in (forward, backward, lambda: self.skip(self.weights["core.skip_angles"]))
+            self.state(gates)
+            for gates in (forward, backward, lambda: self.skip(self.weights["core.skip_angles"]))
         ]
 
     def mixture(self, values: list[Array]) -> Array:
@@ -168,7 +167,9 @@ class Reference:
 
     def hydra(self, row: Array) -> Array:
         a = self.angles("core.angles", row, 2 * 3.14159)
-        psi = sum(c * b for c, b in zip(self.complex("core.coefficients.pairs"), self.branches(a), strict=True))
+        psi = sum(
+            c * b for c, b in zip(self.complex("core.coefficients.pairs"), self.branches(a), strict=True)
+        )
         return self.linear("core.out", self.values(psi / (np.linalg.norm(psi) + 1e-9)))
 
     def hydra_hybrid(self, row: Array) -> Array:
@@ -340,7 +341,9 @@ def test_a_classical_mamba_step_by_step() -> None:
     for i in range(2):
         p = f"blocks.{i}."
         inner, z = (rms(rows, p + "norm.weight") @ w[p + "enter.weight"].T).split(256, dim=-1)
-        inner = torch.nn.functional.silu(_causal(inner, w[p + "ssm.convolution.weight"], w[p + "ssm.convolution.bias"]))
+        inner = torch.nn.functional.silu(
+            _causal(inner, w[p + "ssm.convolution.weight"], w[p + "ssm.convolution.bias"])
+        )
         rank, b, c = (inner @ w[p + "select.weight"].T).split([8, 16, 16], dim=-1)
         dt = torch.nn.functional.softplus(rank @ w[p + "ssm.dt.weight"].T + w[p + "ssm.dt.bias"])
         y = _recurrence(inner, dt, b, c, -torch.exp(w[p + "ssm.a_log"]), dt) + w[p + "ssm.d"] * inner
@@ -363,16 +366,16 @@ def test_a_classical_hydra_step_by_step() -> None:
     for i in range(2):
         p = f"blocks.{i}."
         z, inner, b, c, rank = (rows @ w[p + "enter.weight"].T).split([256, 256, 16, 16, 8], dim=-1)
-        inner = torch.nn.functional.silu(_causal(inner, w[p + "ssm.convolution.weight"], w[p + "ssm.convolution.bias"]))
+        inner = torch.nn.functional.silu(
+            _causal(inner, w[p + "ssm.convolution.weight"], w[p + "ssm.convolution.bias"])
+        )
         dt = torch.nn.functional.softplus(rank @ w[p + "ssm.dt.weight"].T + w[p + "ssm.dt.bias"])
         a = -torch.exp(w[p + "ssm.a_log"])
         one = torch.ones_like(dt)
         ahead = _recurrence(inner, dt, b, c, a, one)
         back = _recurrence(inner.flip(0), dt.flip(0), b.flip(0), c.flip(0), a, one).flip(0)
         y = rms(ahead + back + 2 * w[p + "ssm.d"] * inner, p + "inner_norm.weight")
-        rows = rows + rms(
-            (y * torch.nn.functional.silu(z)) @ w[p + "leave.weight"].T, p + "norm.weight"
-        )
+        rows = rows + rms((y * torch.nn.functional.silu(z)) @ w[p + "leave.weight"].T, p + "norm.weight")
     pooled = rms(rows, "norm.weight").mean(0)
     hidden = torch.nn.functional.gelu(pooled @ w["classifier.0.weight"].T + w["classifier.0.bias"])
     torch.testing.assert_close(made(x)[0], hidden @ w["classifier.3.weight"].T + w["classifier.3.bias"])

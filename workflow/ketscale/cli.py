@@ -186,9 +186,7 @@ def _add_bench(commands: Any) -> None:
     models.set_defaults(command=_bench_models)
     for subject in (simulators, models):
         for kind in ("json", "csv", "figure", "markdown"):
-            subject.add_argument(
-                f"--{kind}", type=Path, metavar="FILE", help=f"write the results as {kind}"
-            )
+            subject.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the results as {kind}")
 
 
 def _run_and_settings(options: argparse.Namespace) -> tuple[grid.Run, dict[str, Any]]:
@@ -306,9 +304,7 @@ def _compute(options: argparse.Namespace) -> None:
 def _prepare(options: argparse.Namespace) -> None:
     from ketscale.workloads import series
 
-    series.prepare(
-        options.workload, _workload_settings(options), manifest=options.out, source=options.source
-    )
+    series.prepare(options.workload, _workload_settings(options), manifest=options.out, source=options.source)
 
 
 def _study(options: argparse.Namespace) -> dict[str, Any]:

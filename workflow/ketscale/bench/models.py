@@ -101,7 +101,10 @@ def run(selection: Selection, report: Callable[[Cell, list[Row]], None]) -> dict
             done = _measure(selection, cell)
             report(cell, done)
             rows += done
-    return {"machine": machine(selection.threads, selection.budget_s, cores, {}), "rows": [asdict(row) for row in rows]}
+    return {
+        "machine": machine(selection.threads, selection.budget_s, cores, {}),
+        "rows": [asdict(row) for row in rows],
+    }
 
 
 def _measure(selection: Selection, cell: Cell) -> list[Row]:
@@ -113,7 +116,9 @@ def _measure(selection: Selection, cell: Cell) -> list[Row]:
         row = Row(cell.model, cell.qubits, cell.batch, name, FAILED)
         needed = memory.peak_bytes(cell, name, selection.threads)
         if isinstance(needed, str):
-            rows[name] = replace(row, status=needed if needed == memory.OUT_OF_MEMORY else FAILED, reason=needed)
+            rows[name] = replace(
+                row, status=needed if needed == memory.OUT_OF_MEMORY else FAILED, reason=needed
+            )
             continue
         row = replace(row, peak_bytes=needed)
         try:
@@ -130,7 +135,9 @@ def _measure(selection: Selection, cell: Cell) -> list[Row]:
             rows[name] = replace(row, status=WRONG, reason=reason, first_s=first_s)
             continue
         if first_s > selection.budget_s:
-            rows[name] = replace(row, status=OVER_BUDGET, reason=f"first step {first_s:.3g} s", first_s=first_s)
+            rows[name] = replace(
+                row, status=OVER_BUDGET, reason=f"first step {first_s:.3g} s", first_s=first_s
+            )
             continue
         rows[name] = replace(row, status=TIMED, first_s=first_s)
         calls[name] = call
@@ -155,7 +162,9 @@ def factors(rows: list[Mapping[str, Any]]) -> list[str]:
     cells: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in rows:
         if row["median_s"] is not None:
-            cells.setdefault((row["model"], row["qubits"], row["batch"]), {})[row["simulator"]] = row["median_s"]
+            cells.setdefault((row["model"], row["qubits"], row["batch"]), {})[row["simulator"]] = row[
+                "median_s"
+            ]
     out = []
     for key, timed in cells.items():
         pairs = (

@@ -83,7 +83,17 @@ def duration(value: float) -> str:
 
 def models_markdown(result: Mapping[str, Any]) -> bytes:
     """A table of training steps, a row for each model, size and simulator."""
-    head = ("model", "qubits", "batch", "simulator", "step", "spread", "peak memory", "first step", "spans of a step")
+    head = (
+        "model",
+        "qubits",
+        "batch",
+        "simulator",
+        "step",
+        "spread",
+        "peak memory",
+        "first step",
+        "spans of a step",
+    )
     table = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in result["rows"]:
         timed = row["status"] == TIMED

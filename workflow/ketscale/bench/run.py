@@ -174,7 +174,10 @@ def surroundings(threads: int) -> Iterator[list[int]]:
             torch.set_num_threads(torch_threads)
 
 
-def machine(selection: Selection, cores: list[int], top: dict[str, float | None]) -> dict[str, Any]:
+def machine(
+    threads: int, budget_s: float, cores: list[int], top: Mapping[str, float | None]
+) -> dict[str, Any]:
+    """What a benchmark ran on. top: `matmul_gflops` and `copy_gbs`, where they were measured."""
     facts = host.describe()
     return {
         "cpu": facts["cpu"],

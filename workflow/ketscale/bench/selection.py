@@ -114,6 +114,7 @@ def parse(
 
 
 def names_of(option: str, text: str | None, known: Sequence[str] | dict[str, int]) -> tuple[str, ...]:
+    """The names of an option's value, none if it was not given; raises UserError for one that is not `known`."""
     names = _parts(option, text)
     for name in names:
         if name not in known:
@@ -122,6 +123,7 @@ def names_of(option: str, text: str | None, known: Sequence[str] | dict[str, int
 
 
 def numbers_of(option: str, text: str | None, least: int) -> tuple[int, ...]:
+    """The whole numbers of an option's value in ascending order; raises UserError for one below `least`."""
     return tuple(sorted(at_least(option, part, int, least) for part in _parts(option, text)))
 
 
@@ -135,6 +137,7 @@ def _parts(option: str, text: str | None) -> tuple[str, ...]:
 
 
 def at_least(option: str, text: str, kind: Callable[[str], T], least: int) -> T:
+    """One number of an option's value; raises UserError where it is none, or below `least`."""
     try:
         value = kind(text)
     except ValueError:

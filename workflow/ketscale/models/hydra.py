@@ -14,11 +14,10 @@ import torch
 from torch import nn
 
 from ketscale.circuits import Angles, Circuit, Column, Gate, pauli_words, qlcu_ansatz
-from ketscale.models.per_step import PerStep
 from ketscale.models.angles import AngleHead
+from ketscale.models.per_step import PerStep
 from ketscale.models.superposition import ComplexSum, ComplexWeights, Mixture, SoftmaxSum
 from ketscale.simulators.base import Simulator
-
 
 # What the published code takes for 2 pi.
 PUBLISHED_TURN = 2 * 3.14159

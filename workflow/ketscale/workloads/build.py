@@ -19,6 +19,7 @@ from ketscale.workloads.classification import Classification
 from ketscale.workloads.features import Features
 from ketscale.workloads.series import Prepared
 
+
 @dataclass(frozen=True)
 class Data:
     """A workload's data as a run reads it, with what its record keeps: hashes, and how the data are split."""
@@ -85,7 +86,7 @@ def problem(run: Run, settings: Mapping[str, Any], data: Data, device: torch.dev
         labels=_tensor(data.labels),
         splits={name: _tensor(rows) for name, rows in data.splits.items()},
         seed=run.seed,
-        backbone=network and network.backbone(),
+        backbone=None if network is None else network.backbone(),
     )
     dtype = torch.float64 if protocol["precision"] == "fp64" else torch.float32
     return built.to(device=device, dtype=dtype)

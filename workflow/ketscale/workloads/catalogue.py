@@ -119,8 +119,8 @@ def load_series(workload: str, settings: Mapping[str, Any], source: Path | None)
     if workload == "eeg-synthetic":
         from ketscale.workloads import eeg_synthetic
 
-        names = ("subjects", "trials", "rate", "window_s", "seed")
-        return eeg_synthetic.generate(**{name: settings[name] for name in names})
+        generator = ("subjects", "trials", "rate", "window_s", "seed")
+        return eeg_synthetic.generate(**{name: settings[name] for name in generator})
     from ketscale.workloads import eegmmidb
 
     if source is None:

@@ -60,7 +60,9 @@ def load(
     )
 
 
-def _trials(path: Path, rate: float, window: Sequence[float], band: Sequence[float] | None) -> tuple[Any, Any]:
+def _trials(
+    path: Path, rate: float, window: Sequence[float], band: Sequence[float] | None
+) -> tuple[Any, Any]:
     """Volts (trials, channels, steps) and labels (trials,) of one run."""
     import mne
 
@@ -74,9 +76,7 @@ def _trials(path: Path, rate: float, window: Sequence[float], band: Sequence[flo
     if not cues:
         raise UserError(f"{path}: no cue T1 or T2: runs 4, 8 and 12 have imagined left and right fists")
     events, _ = mne.events_from_annotations(raw, event_id=CUES, verbose="ERROR")
-    epochs = mne.Epochs(
-        raw, events, CUES, *window, baseline=None, preload=True, proj=False, verbose="ERROR"
-    )
+    epochs = mne.Epochs(raw, events, CUES, *window, baseline=None, preload=True, proj=False, verbose="ERROR")
     if len(epochs) != len(events):
         raise UserError(
             f"{path}: ends before {window[1]} s after its last cue; shorten the window, or fetch or copy it again"

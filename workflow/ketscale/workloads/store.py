@@ -43,7 +43,9 @@ def publish(
     write_atomic(manifest, (folder / INNER).read_bytes())
 
 
-def opened(manifest: Path, files: Sequence[str], code_version: int, verify: bool) -> tuple[Path, dict[str, Any]]:
+def opened(
+    manifest: Path, files: Sequence[str], code_version: int, verify: bool
+) -> tuple[Path, dict[str, Any]]:
     """The folder that `manifest` points to and what it says; with `verify`, every file's SHA-256 is checked.
 
     Raises:
@@ -107,7 +109,7 @@ def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]
         ) from None
     if (
         not isinstance(described, dict)
-        or not KEYS <= described.keys()
+        or not described.keys() >= KEYS
         or set(described["files"]) != set(files)
     ):
         raise UserError(f"{path}: not a features manifest; delete it and run the features rule again")
