@@ -157,6 +157,7 @@ def _add_bench(commands: Any) -> None:
         ("ansatz", "NAMES", "circuits, separated by commas"),
         ("qubits", "NUMBERS", "numbers of qubits, separated by commas"),
         ("batch", "NUMBERS", "batch sizes, separated by commas"),
+        ("layers", "NUMBER", "layers of every circuit (default: 3, qlcu 2)"),
         ("simulators", "NAMES", "simulators, separated by commas"),
         ("budget", "SECONDS", "leave out a simulator where one call is predicted to take longer"),
         ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
@@ -303,7 +304,7 @@ def _report(options: argparse.Namespace) -> None:
 def _bench_simulators(options: argparse.Namespace) -> None:
     from ketscale.bench import command, selection
 
-    names = ("ansatz", "qubits", "batch", "simulators", "budget", "repeats", "threads")
+    names = ("ansatz", "qubits", "batch", "layers", "simulators", "budget", "repeats", "threads")
     chosen = selection.parse(**{name: getattr(options, name) for name in names})
     command.simulators(
         chosen, json=options.json, csv=options.csv, figure=options.figure, markdown=options.markdown

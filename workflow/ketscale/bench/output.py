@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from ketscale.bench.run import TIMED, Row
-from ketscale.bench.selection import SIMULATORS, Cell
+from ketscale.bench.selection import KNOWN, Cell
 from ketscale.bench.summary import factors, lines
 
 COLUMNS = tuple(field.name for field in fields(Row))
@@ -34,7 +34,7 @@ def as_csv(result: Mapping[str, Any]) -> bytes:
 def as_markdown(result: Mapping[str, Any]) -> bytes:
     """A table of median times, a row for each cell, with the machine above it and the summary below."""
     rows = result["rows"]
-    names = [name for name in SIMULATORS if any(row["simulator"] == name for row in rows)]
+    names = [name for name in KNOWN if any(row["simulator"] == name for row in rows)]
     speedups = {f.cell: f"{f.speedup:.3g}x ({f.peer})" for f in factors(rows)}
     cells: dict[Cell, dict[str, str]] = {}
     for row in rows:

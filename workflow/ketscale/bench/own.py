@@ -14,6 +14,8 @@ FUSED = {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}
 SETTINGS: dict[str, dict[str, str]] = {
     "fused": FUSED,
     "fused-literal": {**FUSED, "route": "literal"},
+    "fused-sweep": {**FUSED, "route": "sweep"},
+    "fused-matrix": {**FUSED, "route": "matrix"},
     "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
     "lightning.qubit": {"device": "lightning.qubit", "gradient": "adjoint", "batching": "loop"},
 }

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.bench.selection import LAYERS, Cell
+from ketscale.bench.selection import Cell
 from ketscale.circuits import Circuit, pauli_words, qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 
 SEED = 20240229
@@ -56,7 +56,7 @@ class Subject(Protocol):
 def problem(cell: Cell, dtype: type[np.floating[Any]]) -> Problem:
     """The problem of a cell; the same numbers, rounded, in either precision, and fewer rows for a smaller batch."""
     build, letters = BUILDERS[cell.ansatz]
-    circuit = build(cell.qubits, LAYERS[cell.ansatz])
+    circuit = build(cell.qubits, cell.depth)
     words = pauli_words(cell.qubits, letters)
     weights, inputs, coefficients = (np.random.default_rng((SEED, stream)) for stream in range(3))
     return Problem(

@@ -20,7 +20,7 @@ from ketscale.bench import agreement, ceiling, stopwatch, subjects
 from ketscale.bench.arithmetic import literal_flops
 from ketscale.bench.own import Own
 from ketscale.bench.problem import Call, Subject, problem
-from ketscale.bench.selection import FLOOR, LAYERS, Cell, Selection
+from ketscale.bench.selection import FLOOR, Cell, Selection
 from ketscale.errors import UserError
 from ketscale.training import host
 
@@ -103,7 +103,7 @@ class Bench:
         for name, subject in self._found.items():
             if name == FLOOR and cell.batch != 1:
                 continue
-            row = Row(name, cell.ansatz, LAYERS[cell.ansatz], cell.qubits, cell.batch, MISSING)
+            row = Row(name, cell.ansatz, cell.depth, cell.qubits, cell.batch, MISSING)
             rows[name] = row
             if subject is None:
                 continue

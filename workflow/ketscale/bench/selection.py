@@ -17,21 +17,30 @@ BATCHES = (1, 32, 128, 1024)
 LARGE_BATCH, LARGE_BATCH_QUBITS = 8192, 8
 
 OWN = ("fused", "fused-literal")
+# The routes between which fused chooses, to see whether it chose well; only where they are asked for.
+ROUTES = ("fused-sweep", "fused-matrix")
 PENNYLANE = ("default.qubit", "lightning.qubit")
 OUTSIDE = ("tensorcircuit", "deepquantum")
 FLOOR = "floor"
 PEERS = (*PENNYLANE, *OUTSIDE)
 SIMULATORS = (*OWN, *PEERS, FLOOR)
+KNOWN = (*SIMULATORS, *ROUTES)
 
 T = TypeVar("T")
 
 
 class Cell(NamedTuple):
-    """One circuit and batch size, to be timed with every simulator."""
+    """One circuit and batch size, to be timed with every simulator; without layers, those of `LAYERS`."""
 
     ansatz: str
     qubits: int
     batch: int
+    layers: int | None = None
+
+    @property
+    def depth(self) -> int:
+        """The layers of its circuit."""
+        return self.layers or LAYERS[self.ansatz]
 
     def __str__(self) -> str:
         return f"{self.ansatz} {self.qubits}q x {self.batch}"
@@ -42,6 +51,7 @@ class Selection:
     """The arguments of `ketscale bench simulators`.
 
     batches: None for the default ones, which depend on the number of qubits.
+    layers: of every ansatz; None for those of `LAYERS`.
     asked: the simulators were asked for by name, so that a missing one is an error.
     budget_s: a call predicted to take longer is not made.
     repeats: timed repeats of a cell, at least 5; fewer where calls take more than a second.
@@ -51,6 +61,7 @@ class Selection:
     ansaetze: tuple[str, ...] = tuple(LAYERS)
     qubits: tuple[int, ...] = QUBITS
     batches: tuple[int, ...] | None = None
+    layers: int | None = None
     simulators: tuple[str, ...] = SIMULATORS
     asked: bool = False
     budget_s: float = 20.0
@@ -63,7 +74,7 @@ class Selection:
             for qubits in self.qubits:
                 large = (LARGE_BATCH,) if qubits <= LARGE_BATCH_QUBITS else ()
                 for batch in sorted(self.batches or (*BATCHES, *large)):
-                    yield Cell(ansatz, qubits, batch)
+                    yield Cell(ansatz, qubits, batch, self.layers)
 
 
 def parse(
@@ -71,6 +82,7 @@ def parse(
     ansatz: str | None = None,
     qubits: str | None = None,
     batch: str | None = None,
+    layers: str | None = None,
     simulators: str | None = None,
     budget: str | None = None,
     repeats: str | None = None,
@@ -87,7 +99,8 @@ def parse(
         # The rings of qlcu need two wires.
         qubits=_numbers("--qubits", qubits, 2) or default.qubits,
         batches=_numbers("--batch", batch, 1) or None,
-        simulators=_names("--simulators", simulators, SIMULATORS) or default.simulators,
+        layers=_at_least("--layers", layers, int, 1) if layers is not None else None,
+        simulators=_names("--simulators", simulators, KNOWN) or default.simulators,
         asked=simulators is not None,
         budget_s=_at_least("--budget", budget, float, 0) if budget is not None else default.budget_s,
         repeats=_at_least("--repeats", repeats, int, 5) if repeats is not None else default.repeats,
