@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from ketscale.simulators import create, routes
 from ketscale.simulators.base import Simulator
 from ketscale.simulators.fused import Fused, cpu, library, route
 from ketscale.simulators.fused.frame import CONJUGATES, Frame, Pauli
+from ketscale.simulators.fused.plan import Wanted
 from ketscale.simulators.fused.schedule import Span
 
 CPU = torch.device("cpu")
@@ -171,6 +173,23 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
         cpu.kernel.cache_clear()
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("ansatz, letters", [(strongly_entangling_ansatz, "Z"), (qlcu_ansatz, "XYZ")])
+@pytest.mark.parametrize("qubits, batch", [(8, 32), (12, 64)])
+def test_a_call_needs_at_most_four_times_the_batch_of_states(
+    ansatz: Callable[[int, int], Circuit], letters: str, qubits: int, batch: int
+) -> None:
+    """All that a call forward and back allocates beside its results, with two threads.
+
+    Below 8 qubits the angles of a tile may be larger than its states; they are a few KiB of each thread.
+    """
+    circuit, words = ansatz(qubits, 3), pauli_words(qubits, letters)
+    wanted: tuple[Wanted, ...] = ("input", "weight") if circuit.weights else ("input",)
+    kernel = cpu.kernel(circuit, words, torch.float32, batch, True, wanted, False)
+    workspace = cpu.Workspace(kernel, threads=2)
+    kept = workspace._scratch.nbytes + workspace._rows.nbytes + workspace.unsaved.nbytes
+    assert kept + 4 * kernel.saved_floats <= 4 * batch * 2**qubits * 8
 
 
 def test_sixteen_qubits_are_evaluated() -> None:
