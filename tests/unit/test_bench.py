@@ -252,3 +252,27 @@ def test_a_whole_benchmark(tmp_path: Path, capsys: Any) -> None:
     assert files["png"].read_bytes().startswith(b"\x89PNG")
     out = capsys.readouterr().out
     assert "vqc 2q x 1: fused " in out
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("finished", "message"), [(0, "nothing is written"), (1, "after 1 of 2 cells, which are written")]
+)
+def test_an_interrupted_benchmark_keeps_the_cells_that_are_finished(
+    finished: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    measure, done = run.Bench.measure, []
+
+    def interrupted(bench: run.Bench, cell: Cell) -> list[run.Row]:
+        if len(done) == finished:
+            raise KeyboardInterrupt
+        done.append(cell)
+        return measure(bench, cell)
+
+    monkeypatch.setattr(run.Bench, "measure", interrupted)
+    file, figure = tmp_path / "bench.json", tmp_path / "bench.png"
+    arguments = "--ansatz vqc --qubits 2 --batch 1,2 --simulators default.qubit --repeats 5"
+    written = ["--json", str(file), "--figure", str(figure)]
+    assert cli.main(["bench", "simulators", *arguments.split(), *written]) == 2
+    assert message in capsys.readouterr().err
+    assert file.exists() == figure.exists() == bool(finished)

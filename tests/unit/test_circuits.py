@@ -60,9 +60,11 @@ def test_equal_circuits_share_one_hash() -> None:
         (torch.zeros(2, 2), torch.zeros(3), "weights must be"),
         (torch.zeros(2, 2), torch.zeros(1, 4), "weights must be"),
         (torch.zeros(2, 2), torch.zeros(4, dtype=torch.float64), "use one precision"),
+        (torch.zeros(2, 2, dtype=torch.bfloat16), torch.zeros(4, dtype=torch.bfloat16), "circuits take"),
+        (torch.zeros(2, 2), torch.zeros(4, device="meta"), "use one device"),
     ],
 )
-def test_angles_of_a_wrong_shape_or_precision_are_refused(
+def test_angles_of_a_wrong_shape_precision_or_device_are_refused(
     inputs: torch.Tensor, weights: torch.Tensor, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):

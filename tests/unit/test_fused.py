@@ -25,7 +25,7 @@ from ketscale.circuits import (
     vqc_ansatz,
 )
 from ketscale.errors import UserError
-from ketscale.simulators import create, routes
+from ketscale.simulators import create, fused, routes
 from ketscale.simulators.base import Simulator
 from ketscale.simulators.fused import Fused, cpu, library, route
 from ketscale.simulators.fused.frame import CONJUGATES, Frame, Pauli
@@ -338,5 +338,27 @@ def test_a_cache_that_cannot_be_made_is_an_error_that_names_the_setting(
     (tmp_path / "file").touch()
     monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path / "file" / "cache"))
     cpu.kernel.cache_clear()
-    with pytest.raises(UserError, match="set KETSCALE_CACHE to a folder"):
+    with pytest.raises(UserError, match="set KETSCALE_CACHE to a folder of your own"):
         Fused().expval(vqc_ansatz(2, 1), Angles(torch.zeros(1, 2), torch.zeros(2)), ("ZI",))
+
+
+def test_a_cache_of_somebody_else_is_an_error_that_names_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
+    monkeypatch.setattr(library, "_read", refuse)
+    cpu.kernel.cache_clear()
+    with pytest.raises(UserError, match=r"\(Permission denied\): set KETSCALE_CACHE"):
+        Fused().expval(vqc_ansatz(2, 1), Angles(torch.zeros(1, 2), torch.zeros(2)), ("ZI",))
+
+
+def test_without_its_compiler_one_line_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("ketscale.simulators.fused.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(fused, "cpu")
+    monkeypatch.setitem(sys.modules, "llvmlite", None)
+    with pytest.raises(UserError, match=r"needs llvmlite, which is not installed: run `make setup`$"):
+        Fused()

@@ -145,7 +145,7 @@ class Angles(NamedTuple):
 
 
 def check(circuit: Circuit, angles: Angles) -> None:
-    """Raise UserError unless `angles` has the shapes and one dtype that `circuit` needs."""
+    """Raise UserError unless `angles` has the shapes, the one precision and the one device that `circuit` needs."""
     inputs, weights = angles
     if inputs.ndim != 2 or inputs.shape[1] < circuit.inputs:
         raise UserError(f"inputs must be (batch, {circuit.inputs}), not {tuple(inputs.shape)}")
@@ -153,6 +153,10 @@ def check(circuit: Circuit, angles: Angles) -> None:
         raise UserError(f"weights must be ({circuit.weights},), not {tuple(weights.shape)}")
     if inputs.dtype != weights.dtype:
         raise UserError(f"inputs are {inputs.dtype} and weights {weights.dtype}: use one precision")
+    if inputs.dtype not in (torch.float32, torch.float64):
+        raise UserError(f"angles are {inputs.dtype}: circuits take torch.float32 or torch.float64")
+    if inputs.device != weights.device:
+        raise UserError(f"inputs are on {inputs.device} and weights on {weights.device}: use one device")
 
 
 def pauli_words(qubits: int, letters: Iterable[str] = "Z") -> tuple[str, ...]:

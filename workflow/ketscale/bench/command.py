@@ -29,6 +29,9 @@ def simulators(
     if figure:
         heatmap.check(figure)
     result = run.run(selection, lambda cell, rows: print(output.line(cell, rows), flush=True))
+    asked, measured = result["cells"]["asked"], result["cells"]["measured"]
+    if not measured:
+        raise UserError(f"interrupted before the first of {asked} cells was finished: nothing is written")
     for path, write in ((json, output.as_json), (csv, output.as_csv), (markdown, output.as_markdown)):
         if path:
             write_atomic(path, write(result))
@@ -37,7 +40,6 @@ def simulators(
     print(f"\n{output.hardware(result['machine'])}")
     for text in summary.lines(result["rows"]):
         print(text)
-    asked, measured = result["cells"]["asked"], result["cells"]["measured"]
     if measured < asked:
         raise UserError(f"interrupted after {measured} of {asked} cells, which are written where asked for")
 

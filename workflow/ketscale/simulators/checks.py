@@ -25,6 +25,10 @@ def check_request(
                 f"initial is {initial.dtype}: with {angles.inputs.dtype} angles it must be "
                 f"{angles.inputs.dtype.to_complex()}"
             )
+        if initial.device != angles.inputs.device:
+            raise UserError(
+                f"initial is on {initial.device} and the angles on {angles.inputs.device}: use one device"
+            )
     if paulis is not None:
         _check_words(tuple(paulis), circuit.qubits)
 

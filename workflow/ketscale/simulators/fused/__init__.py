@@ -38,8 +38,12 @@ class Fused:
     def __init__(self, route: str = "auto") -> None:
         try:
             from ketscale.simulators.fused import cpu, gpu
-        except ImportError as error:
-            raise UserError("simulator.device 'fused' is not installed: run `make setup`") from error
+        except ModuleNotFoundError as missing:
+            if (missing.name or "").partition(".")[0] != "llvmlite":
+                raise
+            raise UserError(
+                "simulator 'fused' needs llvmlite, which is not installed: run `make setup`"
+            ) from None
         self._cpu, self._gpu = cpu, gpu
         self.route = route
         # Checks and choices depend on shapes alone, and a small circuit takes less time than they do.
@@ -60,9 +64,9 @@ class Fused:
     ) -> torch.Tensor:
         inputs, weights = angles
         key = (
-            circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype, inputs.is_cpu,
+            circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype, inputs.is_cpu, weights.is_cpu,
             torch.is_grad_enabled(), inputs.requires_grad, weights.requires_grad,
-            initial is None or (initial.shape, initial.dtype, initial.requires_grad),
+            initial is None or (initial.shape, initial.dtype, initial.is_cpu, initial.requires_grad),
         )  # fmt: skip
         way = self._ways.get(key)
         if way is None:

@@ -25,8 +25,8 @@ TILE_BYTES = 512 * 1024
 # With fewer multiply-adds for each, more threads cost more than they bring: about 0.1 ms of one's work.
 WORK_PER_THREAD = 4_000_000
 
-# Up to this many amplitudes a call takes a few microseconds in vectors of 256 bits; wider ones would save
-# one or two, and cost 20 where the processor first has to power up the upper halves of its registers.
+# Up to this many amplitudes a call takes a few microseconds in vectors of 256 bits. Wider ones save one or
+# two in a loop of such calls, but in a training step, between torch's kernels, they were 20 slower.
 FEW_AMPLITUDES = 512
 
 # What one call sets of the arguments, as 64-bit integers.

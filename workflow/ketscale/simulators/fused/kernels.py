@@ -1,8 +1,9 @@
 """The functions that a plan is compiled to: `prepare`, `forward`, `backward` and `collect`.
 
 `prepare` and `collect` run once a call, before and after; the other two run on every thread and take
-tiles until none is left. `prepare_and_forward` saves a call where there is one thread. Each sample's arithmetic depends on neither the thread nor the other samples, and sums over samples leave the
-kernel tile by tile, so that results are the same for any number of threads.
+tiles until none is left. `prepare_and_forward` saves a call where there is one thread. Each sample's
+arithmetic depends on neither the thread nor the other samples, and sums over samples leave the kernel
+tile by tile, so that results are the same for any number of threads.
 
 Gradients are adjoint (Jones and Gacon, arXiv:2009.02823): with psi the final state and
 adjoint = sum of cotangent times word on psi, each rotation is undone on both, and the derivative by its
@@ -11,127 +12,40 @@ angle is Im <adjoint|P|psi>.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from llvmlite import ir
 
-from ketscale.simulators.fused.block import Block, Coefficients, State, apply, overlaps, parity, walsh
-from ketscale.simulators.fused.plan import ARGUMENTS, Plan, rotations
-from ketscale.simulators.fused.program import Angle, Flip, Rotation, Word
+from ketscale.simulators.fused.block import Block, Coefficients, State, apply, overlaps
+from ketscale.simulators.fused.function import Function
+from ketscale.simulators.fused.once import Once
+from ketscale.simulators.fused.plan import Plan, rotations
+from ketscale.simulators.fused.program import Flip, Rotation, Word
 from ketscale.simulators.fused.rows import Places, Rows
 from ketscale.simulators.fused.schedule import Pass, Phases, measurement_passes
-from ketscale.simulators.fused.vector import I64, Value, Writer
+from ketscale.simulators.fused.vector import I64, Value
+from ketscale.simulators.fused.words import add_words, expectations, signed_sum
 
 
 def module(plan: Plan) -> ir.Module:
     """LLVM code of the plan's kernels."""
     written = ir.Module("ketscale")
-    _Kernel(written, "prepare", plan).prepare()
+    Once(written, "prepare", plan).prepare()
     _Kernel(written, "forward", plan).forward()
-    _Kernel(written, "prepare_and_forward", plan).one_after_the_other("prepare", "forward")
+    Once(written, "prepare_and_forward", plan).one_after_the_other("prepare", "forward")
     if plan.wanted:
         _Kernel(written, "backward", plan).backward()
-        _Kernel(written, "collect", plan).collect()
+        Once(written, "collect", plan).collect()
     return written
 
 
-class _Kernel:
-    """Writes one of a plan's functions."""
-
-    def __init__(self, module_: ir.Module, name: str, plan: Plan) -> None:
-        self.plan = plan
-        self.name = name
-        self.w = Writer(module_, name, plan.lanes, plan.double)
-
-    def argument(self, name: str, pointer: bool = False) -> Value:
-        return self.w.argument(ARGUMENTS.index(name), pointer)
-
-    def _counter(self, name: str) -> Value:
-        return self.w.argument_address(ARGUMENTS.index(name))
+class _Kernel(Function):
+    """Writes what runs on every thread."""
 
     def scratch(self, name: str) -> Value:
         """The address of a worker's buffer."""
         return self.w.at(self._scratch, self.plan.scratch[name])
-
-    def one_after_the_other(self, *names: str) -> None:
-        """Call functions that were written before."""
-        for name in names:
-            self.w.b.call(self.w.module.globals[name], [self.w.arguments])
-        self.w.b.ret_void()
-
-    # --- once a call ---
-
-    def prepare(self) -> None:
-        """Cosines and sines of the shared angles, and the tables of phases."""
-        w, plan = self.w, self.plan
-        shared, weights = self.argument("shared", True), self.argument("weights", True)
-        if plan.shared_angles:
-            self._each_angle(
-                plan.shared_angles, weights, lambda i, half: self._store_scalars(shared, i, half)
-            )
-        for number, table in enumerate(plan.tables):
-            start = w.element(shared, plan.shared_tables + 2 * plan.table_size * number)
-            with w.loop(plan.table_size // w.lanes) as v:
-                w.store(w.constant(0.0), w.at(start, v))
-            for rotation in table.rotations:
-                place = w.element(start, rotation.z)
-                half = self._half_angle(rotation.angle, weights)
-                w.b.store(w.b.fsub(w.load_real(place), half), place)
-            self._transform(start)
-            with w.loop(plan.table_size // w.lanes) as v:
-                sine, cosine = w.sincos(w.load(w.at(start, v)))
-                w.store(cosine, w.at(start, v))
-                w.store(sine, w.at(start, v, plan.table_size // w.lanes))
-        w.b.ret_void()
-
-    def _half_angle(self, angle: Angle, weights: Value) -> Value:
-        w = self.w
-        if angle.kind == "constant":
-            return ir.Constant(w.real, angle.factor / 2)
-        column = w.load_real(w.element(weights, angle.index))
-        return w.b.fmul(column, ir.Constant(w.real, angle.factor / 2))
-
-    def _store_scalars(self, shared: Value, i: Value, half: Value) -> None:
-        w = self.w
-        sine, cosine = w.sincos(w.splat(half))
-        first = w.b.mul(i, w.integer(3))
-        for entry, vector in enumerate((cosine, sine, w.b.fneg(sine))):
-            scalar = w.b.extract_element(vector, w.integer(0))
-            w.b.store(scalar, w.element(shared, w.b.add(first, w.integer(entry))))
-
-    def _each_angle(
-        self, angles: Sequence[Angle], weights: Value, use: Callable[[Value, Value], None]
-    ) -> None:
-        """Call `use(number, half angle)` in a loop over shared angles."""
-        w = self.w
-        columns = w.table("weight_columns", I64, [a.index if a.kind == "weight" else -1 for a in angles])
-        factors = w.table("weight_factors", w.real, [a.factor / 2 for a in angles])
-        with w.loop(len(angles)) as i:
-            column = w.b.load(w.element(columns, i, I64), typ=I64)
-            constant = w.b.icmp_signed("<", column, w.integer(0))
-            one = w.element(w.table("one", w.real, [1.0]), 0)
-            address = w.b.select(constant, one, w.element(weights, column))
-            use(i, w.b.fmul(w.load_real(address), w.load_real(w.element(factors, i))))
-
-    def _transform(self, start: Value) -> None:
-        """The Walsh-Hadamard transform of a table in place."""
-        w, plan = self.w, self.plan
-        for bit in range(plan.program.qubits):
-            distance = 1 << bit
-            if distance < w.lanes:
-                signs = w.constant([-1.0 if lane & distance else 1.0 for lane in range(w.lanes)])
-                with w.loop(plan.table_size // w.lanes) as v:
-                    vector = w.load(w.at(start, v))
-                    partner = w.shuffle(vector, [lane ^ distance for lane in range(w.lanes)])
-                    w.store(w.fma(vector, signs, partner), w.at(start, v))
-            else:
-                with w.loop(plan.table_size // w.lanes // 2) as i:
-                    low = _deposit(w, i, [bit - w.lanes.bit_length() + 1])
-                    addresses = [w.at(start, low), w.at(start, low, distance // w.lanes)]
-                    a, b = map(w.load, addresses)
-                    w.store(w.b.fadd(a, b), addresses[0])
-                    w.store(w.b.fsub(a, b), addresses[1])
 
     # --- every tile ---
 
@@ -141,8 +55,8 @@ class _Kernel:
         w, plan = self.w, self.plan
         self._batch = self.argument("batch")
         self._shared = self.argument("shared", True)
-        tiles, counter = self.argument("tiles"), self._counter("next_tile")
-        worker = w.b.atomic_rmw("add", self._counter("next_worker"), w.integer(1), "monotonic")
+        tiles, counter = self.argument("tiles"), self.argument_address("next_tile")
+        worker = w.b.atomic_rmw("add", self.argument_address("next_worker"), w.integer(1), "monotonic")
         offset = w.b.mul(worker, self.argument("scratch_vectors"))
         self._scratch = w.at(self.argument("scratch", True), offset)
         self._coefficients = Coefficients(w, plan, self._shared, self.scratch("coefficients"))
@@ -203,28 +117,6 @@ class _Kernel:
             if "initial" in plan.wanted:
                 self._rows("initial_gradient", in_order=True).write(adjoint, 2.0)
             self._write_gradients()
-
-    def collect(self) -> None:
-        """The weights' gradient: the tiles' rows, added one after the other."""
-        w, plan = self.w, self.plan
-        if "weight" in plan.wanted and plan.weights:
-            rows, out = self.argument("weight_rows", True), self.argument("weight_gradient", True)
-            with w.loop(plan.weights) as i:
-                w.b.store(w.load_real(w.element(rows, i)), w.element(out, i))
-            others = w.b.sub(self.argument("tiles"), w.integer(1))
-            with w.loop(others) as tile:
-                row = w.element(rows, w.b.mul(w.b.add(tile, w.integer(1)), w.integer(plan.weights)))
-                for first in range(0, plan.weights, w.lanes):
-                    self._add(row, out, first, min(w.lanes, plan.weights - first))
-        w.b.ret_void()
-
-    def _add(self, terms: Value, sums: Value, first: int, count: int) -> None:
-        """sums += terms for `count` floats from number `first` on."""
-        w = self.w
-        typ = ir.VectorType(w.real, count)
-        place = w.element(sums, first)
-        term = w.b.load(w.element(terms, first), typ=typ, align=w.bytes)
-        w.b.store(w.b.fadd(w.b.load(place, typ=typ, align=w.bytes), term), place, align=w.bytes)
 
     # --- angles in, gradients out ---
 
@@ -324,7 +216,7 @@ class _Kernel:
         w = self.w
         with w.loop(self.plan.vectors >> len(basis)) as i:
             pivots = sorted(vector.bit_length() - 1 for vector in basis)
-            yield self._block(_deposit(w, i, pivots), basis)
+            yield self._block(w.deposit(i, pivots), basis)
 
     def _run_pass(self, pass_: Pass, psi: Value) -> None:
         with self._blocks(pass_.basis) as block:
@@ -351,16 +243,7 @@ class _Kernel:
         for rotation, value in overlaps(block, step, *states):
             if plan.wants(rotation):
                 address = w.at(self.scratch("gradients"), plan.differentiated.index(rotation))
-                w.store(self._signed_sum(block, rotation.z, value, w.load(address)), address)
-
-    def _signed_sum(self, block: Block, z: int, value: Value, total: Value) -> Value:
-        """total plus `value` times the sign of Z on mask `z` at the block's base."""
-        w = self.w
-        odd = block.base_parity(z)
-        if odd is None:
-            return w.b.fadd(total, value)
-        signs = w.table("signs", w.real, [1.0, -1.0])
-        return w.fma(w.load_splat(w.element(signs, odd)), value, total)
+                w.store(signed_sum(w, block, rotation.z, value, w.load(address)), address)
 
     # --- product states ---
 
@@ -424,9 +307,9 @@ class _Kernel:
                 state = block.load(psi)
                 for mask in masks:
                     group = [(i, word) for i, word in seen if word.x == mask]
-                    for (i, word), value in zip(group, self._expectations(block, state, group), strict=True):
+                    for (i, word), value in zip(group, expectations(w, block, state, group), strict=True):
                         address = w.at(sums, i)
-                        w.store(self._signed_sum(block, word.z, value, w.load(address)), address)
+                        w.store(signed_sum(w, block, word.z, value, w.load(address)), address)
         self._write_words(words)
 
     def _seen(self, words: Sequence[Word]) -> list[tuple[int, Word]]:
@@ -435,38 +318,6 @@ class _Kernel:
 
     def _width(self) -> int:
         return min(self.plan.widths[0], self.plan.program.qubits - self.plan.lane_bits)
-
-    def _expectations(self, block: Block, state: State, group: Sequence[tuple[int, Word]]) -> list[Value]:
-        """<psi|P|psi> over the block for words of one X mask, without signs of base and lanes."""
-        w = self.w
-        x = group[0][1].x
-        move, lanes = block.flip(x)
-        if not x:
-            products = [w.fma(re, re, None if im is None else w.b.fmul(im, im)) for re, im in state]
-            classes = walsh(w, products)
-            return [classes[block.within(word.z)] for _, word in group]
-        values = []
-        half = [j for j in range(len(state)) if not move or not j & (move & -move)]
-        kinds: dict[int, list[Value]] = {}
-        for odd in {word.ys % 2 for _, word in group}:
-            kinds[odd] = []
-            for j in half:
-                q_re, q_im = state[j]
-                p_re, p_im = (block.moved(part, lanes) for part in state[j ^ move])
-                if odd:  # -Im(conj(q) p)
-                    kinds[odd].append(w.fma(q_re, p_im, w.b.fmul(q_im, p_re), negate=True))
-                else:  # Re(conj(q) p)
-                    kinds[odd].append(w.fma(q_re, p_re, None if q_im is None else w.b.fmul(q_im, p_im)))
-        for _, word in group:
-            within, total = block.within(word.z), None
-            for j, value in zip(half, kinds[word.ys % 2], strict=True):
-                minus = bool(parity(within & (j ^ move))) ^ (word.ys % 4 in (2, 3))
-                if total is None:
-                    total = w.b.fneg(value) if minus else value
-                else:
-                    total = w.b.fsub(total, value) if minus else w.b.fadd(total, value)
-            values.append(w.b.fadd(total, total) if move else total)
-        return values
 
     def _write_words(self, words: Sequence[Word]) -> None:
         w, plan = self.w, self.plan
@@ -510,49 +361,5 @@ class _Kernel:
                 image: State = [(None, None)] * len(state) if number_ == 0 else block.load(adjoint)
                 for mask in masks:
                     group = [(i, word) for i, word in seen if word.x == mask]
-                    image = self._add_words(block, state, image, group, weights)
+                    image = add_words(w, block, state, image, group, weights)
                 block.store(image, adjoint)
-
-    def _add_words(
-        self, block: Block, psi: State, image: State, group: Sequence[tuple[int, Word]], weights: Value
-    ) -> State:
-        """image plus the weighted words of one X mask on psi."""
-        w = self.w
-        move, lanes = block.flip(group[0][1].x)
-        fields: list[list[Value]] = []
-        for odd in (0, 1):
-            classes: list[Value] = [None] * len(psi)
-            for i, word in group:
-                if word.ys % 2 != odd:
-                    continue
-                value = w.load(w.at(weights, i))
-                signs = block.lane_signs(word.z, lanes)
-                value = value if signs is None else w.b.fmul(value, signs)
-                value = w.b.fneg(value) if word.ys % 4 in (2, 3) else value
-                at = block.within(word.z)
-                zero = w.constant(0.0) if classes[at] is None else classes[at]
-                classes[at] = self._signed_sum(block, word.z, value, zero)
-            if all(value is None for value in classes):
-                fields.append([None] * len(psi))
-            else:
-                fields.append(walsh(w, [w.constant(0.0) if value is None else value for value in classes]))
-        result: State = []
-        for j, (re, im) in enumerate(image):
-            p_re, p_im = (block.moved(part, lanes) for part in psi[j ^ move])
-            even, odd_field = fields[0][j ^ move], fields[1][j ^ move]
-            if even is not None:
-                re = w.fma(even, p_re, re)
-                im = None if p_im is None else w.fma(even, p_im, im)
-            if odd_field is not None:  # times i
-                re = w.fma(odd_field, p_im, re, negate=True)
-                im = w.fma(odd_field, p_re, im)
-            result.append((re, im))
-        return result
-
-
-def _deposit(w: Writer, index: Value, pivots: Sequence[int]) -> Value:
-    """`index` with a 0 inserted at each of the ascending bit positions `pivots`."""
-    for pivot in pivots:
-        low = w.b.and_(index, w.integer((1 << pivot) - 1))
-        index = w.b.or_(w.b.shl(w.b.lshr(index, w.integer(pivot)), w.integer(pivot + 1)), low)
-    return index

@@ -124,19 +124,20 @@ def cache_folder() -> Path:
 def _cached(plan: Plan) -> bytes:
     name = hashlib.sha256(_environment() + repr(plan).encode()).hexdigest()[:40]
     file = cache_folder() / f"{name}.o"
-    code = _read(file)
-    if code is None:
-        try:
+    try:
+        code = _read(file)
+        if code is None:
             file.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"cannot keep compiled circuits in {file.parent} ({error.strerror}): set KETSCALE_CACHE to a folder"
-            ) from error
-        with _alone(file.with_suffix(".lock")):
-            code = _read(file)
-            if code is None:
-                code = compile_(plan)
-                _write(file, code)
+            with _alone(file.with_suffix(".lock")):
+                code = _read(file)
+                if code is None:
+                    code = compile_(plan)
+                    _write(file, code)
+    except OSError as error:
+        raise UserError(
+            f"cannot keep compiled circuits in {file.parent} ({error.strerror}): "
+            "set KETSCALE_CACHE to a folder of your own"
+        ) from error
     return code
 
 

@@ -107,6 +107,15 @@ class Writer:
 
     # --- memory ---
 
+    def deposit(self, index: Value, pivots: Sequence[int]) -> Value:
+        """`index` with a 0 inserted at each of the ascending bit positions `pivots`."""
+        for pivot in pivots:
+            low = self.b.and_(index, self.integer((1 << pivot) - 1))
+            index = self.b.or_(
+                self.b.shl(self.b.lshr(index, self.integer(pivot)), self.integer(pivot + 1)), low
+            )
+        return index
+
     def at(self, base: Value, *vectors: Value | int) -> Value:
         """The address `vectors` (summed) vectors behind `base`."""
         for offset in vectors:
