@@ -73,7 +73,7 @@ class Row:
 
     first_s: the first step in this process, compiling included. median_s, spread_s: of a step, the latter the
     interquartile range over `repeats`. peak_bytes: what two steps need beyond what the process had before.
-    spans: exclusive seconds of one step by span, that step not among the repeats.
+    spans: exclusive seconds of a step by span, of further steps.
     """
 
     model: str
@@ -142,7 +142,7 @@ def _measure(selection: Selection, cell: Cell) -> list[Row]:
         rows[name] = replace(row, status=TIMED, first_s=first_s)
         calls[name] = call
     for name, timing in stopwatch.steady(calls, selection.repeats).items():
-        rows[name] = replace(rows[name], **asdict(timing), spans=training.spans_of(calls[name]))
+        rows[name] = replace(rows[name], **asdict(timing), spans=training.spans_of(calls[name], min(3, timing.repeats)))
     return list(rows.values())
 
 
@@ -160,11 +160,14 @@ class _Kept:
 def factors(rows: list[Mapping[str, Any]]) -> list[str]:
     """By cell: what reductions and what the simulator save, and both together, as far as measured."""
     cells: dict[tuple[Any, ...], dict[str, float]] = {}
+    circuits: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in rows:
         if row["median_s"] is not None:
-            cells.setdefault((row["model"], row["qubits"], row["batch"]), {})[row["simulator"]] = row[
-                "median_s"
-            ]
+            key = (row["model"], row["qubits"], row["batch"])
+            cells.setdefault(key, {})[row["simulator"]] = row["median_s"]
+            inside = sum(s for name, s in (row["spans"] or {}).items() if name.startswith("circuit."))
+            if inside:
+                circuits.setdefault(key, {})[row["simulator"]] = inside
     out = []
     for key, timed in cells.items():
         pairs = (
@@ -175,6 +178,9 @@ def factors(rows: list[Mapping[str, Any]]) -> list[str]:
             ("fused on the reduced circuits", "default.qubit", "fused"),
         )
         said = [f"{what} {timed[a] / timed[b]:.3g}x" for what, a, b in pairs if {a, b} <= timed.keys()]
+        inside = circuits.get(key, {})
+        if {"literal", "fused"} <= inside.keys():
+            said.append(f"the circuits alone {inside['literal'] / inside['fused']:.3g}x")
         if said:
             out.append(f"{Cell(*key)}: {', '.join(said)}")
     return out

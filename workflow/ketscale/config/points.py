@@ -116,6 +116,11 @@ def impossible(run: Run, config: Mapping[str, Any]) -> Iterator[str]:
             f"backend {run.place}: {run.ranks} ranks do not fill {run.nodes} nodes evenly; "
             "ranks counts all of them, so make it a multiple of nodes"
         )
+    if "mistake" in protocol and (run.ranks == 1 or run.backend not in WITHOUT_GPU or not protocol["timed"]):
+        yield (
+            f"protocol {run.protocol} has mistake: {protocol['mistake']}, which is of several timed ranks on CPUs, "
+            f"not of {run.place}; name ddp-cpu or mpi with 2 ranks or more, and set timed: true"
+        )
     if protocol["precision"] == "amp" and run.backend in WITHOUT_GPU:
         yield f"protocol {run.protocol} has precision: amp, which only GPUs have, but backend {run.place} uses none"
     simulator = config["simulators"].get(run.simulator, {})

@@ -17,7 +17,8 @@ from ketscale.circuits import Angles, Circuit, Column, Gate, pauli_words, qlcu_a
 from ketscale.models.angles import AngleHead
 from ketscale.models.per_step import PerStep
 from ketscale.models.superposition import ComplexSum, ComplexWeights, Mixture, SoftmaxSum
-from ketscale.simulators.base import Simulator
+from ketscale.simulators.base import Simulator, Superposition
+from ketscale.simulators.superposition import measured
 
 # What the published code takes for 2 pi.
 PUBLISHED_TURN = 2 * 3.14159
@@ -78,26 +79,21 @@ class HydraCore(HydraCircuits):
         super().__init__(qubits, layers, simulator, literal)
         self.coefficients = ComplexWeights(torch.rand(3), torch.zeros(3))
         self.out = nn.Linear(len(self.words), len(self.words))
-        reversed_bits = [int(f"{i:0{qubits}b}"[::-1], 2) for i in range(2**qubits)]
-        self.register_buffer("flipped", torch.tensor(reversed_bits), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """X on all wires, then Y, then Z, through a Linear."""
         angles = self.angles(x)
-        none = angles.new_empty(0)
-        per_row = Angles(angles, none)
-        forward = self.simulator.state(self.forward_branch, per_row)
-        if self.literal:
-            backward = self.simulator.state(self.backward_branch, per_row)
-        else:
-            backward = forward[:, self.get_buffer("flipped")]
-        skip = self.simulator.state(self.skip, self.skip_of(angles))
+        per_row = Angles(angles, angles.new_empty(0))
         alpha, beta, gamma = self.coefficients()
-        state = alpha * forward + beta * backward + gamma * skip
-        norm = torch.linalg.vector_norm(torch.view_as_real(state).flatten(1), dim=1, keepdim=True)
-        measured = Circuit(self.forward_branch.qubits, ())
-        nothing = Angles(angles[:, :0], none)
-        return self.out(self.simulator.expval(measured, nothing, self.words, state / (norm + 1e-9)))
+        skip = gamma * self.simulator.state(self.skip, self.skip_of(angles))
+        if not self.literal:
+            superposition = Superposition(torch.stack([alpha, beta]), skip[0])
+            return self.out(
+                self.simulator.superposed(self.forward_branch, per_row, self.words, superposition)
+            )
+        forward = self.simulator.state(self.forward_branch, per_row)
+        state = alpha * forward + beta * self.simulator.state(self.backward_branch, per_row) + skip
+        return self.out(measured(self.simulator, state, self.words))
 
 
 class HydraHybridCore(HydraCircuits):

@@ -8,12 +8,26 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from ketscale.models.dropout import SampleDropout
 from ketscale.models.scan import linear_scan
 
 WIDTH, INNER, STATE, KERNEL, RANK, BLOCKS = 128, 256, 16, 4, 8, 2
 EPSILON = 1e-5
+
+
+# The states of a whole batch are gigabytes and would pass through memory dozens of times; those of so many
+# numbers stay in the cache, and are computed again on the way back.
+SLICE = 2**20
+
+
+def _scanned(
+    rate: torch.Tensor, dt: torch.Tensor, x: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+) -> torch.Tensor:
+    """c[t] . h[t] of h[t] = exp(dt[t] rate) h[t - 1] + b[t] x[t]."""
+    h = linear_scan(torch.exp(dt.unsqueeze(-1) * rate), x.unsqueeze(-1) * b.unsqueeze(2))
+    return (h @ c.unsqueeze(-1)).squeeze(-1)
 
 
 class SelectiveScan(nn.Module):
@@ -38,10 +52,12 @@ class SelectiveScan(nn.Module):
 
         x, dt and y: (batch, steps, inner); b, c: (batch, steps, state).
         """
-        decay = torch.exp(dt.unsqueeze(-1) * -torch.exp(self.a_log))
-        entering = (dt * x if scale_input else x).unsqueeze(-1) * b.unsqueeze(2)
-        h = linear_scan(decay, entering)
-        return (h @ c.unsqueeze(-1)).squeeze(-1) + self.d * x
+        entering = dt * x if scale_input else x
+        rate = -torch.exp(self.a_log)
+        rows = max(1, SLICE // (x.shape[1] * INNER * STATE))
+        slices = zip(*(part.split(rows) for part in (dt, entering, b, c)), strict=True)
+        y = [checkpoint(_scanned, rate, *parts, use_reentrant=False, preserve_rng_state=False) for parts in slices]
+        return torch.cat(y) + self.d * x
 
 
 class MambaBlock(nn.Module):
