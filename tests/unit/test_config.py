@@ -131,9 +131,9 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "plateau with steps": (at("protocols.timing.plateau", {"factor": 0.5, "patience": 2}), "protocols.timing.plateau: needs validation"),
     "early stopping with steps": (at("protocols.timing.early_stopping", {"monitor": "loss", "patience": 2}), "protocols.timing.early_stopping: needs validation"),
     "steps_for with epochs": (at("protocols.quality.steps_for", {"qiskit": 3}), "protocols.quality.steps_for: only shortens a protocol with steps"),
-    "all steps are warm-up": (at("protocols.timing.warmup", 40), "40 steps are all warm-up"),
+    "all steps are warm-up": (at("protocols.timing.warmup", 400), "400 steps are all warm-up"),
     "a slow simulator's steps are all warm-up": (at("protocols/timing/steps_for/qiskit", 1), "protocols.timing.steps_for.qiskit: 1 steps are all warm-up (warmup: 1)"),
-    "every step is sampled": (at("protocols.timing.sampled_steps", 39), "39 sampled and 1 warm-up steps leave none of 40 to time"),
+    "every step is sampled": (at("protocols.timing.sampled_steps", 399), "399 sampled and 1 warm-up steps leave none of 400 to time"),
     # Data and weights.
     "folder for weights that are trained here": (at("workloads.digits.weights_folder", "/data"), "workloads.digits.weights_folder: only weights: imagenet"),
     "two folders of weights": (every(at("workloads.mnist", {**MNIST, "weights": "imagenet", "weights_folder": "/a"}),

@@ -148,6 +148,7 @@ def seconds(value: float) -> str:
 
 
 # Ticks that a reader of durations expects: decades below a second, then minutes and hours.
+MOST_TICKS = 5
 DECADES = (*(10.0**k for k in range(-6, 2)), 60.0, 600.0, 3600.0, 36e3, 36e4, 36e5)
 
 
@@ -158,6 +159,7 @@ def log_seconds(axis: Any) -> None:
     ticks = [tick for tick in DECADES if low <= tick <= high]
     if len(ticks) < 3:
         ticks = [tick * part for tick in DECADES for part in (1, 2, 3, 5) if low <= tick * part <= high]
+    ticks = ticks[:: -(-len(ticks) // MOST_TICKS)]
     axis.set_ticks(ticks, [seconds(tick) for tick in ticks])
     axis.set_minor_locator(mpl.ticker.NullLocator())
 
