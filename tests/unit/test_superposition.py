@@ -97,7 +97,9 @@ def test_fused_agrees_with_default_qubit(circuit: Circuit, batch: int) -> None:
     )
 
 
-@pytest.mark.parametrize("simulator", [Fused("literal"), Fused("matrix"), Looped(Fused()), Placed(Fused(), torch.device("cpu"))])
+@pytest.mark.parametrize(
+    "simulator", [Fused("literal"), Fused("matrix"), Looped(Fused()), Placed(Fused(), torch.device("cpu"))]
+)
 def test_other_routes_agree(simulator: Simulator) -> None:
     circuit = CIRCUITS["even"]
     torch.testing.assert_close(
@@ -158,7 +160,10 @@ def test_a_superposition_that_does_not_fit_is_refused(simulator: Simulator) -> N
     circuit = CIRCUITS["even"]
     angles, superposition, _ = request(circuit, 3)
     for bad, message in (
-        (superposition._replace(constant=torch.zeros(32, dtype=torch.complex128)), r"constant must be \(64,\)"),
+        (
+            superposition._replace(constant=torch.zeros(32, dtype=torch.complex128)),
+            r"constant must be \(64,\)",
+        ),
         (superposition._replace(coefficients=torch.zeros(2)), "coefficients must be .* of torch.complex128"),
     ):
         with pytest.raises(UserError, match=message):

@@ -142,7 +142,9 @@ def _measure(selection: Selection, cell: Cell) -> list[Row]:
         rows[name] = replace(row, status=TIMED, first_s=first_s)
         calls[name] = call
     for name, timing in stopwatch.steady(calls, selection.repeats).items():
-        rows[name] = replace(rows[name], **asdict(timing), spans=training.spans_of(calls[name], min(3, timing.repeats)))
+        rows[name] = replace(
+            rows[name], **asdict(timing), spans=training.spans_of(calls[name], min(3, timing.repeats))
+        )
     return list(rows.values())
 
 

@@ -56,7 +56,10 @@ class SelectiveScan(nn.Module):
         rate = -torch.exp(self.a_log)
         rows = max(1, SLICE // (x.shape[1] * INNER * STATE))
         slices = zip(*(part.split(rows) for part in (dt, entering, b, c)), strict=True)
-        y = [checkpoint(_scanned, rate, *parts, use_reentrant=False, preserve_rng_state=False) for parts in slices]
+        y = [
+            checkpoint(_scanned, rate, *parts, use_reentrant=False, preserve_rng_state=False)
+            for parts in slices
+        ]
         return torch.cat(y) + self.d * x
 
 

@@ -36,7 +36,9 @@ class Looped:
 
 
 def _each(evaluate: Row, angles: Angles, initial: torch.Tensor | None) -> torch.Tensor:
-    if len(angles.inputs) < 2 or (initial is not None and initial.ndim == 2 and len(initial) != len(angles.inputs)):
+    if len(angles.inputs) < 2 or (
+        initial is not None and initial.ndim == 2 and len(initial) != len(angles.inputs)
+    ):
         return evaluate(angles, initial)  # no rows, one row, or a mistake that the simulator names
     rows = angles.inputs.split(1)
     starts = [initial] * len(rows) if initial is None or initial.ndim == 1 else initial.split(1)

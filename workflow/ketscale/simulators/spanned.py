@@ -49,7 +49,9 @@ def _given(initial: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
 
 
 def _counted(
-    evaluate: Callable[[Angles, tuple[torch.Tensor, ...]], torch.Tensor], angles: Angles, *others: torch.Tensor
+    evaluate: Callable[[Angles, tuple[torch.Tensor, ...]], torch.Tensor],
+    angles: Angles,
+    *others: torch.Tensor,
 ) -> torch.Tensor:
     def forward(inputs: torch.Tensor, weights: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         with span("circuit.forward"):

@@ -112,7 +112,7 @@ def caption(
             f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} a point"
         )
         parts += [" and ".join(sorted(set(points[column].dropna()))) for column in ("hardware", "code")]
-        if "flag" in points and (points["flag"].fillna("") == "busy").any():
+        if "flag" in points and (points["flag"] == "busy").any():
             parts.append(BUSY)
     parts += _absent(tables, set(studies))
     text = textwrap.fill(

@@ -82,9 +82,7 @@ class Fused:
         check_superposition(circuit, angles, superposition)
         constant = superposition.constant[torch.tensor(places.order)]
         mix = torch.view_as_real(torch.cat([superposition.coefficients, constant])).flatten()
-        compiled = self._cpu.kernel_for(
-            circuit, inputs, weights, words, None, literal, mix, places.partners
-        )
+        compiled = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, places.partners)
         sums = self._cpu.call(compiled, inputs, weights, None, mix)
         return sums[:, :-1] / (sums[:, -1:].sqrt() + TINY).square()
 

@@ -61,7 +61,12 @@ class Mixing:
                 self._put_total(w.load(w.at(sums, i)), w.element(out, i))
 
     def _gather(
-        self, places: Sequence[Value], states: Sequence[Pair], adjoints: Sequence[Pair], out: Value, sums: Value
+        self,
+        places: Sequence[Value],
+        states: Sequence[Pair],
+        adjoints: Sequence[Pair],
+        out: Value,
+        sums: Value,
     ) -> None:
         """Add conj(psi) times the adjoint to the coefficients' sums; the adjoint's total is the constant's gradient."""
         w = self.w
