@@ -43,7 +43,7 @@ def check_protocol(name: str, protocol: Mapping[str, Any], config: Mapping[str, 
     elif "steps_for" in protocol:
         raise UserError(f"{where}.steps_for: only shortens a protocol with steps; this one has epochs")
     for simulator in protocol.get("steps_for", {}):
-        if simulator not in config["simulators"]:
+        if simulator not in (*config["simulators"], "none"):
             raise UserError(
                 f"{where}.steps_for.{simulator}: no such simulator{suggestion(simulator, config['simulators'])}"
             )
