@@ -42,7 +42,7 @@ def draw(result: Mapping[str, Any]) -> Figure:
     )
     for panel, column in zip(axes, ("median_s", "memory"), strict=True):
         sns.barplot(
-            rows, x="size", y=column, hue="arm", order=sizes, hue_order=names, palette=style.PALETTE, ax=panel,
+            rows, x="size", y=column, hue="arm", order=sizes, hue_order=names, palette=style.PALETTE[: len(names)], ax=panel,
             errorbar=None,
         )  # fmt: skip
         panel.set_yscale("log")

@@ -33,6 +33,7 @@ def _measure(arguments: Sequence[str]) -> int:
     import torch
 
     from ketscale.bench import training
+    from ketscale.training import host
 
     model, qubits, batch, arm, threads = arguments
     torch.set_num_threads(int(threads))
@@ -43,7 +44,7 @@ def _measure(arguments: Sequence[str]) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for _ in range(WARM_STEPS):
         call()
-    return max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+    return max(0, host.peak_rss_bytes() - before)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -91,18 +92,22 @@ class Row:
 
 
 def run(selection: Selection, report: Callable[[Cell, list[Row]], None]) -> dict[str, Any]:
-    """Measure all cells, `report` each as it finishes; {'machine', 'rows'}, ready for JSON.
+    """Measure all cells, `report` each as it finishes; {'machine', 'cells', 'rows'}, ready for JSON.
 
     Memory is measured first: a simulator that runs out of it is not timed.
     """
     rows: list[Row] = []
-    with surroundings(selection.threads) as cores:
-        for cell in selection.cells():
+    cells, measured = list(selection.cells()), 0
+    # Ctrl-C keeps the cells that are finished.
+    with surroundings(selection.threads) as cores, suppress(KeyboardInterrupt):
+        for cell in cells:
             done = _measure(selection, cell)
             report(cell, done)
             rows += done
+            measured += 1
     return {
         "machine": machine(selection.threads, selection.budget_s, cores, {}),
+        "cells": {"asked": len(cells), "measured": measured},
         "rows": [asdict(row) for row in rows],
     }
 
