@@ -196,3 +196,10 @@ def test_damaged_trials_are_refused(tmp_path: Path) -> None:
     file.write_bytes(data)
     with pytest.raises(UserError, match="damaged"):
         Prepared.open(manifest)
+
+
+def test_the_gain_scales_generated_trials_and_nothing_else() -> None:
+    plain = eeg_synthetic.generate(3, 4, 40.0, 1.0, seed=5)
+    louder = eeg_synthetic.generate(3, 4, 40.0, 1.0, seed=5, gain=20.0)
+    np.testing.assert_allclose(louder.signals, 20 * plain.signals, rtol=1e-6)
+    np.testing.assert_array_equal(louder.labels, plain.labels)

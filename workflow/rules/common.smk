@@ -29,7 +29,8 @@ try:
     settings.check(config)
     RUNS = grid.runs(config)
     GIVING = {
-        kind: [name for name, entry in WORKLOADS.items() if entry.gives == kind] for kind in ("images", "series")
+        kind: [name for name, entry in WORKLOADS.items() if entry.gives == kind]
+        for kind in ("images", "series")
     }
     SOURCES = {
         name: settings.source_files(config, name) for name in dict.fromkeys(run.workload for run in RUNS)
@@ -103,9 +104,7 @@ def eegmmidb_files():
 
 def eegmmidb_options():
     """Its subjects and runs as command-line options."""
-    return " ".join(
-        f"--{name} {' '.join(map(str, eegmmidb_block()[name]))}" for name in ("subjects", "runs")
-    )
+    return " ".join(f"--{name} {' '.join(map(str, eegmmidb_block()[name]))}" for name in ("subjects", "runs"))
 
 
 def weights_file(wildcards):

@@ -85,6 +85,8 @@ rule compute_features:
         "results/features/{workload}/features.json",
     log:
         "results/features/{workload}/features.log",
+    wildcard_constraints:
+        workload="|".join(GIVING["images"]),
     conda:
         "../../envs/ketscale.yaml"
     resources:
@@ -92,8 +94,6 @@ rule compute_features:
         host=HOST,
     params:
         settings=workload_settings,
-    wildcard_constraints:
-        workload="|".join(GIVING["images"]),
     shell:
         "ketscale features compute {wildcards.workload} --settings {params.settings:q} {resources.source}"
         " --weights {input.weights:q} --out {output:q} > {log:q} 2>&1"
@@ -107,6 +107,8 @@ rule prepare_series:
         "results/features/{workload}/features.json",
     log:
         "results/features/{workload}/features.log",
+    wildcard_constraints:
+        workload="|".join(GIVING["series"]),
     conda:
         "../../envs/ketscale.yaml"
     resources:
@@ -114,8 +116,6 @@ rule prepare_series:
         host=HOST,
     params:
         settings=workload_settings,
-    wildcard_constraints:
-        workload="|".join(GIVING["series"]),
     shell:
         "ketscale features prepare {wildcards.workload} --settings {params.settings:q} {resources.source}"
         " --out {output:q} > {log:q} 2>&1"

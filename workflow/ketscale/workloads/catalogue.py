@@ -46,7 +46,7 @@ WORKLOADS: dict[str, Entry] = {
     "eeg-synthetic": Entry(
         "series",
         ("subjects", "trials", "rate", "window_s", "seed", "split", "split_seed"),
-        (),
+        ("gain",),
         False,
         generated=True,
     ),
@@ -119,8 +119,8 @@ def load_series(workload: str, settings: Mapping[str, Any], source: Path | None)
     if workload == "eeg-synthetic":
         from ketscale.workloads import eeg_synthetic
 
-        generator = ("subjects", "trials", "rate", "window_s", "seed")
-        return eeg_synthetic.generate(**{name: settings[name] for name in generator})
+        names = ("subjects", "trials", "rate", "window_s", "seed", "gain")
+        return eeg_synthetic.generate(**{name: settings[name] for name in names if name in settings})
     from ketscale.workloads import eegmmidb
 
     if source is None:

@@ -24,12 +24,17 @@ BANDS_HZ = (10.0, 20.0)
 BETA_STRENGTH = 0.5
 
 
-def generate(subjects: int, trials: int, rate: float, window_s: float, seed: int) -> Series:
-    """`trials` of each subject, half of each class, in runs of 15: signals (n, 64, floor(rate * window_s) + 1)."""
+def generate(
+    subjects: int, trials: int, rate: float, window_s: float, seed: int, gain: float = 1.0
+) -> Series:
+    """`trials` of each subject, half of each class, in runs of 15: signals (n, 64, floor(rate * window_s) + 1).
+
+    gain: a factor on the millivolts that real trials have, in which models learn slowly.
+    """
     steps = int(np.floor(rate * window_s)) + 1
     parts = [_subject(s, trials, steps, rate, seed) for s in range(1, subjects + 1)]
     return Series(
-        np.concatenate([signals for signals, _ in parts]),
+        np.concatenate([np.float32(gain) * signals for signals, _ in parts]),
         np.concatenate([labels for _, labels in parts]),
         np.repeat(np.arange(1, subjects + 1), trials),
         np.tile(np.arange(trials) // 15, subjects),

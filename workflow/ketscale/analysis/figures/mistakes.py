@@ -100,4 +100,4 @@ def _draw_accounts(axes: Axes, accounts: pd.DataFrame) -> None:
     style.log_seconds(axes.xaxis)
     axes.set_yticks(range(len(accounts)), accounts["arm"].tolist())
     axes.set_ylim(len(accounts) - 0.5, -0.5)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=1)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=1)
