@@ -31,6 +31,13 @@ def test_ranks_compute_what_one_process_computes(where, alone):
             assert max(several["samples"]) < one["samples"][0]
 
 
+def test_ranks_that_all_do_every_sample_by_mistake_compute_the_same(alone):
+    cases = [(*case, {"mistake": "unsharded"}) for case in CASES]
+    for one, several in zip(alone, worlds.train("mpi-n1r2t1", cases), strict=True):
+        np.testing.assert_allclose(several["losses"], one["losses"], rtol=1e-10, atol=0)
+        assert several["samples"] == 2 * one["samples"]
+
+
 @pytest.mark.parametrize(
     "launched, wanted",
     [

@@ -15,17 +15,17 @@ from ketscale.training.loop import Trainer
 from tests.toys import PROBLEMS, QUIETLY, TRAINING, run_at
 
 
-def main(where: str, cases: list[tuple[str, int, int]]) -> None:
-    """Train each case (problem, batch, steps) at the place `where`, e.g. mpi-n1r2t1."""
+def main(where: str, cases: list[tuple[Any, ...]]) -> None:
+    """Train each case (problem, batch, steps, settings of the protocol) at the place `where`, e.g. mpi-n1r2t1."""
     torch.set_num_threads(1)
     backend = create(run_at(where))
-    results = [train(backend, *case) for case in cases]
+    results = [train(backend, *case[:3], **dict(*case[3:])) for case in cases]
     if backend.rank == 0:
         print("RESULT", json.dumps(results), flush=True)
     backend.close()
 
 
-def train(backend: Backend, name: str, batch: int, steps: int) -> dict[str, Any]:
+def train(backend: Backend, name: str, batch: int, steps: int, **settings: Any) -> dict[str, Any]:
     """What this world computes for one case, known on every rank."""
     problem = PROBLEMS[name]()
     if backend.rank > 0:
@@ -34,7 +34,7 @@ def train(backend: Backend, name: str, batch: int, steps: int) -> dict[str, Any]
             for parameter in problem.model.parameters():
                 parameter.add_(1.0)
     clock = Clock(backend.device, warmup=1, sampled=frozenset({2}))
-    trainer = Trainer(problem, backend, clock, {**TRAINING, "steps": steps}, batch, 0, **QUIETLY)
+    trainer = Trainer(problem, backend, clock, {**TRAINING, "steps": steps, **settings}, batch, 0, **QUIETLY)
     trainer.run()
     parameters = [torch.view_as_real(p) if p.is_complex() else p for p in trainer.parameters]
     return {

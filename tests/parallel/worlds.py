@@ -42,7 +42,7 @@ def start(where: str, command: str, timeout: float = 120, **extra: str) -> subpr
     )
 
 
-def train(where: str, cases: Sequence[tuple[str, int, int]]) -> list[dict[str, Any]]:
+def train(where: str, cases: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
     """What the worker's rank 0 printed for each case."""
     done = start(where, f"{sys.executable} -m tests.parallel.worker {where} '{json.dumps(cases)}'")
     lines = [line for line in done.stdout.splitlines() if "RESULT" in line]

@@ -98,6 +98,7 @@ def record(config: Mapping[str, Any], run: grid.Run, **changes: Any) -> dict[str
         "reason": None,
         "resumed": 0,
         "weights_hash": None,
+        "split": {"by": "labels", "fold": None, "folds": None, "held_out": None},
         "routes": [],
         "parameters": 70186,
         "config": settings,

@@ -82,8 +82,8 @@ def test_short_calls_are_looped_and_taken_in_turns() -> None:
     assert times["a"].repeats == times["b"].repeats == 5
     assert times["a"].median_s == pytest.approx(0.25)
     assert times["b"].median_s == pytest.approx(0.0015)
-    # Two calls each to warm up; then the loop that lasts 5 ms, and a quarter of it before.
-    assert clock.log == ["a", "a", "b", "b", *["a", "b", "b", "b", "b", "b"] * 5]
+    # Two calls each to warm up; then the loop that lasts 5 ms, and a quarter of it, rounded up, before.
+    assert clock.log == ["a", "a", "b", "b", *["a", "a", "b", "b", "b", "b", "b"] * 5]
 
 
 def test_long_calls_get_fewer_repeats() -> None:

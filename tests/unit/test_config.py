@@ -126,6 +126,8 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "accuracy in steps": (at("studies.accuracy.axes.protocol", "timing"), "accuracy needs validation and test, but protocol timing has steps"),
     "a sweep of one value": (at("studies.depth.axes.layers", 3), "compares values of layers, but has only one"),
     "features of one kind": (at("studies.features.axes.protocol", "timing"), "features: cached and features: inline; give it one of each"),
+    "a mistake of one rank": (at("protocols.timing.mistake", "unsharded"), "has mistake: unsharded, which is of several timed ranks on CPUs, not of cpu-n1r1t1"),
+    "a study of mistakes without one": (at("studies.depth.kind", "mistakes"), "a study of kind mistakes needs a protocol with a mistake"),
     "plateau with steps": (at("protocols.timing.plateau", {"factor": 0.5, "patience": 2}), "protocols.timing.plateau: needs validation"),
     "early stopping with steps": (at("protocols.timing.early_stopping", {"monitor": "loss", "patience": 2}), "protocols.timing.early_stopping: needs validation"),
     "steps_for with epochs": (at("protocols.quality.steps_for", {"qiskit": 3}), "protocols.quality.steps_for: only shortens a protocol with steps"),

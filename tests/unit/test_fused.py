@@ -188,7 +188,7 @@ def test_a_call_needs_at_most_four_times_the_batch_of_states(
     wanted: tuple[Wanted, ...] = ("input", "weight") if circuit.weights else ("input",)
     kernel = cpu.kernel(circuit, words, torch.float32, batch, True, wanted, False)
     workspace = cpu.Workspace(kernel, threads=2)
-    kept = workspace._scratch.nbytes + workspace._rows.nbytes + workspace.unsaved.nbytes
+    kept = workspace._scratch.nbytes + workspace._weight_rows.nbytes + workspace.unsaved.nbytes
     assert kept + 4 * kernel.saved_floats <= 4 * batch * 2**qubits * 8
 
 

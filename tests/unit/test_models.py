@@ -6,6 +6,7 @@ import torch
 from ketscale.models import catalogue
 from ketscale.models.mlp import MLP
 from ketscale.models.vqc import VQC, head
+from ketscale.simulators import default
 
 
 def count(module: torch.nn.Module) -> int:
@@ -44,6 +45,9 @@ def test_angles_lie_within_one_radian():
 
 def test_every_entry_of_the_catalogue_can_be_built():
     for name, entry in catalogue.MODELS.items():
-        model = catalogue.build(name, inputs=6, outputs=2, dropout=0.1)
-        assert model(torch.randn(4, 6)).shape == (4, 2), name
-        assert hasattr(model, "circuit") == entry.quantum
+        circuit = {"qubits": 2, "layers": 1, "simulator": default()} if entry.quantum else {}
+        inputs = (4, 6) if entry.takes == "series" else 6
+        model = catalogue.build(name, inputs=inputs, outputs=2, dropout=0.1, **circuit)
+        shape = inputs if isinstance(inputs, tuple) else (inputs,)
+        assert model(torch.randn(3, *shape)).shape == (3, 2), name
+        assert any(hasattr(module, "simulator") for module in model.modules()) == entry.quantum

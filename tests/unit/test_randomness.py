@@ -22,20 +22,21 @@ def test_fold_is_splitmix64():
     assert randomness.fold(0) == splitmix64(0) == 0xE220A8397B1DCDAF
 
 
-def test_uniform_is_uniform_and_in_range():
-    values = randomness.uniform(7, torch.arange(2000), 50).numpy()
-    assert values.min() >= 0 and values.max() < 1
-    counts, _ = np.histogram(values, bins=20, range=(0, 1))
-    # 100,000 draws in 20 bins: five standard deviations of a multinomial count.
-    assert abs(counts - 5000).max() < 5 * np.sqrt(5000)
-    assert abs(np.corrcoef(values[:, 0], values[:, 1])[0, 1]) < 0.1
+def test_as_many_are_kept_as_asked_and_neighbours_are_independent():
+    kept = randomness.kept(7, torch.arange(2000), 50, 0.3).numpy()
+    # 100,000 draws: five standard deviations of a binomial share.
+    assert abs(kept.mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / 1e5)
+    correlations = np.corrcoef(kept, rowvar=False) - np.eye(50)
+    assert abs(correlations).max() < 6 / np.sqrt(2000)
+    assert randomness.kept(7, torch.arange(2000), 50, 0.0).all()
 
 
-def test_uniform_depends_on_the_sample_alone():
+def test_what_is_kept_depends_on_the_sample_alone():
     samples = torch.tensor([3, 11, 5, 900000])
-    whole = randomness.uniform(1, samples, 8)
-    assert torch.equal(randomness.uniform(1, samples[2:3], 8), whole[2:3])
-    assert not torch.equal(whole, randomness.uniform(2, samples, 8))
+    whole = randomness.kept(1, samples, 70, 0.5)
+    assert torch.equal(randomness.kept(1, samples[2:3], 70, 0.5), whole[2:3])
+    assert torch.equal(randomness.kept(1, samples, 33, 0.5), whole[:, :33])
+    assert not torch.equal(whole, randomness.kept(2, samples, 70, 0.5))
     assert len({tuple(row.tolist()) for row in whole}) == 4
 
 

@@ -29,6 +29,7 @@ SETTINGS = {
     "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
     "fused-literal": {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "route": "literal"},
     "fused-matrix": {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "route": "matrix"},
+    "fused-loop": {"device": "fused", "gradient": "adjoint", "batching": "loop"},
     "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
     "default.qubit-loop-shift": {
         "device": "default.qubit",

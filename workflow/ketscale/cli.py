@@ -102,6 +102,11 @@ def _parser() -> argparse.ArgumentParser:
     fetch = steps.add_parser("fetch-mnist", help="download the four idx files, checksums verified")
     fetch.add_argument("folder", type=Path)
     fetch.set_defaults(command=_fetch_mnist)
+    eeg = steps.add_parser("fetch-eegmmidb", help="download EDF files from PhysioNet with MNE, sums verified")
+    eeg.add_argument("folder", type=Path)
+    for name in ("subjects", "runs"):
+        eeg.add_argument(f"--{name}", type=int, nargs="+", required=True, metavar="NUMBER")
+    eeg.set_defaults(command=_fetch_eegmmidb)
     imagenet = steps.add_parser(
         "fetch-imagenet", help="get microsoft/resnet-18 from the hub, its cache or a folder"
     )
@@ -111,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     steps_of: tuple[tuple[str, Command, str], ...] = (
         ("pretrain", _pretrain, "train ResNet-18 on the training images without labels"),
         ("compute", _compute, "compute the embeddings of all images once"),
+        ("prepare", _prepare, "cut and split the trials of a workload that gives series"),
     )
     for name, function, text in steps_of:
         step = steps.add_parser(name, help=text)
@@ -164,9 +170,23 @@ def _add_bench(commands: Any) -> None:
         ("threads", "NUMBER", "threads of every simulator (default: as many as cores)"),
     ):
         simulators.add_argument(f"--{option}", metavar=metavar, help=text)
-    for kind in ("json", "csv", "figure", "markdown"):
-        simulators.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the results as {kind}")
     simulators.set_defaults(command=_bench_simulators)
+    text = "whole training steps of the models on series"
+    models = subjects.add_parser("models", help=text, description=f"Time {text}. See docs/benchmarks.md.")
+    for option, metavar, text in (
+        ("models", "NAMES", "models, separated by commas"),
+        ("qubits", "NUMBERS", "numbers of qubits, separated by commas"),
+        ("batch", "NUMBERS", "batch sizes, separated by commas"),
+        ("simulators", "NAMES", "simulators, separated by commas"),
+        ("budget", "SECONDS", "do not time a simulator whose first step takes longer"),
+        ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
+        ("threads", "NUMBER", "threads of every simulator (default: as many as cores)"),
+    ):
+        models.add_argument(f"--{option}", metavar=metavar, help=text)
+    models.set_defaults(command=_bench_models)
+    for subject in (simulators, models):
+        for kind in ("json", "csv", "figure", "markdown"):
+            subject.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the results as {kind}")
 
 
 def _run_and_settings(options: argparse.Namespace) -> tuple[grid.Run, dict[str, Any]]:
@@ -241,6 +261,12 @@ def _fetch_mnist(options: argparse.Namespace) -> None:
     mnist.fetch(options.folder)
 
 
+def _fetch_eegmmidb(options: argparse.Namespace) -> None:
+    from ketscale.workloads import eegmmidb
+
+    eegmmidb.fetch(options.folder, options.subjects, options.runs)
+
+
 def _fetch_imagenet(options: argparse.Namespace) -> None:
     from ketscale.workloads import resnet
 
@@ -275,6 +301,12 @@ def _compute(options: argparse.Namespace) -> None:
     )
 
 
+def _prepare(options: argparse.Namespace) -> None:
+    from ketscale.workloads import series
+
+    series.prepare(options.workload, _workload_settings(options), manifest=options.out, source=options.source)
+
+
 def _study(options: argparse.Namespace) -> dict[str, Any]:
     study = _json(options.study, "--study") if options.study else config.load(options.config)
     config.check(study)
@@ -307,6 +339,16 @@ def _bench_simulators(options: argparse.Namespace) -> None:
     names = ("ansatz", "qubits", "batch", "layers", "simulators", "budget", "repeats", "threads")
     chosen = selection.parse(**{name: getattr(options, name) for name in names})
     command.simulators(
+        chosen, json=options.json, csv=options.csv, figure=options.figure, markdown=options.markdown
+    )
+
+
+def _bench_models(options: argparse.Namespace) -> None:
+    from ketscale.bench import command, models
+
+    names = ("models", "qubits", "batch", "simulators", "budget", "repeats", "threads")
+    chosen = models.parse(**{name: getattr(options, name) for name in names})
+    command.models(
         chosen, json=options.json, csv=options.csv, figure=options.figure, markdown=options.markdown
     )
 

@@ -35,15 +35,16 @@ def _mix(bits: torch.Tensor) -> torch.Tensor:
     return bits ^ ((bits >> 31) & (2**33 - 1))
 
 
-def uniform(key: int, samples: torch.Tensor, columns: int) -> torch.Tensor:
-    """Numbers in [0, 1), float32 (len(samples), columns); row i depends on key and samples[i] alone.
+def kept(key: int, samples: torch.Tensor, columns: int, p: float) -> torch.Tensor:
+    """True with probability 1 - p (to 2**-17), (len(samples), columns); row i depends on key and samples[i] alone.
 
     `samples` are int64 ids on any device; the result lies there too.
     """
     rows = _mix(samples * _signed(_GAMMA) + _signed(key))
-    offsets = torch.arange(1, columns + 1, device=samples.device) * _signed(_GAMMA)
-    bits = _mix(rows[:, None] + offsets)
-    return ((bits >> 40) & (2**24 - 1)).to(torch.float32) * 2.0**-24
+    # Four numbers of 16 bits from each mixed word: the mixing is most of the work.
+    offsets = torch.arange(1, -(-columns // 4) + 1, device=samples.device) * _signed(_GAMMA)
+    bits = _mix(rows[:, None] + offsets).view(torch.int16)[:, :columns]
+    return bits >= min(round(p * 2**16), 2**16 - 1) - 2**15
 
 
 def permutation(key: int, count: int) -> torch.Tensor:

@@ -11,6 +11,7 @@ from ketscale import grid
 from ketscale.analysis.catalogue import FORMATS, TABLES, figures as figure_names
 from ketscale.backends import launch
 from ketscale.errors import UserError
+from ketscale.workloads.catalogue import WORKLOADS, files
 
 
 wildcard_constraints:
@@ -27,6 +28,10 @@ try:
         settings.load(path)
     settings.check(config)
     RUNS = grid.runs(config)
+    GIVING = {
+        kind: [name for name, entry in WORKLOADS.items() if entry.gives == kind]
+        for kind in ("images", "series")
+    }
     SOURCES = {
         name: settings.source_files(config, name) for name in dict.fromkeys(run.workload for run in RUNS)
     }
@@ -82,8 +87,24 @@ def source_files(wildcards):
 
 def source_option(wildcards):
     """The folder of the data files as a command-line option; a resource, since where data lie changes no number."""
-    files = source_files(wildcards)
-    return f"--source {shlex.quote(str(Path(files[0]).parent))}" if files else ""
+    folder = settings.source_folder(config, wildcards.workload)
+    return f"--source {shlex.quote(str(folder))}" if folder else ""
+
+
+def eegmmidb_block():
+    """The configured subjects and runs; those of one small file where nothing is to be fetched."""
+    block = config["workloads"].get("eegmmidb", {})
+    return block if block and "folder" not in block else {"subjects": [1], "runs": [4]}
+
+
+def eegmmidb_files():
+    """What the rule fetch_eegmmidb makes."""
+    return [f"results/data/eegmmidb/{name}" for name in files("eegmmidb", eegmmidb_block())]
+
+
+def eegmmidb_options():
+    """Its subjects and runs as command-line options."""
+    return " ".join(f"--{name} {' '.join(map(str, eegmmidb_block()[name]))}" for name in ("subjects", "runs"))
 
 
 def weights_file(wildcards):

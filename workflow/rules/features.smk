@@ -1,10 +1,11 @@
-# Data, ResNet-18 weights and embeddings of each workload. Only the fetching rules, which are local, use the network.
+# Data, ResNet-18 weights and embeddings of images, and the trials of series. Only the fetching rules, which are local, use the network.
 # Required: nothing. Made: results/features/{workload}/features.json and, beside it, the folder that it names.
 
 
 localrules:
     fetch_mnist,
     fetch_imagenet,
+    fetch_eegmmidb,
 
 
 rule fetch_mnist:
@@ -20,6 +21,21 @@ rule fetch_mnist:
         "../../envs/ketscale.yaml"
     shell:
         "ketscale features fetch-mnist results/data/mnist > {log:q} 2>&1"
+
+
+# One job and one process for all files: MNE's downloads of several processes get in each other's way.
+rule fetch_eegmmidb:
+    """Download the EDF files of the configured subjects and runs from PhysioNet."""
+    output:
+        eegmmidb_files(),
+    log:
+        "results/data/eegmmidb/fetch.log",
+    conda:
+        "../../envs/ketscale.yaml"
+    params:
+        chosen=eegmmidb_options(),
+    shell:
+        "ketscale features fetch-eegmmidb results/data/eegmmidb {params.chosen} > {log:q} 2>&1"
 
 
 rule fetch_imagenet:
@@ -69,6 +85,8 @@ rule compute_features:
         "results/features/{workload}/features.json",
     log:
         "results/features/{workload}/features.log",
+    wildcard_constraints:
+        workload="|".join(GIVING["images"]),
     conda:
         "../../envs/ketscale.yaml"
     resources:
@@ -79,3 +97,25 @@ rule compute_features:
     shell:
         "ketscale features compute {wildcards.workload} --settings {params.settings:q} {resources.source}"
         " --weights {input.weights:q} --out {output:q} > {log:q} 2>&1"
+
+
+rule prepare_series:
+    """Cut the trials of a workload that gives series, and split them."""
+    input:
+        ancient(source_files),
+    output:
+        "results/features/{workload}/features.json",
+    log:
+        "results/features/{workload}/features.log",
+    wildcard_constraints:
+        workload="|".join(GIVING["series"]),
+    conda:
+        "../../envs/ketscale.yaml"
+    resources:
+        source=source_option,
+        host=HOST,
+    params:
+        settings=workload_settings,
+    shell:
+        "ketscale features prepare {wildcards.workload} --settings {params.settings:q} {resources.source}"
+        " --out {output:q} > {log:q} 2>&1"

@@ -22,6 +22,7 @@ FIGURES: dict[str, str | None] = {
     "depth": "depth",
     "qubits": "qubits",
     "features": "features",
+    "mistakes": "mistakes",
     "learning": "accuracy",
 }
 

@@ -17,7 +17,7 @@ CEILING = 0.95
 POINT = ("workload", "model", "qubits", "layers", "batch", "simulator", "place", "protocol")
 COLUMNS = (
     "study", *POINT, "n", "failed", "accuracy", "accuracy_low", "accuracy_high", "auc", "f1", "loss",
-    "epochs", "control", "difference", "difference_low", "difference_high", "pairs", "verdict",
+    "epochs", "pooled", "pooled_low", "pooled_high", "trials", "control", "difference", "difference_low", "difference_high", "pairs", "verdict",
 )  # fmt: skip
 
 
@@ -94,12 +94,39 @@ def _row(study: str, group: Sequence[Row], groups: Sequence[Sequence[Row]]) -> d
         "accuracy_high": max(accuracies.values(), default=None),
         **{name: _mean(_finished(group, f"test_{name}")) for name in ("auc", "f1", "loss")},
         "epochs": _mean(_finished(group, "epochs")),
+        **_pooled(group),
         "control": control[0]["model"] if control else "",
         "difference": difference and difference.mean,
         "difference_low": difference and difference.low,
         "difference_high": difference and difference.high,
         "pairs": difference.n if difference else 0,
         "verdict": verdict(difference, _mean(against.values())),
+    }
+
+
+def _pooled(group: Iterable[Row]) -> dict[str, Any]:
+    """Accuracy over all trials where each was the test once (a run left out at a time), with its 95 % interval.
+
+    Of several runs of one fold the first counts. The interval is Wilson's (J. Am. Stat. Assoc. 22, 209); it is
+    empty unless every fold is there.
+    """
+    folds: dict[int, Row] = {}
+    for row in group:
+        if row["status"] == "completed" and row["fold"] is not None and row["test_samples"]:
+            folds.setdefault(row["fold"], row)
+    some = next(iter(folds.values()), None)
+    if some is None or len(folds) < some["folds"]:
+        return dict.fromkeys(("pooled", "pooled_low", "pooled_high", "trials"))
+    from scipy.stats import binomtest
+
+    trials = sum(row["test_samples"] for row in folds.values())
+    right = round(sum(row["test_accuracy"] * row["test_samples"] for row in folds.values()))
+    interval = binomtest(right, trials).proportion_ci(method="wilson")
+    return {
+        "pooled": right / trials,
+        "pooled_low": interval.low,
+        "pooled_high": interval.high,
+        "trials": trials,
     }
 
 

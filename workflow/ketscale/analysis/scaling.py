@@ -24,6 +24,7 @@ VARIED = {
     "depth": "layers",
     "qubits": "qubits",
     "features": "features",
+    "mistakes": "mistake",
 }
 POINT = ("workload", "model", "qubits", "layers", "batch", "simulator", "place", "protocol")
 COLUMNS = (

@@ -17,10 +17,12 @@ from ketscale.records import write_atomic
 METRICS = ("accuracy", "auc", "f1", "loss")
 AXES = tuple(field.name for field in fields(grid.Run))
 RUNS_COLUMNS = (
-    *AXES, "place", "studies", "status", "reason", "resumed", "timed", "precision", "features",
-    *(f"{split}_{metric}" for split in ("test", "validation") for metric in METRICS), "epochs", "best_epoch",
+    *AXES, "place", "studies", "status", "reason", "resumed", "timed", "precision", "features", "mistake",
+    *(f"{split}_{metric}" for split in ("test", "validation") for metric in METRICS), "epochs", "best_epoch", "planned_epochs",
+    "split", "fold", "folds", "test_samples",
     "step_s", "step_q25_s", "step_q75_s", "step_count", "first_step_s", "startup_s", "data_s", "validation_s",
     "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "train_s",
+    "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
     "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share",
     "host", "cpu", "cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
     "started", "stopped", "parameters", "config_hash", "data_hash", "features_hash", "weights_hash",
@@ -80,7 +82,12 @@ def _run(finding: Finding, record: Mapping[str, Any]) -> dict[str, Any]:
         **{name: record[name] for name in ("slurm_job_id", "started", "stopped", "node_hours", "gpu_hours")},
         **{name: record[name] for name in ("config_hash", "data_hash", "features_hash", "weights_hash")},
         **{name: protocol[name] for name in ("timed", "precision", "features")},
+        "mistake": protocol.get("mistake", ""),
         **_quality(record["quality"]),
+        "planned_epochs": protocol.get("epochs"),
+        **_wrong_divisors(protocol, timing),
+        "split": record["split"]["by"],
+        **{name: record["split"][name] for name in ("fold", "folds")},
         "step_s": timing["step"]["median_s"],
         "step_q25_s": timing["step"]["q25_s"],
         "step_q75_s": timing["step"]["q75_s"],
@@ -103,7 +110,22 @@ def _quality(found: Mapping[str, Any] | None) -> dict[str, Any]:
     """Metrics of the best weights on both splits; empty for a protocol that only times."""
     splits = {split: (found or {}).get(split) or {} for split in ("test", "validation")}
     metrics = {f"{split}_{name}": splits[split].get(name) for split in splits for name in METRICS}
-    return {**metrics, **{name: (found or {}).get(name) for name in ("epochs", "best_epoch")}}
+    tested = sum(map(sum, splits["test"].get("confusion", []))) or None
+    return {
+        **metrics,
+        **{name: (found or {}).get(name) for name in ("epochs", "best_epoch")},
+        "test_samples": tested,
+    }
+
+
+def _wrong_divisors(protocol: Mapping[str, Any], timing: Mapping[str, Any]) -> dict[str, float | None]:
+    """Times as published figures have them: the first step included, the start as well, planned epochs as divisor."""
+    steps, train_s = timing["steps"], timing["train_s"]
+    return {
+        "step_with_first_s": train_s / steps if steps else None,
+        "step_with_start_s": (timing["startup_s"] + timing["data_s"] + train_s) / steps if steps else None,
+        "epoch_by_planned_s": train_s / protocol["epochs"] if "epochs" in protocol else None,
+    }
 
 
 def _gpu(gpu: Any) -> str:

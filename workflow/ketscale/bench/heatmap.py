@@ -28,11 +28,9 @@ def check(path: Path) -> None:
         raise UserError(f"--figure: {path} must end in one of .{', .'.join(FORMATS)}")
 
 
-def save(result: Mapping[str, Any], path: Path) -> None:
-    """Write the figure in the format of the file's ending, atomically."""
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure in the format of the file's ending, atomically."""
     check(path)
-    style.theme()
-    figure = draw(result)
     kind = path.suffix[1:]
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, metadata=style.DATELESS[kind], bbox_inches="tight", dpi=160)
@@ -42,6 +40,7 @@ def save(result: Mapping[str, Any], path: Path) -> None:
 
 def draw(result: Mapping[str, Any]) -> Figure:
     """Qubits x batch, the colour a logarithm centred on 1; a cell that was not timed stays blank."""
+    style.theme()
     found = factors(result["rows"])
     ansaetze = list(dict.fromkeys(row["ansatz"] for row in result["rows"]))
     limit = max([2.0, *(max(f.speedup, 1 / f.speedup) for f in found)])

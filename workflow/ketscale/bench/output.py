@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from ketscale.bench import models, training
 from ketscale.bench.run import TIMED, Row
 from ketscale.bench.selection import KNOWN, Cell
 from ketscale.bench.summary import factors, lines
 
 COLUMNS = tuple(field.name for field in fields(Row))
+MODEL_COLUMNS = tuple(field.name for field in fields(models.Row))
 
 
 def as_json(result: Mapping[str, Any]) -> bytes:
@@ -25,9 +26,11 @@ def as_json(result: Mapping[str, Any]) -> bytes:
 def as_csv(result: Mapping[str, Any]) -> bytes:
     """The rows, nothing where there is no number."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    columns = MODEL_COLUMNS if "model" in result["rows"][0] else COLUMNS
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(result["rows"])
+    for row in result["rows"]:
+        writer.writerow({k: json.dumps(v) if isinstance(v, dict) else v for k, v in row.items()})
     return text.getvalue().encode()
 
 
@@ -54,11 +57,9 @@ def as_markdown(result: Mapping[str, Any]) -> bytes:
 def hardware(machine: Mapping[str, Any]) -> str:
     """Processor, threads, ceiling and commit in one line."""
     top = machine["ceiling"]
+    ceiling = f"matmul {top['matmul_gflops']:.0f} GFLOP/s, copy {top['copy_gbs']:.1f} GB/s, " if top else ""
     commit = (machine["commit"] or "unknown")[:10] + (", modified" if machine["dirty"] else "")
-    return (
-        f"{machine['cpu']}, {machine['threads']} thread(s), fp32, matmul {top['matmul_gflops'] or math.nan:.0f} GFLOP/s, "
-        f"copy {top['copy_gbs']:.1f} GB/s, commit {commit}"
-    )
+    return f"{machine['cpu']}, {machine['threads']} thread(s), fp32, {ceiling}commit {commit}"
 
 
 def line(cell: Cell, rows: list[Row]) -> str:
@@ -69,8 +70,51 @@ def line(cell: Cell, rows: list[Row]) -> str:
 def _short(row: Mapping[str, Any]) -> str:
     if row["status"] != TIMED:
         return str(row["status"])
-    value = row["median_s"]
+    return duration(row["median_s"])
+
+
+def duration(value: float) -> str:
+    """Seconds in words of three digits."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value / 1e-6:.3g} µs"
+
+
+def models_markdown(result: Mapping[str, Any]) -> bytes:
+    """A table of training steps, a row for each model, size and simulator."""
+    head = (
+        "model",
+        "qubits",
+        "batch",
+        "simulator",
+        "step",
+        "spread",
+        "peak memory",
+        "first step",
+        "spans of a step",
+    )
+    table = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for row in result["rows"]:
+        timed = row["status"] == TIMED
+        peak = row["peak_bytes"]
+        parts = [
+            *(row[name] for name in ("model", "qubits", "batch", "simulator")),
+            duration(row["median_s"]) if timed else row["status"],
+            duration(row["spread_s"]) if timed else "",
+            "" if peak is None else f"{peak / 2**20:.0f} MiB",
+            "" if row["first_s"] is None else duration(row["first_s"]),
+            ", ".join(f"{name} {duration(value)}" for name, value in (row["spans"] or {}).items()),
+        ]
+        table.append("| " + " | ".join(map(str, parts)) + " |")
+    text = [f"Machine: {hardware(result['machine'])}.", "", *table, ""]
+    return ("\n".join([*text, *(f"- {x}" for x in models.factors(result["rows"]))]) + "\n").encode()
+
+
+def models_line(cell: training.Cell, rows: list[models.Row]) -> str:
+    """One cell for the terminal."""
+    said = []
+    for row in rows:
+        peak = "" if row.peak_bytes is None else f" ({row.peak_bytes / 2**20:.0f} MiB)"
+        said.append(f"{row.simulator} {_short(vars(row))}{peak}")
+    return f"{cell}: " + "  ".join(said)

@@ -64,7 +64,7 @@ def run(selection: Selection, report: Callable[[Cell, list[Row]], None]) -> dict
     Raises:
         UserError: a simulator that was asked for is not installed.
     """
-    with _surroundings(selection.threads) as cores:
+    with surroundings(selection.threads) as cores:
         found = subjects.installed(selection)
         copy_gbs = ceiling.copy_gbs()
         bench = Bench(selection, found, Own("default.qubit"))
@@ -78,7 +78,7 @@ def run(selection: Selection, report: Callable[[Cell, list[Row]], None]) -> dict
                 rows += done
     top = {"matmul_gflops": median(bench.rates) if bench.rates else None, "copy_gbs": copy_gbs}
     return {
-        "machine": _machine(selection, cores, top),
+        "machine": machine(selection.threads, selection.budget_s, cores, top),
         "cells": {"asked": len(cells), "measured": len({row.cell for row in rows})},
         "rows": [asdict(row) for row in rows],
     }
@@ -154,7 +154,7 @@ class Bench:
 
 
 @contextmanager
-def _surroundings(threads: int) -> Iterator[list[int]]:
+def surroundings(threads: int) -> Iterator[list[int]]:
     """Threads and cores as asked, and an empty cache of compiled circuits; all as before afterwards.
 
     Binding to cores is what limits JAX, which has no setting for its threads. Yields the cores.
@@ -174,16 +174,19 @@ def _surroundings(threads: int) -> Iterator[list[int]]:
             torch.set_num_threads(torch_threads)
 
 
-def _machine(selection: Selection, cores: list[int], top: dict[str, float | None]) -> dict[str, Any]:
+def machine(
+    threads: int, budget_s: float, cores: list[int], top: Mapping[str, float | None]
+) -> dict[str, Any]:
+    """What a benchmark ran on. top: `matmul_gflops` and `copy_gbs`, where they were measured."""
     facts = host.describe()
     return {
         "cpu": facts["cpu"],
         "cores": facts["cores"],
         "bound_to": cores,
         "memory_bytes": facts["memory_bytes"],
-        "threads": selection.threads,
-        "budget_s": selection.budget_s,
-        "ceiling": top,
+        "threads": threads,
+        "budget_s": budget_s,
+        "ceiling": dict(top),
         "versions": _versions(),
         "ketscale": ketscale.__version__,
         **host.git_state(Path(__file__).parent),

@@ -29,6 +29,11 @@ KNOWN = (*SIMULATORS, *ROUTES)
 T = TypeVar("T")
 
 
+def all_cores() -> int:
+    """As many threads as there are cores to run on."""
+    return len(os.sched_getaffinity(0))
+
+
 class Cell(NamedTuple):
     """One circuit and batch size, to be timed with every simulator; without layers, those of `LAYERS`."""
 
@@ -66,7 +71,7 @@ class Selection:
     asked: bool = False
     budget_s: float = 20.0
     repeats: int = 7
-    threads: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    threads: int = field(default_factory=all_cores)
 
     def cells(self) -> Iterator[Cell]:
         """All cells, the batches of a circuit in ascending order: each predicts the time of the next."""
@@ -95,20 +100,21 @@ def parse(
     """
     default = Selection()
     return Selection(
-        ansaetze=_names("--ansatz", ansatz, LAYERS) or default.ansaetze,
+        ansaetze=names_of("--ansatz", ansatz, LAYERS) or default.ansaetze,
         # The rings of qlcu need two wires.
-        qubits=_numbers("--qubits", qubits, 2) or default.qubits,
-        batches=_numbers("--batch", batch, 1) or None,
-        layers=_at_least("--layers", layers, int, 1) if layers is not None else None,
-        simulators=_names("--simulators", simulators, KNOWN) or default.simulators,
+        qubits=numbers_of("--qubits", qubits, 2) or default.qubits,
+        batches=numbers_of("--batch", batch, 1) or None,
+        layers=at_least("--layers", layers, int, 1) if layers is not None else None,
+        simulators=names_of("--simulators", simulators, KNOWN) or default.simulators,
         asked=simulators is not None,
-        budget_s=_at_least("--budget", budget, float, 0) if budget is not None else default.budget_s,
-        repeats=_at_least("--repeats", repeats, int, 5) if repeats is not None else default.repeats,
-        threads=_at_least("--threads", threads, int, 1) if threads is not None else default.threads,
+        budget_s=at_least("--budget", budget, float, 0) if budget is not None else default.budget_s,
+        repeats=at_least("--repeats", repeats, int, 5) if repeats is not None else default.repeats,
+        threads=at_least("--threads", threads, int, 1) if threads is not None else default.threads,
     )
 
 
-def _names(option: str, text: str | None, known: Sequence[str] | dict[str, int]) -> tuple[str, ...]:
+def names_of(option: str, text: str | None, known: Sequence[str] | dict[str, int]) -> tuple[str, ...]:
+    """The names of an option's value, none if it was not given; raises UserError for one that is not `known`."""
     names = _parts(option, text)
     for name in names:
         if name not in known:
@@ -116,8 +122,9 @@ def _names(option: str, text: str | None, known: Sequence[str] | dict[str, int])
     return names
 
 
-def _numbers(option: str, text: str | None, least: int) -> tuple[int, ...]:
-    return tuple(sorted(_at_least(option, part, int, least) for part in _parts(option, text)))
+def numbers_of(option: str, text: str | None, least: int) -> tuple[int, ...]:
+    """The whole numbers of an option's value in ascending order; raises UserError for one below `least`."""
+    return tuple(sorted(at_least(option, part, int, least) for part in _parts(option, text)))
 
 
 def _parts(option: str, text: str | None) -> tuple[str, ...]:
@@ -129,7 +136,8 @@ def _parts(option: str, text: str | None) -> tuple[str, ...]:
     return parts
 
 
-def _at_least(option: str, text: str, kind: Callable[[str], T], least: int) -> T:
+def at_least(option: str, text: str, kind: Callable[[str], T], least: int) -> T:
+    """One number of an option's value; raises UserError where it is none, or below `least`."""
     try:
         value = kind(text)
     except ValueError:

@@ -44,20 +44,22 @@ def steady(
 ) -> dict[str, Timing]:
     """Time all calls in turns, so that a change in the machine's speed meets all of them alike.
 
-    Two calls of each go before, to warm up and to choose its loop and repeats. Before each loop of short calls
-    another quarter of it, as the caches are full of what had the turn before.
+    Two calls of each go before, to warm up and to choose its loop and repeats. Before each loop another quarter of
+    it, one call at least, as caches and memory are full of what had the turn before; not before long calls.
     """
     loops: dict[str, int] = {}
     rounds: dict[str, int] = {}
+    warm: dict[str, int] = {}
     for name, call in calls.items():
         estimate = min(once(call, clock) for _ in range(2))
         loops[name] = max(1, math.ceil(LOOP_S / max(estimate, 1e-9)))
+        warm[name] = math.ceil(loops[name] / 4) if estimate <= LONG_S else 0
         rounds[name] = repeats if estimate <= LONG_S else max(FEWEST, int(repeats * LONG_S / estimate))
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(max(rounds.values(), default=0)):
         for name, call in calls.items():
             if turn < rounds[name]:
-                _looped(call, loops[name] // 4)()
+                _looped(call, warm[name])()
                 seconds[name].append(once(_looped(call, loops[name]), clock) / loops[name])
     return {name: _timing(values) for name, values in seconds.items()}
 

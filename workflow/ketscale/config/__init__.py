@@ -18,7 +18,7 @@ from ketscale.config.schema import check_schema, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import Run, Study
 from ketscale.models.catalogue import MODELS
-from ketscale.workloads.catalogue import WORKLOADS
+from ketscale.workloads.catalogue import WORKLOADS, files
 
 
 class _Loader(yaml.SafeLoader):
@@ -124,32 +124,42 @@ def study(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in config.items() if key != "partial"}, "workloads": workloads}
 
 
+def source_folder(config: Mapping[str, Any], workload: str) -> Path | None:
+    """Where a workload's files lie, or will when they are fetched; None for data that need no file."""
+    block = config["workloads"][workload]
+    if not WORKLOADS[workload].reads_files:
+        return None
+    return Path(block["folder"]).expanduser() if "folder" in block else Path("results/data") / workload
+
+
 def source_files(config: Mapping[str, Any], workload: str) -> list[str]:
-    """The idx files that a workload reads, gzipped or not; none for data that ship with a library.
+    """The files that a workload reads (idx files gzipped or not); none for data that need no file.
 
     Raises:
         UserError: the folder lacks one of them, or test images are asked for and no folder is named.
     """
-    block = config["workloads"][workload]
-    names = WORKLOADS[workload].files.get(block.get("split"), ())
+    block, folder = config["workloads"][workload], source_folder(config, workload)
+    if folder is None:
+        return []
+    endings = (".gz", "") if workload == "mnist" else ("",)
     if "folder" not in block:
-        if block.get("split") == "test-images":
+        if block["split"] == "test-images":
             raise UserError(
                 f"workloads.{workload}: split: test-images needs folder, where its t10k files lie; "
                 "split: original fetches all files"
             )
-        return [f"results/data/{workload}/{name}.gz" for name in names]
-    folder = Path(block["folder"]).expanduser()
-    files = []
-    for name in names:
-        found = next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
-        if found is None:
+        return [f"{folder}/{name}{endings[0]}" for name in files(workload, block)]
+    found = []
+    for name in files(workload, block):
+        path = next((p for p in (folder / f"{name}{ending}" for ending in endings) if p.is_file()), None)
+        if path is None:
             raise UserError(
-                f"workloads.{workload}.folder: {folder} has no {name}.gz, which split: {block['split']} needs; "
-                "name another folder or split, or leave folder out to fetch the files"
+                f"workloads.{workload}.folder: {folder} has no {name}{endings[0]}, which "
+                f"{'split: ' + block['split'] if workload == 'mnist' else 'subjects and runs'} need; "
+                "name another folder, ask for less, or leave folder out to fetch the files"
             )
-        files.append(str(found))
-    return files
+        found.append(str(path))
+    return found
 
 
 def _check_study(study: Study, config: Mapping[str, Any]) -> None:

@@ -42,7 +42,7 @@ def _check_weak(study: Study, config: Mapping[str, Any]) -> Iterator[str]:
 
 def _check_baseline(study: Study, config: Mapping[str, Any]) -> Iterator[str]:
     if not any(run.ranks * run.threads == 1 for run in study.runs):
-        yield f"{study.kind} scaling needs a run on one core to compare with; add backend: cpu-n1r1t1"
+        yield f"a study of kind {study.kind} needs a run on one core to compare with; add backend: cpu-n1r1t1"
 
 
 def _check_accuracy(study: Study, config: Mapping[str, Any]) -> Iterator[str]:
@@ -67,6 +67,12 @@ def _check_features(study: Study, config: Mapping[str, Any]) -> Iterator[str]:
         yield "a study of kind features compares protocols with features: cached and features: inline; give it one of each"
 
 
+def _check_mistakes(study: Study, config: Mapping[str, Any]) -> Iterator[str]:
+    if not any("mistake" in config["protocols"][run.protocol] for run in study.runs):
+        yield "a study of kind mistakes needs a protocol with a mistake; give it one"
+    yield from _check_baseline(study, config)
+
+
 KINDS: dict[str, Callable[[Study, Mapping[str, Any]], Iterable[str]]] = {
     "simulator": _check_varies("simulator"),
     "strong": _check_strong,
@@ -75,6 +81,7 @@ KINDS: dict[str, Callable[[Study, Mapping[str, Any]], Iterable[str]]] = {
     "depth": _check_varies("layers"),
     "qubits": _check_varies("qubits"),
     "features": _check_features,
+    "mistakes": _check_mistakes,
     "accuracy": _check_accuracy,
     "parity": _check_parity,
 }

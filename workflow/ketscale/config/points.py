@@ -10,6 +10,7 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.models.catalogue import MODELS
 from ketscale.simulators.catalogue import SUPPORTED
+from ketscale.workloads.catalogue import WORKLOADS
 
 SINGLE = ("cpu", "gpu")
 WITHOUT_GPU = ("cpu", "ddp-cpu", "mpi")
@@ -42,7 +43,7 @@ def check_protocol(name: str, protocol: Mapping[str, Any], config: Mapping[str, 
     elif "steps_for" in protocol:
         raise UserError(f"{where}.steps_for: only shortens a protocol with steps; this one has epochs")
     for simulator in protocol.get("steps_for", {}):
-        if simulator not in config["simulators"]:
+        if simulator not in (*config["simulators"], "none"):
             raise UserError(
                 f"{where}.steps_for.{simulator}: no such simulator{suggestion(simulator, config['simulators'])}"
             )
@@ -92,6 +93,12 @@ def _listed(value: Any) -> list[Any]:
 def impossible(run: Run, config: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with one run whose names are all defined."""
     protocol = config["protocols"][run.protocol]
+    takes, gives = MODELS[run.model].takes, WORKLOADS[run.workload].gives
+    if takes != gives:
+        fitting = [name for name, entry in MODELS.items() if entry.takes == gives]
+        yield f"{run.model} takes {takes}, but {run.workload} gives {gives}; its models are {', '.join(fitting)}"
+    if gives == "series" and protocol["features"] == "inline":
+        yield f"{run.workload} has no feature network to run inline; give protocol {run.protocol} features: cached"
     if MODELS[run.model].quantum:
         if run.simulator == "none":
             yield f"{run.model} has a circuit, so its simulator cannot be none; name one of {', '.join(config['simulators'])}"
@@ -108,6 +115,11 @@ def impossible(run: Run, config: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"backend {run.place}: {run.ranks} ranks do not fill {run.nodes} nodes evenly; "
             "ranks counts all of them, so make it a multiple of nodes"
+        )
+    if "mistake" in protocol and (run.ranks == 1 or run.backend not in WITHOUT_GPU or not protocol["timed"]):
+        yield (
+            f"protocol {run.protocol} has mistake: {protocol['mistake']}, which is of several timed ranks on CPUs, "
+            f"not of {run.place}; name ddp-cpu or mpi with 2 ranks or more, and set timed: true"
         )
     if protocol["precision"] == "amp" and run.backend in WITHOUT_GPU:
         yield f"protocol {run.protocol} has precision: amp, which only GPUs have, but backend {run.place} uses none"

@@ -12,16 +12,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a model's class lives, and whether it holds a circuit (a classical one runs at q0 with `none`)."""
+    """Where a model's class lives, whether it holds a circuit (a classical one runs at q0 with `none`), and what it takes.
+
+    takes: "images" (features of images) or "series", as a workload of `workloads.catalogue` gives.
+    """
 
     module: str
     name: str
     quantum: bool
+    takes: str = "images"
 
 
 MODELS: dict[str, Entry] = {
     "vqc": Entry("ketscale.models.vqc", "VQC", quantum=True),
     "mlp": Entry("ketscale.models.mlp", "MLP", quantum=False),
+    "hydra": Entry("ketscale.models.hydra", "Hydra", quantum=True, takes="series"),
+    "hydra_hybrid": Entry("ketscale.models.hydra", "HydraHybrid", quantum=True, takes="series"),
+    "mamba": Entry("ketscale.models.mamba", "Mamba", quantum=True, takes="series"),
+    "mamba_hybrid": Entry("ketscale.models.mamba", "MambaHybrid", quantum=True, takes="series"),
+    "mamba_lite": Entry("ketscale.models.mamba", "MambaLite", quantum=True, takes="series"),
+    "mamba_hybrid_lite": Entry("ketscale.models.mamba", "MambaHybridLite", quantum=True, takes="series"),
+    "classical_mamba": Entry("ketscale.models.state_space", "ClassicalMamba", quantum=False, takes="series"),
+    "classical_hydra": Entry("ketscale.models.state_space", "ClassicalHydra", quantum=False, takes="series"),
 }
 
 

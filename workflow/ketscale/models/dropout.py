@@ -50,5 +50,5 @@ class SampleDropout(nn.Module):
         if _key is None:
             return nn.functional.dropout(x, self.p)
         key = randomness.fold(_key.seed, _key.step, self.stream)
-        kept = randomness.uniform(key, _key.samples, x[0].numel()) >= self.p
-        return x * kept.view_as(x) / (1 - self.p)
+        kept = randomness.kept(key, _key.samples, x[0].numel(), self.p)
+        return x * kept.to(x.dtype).mul_(1 / (1 - self.p)).view_as(x)

@@ -82,7 +82,12 @@ def _build(method: Method, route: str) -> Simulator:
     if method.device == "fused":
         from ketscale.simulators.fused import Fused
 
-        return Fused(route)
+        fused = Fused(route)
+        if method.batching == "broadcast":
+            return fused
+        from ketscale.simulators.looped import Looped
+
+        return Looped(fused)
     if method.device == "qiskit":
         from ketscale.simulators.qiskit import Qiskit
 

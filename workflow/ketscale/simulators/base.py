@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
 from ketscale.circuits import Angles, Circuit
+
+
+class Superposition(NamedTuple):
+    """alpha |psi> + beta R|psi> + |constant>, with R the reversal of the order of all wires; not normalised.
+
+    coefficients: alpha and beta, complex (2,). constant: complex (2**n,), the same for all samples.
+    """
+
+    coefficients: torch.Tensor
+    constant: torch.Tensor
 
 
 class Simulator(Protocol):
@@ -32,5 +42,15 @@ class Simulator(Protocol):
 
         Raises:
             UserError: as for `state`, or a word has a wrong length or letter.
+        """
+        ...
+
+    def superposed(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
+    ) -> torch.Tensor:
+        """Expectation values, as of `expval`, of a normalised superposition of each final state.
+
+        Raises:
+            UserError: as for `expval`, or the superposition does not fit.
         """
         ...

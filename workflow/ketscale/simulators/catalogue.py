@@ -16,6 +16,7 @@ class Method(NamedTuple):
 SUPPORTED: frozenset[Method] = frozenset(
     {
         Method("fused", "adjoint", "broadcast"),
+        Method("fused", "adjoint", "loop"),
         Method("default.qubit", "backprop", "broadcast"),
         Method("default.qubit", "parameter-shift", "loop"),
         Method("lightning.qubit", "adjoint", "loop"),

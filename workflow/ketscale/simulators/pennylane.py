@@ -13,11 +13,12 @@ from ketscale.circuits import Angles, Circuit
 from ketscale.errors import UserError
 from ketscale.simulators.catalogue import Method
 from ketscale.simulators.checks import check_request, no_rows, refuse_gradient
+from ketscale.simulators.superposition import ThroughStates
 
 QNode = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], Any]
 
 
-class PennyLane:
+class PennyLane(ThroughStates):
     """One of PennyLane's devices with one of its gradient rules, through its torch interface.
 
     Parameter-shift is the naive formulation: Python calls the QNode once per sample. Elsewhere one call

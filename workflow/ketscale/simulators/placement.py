@@ -9,7 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ketscale.circuits import Angles, Circuit
-from ketscale.simulators.base import Simulator
+from ketscale.simulators.base import Simulator, Superposition
 from ketscale.spans import span
 
 
@@ -31,6 +31,14 @@ class Placed:
         """See `Simulator.expval`."""
         there, start = self._send(angles, initial)
         return _move(self.simulator.expval(circuit, there, paulis, start), angles.inputs.device)
+
+    def superposed(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
+    ) -> torch.Tensor:
+        """See `Simulator.superposed`."""
+        there, _ = self._send(angles, None)
+        moved = Superposition(*(_move(tensor, self.device) for tensor in superposition))
+        return _move(self.simulator.superposed(circuit, there, paulis, moved), angles.inputs.device)
 
     def _send(self, angles: Angles, initial: torch.Tensor | None) -> tuple[Angles, torch.Tensor | None]:
         there = Angles(*(_move(tensor, self.device) for tensor in angles))

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from ketscale.circuits import Angles, Circuit, Column, Gate
 from ketscale.errors import UserError
 from ketscale.simulators.checks import check_request, no_rows, refuse_gradient
+from ketscale.simulators.superposition import ThroughStates
 
 # (coefficient, shift) pairs: f'(x) = sum of coefficient * f(x + shift), exact for gates whose generator
 # has two eigenvalues one apart, and for controlled rotations, which have a third (Wierichs et al.,
@@ -44,7 +45,7 @@ class Program:
     rules: tuple[tuple[tuple[float, float], ...], ...]
 
 
-class Qiskit:
+class Qiskit(ThroughStates):
     """Qiskit's exact estimator primitive, always on the CPU and in double precision.
 
     Raises:

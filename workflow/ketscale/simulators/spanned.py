@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ketscale.circuits import Angles, Circuit
-from ketscale.simulators.base import Simulator
+from ketscale.simulators.base import Simulator, Superposition
 from ketscale.spans import active, span, with_backward_span
 
 
@@ -21,7 +21,7 @@ class Spanned:
         """As the simulator's."""
         if active() is None:
             return self.simulator.state(circuit, angles, initial)
-        return _counted(lambda a, i: self.simulator.state(circuit, a, i), angles, initial)
+        return _counted(lambda a, i: self.simulator.state(circuit, a, *i), angles, *_given(initial))
 
     def expval(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
@@ -29,16 +29,32 @@ class Spanned:
         """As the simulator's."""
         if active() is None:
             return self.simulator.expval(circuit, angles, paulis, initial)
-        return _counted(lambda a, i: self.simulator.expval(circuit, a, paulis, i), angles, initial)
+        return _counted(lambda a, i: self.simulator.expval(circuit, a, paulis, *i), angles, *_given(initial))
+
+    def superposed(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
+    ) -> torch.Tensor:
+        """As the simulator's."""
+        if active() is None:
+            return self.simulator.superposed(circuit, angles, paulis, superposition)
+        return _counted(
+            lambda a, s: self.simulator.superposed(circuit, a, paulis, Superposition(*s)),
+            angles,
+            *superposition,
+        )
+
+
+def _given(initial: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    return () if initial is None else (initial,)
 
 
 def _counted(
-    evaluate: Callable[[Angles, torch.Tensor | None], torch.Tensor],
+    evaluate: Callable[[Angles, tuple[torch.Tensor, ...]], torch.Tensor],
     angles: Angles,
-    initial: torch.Tensor | None,
+    *others: torch.Tensor,
 ) -> torch.Tensor:
     def forward(inputs: torch.Tensor, weights: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         with span("circuit.forward"):
-            return evaluate(Angles(inputs, weights), rest[0] if rest else None)
+            return evaluate(Angles(inputs, weights), rest)
 
-    return with_backward_span("circuit.backward", forward, *angles, *(() if initial is None else (initial,)))
+    return with_backward_span("circuit.backward", forward, *angles, *others)

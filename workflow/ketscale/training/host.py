@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import platform
-import resource
 import socket
 import subprocess
 import tempfile
@@ -154,8 +153,11 @@ def own_cpu_seconds() -> float:
 
 
 def peak_rss_bytes() -> int:
-    """Largest resident memory of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Largest resident memory of this process so far; getrusage would count that of the process that started it."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status has no VmHWM")
 
 
 def git_state(folder: Path) -> dict[str, Any]:

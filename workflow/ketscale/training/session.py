@@ -24,6 +24,7 @@ from ketscale.backends.base import Backend, check_nodes
 from ketscale.backends.create import create
 from ketscale.errors import UserError
 from ketscale.grid import Run, config_hash
+from ketscale.models.superposition import parameter_count
 from ketscale.simulators import routes
 from ketscale.training import checkpoint, host
 from ketscale.training.clock import Clock, sampled_steps, spread
@@ -69,6 +70,8 @@ def train(
     """
     stop_requested = StopRequest()
     host.set_threads(run.threads)
+    if settings["protocol"].get("mistake") == "oversubscribed":
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
     with host.alone(settings["protocol"]["timed"]):
         backend = create(run)
         try:
@@ -107,12 +110,7 @@ def _train(
     names = backend.gather(host.node_name())
     check_nodes(run, names)
     machine = host.describe()
-    # Untimed runs share the host, so the kernel places them.
-    cores = (
-        host.bind(backend.local_rank, names.count(host.node_name()), run.threads)
-        if settings["protocol"]["timed"]
-        else sorted(os.sched_getaffinity(0))
-    )
+    cores = _bind(run, settings["protocol"], backend.local_rank, names.count(host.node_name()))
     started = datetime.now(UTC)
     quiet = host.Quiet()
     startup_s = time.time() - psutil.Process().create_time()
@@ -192,11 +190,12 @@ def _train(
         "status": status,
         "reason": reason,
         "resumed": resumed,
-        "parameters": sum(p.numel() for p in trainer.parameters),
+        "parameters": parameter_count(problem.model),
         "config": dict(settings),
         "config_hash": identity,
         "data_hash": data.data_hash,
         "features_hash": data.features_hash,
+        "split": data.split,
         "code": {"version": ketscale.__version__, **host.git_state(Path(__file__).parent)},
         "packages": _packages(),
         "mpi_library": backend.library,
@@ -236,6 +235,14 @@ def _train(
     if not collective:
         backend.abort()
     return status
+
+
+def _bind(run: Run, protocol: Mapping[str, Any], local_rank: int, local_ranks: int) -> list[int]:
+    """Bind a timed rank to cores of its own. Untimed runs share the host, so the kernel places them."""
+    mistake = protocol.get("mistake")
+    if not protocol["timed"] or mistake == "oversubscribed":
+        return sorted(os.sched_getaffinity(0))
+    return host.bind(0 if mistake == "one-device" else local_rank, local_ranks, run.threads)
 
 
 def write_history(path: Path, history: list[dict[str, Any]]) -> None:

@@ -1,7 +1,4 @@
-"""The store of cached embeddings: computed once, in a folder named by the hash of all that decides them.
-
-A small JSON manifest points to that folder. Its bytes depend on content alone, so a run that lists the
-manifest as its input retrains when the content changes, not when a file is touched.
+"""Cached embeddings: computed once, kept with their images and the network that made them.
 
 Embeddings are standardised: each of the 512 features has mean 0 and standard deviation 1 over the training
 split (labels play no part). The inline backbone applies the same constants.
@@ -9,11 +6,8 @@ split (labels play no part). The inline backbone applies the same constants.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,13 +19,11 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError
 from ketscale.records import write_atomic
-from ketscale.workloads import catalogue, resnet
+from ketscale.workloads import catalogue, resnet, store
 from ketscale.workloads.images import SPLITS, Images
 
-SCHEMA = 1
 FEATURES_VERSION = 1  # raise it whenever the arithmetic below changes
 FILES = ("embeddings.npy", "pixels.npy", "labels.npy", "splits.npz", "norm.npz", "weights.safetensors")
-INNER = "manifest.json"
 FLOOR = 0.01  # of the mean deviation: features that hardly vary are not blown up
 
 
@@ -60,15 +52,7 @@ class Features:
         Raises:
             UserError: the manifest or a file is missing, damaged, or of another version.
         """
-        described = _read_manifest(manifest)
-        folder = manifest.parent / described["folder"]
-        remedy = f"delete {folder} and {manifest} and run the features rule again"
-        for name, digest in described["files"].items():
-            path = folder / name
-            if not path.is_file():
-                raise UserError(f"{path}: missing; {remedy}")
-            if verify and _sha256(path) != digest:
-                raise UserError(f"{path}: damaged (its SHA-256 is not the manifest's); {remedy}")
+        folder, described = store.opened(manifest, FILES, FEATURES_VERSION, verify)
         with np.load(folder / "splits.npz") as archive:
             splits = {name: archive[name] for name in SPLITS}
         return cls(
@@ -119,66 +103,41 @@ def compute(
         key: value for key, value in sorted(settings.items()) if key not in ("folder", "weights_folder")
     }
     identity = {
-        "schema": SCHEMA,
         "workload": workload,
         "settings": resolved,
         "data_hash": data_hash,
-        "weights_hash": _sha256(weights),
+        "weights_hash": store.sha256(weights),
         "code_version": FEATURES_VERSION,
         "normalisation": {"pixel_mean": scaling.mean, "pixel_std": scaling.std, "floor": FLOOR},
     }
-    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    folder = manifest.parent / name
-    if not _valid(folder):
-        _build(folder, {**identity, "hash": name, "folder": name}, images, scaling, weights)
-    write_atomic(manifest, (folder / INNER).read_bytes())
+    store.publish(manifest, identity, FILES, lambda folder: _fill(folder, images, scaling, weights))
 
 
-def _build(
-    folder: Path, description: dict[str, Any], images: Images, scaling: resnet.Scaling, weights: Path
-) -> None:
-    """Write `folder` whole or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        temporary.chmod(0o755)
-        shutil.copyfile(weights, temporary / "weights.safetensors")
-        network = resnet.network_from(temporary / "weights.safetensors", len(scaling.mean))
-        start = time.perf_counter()
-        with resnet.fixed_threads():
-            embeddings = resnet.embed(network, images.pixels, scaling)
-        seconds = time.perf_counter() - start
-        mean, std = _statistics(embeddings[images.splits["train"]])
-        embeddings = (embeddings - mean) / std
-        np.save(temporary / "embeddings.npy", embeddings)
-        np.save(temporary / "pixels.npy", images.pixels)
-        np.save(temporary / "labels.npy", images.labels)
-        np.savez(temporary / "splits.npz", allow_pickle=False, **images.splits)
-        np.savez(
-            temporary / "norm.npz",
-            allow_pickle=False,
-            peak=np.int64(images.peak),
-            pixel_mean=np.array(scaling.mean),
-            pixel_std=np.array(scaling.std),
-            feature_mean=mean,
-            feature_std=std,
-        )
-        description |= {
-            "samples": len(embeddings),
-            "dimension": embeddings.shape[1],
-            "files": {name: _sha256(temporary / name) for name in FILES},
-        }
-        write_atomic(temporary / "timing.json", json.dumps({"embed_seconds": round(seconds, 3)}).encode())
-        write_atomic(temporary / INNER, (json.dumps(description, indent=1, sort_keys=True) + "\n").encode())
-        for file in (temporary / name for name in FILES):
-            _sync(file)
-        if folder.exists() and not _valid(folder):
-            shutil.rmtree(folder)
-        if not folder.exists():
-            os.rename(temporary, folder)
-            _sync(folder.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+def _fill(folder: Path, images: Images, scaling: resnet.Scaling, weights: Path) -> dict[str, Any]:
+    """Write the files of the features; how many there are."""
+    shutil.copyfile(weights, folder / "weights.safetensors")
+    network = resnet.network_from(folder / "weights.safetensors", len(scaling.mean))
+    start = time.perf_counter()
+    with resnet.fixed_threads():
+        embeddings = resnet.embed(network, images.pixels, scaling)
+    seconds = time.perf_counter() - start
+    mean, std = _statistics(embeddings[images.splits["train"]])
+    embeddings = (embeddings - mean) / std
+    np.save(folder / "embeddings.npy", embeddings)
+    np.save(folder / "pixels.npy", images.pixels)
+    np.save(folder / "labels.npy", images.labels)
+    np.savez(folder / "splits.npz", allow_pickle=False, **images.splits)
+    np.savez(
+        folder / "norm.npz",
+        allow_pickle=False,
+        peak=np.int64(images.peak),
+        pixel_mean=np.array(scaling.mean),
+        pixel_std=np.array(scaling.std),
+        feature_mean=mean,
+        feature_std=std,
+    )
+    write_atomic(folder / "timing.json", json.dumps({"embed_seconds": round(seconds, 3)}).encode())
+    return {"samples": len(embeddings), "dimension": embeddings.shape[1]}
 
 
 def _statistics(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -199,46 +158,3 @@ def _check_origin(weights: Path, kind: str, data_hash: str, size: int) -> None:
         raise UserError(
             f"{weights}: was trained on another data set, split or image_size; delete it and run the rule pretrain again"
         )
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        described = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such features; run the features rule, or `ketscale features`") from None
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: not a features manifest ({error}); delete it and run the rule again"
-        ) from None
-    keys = {"schema", "folder", "hash", "data_hash", "weights_hash", "settings", "files", "code_version"}
-    if (
-        not isinstance(described, dict)
-        or not keys <= described.keys()
-        or set(described["files"]) != set(FILES)
-    ):
-        raise UserError(f"{path}: not a features manifest; delete it and run the features rule again")
-    if (described["schema"], described["code_version"]) != (SCHEMA, FEATURES_VERSION):
-        raise UserError(f"{path}: written by another version; delete it and run the features rule again")
-    return described
-
-
-def _valid(folder: Path) -> bool:
-    """Whether `folder` is there with every file as its inner manifest lists it."""
-    try:
-        files = _read_manifest(folder / INNER)["files"]
-        return all(_sha256(folder / name) == digest for name, digest in files.items())
-    except (UserError, OSError):
-        return False
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ketscale.analysis import catalogue
-from ketscale.analysis.figures import learning, spans, speed, strategies, style, sweeps
+from ketscale.analysis.figures import learning, mistakes, spans, speed, strategies, style, sweeps
 from ketscale.errors import UserError
 
 DRAWERS: dict[str, style.Drawer] = {
@@ -22,6 +22,7 @@ DRAWERS: dict[str, style.Drawer] = {
     "depth": sweeps.depth,
     "qubits": sweeps.qubits,
     "features": speed.features,
+    "mistakes": mistakes.mistakes,
     "learning": learning.learning,
 }
 

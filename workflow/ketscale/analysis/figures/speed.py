@@ -145,7 +145,7 @@ def _line(
 ) -> None:
     """One family of places in the three panels; busy points are hollow."""
     x = points["workers"] + shift
-    busy = points["flag"].fillna("") == "busy"
+    busy = points["flag"] == "busy"
     for axes, column, low, high in (
         (line[0], "speedup_same", "speedup_same_low", "speedup_same_high"),
         (line[1], "efficiency", None, None),

@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ketscale.records import write_atomic
+from ketscale.workloads.catalogue import WORKLOADS
 
 PALETTE = sns.color_palette("colorblind")
 FRAME = "#3c4043"
@@ -100,13 +101,18 @@ def caption(
 ) -> None:
     """Write n, hardware and commit below the axes, and how many runs of the studies are not in the figure."""
     parts = [note.rstrip(".")] if note else []
+    parts += [
+        f"{name} is generated, not measured, data"
+        for name in sorted(set(points["workload"]) if "workload" in points else ())
+        if name in WORKLOADS and WORKLOADS[name].generated
+    ]
     if len(points):
         low, high = int(points["n"].min()), int(points["n"].max())
         parts.append(
             f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} a point"
         )
         parts += [" and ".join(sorted(set(points[column].dropna()))) for column in ("hardware", "code")]
-        if "flag" in points and (points["flag"].fillna("") == "busy").any():
+        if "flag" in points and (points["flag"] == "busy").any():
             parts.append(BUSY)
     parts += _absent(tables, set(studies))
     text = textwrap.fill(

@@ -89,7 +89,7 @@ def _with_fits(axes: Axes, points: pd.DataFrame) -> pd.DataFrame:
     """The points with intercept_s, slope_s and r2 of their line, which is drawn; unflagged points only."""
     fitted = []
     for number, (_, group) in enumerate(points.groupby(["simulator", "place"], sort=True)):
-        sound = group[group["flag"].fillna("") == ""]
+        sound = group[group["flag"].isna()]
         x, y = [int(value) for value in sound["value"]], [float(value) for value in sound["step_s"]]
         line = scaling.fit_line(x, y)
         if line is None:

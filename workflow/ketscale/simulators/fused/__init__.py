@@ -1,23 +1,32 @@
 """`fused`: small circuits compiled whole, samples in the lanes of vectors, gradients by the adjoint method.
 
 `frame` and `program` turn a circuit into rotations about Pauli words, `schedule` orders them into passes
-over a state, `plan` lays out the buffers, `vector`, `block`, `rows` and `kernels` write the machine code that
-`library` compiles, keeps and loads, and `cpu` calls it from torch. On a GPU `tables` puts the program into
-device memory, and `gpu` launches the two kernels of `triton_kernels`. `route` weighs one matrix product
-against a sweep.
+over a state, `plan` lays out the buffers, `vector`, `block`, `rows`, `words`, `mixing`, `once` and
+`kernels` write the machine code that `library` compiles, keeps and loads, and `cpu` calls it from torch. On a
+GPU `tables` puts the program into device memory, and `gpu` launches the two kernels of `triton_kernels`.
+`route` weighs one matrix product against a sweep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import torch
 
 from ketscale.circuits import Angles, Circuit
 from ketscale.errors import UserError
+from ketscale.simulators.base import Superposition
 from ketscale.simulators.checks import check_request, no_rows
+from ketscale.simulators.fused.program import reduce
 from ketscale.simulators.fused.route import choose, split
+from ketscale.simulators.superposition import (
+    TINY,
+    check_superposition,
+    reversal,
+    through_states,
+)
 
 # What a call does, once its shapes are known: of inputs, weights and initial states.
 Way = Callable[[torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
@@ -58,6 +67,24 @@ class Fused:
     ) -> torch.Tensor:
         """See `Simulator.expval`."""
         return self._run(circuit, angles, tuple(paulis), initial)
+
+    def superposed(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
+    ) -> torch.Tensor:
+        """See `Simulator.superposed`; on the CPU one kernel, in which no state leaves the cache."""
+        inputs, weights = angles
+        literal = self.route == "literal"
+        places = _partners(circuit, literal) if inputs.is_cpu and len(inputs) else None
+        if places is None:
+            return through_states(self, circuit, angles, paulis, superposition)
+        words = (*paulis, "I" * circuit.qubits)
+        check_request(circuit, angles, None, words)
+        check_superposition(circuit, angles, superposition)
+        constant = superposition.constant[torch.tensor(places.order)]
+        mix = torch.view_as_real(torch.cat([superposition.coefficients, constant])).flatten()
+        compiled = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, places.partners)
+        sums = self._cpu.call(compiled, inputs, weights, None, mix)
+        return sums[:, :-1] / (sums[:, -1:].sqrt() + TINY).square()
 
     def _run(
         self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
@@ -103,6 +130,25 @@ class Fused:
                 self._cpu.call, self._cpu.kernel_for(circuit, inputs, weights, paulis, initial, literal)
             )
         return lambda i, w, s: evaluate(circuit, i, w, paulis, s, literal)
+
+
+class _Places(NamedTuple):
+    """Of the amplitudes that a kernel computes: which true one each is, and which one the reversal puts in its place."""
+
+    order: tuple[int, ...]
+    partners: tuple[int, ...]
+
+
+@lru_cache(maxsize=256)
+def _partners(circuit: Circuit, literal: bool) -> _Places | None:
+    """None where the circuit's Clifford gates leave powers of i to be applied, which a superposition would mix."""
+    program = reduce(circuit, None, literal)
+    if any(program.powers or ()):
+        return None
+    order = program.order or tuple(range(2**circuit.qubits))
+    places = {index: place for place, index in enumerate(order)}
+    mirrored = reversal(circuit.qubits)
+    return _Places(order, tuple(places[mirrored[index]] for index in order))
 
 
 def _through_matrix(

@@ -83,8 +83,10 @@ class Workspace:
         self.threads = threads
         # torch aligns what it allocates to 64 bytes, the widest vector.
         self._scratch = torch.empty(threads * plan.scratch["end"] * plan.lanes, dtype=kernel.real)
-        self._rows = torch.empty(kernel.tiles * plan.weights if kernel.tiles > 1 else 0, dtype=kernel.real)
-        self.weight_rows = self._rows.data_ptr()
+        several = kernel.tiles if kernel.tiles > 1 else 0
+        self._weight_rows = torch.empty(several * plan.weights, dtype=kernel.real)
+        self._mix_rows = torch.empty(several * plan.mix_size, dtype=kernel.real)
+        self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
         # Where no way back follows, states are kept for each thread instead of each tile.
         unsaved = 0 if plan.wanted else kernel.shared_floats + threads * plan.state_vectors * plan.lanes
         self.unsaved = torch.empty(unsaved, dtype=kernel.real)
@@ -111,23 +113,26 @@ def kernel(
     from_zero: bool,
     wanted: tuple[Wanted, ...],
     literal: bool,
+    partners: tuple[int, ...] | None = None,
 ) -> Kernel:
     """The compiled kernel for a circuit and what is asked of it."""
     program = reduced(circuit, paulis, literal)
     double = dtype == torch.float64
-    real = from_zero and program.real and not literal
+    real = from_zero and program.real and not literal and partners is None
     lanes = _lanes(batch << circuit.qubits, double)
+    bits = lane_bits(lanes, circuit.qubits, batch, double, real) if partners is None else 0
     plan = Plan(
         program=program,
         inputs=circuit.inputs,
         weights=circuit.weights,
         double=double,
         lanes=lanes,
-        lane_bits=lane_bits(lanes, circuit.qubits, batch, double, real),
+        lane_bits=bits,
         widths=block_widths(real),
         from_zero=from_zero,
         wanted=wanted,
         literal=literal,
+        partners=partners,
     )
     return Kernel(plan, batch)
 
@@ -188,8 +193,10 @@ def kernel_for(
     paulis: tuple[str, ...] | None,
     initial: torch.Tensor | None,
     literal: bool,
+    mix: torch.Tensor | None = None,
+    partners: tuple[int, ...] | None = None,
 ) -> Kernel:
-    """The kernel for tensors of these shapes that want these gradients."""
+    """The kernel for tensors of these shapes that want these gradients; `mix` and `partners` go together."""
     wanted: tuple[Wanted, ...] = ()
     if torch.is_grad_enabled():
         if initial is not None and initial.requires_grad:
@@ -198,17 +205,23 @@ def kernel_for(
             wanted += ("input",)
         if weights.requires_grad:
             wanted += ("weight",)
-    return kernel(circuit, paulis, inputs.dtype, inputs.shape[0], initial is None, wanted, literal)
+        if mix is not None and mix.requires_grad:
+            wanted += ("mix",)
+    return kernel(circuit, paulis, inputs.dtype, inputs.shape[0], initial is None, wanted, literal, partners)
 
 
 def call(
-    compiled: Kernel, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None
+    compiled: Kernel,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    initial: torch.Tensor | None,
+    mix: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The result of a kernel, with a gradient where it was made for one."""
     if compiled.plan.wanted:
-        result: torch.Tensor = _Evaluate.apply(inputs, weights, initial, compiled)
+        result: torch.Tensor = _Evaluate.apply(inputs, weights, initial, mix, compiled)
         return result
-    return _forward(compiled, inputs, weights, initial, None)
+    return _forward(compiled, inputs, weights, initial, mix, None)
 
 
 class _Evaluate(torch.autograd.Function):
@@ -216,13 +229,18 @@ class _Evaluate(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None, compiled: Kernel
+        ctx: Any,
+        inputs: torch.Tensor,
+        weights: torch.Tensor,
+        initial: torch.Tensor | None,
+        mix: torch.Tensor | None,
+        compiled: Kernel,
     ) -> torch.Tensor:
         saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
-        ctx.save_for_backward(inputs, weights, saved)
+        ctx.save_for_backward(inputs, weights, mix, saved)
         ctx.compiled = compiled
         ctx.one_initial = initial is not None and initial.ndim == 1
-        return _forward(compiled, inputs, weights, initial, saved)
+        return _forward(compiled, inputs, weights, initial, mix, saved)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -231,14 +249,14 @@ class _Evaluate(torch.autograd.Function):
             raise UserError(
                 "simulator 'fused' has first derivatives only: for create_graph=True use default.qubit"
             )
-        inputs, weights, saved = ctx.saved_tensors
+        inputs, weights, mix, saved = ctx.saved_tensors
         compiled: Kernel = ctx.compiled
         plan = compiled.plan
         inputs, weights = inputs.contiguous(), weights.contiguous()
         cotangent = cotangent.resolve_conj().contiguous()
         columns = inputs.shape[1]
-        to_inputs = to_weights = to_initial = None
-        input_gradient = rows = weight_gradient = initial_gradient = 0
+        to_inputs = to_weights = to_initial = to_mix = None
+        input_gradient = rows = weight_gradient = initial_gradient = mix_rows = mix_gradient = 0
         workspace = compiled.borrow()
         if "input" in plan.wanted:
             to_inputs = torch.empty_like(inputs) if columns == plan.inputs else torch.zeros_like(inputs)
@@ -252,11 +270,16 @@ class _Evaluate(torch.autograd.Function):
         if "initial" in plan.wanted:
             to_initial = torch.empty(compiled.batch, 2**plan.program.qubits, dtype=compiled.complex)
             initial_gradient = to_initial.data_ptr()
+        if "mix" in plan.wanted:
+            to_mix = torch.empty_like(mix)
+            mix_gradient = to_mix.data_ptr()
+            mix_rows = workspace.mix_rows if compiled.tiles > 1 else mix_gradient
         shared = saved.data_ptr()
         pack_backward(
             workspace.arguments, 0,
             0, 0, inputs.data_ptr(), columns, weights.data_ptr(), shared, shared + compiled.shared_bytes,
-            0, 0, 0, cotangent.data_ptr(), input_gradient, columns, rows, weight_gradient, initial_gradient,
+            0, 0, 0, 0 if mix is None else mix.data_ptr(), cotangent.data_ptr(),
+            input_gradient, columns, rows, weight_gradient, initial_gradient, mix_rows, mix_gradient,
         )  # fmt: skip
         if workspace.threads == 1:
             compiled.backward(workspace.address)
@@ -267,7 +290,7 @@ class _Evaluate(torch.autograd.Function):
         compiled.give_back(workspace)
         if to_initial is not None and ctx.one_initial:
             to_initial = to_initial.sum(0)
-        return to_inputs, to_weights, to_initial, None
+        return to_inputs, to_weights, to_initial, to_mix, None
 
 
 def _forward(
@@ -275,6 +298,7 @@ def _forward(
     inputs: torch.Tensor,
     weights: torch.Tensor,
     initial: torch.Tensor | None,
+    mix: torch.Tensor | None,
     saved: torch.Tensor | None,
 ) -> torch.Tensor:
     """The result; what a backward pass needs is left in `saved`."""
@@ -289,7 +313,7 @@ def _forward(
     pack_forward(
         workspace.arguments, 0,
         0, 0, inputs.data_ptr(), inputs.shape[1], weights.data_ptr(), shared, shared + compiled.shared_bytes,
-        out.data_ptr(), first, stride,
+        out.data_ptr(), first, stride, 0 if mix is None else mix.data_ptr(),
     )  # fmt: skip
     if workspace.threads == 1:
         compiled.prepare_and_forward(workspace.address)

@@ -19,6 +19,7 @@ from llvmlite import ir
 
 from ketscale.simulators.fused.block import Block, Coefficients, State, apply, overlaps
 from ketscale.simulators.fused.function import Function
+from ketscale.simulators.fused.mixing import Mixing
 from ketscale.simulators.fused.once import Once
 from ketscale.simulators.fused.plan import Plan, rotations
 from ketscale.simulators.fused.program import Flip, Rotation, Word
@@ -92,6 +93,9 @@ class _Kernel(Function):
             if plan.program.words is None:
                 self._rows("out", in_order=False).write(psi, 1.0)
             else:
+                if plan.partners is not None:
+                    psi = self.scratch("psi")
+                    self._mixing().apply(self._states, psi)
                 self._measure(psi, plan.program.words)
 
     def backward(self) -> None:
@@ -103,13 +107,18 @@ class _Kernel(Function):
             if plan.differentiated:
                 with w.loop(len(plan.differentiated)) as v:
                     w.store(w.constant(0.0), w.at(self.scratch("gradients"), v))
-            with w.loop(plan.state_vectors) as v:
-                w.store(w.load(w.at(self._states, v)), w.at(psi, v))
+            if plan.partners is not None:
+                self._mixing().apply(self._states, psi)
+            else:
+                self._copy(self._states, psi)
             if plan.program.words is None:
                 # Half, as derivatives are twice a product with the adjoint.
                 self._rows("cotangent", in_order=False).read(adjoint, 0.5)
             else:
                 self._start_adjoint(psi, adjoint, plan.program.words)
+            if plan.partners is not None:
+                self._undo_mixing(adjoint)
+                self._copy(self._states, psi)
             for pass_ in plan.backward:
                 self._undo_pass(pass_, psi, adjoint)
             if plan.from_zero:
@@ -117,6 +126,21 @@ class _Kernel(Function):
             if "initial" in plan.wanted:
                 self._rows("initial_gradient", in_order=True).write(adjoint, 2.0)
             self._write_gradients()
+
+    def _copy(self, source: Value, target: Value) -> None:
+        w = self.w
+        with w.loop(self.plan.state_vectors) as v:
+            w.store(w.load(w.at(source, v)), w.at(target, v))
+
+    def _mixing(self) -> Mixing:
+        return Mixing(self.w, self.plan, self.argument("mix", True))
+
+    def _undo_mixing(self, adjoint: Value) -> None:
+        w, plan = self.w, self.plan
+        row = None
+        if "mix" in plan.wanted:
+            row = w.element(self.argument("mix_rows", True), w.b.mul(self._tile, w.integer(plan.mix_size)))
+        self._mixing().undo(self._states, adjoint, row, self.scratch("mix"))
 
     # --- angles in, gradients out ---
 

@@ -92,20 +92,30 @@ class Once(Function):
                     w.store(w.b.fsub(a, b), addresses[1])
 
     def collect(self) -> None:
-        """The weights' gradient: the tiles' rows, added one after the other."""
-        w, plan = self.w, self.plan
+        """Gradients that all samples share: the tiles' rows, added one after the other."""
+        plan = self.plan
         if "weight" in plan.wanted and plan.weights:
-            rows, out = self.argument("weight_rows", True), self.argument("weight_gradient", True)
-            with w.loop(plan.weights) as i:
-                w.b.store(w.load_real(w.element(rows, i)), w.element(out, i))
-            others = w.b.sub(self.argument("tiles"), w.integer(1))
-            with w.loop(others) as tile:
-                row = w.element(rows, w.b.mul(w.b.add(tile, w.integer(1)), w.integer(plan.weights)))
-                for first in range(0, plan.weights, w.lanes):
-                    self._add(row, out, first, min(w.lanes, plan.weights - first))
-        w.b.ret_void()
+            self._sum_rows("weight_rows", "weight_gradient", plan.weights)
+        if "mix" in plan.wanted:
+            self._sum_rows("mix_rows", "mix_gradient", plan.mix_size)
+        self.w.b.ret_void()
 
-    def _add(self, terms: Value, sums: Value, first: int, count: int) -> None:
+    def _sum_rows(self, rows: str, out: str, size: int) -> None:
+        w = self.w
+        first, sums = self.argument(rows, True), self.argument(out, True)
+        with w.loop(size) as i:
+            w.b.store(w.load_real(w.element(first, i)), w.element(sums, i))
+        others = w.b.sub(self.argument("tiles"), w.integer(1))
+        with w.loop(others) as tile:
+            row = w.element(first, w.b.mul(w.b.add(tile, w.integer(1)), w.integer(size)))
+            whole, rest = divmod(size, w.lanes)
+            if whole:
+                with w.loop(whole) as v:
+                    self._add(row, sums, w.b.mul(v, w.integer(w.lanes)), w.lanes)
+            if rest:
+                self._add(row, sums, w.integer(whole * w.lanes), rest)
+
+    def _add(self, terms: Value, sums: Value, first: Value, count: int) -> None:
         """sums += terms for `count` floats from number `first` on."""
         w = self.w
         typ = ir.VectorType(w.real, count)

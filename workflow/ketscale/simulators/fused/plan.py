@@ -14,10 +14,10 @@ from typing import Literal
 from ketscale.simulators.fused.program import Angle, Program, Rotation
 from ketscale.simulators.fused.schedule import Pass, Phases, Schedule, reversed_passes, schedule
 
-Wanted = Literal["input", "weight", "initial"]
+Wanted = Literal["input", "weight", "initial", "mix"]
 
 # The arguments of every compiled function: an array of 64-bit numbers and addresses, in this order.
-# First those of one call; `cpu` packs the first ten of them for the way forward, all for the way back.
+# First those of one call; `cpu` packs those up to the cotangent for the way forward, all for the way back.
 CALL_ARGUMENTS = (
     "next_tile", "next_worker",  # counters, 0 at the start
     "inputs", "input_stride", "weights",
@@ -25,10 +25,12 @@ CALL_ARGUMENTS = (
     "states",  # address of the tiles' states
     "out",  # expectation values (batch, words) or complex amplitudes (batch, 2**n)
     "initial", "initial_stride",  # complex amplitudes, and floats between samples (0: one for all)
+    "mix",  # alpha, beta and the constant of a superposition, complex
     "cotangent",  # of the shape of `out`
     "input_gradient", "input_gradient_stride",
     "weight_rows", "weight_gradient",  # (tiles, weights), and their sum (weights,)
     "initial_gradient",  # (batch, 2**n) complex
+    "mix_rows", "mix_gradient",  # (tiles, mix_size) floats, and their sum (mix_size,)
 )  # fmt: skip
 ARGUMENTS = (
     *CALL_ARGUMENTS,
@@ -47,6 +49,8 @@ class Plan:
     lanes: floats in a vector of this machine. lane_bits: how many of a basis index's bits lie in a vector.
     widths: dimensions of a block in registers, on the way forward and on the way back.
     from_zero: the state starts as |0...0> instead of one that is given.
+    partners: which amplitude of the computed state the reversal of all wires puts in each one's place, where a
+        superposition with the reversed state is measured (`mixing`); all samples then lie in lanes of their own.
     """
 
     program: Program
@@ -59,6 +63,7 @@ class Plan:
     from_zero: bool
     wanted: tuple[Wanted, ...]
     literal: bool = False
+    partners: tuple[int, ...] | None = None
 
     @property
     def samples(self) -> int:
@@ -73,7 +78,7 @@ class Plan:
     @property
     def real(self) -> bool:
         """Whether all amplitudes are real, and imaginary parts are left out."""
-        return self.from_zero and self.program.real and not self.literal
+        return self.from_zero and self.program.real and not self.literal and self.partners is None
 
     @property
     def state_vectors(self) -> int:
@@ -135,6 +140,11 @@ class Plan:
     # --- buffers ---
 
     @property
+    def mix_size(self) -> int:
+        """Floats of a superposition's coefficients and constant."""
+        return 0 if self.partners is None else 4 + 2 * len(self.partners)
+
+    @property
     def table_size(self) -> int:
         """Floats of the real (or imaginary) part of a table."""
         return int(max(2**self.program.qubits, self.lanes))
@@ -158,7 +168,8 @@ class Plan:
             "coefficients": 3 * len(self.sample_angles),
             "words": len(words),
             "gradients": len(self.differentiated),
-            "psi": self.state_vectors if self.wanted else 0,
+            "mix": 0 if self.partners is None else 4,
+            "psi": self.state_vectors if self.wanted or self.partners else 0,
             "adjoint": self.state_vectors if self.wanted else 0,
         }
         starts, end = {}, 0

@@ -1,0 +1,99 @@
+"""Whole training steps of the models on series, as subjects: what a user pays, forward, backward and optimiser."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from statistics import median
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from ketscale import simulators, spans
+from ketscale.models import catalogue
+from ketscale.models.dropout import keyed
+from ketscale.spans import span
+from ketscale.training.optimiser import Adam
+
+CHANNELS, STEPS, CLASSES, LAYERS = 64, 249, 2, 2
+DROPOUT = 0.1
+LEARNING_RATE, CLIP_NORM = 1e-3, 1.0
+SEED = 20240229
+
+_FUSED = {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "placement": "model"}
+_DEFAULT = {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast", "placement": "model"}
+# Two factors: which circuits (those published, or those that exact reductions leave), and which simulator.
+# `literal` is the baseline: the published circuits as the public code runs them, all rows in one call.
+ARMS: dict[str, tuple[dict[str, str], bool]] = {
+    "fused": (_FUSED, False),
+    "literal-fused": (_FUSED, True),
+    "default.qubit": (_DEFAULT, False),
+    "literal": (_DEFAULT, True),
+}
+# Models whose published circuits differ from what is left of them; of the others both are the same.
+REDUCED = ("hydra", "hydra_hybrid", "mamba_hybrid", "mamba_hybrid_lite")
+
+
+class Cell(NamedTuple):
+    """One model and size, to be timed with every simulator; 0 qubits for a classical model."""
+
+    model: str
+    qubits: int
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.qubits}q x {self.batch}"
+
+
+def arms(model: str) -> tuple[str, ...]:
+    """The simulators that a model is timed with."""
+    if not catalogue.MODELS[model].quantum:
+        return ("none",)
+    return tuple(ARMS) if model in REDUCED else ("fused", "literal")
+
+
+def step(cell: Cell, arm: str) -> Callable[[], torch.Tensor]:
+    """A training step on fixed random trials; it gives the loss.
+
+    The same weights and trials for every arm, so that their first losses can be compared.
+    """
+    torch.manual_seed(SEED)
+    x = 0.03 * torch.randn(cell.batch, CHANNELS, STEPS)
+    labels = torch.arange(cell.batch) % CLASSES
+    arguments: dict[str, object] = {"inputs": (CHANNELS, STEPS), "outputs": CLASSES, "dropout": DROPOUT}
+    if arm != "none":
+        settings, literal = ARMS[arm]
+        simulator = simulators.create(arm, settings, torch.device("cpu"))
+        arguments |= {"qubits": cell.qubits, "layers": LAYERS, "simulator": simulator}
+        if literal and cell.model in REDUCED:
+            arguments["literal"] = True
+    model = catalogue.build(cell.model, **arguments).train()
+    parameters = list(model.parameters())
+    optimiser = Adam(parameters, LEARNING_RATE, 0.0)
+    ids, number = torch.arange(cell.batch), itertools.count()
+
+    def call() -> torch.Tensor:
+        optimiser.clear_gradients()
+        with span("classical.forward"), keyed(SEED, next(number), ids):
+            loss = nn.functional.cross_entropy(model(x), labels)
+        with span("classical.backward"):
+            loss.backward()
+        with span("optimiser"):
+            nn.utils.clip_grad_norm_(parameters, CLIP_NORM)
+            optimiser.step()
+        return loss.detach()
+
+    return call
+
+
+def spans_of(call: Callable[[], torch.Tensor], repeats: int) -> dict[str, float]:
+    """Exclusive seconds of a call by span, medians of several."""
+    found: dict[str, list[float]] = {}
+    for _ in range(repeats):
+        recorder = spans.Recorder(torch.device("cpu"))
+        with spans.recording(recorder):
+            call()
+        for name, seconds in recorder.exclusive_s.items():
+            found.setdefault(name, []).append(seconds)
+    return {name: median(seconds) for name, seconds in found.items()}

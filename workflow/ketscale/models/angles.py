@@ -1,0 +1,20 @@
+"""From a row of numbers to a circuit's angles."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class AngleHead(nn.Module):
+    """(rows, P) -> sigmoid(Linear(P, P)) * turn + P learned offsets, in radians."""
+
+    def __init__(self, width: int, turn: float, offsets: torch.Tensor) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.offsets = nn.Parameter(offsets)
+        self.turn = turn
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The angles."""
+        return torch.add(self.offsets, torch.sigmoid(self.linear(x)), alpha=self.turn)

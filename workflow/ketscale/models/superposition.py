@@ -1,0 +1,77 @@
+"""Complex coefficients, and sums weighted with them: what the superposition models have in common."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class ComplexWeights(nn.Module):
+    """Trainable complex numbers, kept as real pairs (count, 2): a module's `.to(dtype)` would drop imaginary parts."""
+
+    def __init__(self, real: torch.Tensor, imaginary: torch.Tensor) -> None:
+        super().__init__()
+        self.pairs = nn.Parameter(torch.stack([real, imaginary], dim=1))
+
+    def forward(self) -> torch.Tensor:
+        """The numbers, complex (count,)."""
+        return torch.view_as_complex(self.pairs)
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Trainable parameters of a model; a complex number of `ComplexWeights` counts once."""
+    complex_pairs = sum(m.pairs.shape[0] for m in model.modules() if isinstance(m, ComplexWeights))
+    return sum(p.numel() for p in model.parameters() if p.requires_grad) - complex_pairs
+
+
+class ComplexSum(nn.Module):
+    """Steps (batch, steps, m) -> modulus (batch, m) of their sum with weights w / sum |w|.
+
+    The weights are complex, real and imaginary parts uniform in [0, 1) at the start.
+    """
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.weights = ComplexWeights(torch.rand(steps), torch.rand(steps))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The modulus of the weighted sum."""
+        pairs = self.weights.pairs
+        scaled = pairs / torch.linalg.vector_norm(pairs, dim=1).sum()
+        # One real product for both parts: (2, steps) times (batch, steps, m).
+        parts = scaled.T @ x
+        return torch.linalg.vector_norm(parts, dim=1)
+
+
+class SoftmaxSum(nn.Module):
+    """Steps (batch, steps, m) -> their mean (batch, m) with softmax weights, equal at the start."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.full((steps,), 1 / steps))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The weighted mean."""
+        return self.weights.softmax(0) @ x
+
+
+class Mixture(nn.Module):
+    """Three branches' expectation values, each through its own Linear(m, m), mixed by |w| / sum |w|, then Linear(m, m).
+
+    The weights are real, 1 at the start.
+    """
+
+    def __init__(self, values: int) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(nn.Linear(values, values) for _ in range(3))
+        self.weights = nn.Parameter(torch.ones(3))
+        self.out = nn.Linear(values, values)
+
+    def forward(self, *branches: torch.Tensor) -> torch.Tensor:
+        """(rows, m) from three of (rows, m), or (1, m) where a branch does not depend on the row."""
+        weights = self.weights.abs() / self.weights.abs().sum()
+        mixed = sum(
+            weight * linear(branch)
+            for weight, linear, branch in zip(weights, self.branches, branches, strict=True)
+        )
+        return self.out(mixed)
