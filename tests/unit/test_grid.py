@@ -120,7 +120,7 @@ def test_a_slow_simulator_gets_its_own_number_of_steps(default: dict[str, Any]) 
         if run.protocol == "timing"
     }
     protocol = default["protocols"]["timing"]
-    assert steps["default.qubit"] == protocol["steps"]
+    assert steps["fused"] == protocol["steps"]
     assert steps["qiskit"] == protocol["steps_for"]["qiskit"]
     assert all("steps_for" not in grid.resolve(default, run)["protocol"] for run in grid.runs(default))
 

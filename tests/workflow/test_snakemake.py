@@ -141,8 +141,8 @@ def test_the_profiles_say_nothing_that_profiles_default_overrides() -> None:
 def test_the_rules_are_these(fresh: Path) -> None:
     listed = [line.split()[0] for line in run_in(fresh, "--list-rules").stdout.splitlines()]
     assert sorted(listed) == [
-        "all", "collect", "compute_features", "draw", "fetch_imagenet", "fetch_mnist", "figures", "pretrain",
-        "report", "runs", "train", "write_report",
+        "all", "collect", "compute_features", "draw", "fetch_eegmmidb", "fetch_imagenet", "fetch_mnist", "figures",
+        "prepare_series", "pretrain", "report", "runs", "train", "write_report",
     ]  # fmt: skip
 
 

@@ -159,7 +159,7 @@ def log_seconds(axis: Any) -> None:
     ticks = [tick for tick in DECADES if low <= tick <= high]
     if len(ticks) < 3:
         ticks = [tick * part for tick in DECADES for part in (1, 2, 3, 5) if low <= tick * part <= high]
-    ticks = ticks[:: -(-len(ticks) // MOST_TICKS)]
+    ticks = ticks[:: max(1, -(-len(ticks) // MOST_TICKS))]
     axis.set_ticks(ticks, [seconds(tick) for tick in ticks])
     axis.set_minor_locator(mpl.ticker.NullLocator())
 
