@@ -9,10 +9,13 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ketscale import __version__, config, grid
 from ketscale.errors import UserError
+
+if TYPE_CHECKING:
+    from ketscale.bench.command import Files
 
 Command = Callable[[argparse.Namespace], int | None]
 
@@ -338,9 +341,7 @@ def _bench_simulators(options: argparse.Namespace) -> None:
 
     names = ("ansatz", "qubits", "batch", "layers", "simulators", "budget", "repeats", "threads")
     chosen = selection.parse(**{name: getattr(options, name) for name in names})
-    command.simulators(
-        chosen, json=options.json, csv=options.csv, figure=options.figure, markdown=options.markdown
-    )
+    command.simulators(chosen, _files(options))
 
 
 def _bench_models(options: argparse.Namespace) -> None:
@@ -348,9 +349,13 @@ def _bench_models(options: argparse.Namespace) -> None:
 
     names = ("models", "qubits", "batch", "simulators", "budget", "repeats", "threads")
     chosen = models.parse(**{name: getattr(options, name) for name in names})
-    command.models(
-        chosen, json=options.json, csv=options.csv, figure=options.figure, markdown=options.markdown
-    )
+    command.models(chosen, _files(options))
+
+
+def _files(options: argparse.Namespace) -> Files:
+    from ketscale.bench import command
+
+    return command.Files(options.json, options.csv, options.figure, options.markdown)
 
 
 def _doctor(options: argparse.Namespace) -> int:

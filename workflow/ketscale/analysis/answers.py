@@ -70,8 +70,9 @@ def accuracy(table: pd.DataFrame) -> str:
     points = points.assign(generated=[WORKLOADS[name].generated for name in points["workload"]])
     point = points.sort_values(["generated", "accuracy", "model"], ascending=[True, False, True]).iloc[0]
     control = point["accuracy"] - point["difference"]
+    data = f"{point['workload']} (generated data)" if point["generated"] else point["workload"]
     lead = (
-        f"On {point['workload']}{' (generated data)' if point['generated'] else ''}, {point['model']} reaches {100 * point['accuracy']:.1f} % test accuracy and its "
+        f"On {data}, {point['model']} reaches {100 * point['accuracy']:.1f} % test accuracy and its "
         f"classical control {point['control']} {100 * control:.1f} %"
     )
     if pd.isna(point["difference_low"]):

@@ -35,7 +35,7 @@ SHOWN: dict[str, dict[str, str]] = {
         "accuracy": "accuracy", "accuracy_low": "lowest", "accuracy_high": "highest", "auc": "AUC", "f1": "F1",
         "loss": "loss", "epochs": "epochs", "difference": "difference to control", "difference_low": "95 % from",
         "difference_high": "to", "verdict": "verdict",
-        "pooled": "pooled accuracy", "pooled_low": "95 % from ", "pooled_high": "to ", "trials": "trials",
+        "pooled": "pooled accuracy", "pooled_low": "pooled, 95 % from", "pooled_high": "pooled, to", "trials": "trials",
     },
     "parity": {
         "run": "run", "reference": "compared with", "precision": "precision", "steps": "steps",
@@ -48,7 +48,8 @@ SHOWN: dict[str, dict[str, str]] = {
     "completeness": {"run": "run", "studies": "studies", "state": "state", "why": "why", "code": "code"},
     "runs": {
         "workload": "workload", "model": "model", "qubits": "qubits", "layers": "layers", "batch": "batch",
-        "simulator": "simulator", "place": "place", "protocol": "protocol", "seed": "seed", "split": "split by", "status": "status",
+        "simulator": "simulator", "place": "place", "protocol": "protocol", "seed": "seed",
+        "split": "split by", "status": "status",
         "step_s": "step (ms)", "first_step_s": "first step (ms)", "samples_per_s": "samples/s",
         "test_accuracy": "accuracy", "test_loss": "loss", "epochs": "epochs", "peak_rss_bytes": "memory (MB)",
         "quiet": "quiet", "others_share": "others' share", "resumed": "resumed", "parameters": "parameters",

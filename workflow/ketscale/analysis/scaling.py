@@ -26,6 +26,7 @@ VARIED = {
     "features": "features",
     "mistakes": "mistake",
 }
+SERIAL = "cpu-n1r1t1"
 POINT = ("workload", "model", "qubits", "layers", "batch", "simulator", "place", "protocol")
 COLUMNS = (
     "study", "kind", *POINT, "features", "workers", "varied", "value",
@@ -151,7 +152,9 @@ def table(
                 point = tuple(getattr(run, name) for name in POINT)
                 seeds[point] = seeds.get(point, 0) + 1
             made += [
-                _row(study, point, points, held, count) for point, count in seeds.items() if point in points
+                _row(study, list(seeds), point, points, held, count)
+                for point, count in seeds.items()
+                if point in points
             ]
     return made
 
@@ -162,6 +165,7 @@ def _point(row: Row) -> tuple[Any, ...]:
 
 def _row(
     study: grid.Study,
+    asked: Sequence[tuple[Any, ...]],
     point: tuple[Any, ...],
     points: Mapping[tuple[Any, ...], Sequence[Row]],
     held: Mapping[tuple[Any, ...], str],
@@ -171,7 +175,10 @@ def _row(
     used, flag = usable(rows)
     first, count = rows[0], workers(rows[0])
     time = spread([row["step_s"] for row in used])
-    same = _serial(first, points, weak=study.kind == "weak")
+    if study.kind == "mistakes":
+        same = _fair(asked, points)
+    else:
+        same = _serial(first, points, weak=study.kind == "weak")
     best = _best_serial(first, points)
     same_ratio = same and paired_ratio(same[0], used)
     best_ratio = best and paired_ratio(best[0], used)
@@ -220,10 +227,19 @@ def _serial(
     row: Row, points: Mapping[tuple[Any, ...], Sequence[Row]], weak: bool
 ) -> tuple[list[Row], str] | None:
     """The same simulator on one rank and one thread (or one GPU), at a worker's share of the batch if weak."""
-    place = "gpu-n1r1t1" if on_gpu(row) else "cpu-n1r1t1"
+    place = "gpu-n1r1t1" if on_gpu(row) else SERIAL
     batch = row["batch"] // workers(row) if weak else row["batch"]
     found = points.get(_point({**row, "place": place, "batch": batch}))
     return _found(usable(found)) if found else None
+
+
+def _fair(
+    asked: Iterable[tuple[Any, ...]], points: Mapping[tuple[Any, ...], Sequence[Row]]
+) -> tuple[list[Row], str] | None:
+    """A study of mistakes compares everything with its first runs on one rank and one thread."""
+    found = (points[point] for point in asked if point in points)
+    serial = (rows for rows in found if rows[0]["place"] == SERIAL)
+    return next((_found(usable(rows)) for rows in serial), None)
 
 
 def _best_serial(row: Row, points: Mapping[tuple[Any, ...], Sequence[Row]]) -> tuple[list[Row], str] | None:

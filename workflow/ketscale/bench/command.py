@@ -2,87 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.bench.models import Selection as ModelSelection
 from ketscale.bench.selection import Selection
 from ketscale.errors import UserError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def simulators(
-    selection: Selection,
-    *,
-    json: Path | None = None,
-    csv: Path | None = None,
-    figure: Path | None = None,
-    markdown: Path | None = None,
-) -> None:
-    """Run the benchmark; each file is written only if it is named, atomically, at the end.
+Result = Mapping[str, Any]
+
+
+class Files(NamedTuple):
+    """Where results go; each file is written only if it is named, atomically, at the end."""
+
+    json: Path | None = None
+    csv: Path | None = None
+    figure: Path | None = None
+    markdown: Path | None = None
+
+
+def simulators(selection: Selection, files: Files) -> None:
+    """Run the benchmark of simulators.
 
     Raises:
         UserError: a simulator that was asked for is not installed, the figure's format is unknown, or it was
             interrupted (what was measured is written).
     """
     from ketscale.bench import heatmap, output, run, summary
-    from ketscale.records import write_atomic
 
-    if figure:
-        heatmap.check(figure)
+    _check(files)
     result = run.run(selection, lambda cell, rows: print(output.line(cell, rows), flush=True))
-    _demand_some(result)
-    for path, write in ((json, output.as_json), (csv, output.as_csv), (markdown, output.as_markdown)):
-        if path:
-            write_atomic(path, write(result))
-    if figure:
-        heatmap.save(heatmap.draw(result), figure)
-    print(f"\n{output.hardware(result['machine'])}")
-    for text in summary.lines(result["rows"]):
-        print(text)
-    _demand_all(result)
+    _publish(result, files, output.as_markdown, heatmap.draw, summary.lines(result["rows"]))
 
 
-def models(
-    selection: ModelSelection,
-    *,
-    json: Path | None = None,
-    csv: Path | None = None,
-    figure: Path | None = None,
-    markdown: Path | None = None,
-) -> None:
-    """Run the benchmark of models; each file is written only if it is named, atomically, at the end.
+def models(selection: ModelSelection, files: Files) -> None:
+    """Run the benchmark of models.
 
     Raises:
         UserError: the figure's format is unknown, or it was interrupted (what was measured is written).
     """
-    from ketscale.bench import bars, heatmap, output
+    from ketscale.bench import bars, output
     from ketscale.bench import models as benchmark
+
+    _check(files)
+    result = benchmark.run(selection, lambda cell, rows: print(output.models_line(cell, rows), flush=True))
+    _publish(result, files, output.models_markdown, bars.draw, benchmark.factors(result["rows"]))
+
+
+def _check(files: Files) -> None:
+    from ketscale.bench import heatmap
+
+    if files.figure:
+        heatmap.check(files.figure)
+
+
+def _publish(
+    result: Result,
+    files: Files,
+    as_markdown: Callable[[Result], bytes],
+    draw: Callable[[Result], Figure],
+    lines: Iterable[str],
+) -> None:
+    from ketscale.bench import heatmap, output
     from ketscale.records import write_atomic
 
-    if figure:
-        heatmap.check(figure)
-    result = benchmark.run(selection, lambda cell, rows: print(output.models_line(cell, rows), flush=True))
-    _demand_some(result)
-    for path, write in ((json, output.as_json), (csv, output.as_csv), (markdown, output.models_markdown)):
+    asked, measured = result["cells"]["asked"], result["cells"]["measured"]
+    if not measured:
+        raise UserError(f"interrupted before the first of {asked} cells was finished: nothing is written")
+    writers = ((files.json, output.as_json), (files.csv, output.as_csv), (files.markdown, as_markdown))
+    for path, write in writers:
         if path:
             write_atomic(path, write(result))
-    if figure:
-        heatmap.save(bars.draw(result), figure)
+    if files.figure:
+        heatmap.save(draw(result), files.figure)
     print(f"\n{output.hardware(result['machine'])}")
-    for text in benchmark.factors(result["rows"]):
+    for text in lines:
         print(text)
-    _demand_all(result)
-
-
-def _demand_some(result: Mapping[str, Any]) -> None:
-    if not result["cells"]["measured"]:
-        raise UserError(
-            f"interrupted before the first of {result['cells']['asked']} cells was finished: nothing is written"
-        )
-
-
-def _demand_all(result: Mapping[str, Any]) -> None:
-    asked, measured = result["cells"]["asked"], result["cells"]["measured"]
     if measured < asked:
         raise UserError(f"interrupted after {measured} of {asked} cells, which are written where asked for")

@@ -72,6 +72,21 @@ def set_threads(threads: int) -> None:
         torch.set_num_interop_threads(1)
 
 
+def set_threads_of_all_cores(threads: int) -> None:
+    """The mistake `oversubscribed`: every rank starts a thread on each core that it sees.
+
+    Raises:
+        UserError: the rank sees no more cores than it has threads, so nothing would be oversubscribed.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if cores <= threads:
+        raise UserError(
+            f"mistake oversubscribed starts a thread on every core, but this rank may use {cores} core(s) for its "
+            f"{threads} thread(s): start the ranks unbound (srun --cpu-bind=none, mpiexec -bind-to none)"
+        )
+    torch.set_num_threads(cores)
+
+
 def bind(local_rank: int, local_ranks: int, threads: int) -> list[int]:
     """Bind this process to its own `threads` cores and return them.
 

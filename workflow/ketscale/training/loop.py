@@ -84,8 +84,8 @@ class Trainer:
         self._stop_asked = False
         self._epoch = {"loss": 0.0, "norm": 0.0, "count": 0, "steps": 0}
         self._pending: list[tuple[int, torch.Tensor, torch.Tensor, int]] = []
-        # A mistake that studies make on purpose: every rank does every sample, its gradient's share scaled to fit.
-        self._copies = backend.ranks if protocol.get("mistake") == "unsharded" else 1
+        # A mistake that studies make on purpose: every rank does every sample, and counts for its share of it.
+        self._unsharded = protocol.get("mistake") == "unsharded"
         self._agree_every = 1 if backend.ranks == 1 and backend.device.type == "cpu" else AGREE_STEPS
         self._checkpointed = 0
         self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and backend.rank == 0))
@@ -125,8 +125,8 @@ class Trainer:
         recorder = self.clock.start_step(self.step)
         with recording(recorder):
             with span("data"):
-                ranks = backend.ranks // self._copies
-                mine = shard(indices, backend.rank % ranks, ranks).to(backend.device)
+                mine = indices if self._unsharded else shard(indices, backend.rank, backend.ranks)
+                mine = mine.to(backend.device)
                 self.optimiser.clear_gradients()
             with (
                 span("classical.forward"),
@@ -134,7 +134,9 @@ class Trainer:
                     backend.device.type, torch.bfloat16, enabled=self.protocol["precision"] == "amp"
                 ),
             ):
-                sums = self.module(mine, self.step) / self._copies
+                sums = self.module(mine, self.step)
+                if self._unsharded:
+                    sums = sums / backend.ranks
             if problem.linear:
                 # d(loss)/d(sums) is the same constant on every rank: no message before the backward pass.
                 with span("classical.backward"):

@@ -71,7 +71,7 @@ def train(
     stop_requested = StopRequest()
     host.set_threads(run.threads)
     if settings["protocol"].get("mistake") == "oversubscribed":
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        host.set_threads_of_all_cores(run.threads)
     with host.alone(settings["protocol"]["timed"]):
         backend = create(run)
         try:
@@ -110,7 +110,7 @@ def _train(
     names = backend.gather(host.node_name())
     check_nodes(run, names)
     machine = host.describe()
-    cores = _bind(run, settings["protocol"], backend.local_rank, names.count(host.node_name()))
+    cores = _bind(run, settings["protocol"], backend, names.count(host.node_name()))
     started = datetime.now(UTC)
     quiet = host.Quiet()
     startup_s = time.time() - psutil.Process().create_time()
@@ -237,12 +237,20 @@ def _train(
     return status
 
 
-def _bind(run: Run, protocol: Mapping[str, Any], local_rank: int, local_ranks: int) -> list[int]:
+def _bind(run: Run, protocol: Mapping[str, Any], backend: Backend, local_ranks: int) -> list[int]:
     """Bind a timed rank to cores of its own. Untimed runs share the host, so the kernel places them."""
     mistake = protocol.get("mistake")
     if not protocol["timed"] or mistake == "oversubscribed":
         return sorted(os.sched_getaffinity(0))
-    return host.bind(0 if mistake == "one-device" else local_rank, local_ranks, run.threads)
+    if mistake != "one-device":
+        return host.bind(backend.local_rank, local_ranks, run.threads)
+    cores = host.bind(0, local_ranks, run.threads)
+    if any(other != cores for other in backend.gather(cores)):
+        raise UserError(
+            "mistake one-device wants every rank on the same cores, but the scheduler has bound each rank to its own: "
+            "start the ranks unbound (srun --cpu-bind=none, mpiexec -bind-to none)"
+        )
+    return cores
 
 
 def write_history(path: Path, history: list[dict[str, Any]]) -> None:

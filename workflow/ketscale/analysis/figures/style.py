@@ -19,6 +19,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ketscale.analysis.scaling import POINT
 from ketscale.records import write_atomic
 from ketscale.workloads.catalogue import WORKLOADS
 
@@ -51,10 +52,11 @@ class Tables:
         return [(name, rows[rows["study"] == name]) for name in names if (rows["study"] == name).any()]
 
     def seeds(self, points: pd.DataFrame) -> pd.DataFrame:
-        """The completed, unresumed runs behind the points: one row a seed."""
-        axes = ["workload", "model", "qubits", "layers", "batch", "simulator", "place", "protocol"]
+        """The completed, unresumed runs behind the points with their times of a step: one row a seed."""
         runs = self.runs[(self.runs["status"] == "completed") & (self.runs["resumed"] == 0)]
-        return runs[[*axes, "seed", "step_s", "quiet"]].merge(points[[*axes, "value"]], on=axes)
+        times = ["step_s", "step_with_first_s", "step_with_start_s"]
+        columns = [*POINT, "study", "value", "flag"]
+        return runs[[*POINT, "seed", "quiet", *times]].merge(points[columns], on=list(POINT))
 
 
 def theme() -> None:
@@ -147,8 +149,9 @@ def seconds(value: float) -> str:
     return f"{value / 1e-6:.3g} µs"
 
 
-# Ticks that a reader of durations expects: decades below a second, then minutes and hours.
+# More labels than this run into each other in a panel.
 MOST_TICKS = 5
+# Ticks that a reader of durations expects: decades below a second, then minutes and hours.
 DECADES = (*(10.0**k for k in range(-6, 2)), 60.0, 600.0, 3600.0, 36e3, 36e4, 36e5)
 
 

@@ -71,10 +71,14 @@ class Fused:
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
     ) -> torch.Tensor:
-        """See `Simulator.superposed`; on the CPU one kernel, in which no state leaves the cache."""
+        """See `Simulator.superposed`; on the CPU one kernel that sweeps, in which no state leaves the cache.
+
+        It goes by way of states on a GPU, for no samples, by the route `matrix`, and where Clifford gates leave powers of i.
+        """
         inputs, weights = angles
         literal = self.route == "literal"
-        places = _partners(circuit, literal) if inputs.is_cpu and len(inputs) else None
+        swept = inputs.is_cpu and len(inputs) > 0 and self.route != "matrix"
+        places = _places(circuit, literal) if swept else None
         if places is None:
             return through_states(self, circuit, angles, paulis, superposition)
         words = (*paulis, "I" * circuit.qubits)
@@ -140,7 +144,7 @@ class _Places(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _partners(circuit: Circuit, literal: bool) -> _Places | None:
+def _places(circuit: Circuit, literal: bool) -> _Places | None:
     """None where the circuit's Clifford gates leave powers of i to be applied, which a superposition would mix."""
     program = reduce(circuit, None, literal)
     if any(program.powers or ()):

@@ -16,7 +16,9 @@ class Function:
         self.w = Writer(module, name, plan.lanes, plan.double)
 
     def argument(self, name: str, pointer: bool = False) -> Value:
+        """The value of an argument: a 64-bit integer, or an address."""
         return self.w.argument(ARGUMENTS.index(name), pointer)
 
     def argument_address(self, name: str) -> Value:
+        """Where an argument lies, for a counter that threads share."""
         return self.w.argument_address(ARGUMENTS.index(name))
