@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     steps_of: tuple[tuple[str, Command, str], ...] = (
         ("pretrain", _pretrain, "train ResNet-18 on the training images without labels"),
         ("compute", _compute, "compute the embeddings of all images once"),
-        ("prepare", _prepare, "cut and split the trials of a workload that gives series"),
+        ("prepare", _prepare, "put the trials of series, or sentences, into arrays, and split them"),
     )
     for name, function, text in steps_of:
         step = steps.add_parser(name, help=text)
@@ -305,9 +305,13 @@ def _compute(options: argparse.Namespace) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    from ketscale.workloads import series
+    from ketscale.workloads import sentences, series
 
-    series.prepare(options.workload, _workload_settings(options), manifest=options.out, source=options.source)
+    settings = _workload_settings(options)
+    if options.workload == "sentences":
+        sentences.prepare(settings, manifest=options.out, source=options.source)
+    else:
+        series.prepare(options.workload, settings, manifest=options.out, source=options.source)
 
 
 def _study(options: argparse.Namespace) -> dict[str, Any]:

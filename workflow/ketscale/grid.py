@@ -150,7 +150,7 @@ def _expand(block: Mapping[str, Any]) -> Iterable[Run]:
 
 
 # Settings that say where something lies on this machine; they change no number and enter no hash.
-MACHINE_SETTINGS = ("folder", "weights_folder")
+MACHINE_SETTINGS = ("folder", "file", "weights_folder")
 
 
 def resolve(config: Mapping[str, Any], run: Run) -> dict[str, Any]:

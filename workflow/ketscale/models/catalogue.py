@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Entry:
     """Where a model's class lives, whether it holds a circuit (a classical one runs at q0 with `none`), and what it takes.
 
-    takes: "images" (features of images) or "series", as a workload of `workloads.catalogue` gives.
+    takes: "images" (features of images), "series" or "sentences", as a workload of `workloads.catalogue` gives.
     """
 
     module: str
@@ -32,6 +32,9 @@ MODELS: dict[str, Entry] = {
     "mamba_hybrid": Entry("ketscale.models.mamba", "MambaHybrid", quantum=True, takes="series"),
     "mamba_lite": Entry("ketscale.models.mamba", "MambaLite", quantum=True, takes="series"),
     "mamba_hybrid_lite": Entry("ketscale.models.mamba", "MambaHybridLite", quantum=True, takes="series"),
+    "superposition_transformer": Entry(
+        "ketscale.models.transformer", "SuperpositionTransformer", quantum=True, takes="sentences"
+    ),
     "classical_mamba": Entry("ketscale.models.state_space", "ClassicalMamba", quantum=False, takes="series"),
     "classical_hydra": Entry("ketscale.models.state_space", "ClassicalHydra", quantum=False, takes="series"),
 }
