@@ -129,29 +129,42 @@ def closed_form(weights: torch.Tensor, batch: Batch, layers: int) -> torch.Tenso
 
 
 class ShiftedClosedForm(torch.autograd.Function):
-    """The sum of -ln(P + 1e-12), with its gradient by parameter-shift: on P, then through the logarithm.
+    """-ln(P + 1e-12) of sentences, with its gradient by parameter-shift: on P, then through the logarithm.
 
     P has frequency 1 in every angle, so (P(+) - P(-)) / 2 with shifts of pi/2 is its derivative, and that of the loss
     is -(P(+) - P(-)) / (2 (P + 1e-12)). The rule applied to -ln P itself would be wrong: it has all frequencies.
+
+    share: (rank, ranks). A rank evaluates its part of the tasks (sentence, angle, sign) and gives the part of the
+    gradient that they make, and the losses of its part of the sentences; summed over ranks, both are whole.
     """
 
     @staticmethod
-    def forward(ctx: Any, weights: torch.Tensor, batch: Batch, layers: int, tasks: tuple[int, int]) -> torch.Tensor:
+    def forward(
+        ctx: Any, weights: torch.Tensor, batch: Batch, layers: int, share: tuple[int, int]
+    ) -> torch.Tensor:
         probabilities = closed_form(weights, batch, layers)
         ctx.save_for_backward(weights, probabilities)
-        ctx.batch, ctx.layers, ctx.tasks = batch, layers, tasks
-        return -torch.log(probabilities + TINY)
+        ctx.batch, ctx.layers, ctx.share = batch, layers, share
+        rank, ranks = share
+        mine = torch.arange(len(probabilities), device=weights.device) % ranks == rank
+        return -torch.log(probabilities + TINY) * mine
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         weights, probabilities = ctx.saved_tensors
-        rank, ranks = ctx.tasks
-        signs = torch.tensor([1.0, -1.0], dtype=weights.dtype, device=weights.device)
-        shifts = signs[:, None, None] * torch.eye(len(weights), dtype=weights.dtype, device=weights.device) * math.pi / 2
-        shifted = closed_form(weights + shifts, ctx.batch, ctx.layers)  # (2, angles, sentences)
+        rank, ranks = ctx.share
+        variants = 2 * len(weights)
+        tasks = torch.arange(rank, variants * len(probabilities), ranks, device=weights.device)
+        needed, place = (tasks % variants).unique(return_inverse=True)
+        sign = 1.0 - 2.0 * (needed % 2).to(weights.dtype)
+        shifts = weights.new_zeros(len(needed), len(weights))
+        shifts[torch.arange(len(needed)), needed // 2] = sign * math.pi / 2
+        shifted = closed_form(weights + shifts, ctx.batch, ctx.layers)
+        sentence = tasks // variants
         factor = -cotangent / (2 * (probabilities + TINY))
-        parts = signs[:, None, None] * shifted * factor
-        return parts.sum((0, 2)), None, None, None
+        parts = sign[place] * shifted[place, sentence] * factor[sentence]
+        gradient = torch.zeros_like(weights).index_add(0, needed[place] // 2, parts)
+        return gradient, None, None, None
 
 
 class SuperpositionTransformer(nn.Module):
