@@ -1,12 +1,14 @@
-"""The superposition transformer as the literal Qiskit circuit: the baseline that the closed form is compared with.
+"""The superposition transformer as the literal Qiskit circuit, as it was published: the baseline of the closed form.
 
-Control qubits in uniform superposition select a transition: under each, its psi is prepared on four qubits, V
-and W act on two each, the inverse preparations of next and current word follow; Hadamards on the controls, and
-P is the probability that every qubit is 0. Preparations are unitaries completed from their first column.
+Control qubits in uniform superposition select a transition. Under each, psi is prepared on four qubits; V and W act
+on two qubits each; the inverse preparations of the next and of the current word follow, two qubits each; Hadamards
+on the controls, and P is the probability that every qubit is 0. A preparation is a unitary completed from its first
+column by Gram-Schmidt, the other columns random.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,15 +16,108 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
-from ketscale.models.transformer import TINY, Batch, whole_circuit
+from ketscale.models.likelihood import Shifted
+from ketscale.models.transformer import whole_circuit
+from ketscale.models.transitions import Transitions
 
 COUNTS = (2, 4, 8, 16)
 COMPLETION_SEED = 0
+WORD = 4
 
+Vector = NDArray[np.float64]
 Matrix = NDArray[np.complex128]
 
 
-def completed(vector: NDArray[np.float64], rng: np.random.Generator) -> Matrix:
+class LiteralCircuit(Shifted):
+    """P by Qiskit's state vector, a circuit for each sentence, differentiated by parameter-shift.
+
+    rebuild: build the circuit and synthesise its controlled unitaries anew in every evaluation, as published; else once
+        for each sentence, with angles that are bound later.
+
+    Raises:
+        UserError: a sentence has another number of transitions than 2, 4, 8 or 16.
+    """
+
+    def __init__(self, layers: int, transitions: Transitions, rebuild: bool = True) -> None:
+        super().__init__()
+        for sentence, count in enumerate(transitions.counts.tolist(), 1):
+            if count not in COUNTS:
+                raise UserError(
+                    f"the literal circuit selects among 2, 4, 8 or 16 transitions, but sentence {sentence} has "
+                    f"{count + 1} words and so {count}; take sentences of 3, 5, 9 or 17 words, or the closed form"
+                )
+        self.layers, self.rebuild = layers, rebuild
+        self._transitions = transitions
+        self._built: dict[int, Any] = {}
+
+    def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+        """P (sentences,), one evaluation each."""
+        angles = weights.detach().double().cpu().numpy()
+        return weights.new_tensor([self.probability(s, angles) for s in sentences.tolist()])
+
+    def shifted(
+        self,
+        weights: torch.Tensor,
+        sentences: torch.Tensor,
+        angle: torch.Tensor,
+        sign: torch.Tensor,
+        row: torch.Tensor,
+    ) -> torch.Tensor:
+        """See `Shifted.shifted`; one evaluation a task."""
+        angles = weights.detach().double().cpu().numpy()
+        values = []
+        for k, direction, sentence in zip(
+            angle.tolist(), sign.tolist(), sentences[row].tolist(), strict=True
+        ):
+            moved = angles.copy()
+            moved[k] += direction * math.pi / 2
+            values.append(self.probability(sentence, moved))
+        return weights.new_tensor(values)
+
+    def probability(self, sentence: int, angles: Vector) -> float:
+        """P of a sentence at these angles (48 layers,)."""
+        from qiskit.quantum_info import Statevector
+
+        if self.rebuild:
+            circuit = self.circuit(sentence, angles)
+        else:
+            built = self._built.get(sentence)
+            if built is None:
+                from qiskit.circuit import ParameterVector
+
+                built = self._built[sentence] = self.circuit(sentence, ParameterVector("w", len(angles)))
+            circuit = built.assign_parameters(angles)
+        return float(abs(Statevector(circuit).data[0]) ** 2)
+
+    def circuit(self, sentence: int, angles: Any) -> Any:
+        """The circuit of a sentence; `angles` are numbers or Qiskit's parameters."""
+        from qiskit import QuantumCircuit
+
+        psi, target = (part.numpy() for part in self._transitions.of_sentence(sentence))
+        rng = np.random.default_rng(COMPLETION_SEED)
+        controls = len(psi).bit_length() - 1
+        selected, data = list(range(controls)), list(range(controls, controls + 4))
+        circuit = QuantumCircuit(controls + 4)
+        circuit.h(selected)
+        for i, state in enumerate(psi):
+            _append_selected(circuit, completed(state, rng), i, selected, data)
+        for gate in whole_circuit(self.layers).gates:
+            # Wire 0 is the most significant bit, Qiskit's qubit 0 the least.
+            qubits = [data[3 - wire] for wire in gate.wires]
+            if gate.name == "CNOT":
+                circuit.cx(*qubits)
+            else:
+                getattr(circuit, gate.name.lower())(angles[gate.columns[0].index], *qubits)
+        for i, pair in enumerate(target):
+            # z (x) x is of rank one: its factors are the first singular vectors.
+            left, _, right = np.linalg.svd(pair.reshape(WORD, WORD))
+            for word, qubits in ((right[0], data[:2]), (left[:, 0], data[2:])):
+                _append_selected(circuit, completed(word, rng).conj().T, i, selected, qubits)
+        circuit.h(selected)
+        return circuit
+
+
+def completed(vector: Vector, rng: np.random.Generator) -> Matrix:
     """A unitary whose first column is the unit `vector`, the others random (Gram-Schmidt)."""
     columns = rng.standard_normal((len(vector), len(vector)))
     columns[:, 0] = vector
@@ -31,101 +126,9 @@ def completed(vector: NDArray[np.float64], rng: np.random.Generator) -> Matrix:
     return q.astype(complex)
 
 
-class LiteralTransformer:
-    """P by Qiskit, one circuit for each sentence.
+def _append_selected(
+    circuit: Any, unitary: Matrix, number: int, selected: list[int], data: list[int]
+) -> None:
+    from qiskit.circuit.library import UnitaryGate
 
-    rebuild: build and synthesise the circuit anew in every call, as published; else once, its angles bound later.
-    """
-
-    def __init__(self, batch: Batch, layers: int, rebuild: bool = True) -> None:
-        for count in batch.counts.tolist():
-            if count not in COUNTS:
-                raise UserError(
-                    f"the literal circuit selects among 2, 4, 8 or 16 transitions, not {count}: its sentences need "
-                    "3, 5, 9 or 17 words; the closed form takes any"
-                )
-        self._layers, self._rebuild = layers, rebuild
-        starts = [0, *batch.counts.cumsum(0).tolist()]
-        psi, target = batch.psi.numpy(), batch.target.numpy()
-        self._sentences = [
-            (psi[a:b], target[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True)
-        ]
-        self._built: dict[int, Any] = {}
-
-    def probability(self, sentence: int, weights: NDArray[np.float64]) -> float:
-        """P of a sentence at these angles (48 layers,)."""
-        from qiskit.quantum_info import Statevector
-
-        if self._rebuild:
-            circuit = self._circuit(sentence, weights)
-        else:
-            if sentence not in self._built:
-                from qiskit.circuit import ParameterVector
-
-                parameters = ParameterVector("w", len(weights))
-                self._built[sentence] = self._circuit(sentence, parameters).decompose(reps=6)
-            built = self._built[sentence]
-            circuit = built.assign_parameters(dict(zip(_ordered(built), weights, strict=True)))
-        return float(abs(Statevector(circuit).data[0]) ** 2)
-
-    def _circuit(self, sentence: int, weights: Any) -> Any:
-        from qiskit import QuantumCircuit
-        from qiskit.circuit.library import UnitaryGate
-
-        psi, target = self._sentences[sentence]
-        rng = np.random.default_rng(COMPLETION_SEED)
-        controls = len(psi).bit_length() - 1
-        circuit = QuantumCircuit(controls + 4)
-        selected, data = list(range(controls)), list(range(controls, controls + 4))
-        circuit.h(selected)
-        for i, state in enumerate(psi):
-            gate = UnitaryGate(completed(state, rng)).control(controls, ctrl_state=i)
-            circuit.append(gate, [*selected, *data])
-        # Our wire w is Qiskit's data qubit 3 - w, so that W's wires hold the more significant bits there too.
-        for gate in whole_circuit(self._layers).gates:
-            wires = [data[3 - w] for w in gate.wires]
-            if gate.name == "CNOT":
-                circuit.cx(*wires)
-            else:
-                getattr(circuit, gate.name.lower())(weights[gate.columns[0].index], wires[0])
-        for i, pair in enumerate(target):
-            gate = UnitaryGate(completed(pair, rng).conj().T).control(controls, ctrl_state=i)
-            circuit.append(gate, [*selected, *data])
-        circuit.h(selected)
-        return circuit
-
-    def loss_and_gradient(self, weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """The summed loss of all sentences, and its gradient by parameter-shift on P."""
-        loss, gradient = 0.0, np.zeros_like(weights)
-        for s in range(len(self._sentences)):
-            probability = self.probability(s, weights)
-            loss -= np.log(probability + TINY)
-            for k in range(len(weights)):
-                plus, minus = (self.probability(s, _shifted(weights, k, sign)) for sign in (1, -1))
-                gradient[k] -= (plus - minus) / (2 * (probability + TINY))
-        return loss, gradient
-
-
-def _shifted(weights: NDArray[np.float64], k: int, sign: int) -> NDArray[np.float64]:
-    shifted = weights.copy()
-    shifted[k] += sign * np.pi / 2
-    return shifted
-
-
-def _ordered(circuit: Any) -> list[Any]:
-    return sorted(circuit.parameters, key=lambda parameter: parameter.index)
-
-
-class LiteralLoss(torch.autograd.Function):
-    """`LiteralTransformer.loss_and_gradient` in torch."""
-
-    @staticmethod
-    def forward(ctx: Any, weights: torch.Tensor, literal: LiteralTransformer) -> torch.Tensor:
-        loss, gradient = literal.loss_and_gradient(weights.detach().double().numpy())
-        ctx.save_for_backward(torch.from_numpy(gradient))
-        return weights.new_tensor(loss)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (gradient,) = ctx.saved_tensors
-        return cotangent * gradient.to(cotangent.dtype), None
+    circuit.append(UnitaryGate(unitary).control(len(selected), ctrl_state=number), [*selected, *data])

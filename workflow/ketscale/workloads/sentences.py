@@ -79,8 +79,8 @@ def read(path: Path) -> list[str]:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {line}: not UTF-8; save the file as UTF-8") from None
+        broken = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}, line {broken}: not UTF-8; save the file as UTF-8") from None
     for number, line in enumerate(lines, 1):
         if len(line.split()) == 1:
             raise UserError(
@@ -151,7 +151,9 @@ class Prepared:
             splits = {name: archive[name] for name in SPLITS}
         vocabulary = tuple((folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n"))
         sentences = Sentences(np.load(folder / "words.npy"), vocabulary)
-        return cls(sentences, splits, described["settings"]["seed"], described["hash"], described["data_hash"])
+        return cls(
+            sentences, splits, described["settings"]["seed"], described["hash"], described["data_hash"]
+        )
 
 
 def prepare(settings: Mapping[str, Any], manifest: Path, source: Path | None) -> None:
