@@ -105,7 +105,9 @@ def test_one_layer_has_48_angles() -> None:
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("settings", [CLOSED, SHIFTED, FUSED, LITERAL, BOUND], ids=lambda s: f"{s['device']}-{s['gradient']}")
+@pytest.mark.parametrize(
+    "settings", [CLOSED, SHIFTED, FUSED, LITERAL, BOUND], ids=lambda s: f"{s['device']}-{s['gradient']}"
+)
 def test_every_way_gives_the_formula(settings: dict[str, str], layers: int) -> None:
     transitions, weights = built_in(), angles(layers)
     unitary = pennylane_unitary(weights, layers)
@@ -131,7 +133,9 @@ def test_three_gradients_agree(settings: dict[str, str]) -> None:
     transitions, weights = ragged(), angles(2)
     sentences = torch.tensor([2, 0, 3])
     by_autograd = gradient_of(make(CLOSED, 2, transitions), weights, sentences)
-    assert torch.allclose(gradient_of(make(settings, 2, transitions), weights, sentences), by_autograd, atol=1e-8, rtol=0)
+    assert torch.allclose(
+        gradient_of(make(settings, 2, transitions), weights, sentences), by_autograd, atol=1e-8, rtol=0
+    )
     step = 1e-6 * torch.eye(96, dtype=torch.float64)[17]
     closed = make(CLOSED, 2, transitions)
     ahead, behind = (closed.losses(weights + s * step, sentences).sum() for s in (1, -1))
@@ -161,7 +165,10 @@ def test_shifting_the_logarithm_is_wrong() -> None:
     right = gradient_of(closed, weights, sentences)
     shifts = math.pi / 2 * torch.eye(48, dtype=torch.float64)
     wrong = torch.stack(
-        [(closed.losses(weights + s, sentences) - closed.losses(weights - s, sentences)).sum() / 2 for s in shifts]
+        [
+            (closed.losses(weights + s, sentences) - closed.losses(weights - s, sentences)).sum() / 2
+            for s in shifts
+        ]
     )
     # Off by more than the gradient itself is long, and not even a descent direction's length away.
     assert torch.linalg.vector_norm(wrong - right) > 0.2 * torch.linalg.vector_norm(right)

@@ -219,6 +219,11 @@ def _folder(options: argparse.Namespace) -> Path:
 def _train(options: argparse.Namespace) -> int:
     run, settings = _run_and_settings(options)
     manifest = options.features or Path(f"results/features/{run.workload}/features.json")
+    from ketscale.backends.launch import THREAD_VARIABLES
+
+    # Started by hand without them: pools of threads read them when they are imported. Other numbers are refused.
+    for name in THREAD_VARIABLES:
+        os.environ.setdefault(name, str(run.threads))
     from ketscale.training.loop import Stopped
     from ketscale.training.session import train
 

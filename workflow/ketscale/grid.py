@@ -44,8 +44,6 @@ _PATH = re.compile(
 _PLACE = re.compile(r"^(?P<backend>[a-z]+(?:-cpu)?)-n(?P<nodes>\d+)r(?P<ranks>\d+)t(?P<threads>\d+)$")
 INTEGERS = ("qubits", "layers", "batch", "nodes", "ranks", "threads", "seed")
 
-KINDS = ("simulator", "strong", "weak", "batch", "depth", "qubits", "features", "accuracy", "parity")
-
 
 @dataclass(frozen=True, order=True)
 class Run:

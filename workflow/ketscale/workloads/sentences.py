@@ -155,6 +155,12 @@ class Prepared:
             sentences, splits, described["settings"]["seed"], described["hash"], described["data_hash"]
         )
 
+    @classmethod
+    def of(cls, lines: Sequence[str], seed: int) -> Prepared:
+        """Sentences that all belong to the training split, from texts; they have no hash."""
+        made = Sentences.of(lines)
+        return cls(made, split(len(made.words), 0, 0), seed, "", "")
+
 
 def prepare(settings: Mapping[str, Any], manifest: Path, source: Path | None) -> None:
     """Write the sentences of a file, or those built in, with their split, then the manifest.

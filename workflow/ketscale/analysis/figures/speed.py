@@ -111,11 +111,16 @@ def _scaling(tables: Tables, kind: str, label: str) -> tuple[Figure, pd.DataFram
         workers = sorted(points["workers"].unique())
         line[0].plot(workers, workers, ls="--", color=style.FRAME, lw=1, label="ideal")
         line[1].axhline(1, ls="--", color=style.FRAME, lw=1)
-        families = sorted({_family(place_) for place_ in points["place"]})
-        for number, family in enumerate(families):
-            chosen = points[points["place"].map(_family) == family].sort_values("workers")
-            shift = 0.05 * (number - (len(families) - 1) / 2) * max(1, workers[-1] - workers[0])
-            _line(line, chosen, family, PALETTE[number], shift)
+        families = points["place"].map(_family)
+        variants = style.variants(points)
+        lines = sorted(set(zip(families, variants, strict=True)))
+        for number, (family, variant) in enumerate(lines):
+            chosen = points[(families == family) & (variants == variant)].sort_values("workers")
+            shift = 0.05 * (number - (len(lines) - 1) / 2) * max(1, workers[-1] - workers[0])
+            colour = PALETTE[sorted(set(families)).index(family)]
+            dashes = ("-", "--", ":", "-.")[sorted(set(variants)).index(variant) % 4]
+            label = f"{family}, {variant}" if variant else family
+            _line(line, chosen, label, colour, dashes, shift)
         for axes, title, unit in zip(
             line,
             (label, "parallel efficiency", "time per step"),
@@ -141,7 +146,7 @@ def _scaling(tables: Tables, kind: str, label: str) -> tuple[Figure, pd.DataFram
 
 
 def _line(
-    line: tuple[Axes, Axes, Axes], points: pd.DataFrame, family: str, colour: object, shift: float
+    line: tuple[Axes, Axes, Axes], points: pd.DataFrame, label: str, colour: object, dashes: str, shift: float
 ) -> None:
     """One family of places in the three panels; busy points are hollow."""
     x = points["workers"] + shift
@@ -151,14 +156,14 @@ def _line(
         (line[1], "efficiency", None, None),
         (line[2], "step_s", "step_low_s", "step_high_s"),
     ):
-        axes.plot(x, points[column], color=colour, lw=1.5, alpha=0.6)
+        axes.plot(x, points[column], ls=dashes, color=colour, lw=1.5, alpha=0.6)
         if low and high:
             axes.vlines(x, points[low], points[high], color=colour, lw=1.5)
         for position, value, hollow in zip(x, points[column], busy, strict=True):
             style.dot(axes, position, value, colour, hollow, ms=7, zorder=3)
     for position, value, hollow in zip(x, points["speedup_best_serial"], busy, strict=True):
         style.dot(line[0], position, value, colour, hollow, marker="D", ms=4.5, alpha=0.7)
-    line[0].plot([], [], "o-", color=colour, label=family)
+    line[0].plot([], [], f"o{dashes}", color=colour, label=label)
 
 
 def _family(text: str) -> str:
