@@ -81,6 +81,7 @@ class Row:
 
     first_s: the first step in this process, compiling included. median_s, spread_s: of a step, the latter the
     interquartile range over `repeats`. peak_bytes: what two steps need beyond what the process had before.
+    projected_from: where not a step was timed but one of so many equal evaluations of it, which the times are multiplied by.
     spans: exclusive seconds of a step by span, of further steps.
     """
 
@@ -95,6 +96,7 @@ class Row:
     spread_s: float | None = None
     repeats: int | None = None
     peak_bytes: int | None = None
+    projected_from: int | None = None
     spans: dict[str, float] | None = None
 
 
@@ -157,7 +159,21 @@ def _measure(selection: Selection, cell: Cell) -> list[Row]:
         rows[name] = replace(
             rows[name], **asdict(timing), spans=training.spans_of(calls[name], min(3, timing.repeats))
         )
+        rows[name] = _whole_step(rows[name], training.evaluations(cell, name))
     return list(rows.values())
+
+
+def _whole_step(row: Row, evaluations: int) -> Row:
+    """The times of a step that is so many of the calls that were timed."""
+    if evaluations == 1 or row.median_s is None or row.spread_s is None:
+        return row
+    return replace(
+        row,
+        projected_from=evaluations,
+        median_s=row.median_s * evaluations,
+        spread_s=row.spread_s * evaluations,
+        spans={name: seconds * evaluations for name, seconds in (row.spans or {}).items()},
+    )
 
 
 class _Kept:
