@@ -35,6 +35,7 @@ def test_ranks_started_by_hand_train_the_same(tmp_path, prepared):
     # No variable for threads is set: they are those of the run.
     command = ["mpirun", "-n", "4", "ketscale", "train", run.path, "--features", str(prepared)]
     env = {name: value for name, value in environment().items() if not name.endswith("NUM_THREADS")}
+    env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as containers are
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     record = records.read(tmp_path / run.path)
