@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from ketscale.config import source_files
 from ketscale.errors import UserError
 from ketscale.models import likelihoods
 from ketscale.models.transformer import SuperpositionTransformer, whole_unitary
@@ -69,6 +70,14 @@ def test_bad_files_are_named(tmp_path: Path, content: bytes, message: str) -> No
     assert str(path) in str(found.value)
     with pytest.raises(UserError, match="cannot be read"):
         read(tmp_path / "missing.txt")
+
+
+def test_a_file_that_is_not_there_is_named_before_anything_runs(tmp_path: Path) -> None:
+    config = {"workloads": {"sentences": {**SETTINGS, "file": str(tmp_path / "none.txt")}}}
+    with pytest.raises(UserError, match="workloads.sentences.file: there is no file .*none.txt"):
+        source_files(config, "sentences")
+    config["workloads"]["sentences"].pop("file")
+    assert source_files(config, "sentences") == []
 
 
 def test_empty_lines_and_case_do_not_count(tmp_path: Path) -> None:

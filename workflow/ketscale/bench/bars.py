@@ -55,7 +55,9 @@ def draw(result: Mapping[str, Any]) -> Figure:
     axes[0].yaxis.set_major_formatter(lambda value, _: duration(value))
     axes[1].set_ylabel("peak memory of a step in MiB")
     axes[1].get_legend().remove()
-    axes[0].legend(title=None, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(names))
+    axes[0].legend(
+        title=None, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(4, len(names))
+    )
     batches = ", ".join(map(str, sorted(set(rows["batch"]))))
     text = f"Batch {batches} (trials of 249 steps and 64 channels, or sentences); median times. {hardware(result['machine'])}."
     wrapped = textwrap.fill(text, int(figure.get_size_inches()[0] * 15))
