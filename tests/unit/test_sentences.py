@@ -74,7 +74,7 @@ def test_bad_files_are_named(tmp_path: Path, content: bytes, message: str) -> No
 
 def test_a_file_that_is_not_there_is_named_before_anything_runs(tmp_path: Path) -> None:
     config = {"workloads": {"sentences": {**SETTINGS, "file": str(tmp_path / "none.txt")}}}
-    with pytest.raises(UserError, match="workloads.sentences.file: there is no file .*none.txt"):
+    with pytest.raises(UserError, match=r"workloads.sentences.file: there is no file .*none.txt"):
         source_files(config, "sentences")
     config["workloads"]["sentences"].pop("file")
     assert source_files(config, "sentences") == []
