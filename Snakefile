@@ -4,14 +4,6 @@ from snakemake.utils import min_version
 
 min_version("9.19")
 
-# Snakemake's limit of 100 submissions a second leaves one more timer behind at every job that ends, and each wakes the
-# scheduler once a second: after a hundred runs that is 4 to 7 % of two cores, beside runs that are being timed.
-# A limit that the user gave stands.
-scheduling = workflow.scheduling_settings
-limit = scheduling and scheduling.max_jobs_per_timespan
-if limit and (limit.max_jobs, limit.timespan) == (100, 1):
-    scheduling.max_jobs_per_timespan = None
-
 # A config file on the command line replaces config.yaml; Snakemake alone would merge the studies of both.
 if not workflow.overwrite_configfiles:
 
@@ -64,3 +56,12 @@ rule report:
     input:
         records,
         "results/report.html",
+
+
+# Snakemake's limit of 100 submissions a second leaves one more timer behind at every job that ends, and each wakes the
+# scheduler once a second: after a hundred runs that is a tenth of two cores, beside runs that are being timed. A limit
+# that the user gave stands.
+onstart:
+    limiter = workflow.scheduler.job_rate_limiter
+    if limiter and (limiter.max_jobs, limiter.timespan) == (100, 1):
+        workflow.scheduler.job_rate_limiter = None

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from ketscale.backends.single import Single
 from ketscale.grid import Run, place
+from ketscale.models.likelihood import ShiftedClosedForm
+from ketscale.models.transformer import SuperpositionTransformer
 from ketscale.models.vqc import VQC
 from ketscale.training.clock import Clock
 from ketscale.training.loop import Trainer
 from ketscale.workloads.classification import Classification
+from ketscale.workloads.next_word import NextWord, transitions
 from ketscale.workloads.problem import Problem
+from ketscale.workloads.sentences import Prepared, Sentences
 
 
 def classification(
@@ -69,7 +74,27 @@ class Fidelity(Problem):
         return {"loss": float(self.combine(outputs.sum().reshape(1), len(outputs)))}
 
 
-PROBLEMS = {"classification": classification, "fidelity": Fidelity}
+TEXTS = (
+    "one two",
+    "the small dog sleeps all day long",
+    "rain falls again",
+    "stars fill the sky",
+    "old ships cross cold water at night",
+    "she paints doors",
+    "a bird sings its song",
+    "two friends walk home",
+)
+
+
+def next_word() -> NextWord:
+    """Ragged sentences, seven to train on and one to validate with, differentiated by parameter-shift."""
+    rows = {"train": np.arange(7), "validation": np.array([7]), "test": np.array([7])}
+    data = Prepared(Sentences.of(TEXTS), rows, seed=4, hash="", data_hash="")
+    torch.manual_seed(0)
+    return NextWord(SuperpositionTransformer(1), ShiftedClosedForm(1, transitions(data)), data).double()
+
+
+PROBLEMS = {"classification": classification, "fidelity": Fidelity, "sentences": next_word}
 
 TRAINING = {"learning_rate": 3e-3, "weight_decay": 1e-4, "clip_norm": 1.0, "precision": "fp64"}
 QUIETLY: dict[str, Any] = {

@@ -20,9 +20,16 @@ TRAINING = {
     "learning_rate": 1e-3,
     "clip_norm": 1.0,
 }
+LBFGS = {
+    "precision": "fp64",
+    "features": "cached",
+    "timed": False,
+    "learning_rate": 1.0,
+    "optimiser": "l-bfgs",
+}
 CONFIG: dict[str, Any] = {
     "title": "test",
-    "workloads": {"digits": DIGITS},
+    "workloads": {"digits": DIGITS, "sentences": {"seed": 1, "held_out": 2, "split_seed": 0}},
     "simulators": {
         "default.qubit": {
             "device": "default.qubit",
@@ -30,8 +37,16 @@ CONFIG: dict[str, Any] = {
             "batching": "broadcast",
             "placement": "model",
         },
+        "closed-form-shift": {
+            "device": "closed-form",
+            "gradient": "parameter-shift",
+            "batching": "broadcast",
+            "placement": "model",
+        },
     },
     "protocols": {
+        "descent": {**TRAINING, "precision": "fp64", "optimiser": "gradient-descent", "steps": 12},
+        "l-bfgs": {**LBFGS, "epochs": 25},
         "short": {**TRAINING, "steps": 12, "sampled_steps": 2},
         "timed": {**TRAINING, "steps": 12, "timed": True},
         "inline": {**TRAINING, "steps": 12, "features": "inline"},

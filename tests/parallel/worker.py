@@ -43,6 +43,7 @@ def train(backend: Backend, name: str, batch: int, steps: int, **settings: Any) 
         "parameters": torch.cat([p.detach().reshape(-1) for p in parameters]).tolist(),
         "samples": backend.gather(trainer.samples_seen),
         "spans": sorted(clock.spans_s),
+        "norms": [[row["gradient_norm"], row["own_gradient_norm"]] for row in trainer.history],
     }
 
 

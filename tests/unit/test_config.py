@@ -58,6 +58,18 @@ def every(*changes: Callable[[Config], None]) -> Callable[[Config], None]:
     return change
 
 
+def sentences(held_out: int = 2) -> Callable[[Config], None]:
+    """The accuracy study on sentences."""
+
+    def change(config: Config) -> None:
+        config["workloads"]["sentences"] = {"seed": 0, "held_out": held_out, "split_seed": 0}
+        axes = {**config["studies"]["accuracy"]["axes"], "workload": "sentences", "qubits": 4, "layers": 1}
+        axes |= {"model": "superposition_transformer", "simulator": "fused", "protocol": "quality"}
+        config["studies"]["accuracy"] = {"kind": "accuracy", "question": "?", "axes": axes}
+
+    return change
+
+
 BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     # Misspelt, missing and mistyped settings.
     "unknown key": (at("titel", "x"), "titel: unknown setting; did you mean title?"),
@@ -128,6 +140,17 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "features of one kind": (at("studies.features.axes.protocol", "timing"), "features: cached and features: inline; give it one of each"),
     "a mistake of one rank": (at("protocols.timing.mistake", "unsharded"), "has mistake: unsharded, which is of several timed ranks on CPUs, not of cpu-n1r1t1"),
     "a study of mistakes without one": (at("studies.depth.kind", "mistakes"), "a study of kind mistakes needs a protocol with a mistake"),
+    # Sentences.
+    "a model that takes something else": (at("studies.strong.axes.model", "superposition_transformer"), "superposition_transformer takes sentences, but digits gives images; its models are"),
+    "a way to evaluate another model": (every(at("simulators.closed", {"device": "closed-form", "gradient": "backprop", "batching": "broadcast", "placement": "model"}),
+                                              at("studies.strong.axes.simulator", "closed")), "simulator closed is a way to evaluate superposition_transformer only, not vqc"),
+    "a closed form sample by sample": (at("simulators.closed", {"device": "closed-form", "gradient": "adjoint", "batching": "loop", "placement": "model"}),
+                                       "closed-form cannot do adjoint with loop batching; it can do backprop with broadcast, parameter-shift with broadcast"),
+    "tasks of a model without": (at("protocols.timing.parallel", "tasks"), "has parallel: tasks, but vqc has no tasks of parameter-shift"),
+    "l-bfgs in steps": (at("protocols.timing.optimiser", "l-bfgs"), "has optimiser: l-bfgs, which has no steps"),
+    "held out of whole studies": (sentences(held_out=0), "workload sentences holds out no sentence; set held_out to 1 or more"),
+    "sentences on five qubits": (every(sentences(), at("studies.accuracy.axes.qubits", 5)), "superposition_transformer has 4 qubits, not 5"),
+    "sentences without a file": (every(sentences(), at("workloads.sentences.fiel", "a.txt")), "workloads.sentences.fiel: unknown setting"),
     "plateau with steps": (at("protocols.timing.plateau", {"factor": 0.5, "patience": 2}), "protocols.timing.plateau: needs validation"),
     "early stopping with steps": (at("protocols.timing.early_stopping", {"monitor": "loss", "patience": 2}), "protocols.timing.early_stopping: needs validation"),
     "steps_for with epochs": (at("protocols.quality.steps_for", {"qiskit": 3}), "protocols.quality.steps_for: only shortens a protocol with steps"),

@@ -24,10 +24,11 @@ from ketscale.circuits import (
     strongly_entangling_ansatz,
     vqc_ansatz,
 )
+from ketscale.compiled import library
 from ketscale.errors import UserError
 from ketscale.simulators import create, fused, routes
 from ketscale.simulators.base import Simulator
-from ketscale.simulators.fused import Fused, cpu, library, route
+from ketscale.simulators.fused import Fused, cpu, route
 from ketscale.simulators.fused.frame import CONJUGATES, Frame, Pauli
 from ketscale.simulators.fused.plan import Wanted
 from ketscale.simulators.fused.schedule import Span
@@ -356,9 +357,9 @@ def test_a_cache_of_somebody_else_is_an_error_that_names_the_setting(
 
 
 def test_without_its_compiler_one_line_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("ketscale.simulators.fused.")]:
+    for name in [n for n in sys.modules if n.startswith(("ketscale.simulators.fused.", "ketscale.compiled"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(fused, "cpu")
     monkeypatch.setitem(sys.modules, "llvmlite", None)
-    with pytest.raises(UserError, match=r"needs llvmlite, which is not installed: run `make setup`$"):
+    with pytest.raises(UserError, match=r"need llvmlite, which is not installed: run `make setup`$"):
         Fused()

@@ -142,7 +142,7 @@ def test_the_rules_are_these(fresh: Path) -> None:
     listed = [line.split()[0] for line in run_in(fresh, "--list-rules").stdout.splitlines()]
     assert sorted(listed) == [
         "all", "collect", "compute_features", "draw", "fetch_eegmmidb", "fetch_imagenet", "fetch_mnist", "figures",
-        "prepare_series", "pretrain", "report", "runs", "train", "write_report",
+        "prepare", "pretrain", "report", "runs", "train", "write_report",
     ]  # fmt: skip
 
 

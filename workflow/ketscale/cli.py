@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     steps_of: tuple[tuple[str, Command, str], ...] = (
         ("pretrain", _pretrain, "train ResNet-18 on the training images without labels"),
         ("compute", _compute, "compute the embeddings of all images once"),
-        ("prepare", _prepare, "cut and split the trials of a workload that gives series"),
+        ("prepare", _prepare, "put the trials of series, or sentences, into arrays, and split them"),
     )
     for name, function, text in steps_of:
         step = steps.add_parser(name, help=text)
@@ -219,6 +219,11 @@ def _folder(options: argparse.Namespace) -> Path:
 def _train(options: argparse.Namespace) -> int:
     run, settings = _run_and_settings(options)
     manifest = options.features or Path(f"results/features/{run.workload}/features.json")
+    from ketscale.backends.launch import THREAD_VARIABLES
+
+    # Started by hand without them: pools of threads read them when they are imported. Other numbers are refused.
+    for name in THREAD_VARIABLES:
+        os.environ.setdefault(name, str(run.threads))
     from ketscale.training.loop import Stopped
     from ketscale.training.session import train
 
@@ -305,9 +310,13 @@ def _compute(options: argparse.Namespace) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    from ketscale.workloads import series
+    from ketscale.workloads import sentences, series
 
-    series.prepare(options.workload, _workload_settings(options), manifest=options.out, source=options.source)
+    settings = _workload_settings(options)
+    if options.workload == "sentences":
+        sentences.prepare(settings, manifest=options.out, source=options.source)
+    else:
+        series.prepare(options.workload, settings, manifest=options.out, source=options.source)
 
 
 def _study(options: argparse.Namespace) -> dict[str, Any]:

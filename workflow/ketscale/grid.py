@@ -44,8 +44,6 @@ _PATH = re.compile(
 _PLACE = re.compile(r"^(?P<backend>[a-z]+(?:-cpu)?)-n(?P<nodes>\d+)r(?P<ranks>\d+)t(?P<threads>\d+)$")
 INTEGERS = ("qubits", "layers", "batch", "nodes", "ranks", "threads", "seed")
 
-KINDS = ("simulator", "strong", "weak", "batch", "depth", "qubits", "features", "accuracy", "parity")
-
 
 @dataclass(frozen=True, order=True)
 class Run:
@@ -150,7 +148,7 @@ def _expand(block: Mapping[str, Any]) -> Iterable[Run]:
 
 
 # Settings that say where something lies on this machine; they change no number and enter no hash.
-MACHINE_SETTINGS = ("folder", "weights_folder")
+MACHINE_SETTINGS = ("folder", "file", "weights_folder")
 
 
 def resolve(config: Mapping[str, Any], run: Run) -> dict[str, Any]:

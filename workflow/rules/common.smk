@@ -30,7 +30,7 @@ try:
     RUNS = grid.runs(config)
     GIVING = {
         kind: [name for name, entry in WORKLOADS.items() if entry.gives == kind]
-        for kind in ("images", "series")
+        for kind in ("images", "series", "sentences")
     }
     SOURCES = {
         name: settings.source_files(config, name) for name in dict.fromkeys(run.workload for run in RUNS)

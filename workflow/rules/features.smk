@@ -99,8 +99,8 @@ rule compute_features:
         " --weights {input.weights:q} --out {output:q} > {log:q} 2>&1"
 
 
-rule prepare_series:
-    """Cut the trials of a workload that gives series, and split them."""
+rule prepare:
+    """Put the trials of series, or sentences, into arrays, and split them."""
     input:
         ancient(source_files),
     output:
@@ -108,7 +108,7 @@ rule prepare_series:
     log:
         "results/features/{workload}/features.log",
     wildcard_constraints:
-        workload="|".join(GIVING["series"]),
+        workload="|".join(GIVING["series"] + GIVING["sentences"]),
     conda:
         "../../envs/ketscale.yaml"
     resources:

@@ -18,6 +18,7 @@ FIGURES: dict[str, str | None] = {
     "spans": None,
     "strong": "strong",
     "weak": "weak",
+    "break-even": "break-even",
     "batch": "batch",
     "depth": "depth",
     "qubits": "qubits",

@@ -23,7 +23,9 @@ COLUMNS = ("run", "reference", "precision", "steps", "difference", "limit", "hel
 
 # Settings of a protocol that change the arithmetic of the first steps, with the schema's defaults. Cached and
 # inline features are not among them: on one features hash both must give the same losses.
-ARITHMETIC = {"precision": "fp32", "learning_rate": None, "weight_decay": 0, "clip_norm": None, "dropout": 0}
+ARITHMETIC = {
+    "precision": "fp32", "optimiser": "adam", "learning_rate": None, "weight_decay": 0, "clip_norm": None, "dropout": 0
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 CEILING = 0.95
 POINT = ("workload", "model", "qubits", "layers", "batch", "simulator", "place", "protocol")
 COLUMNS = (
-    "study", *POINT, "n", "failed", "accuracy", "accuracy_low", "accuracy_high", "auc", "f1", "loss",
+    "study", *POINT, "n", "failed", "accuracy", "accuracy_low", "accuracy_high", "chance", "auc", "f1", "loss",
     "epochs", "pooled", "pooled_low", "pooled_high", "trials", "control", "difference", "difference_low", "difference_high", "pairs", "verdict",
 )  # fmt: skip
 
@@ -92,7 +92,7 @@ def _row(study: str, group: Sequence[Row], groups: Sequence[Sequence[Row]]) -> d
         "accuracy": _mean(accuracies.values()),
         "accuracy_low": min(accuracies.values(), default=None),
         "accuracy_high": max(accuracies.values(), default=None),
-        **{name: _mean(_finished(group, f"test_{name}")) for name in ("auc", "f1", "loss")},
+        **{name: _mean(_finished(group, f"test_{name}")) for name in ("chance", "auc", "f1", "loss")},
         "epochs": _mean(_finished(group, "epochs")),
         **_pooled(group),
         "control": control[0]["model"] if control else "",

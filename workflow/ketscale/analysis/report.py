@@ -32,7 +32,7 @@ SHOWN: dict[str, dict[str, str]] = {
     },
     "accuracy": {
         "workload": "workload", "model": "model", "qubits": "qubits", "layers": "layers", "batch": "batch", "n": "n",
-        "accuracy": "accuracy", "accuracy_low": "lowest", "accuracy_high": "highest", "auc": "AUC", "f1": "F1",
+        "accuracy": "accuracy", "accuracy_low": "lowest", "accuracy_high": "highest", "chance": "guessing", "auc": "AUC", "f1": "F1",
         "loss": "loss", "epochs": "epochs", "difference": "difference to control", "difference_low": "95 % from",
         "difference_high": "to", "verdict": "verdict",
         "pooled": "pooled accuracy", "pooled_low": "pooled, 95 % from", "pooled_high": "pooled, to", "trials": "trials",

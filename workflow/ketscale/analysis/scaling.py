@@ -20,6 +20,7 @@ VARIED = {
     "simulator": "simulator",
     "strong": "place",
     "weak": "place",
+    "break-even": "place",
     "batch": "batch",
     "depth": "layers",
     "qubits": "qubits",

@@ -19,7 +19,7 @@ AXES = tuple(field.name for field in fields(grid.Run))
 RUNS_COLUMNS = (
     *AXES, "place", "studies", "status", "reason", "resumed", "timed", "precision", "features", "mistake",
     *(f"{split}_{metric}" for split in ("test", "validation") for metric in METRICS), "epochs", "best_epoch", "planned_epochs",
-    "split", "fold", "folds", "test_samples",
+    "split", "fold", "folds", "test_samples", "test_chance",
     "step_s", "step_q25_s", "step_q75_s", "step_count", "first_step_s", "startup_s", "data_s", "validation_s",
     "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "train_s",
     "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
@@ -110,11 +110,15 @@ def _quality(found: Mapping[str, Any] | None) -> dict[str, Any]:
     """Metrics of the best weights on both splits; empty for a protocol that only times."""
     splits = {split: (found or {}).get(split) or {} for split in ("test", "validation")}
     metrics = {f"{split}_{name}": splits[split].get(name) for split in splits for name in METRICS}
-    tested = sum(map(sum, splits["test"].get("confusion", []))) or None
+    classes = [sum(row) for row in splits["test"].get("confusion", [])]
+    tested = sum(classes) or splits["test"].get("transitions")
+    # Naming the commonest class each time, where a workload does not say itself what guessing gives.
+    chance = splits["test"].get("chance") or (max(classes) / tested if tested else None)
     return {
         **metrics,
         **{name: (found or {}).get(name) for name in ("epochs", "best_epoch")},
         "test_samples": tested,
+        "test_chance": chance,
     }
 
 

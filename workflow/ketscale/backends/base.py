@@ -25,8 +25,12 @@ class Backend(Protocol):
         """Broadcast rank 0's parameters; the module to call in training (its backward may reduce gradients)."""
         ...
 
-    def reduce_gradients(self, parameters: list[nn.Parameter]) -> None:
-        """After a backward pass: every rank's gradients become their sum over ranks."""
+    def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
+        """After a backward pass: every rank's gradients become their sum over ranks.
+
+        Returns:
+            The norm of this rank's own gradients, before; None where the rank is alone.
+        """
         ...
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:

@@ -36,6 +36,8 @@ class Ddp:
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
             dist.init_process_group("gloo")
             self.library = f"Gloo of torch {torch.__version__}"
+        # Squared norms of this rank's gradients, bucket by bucket.
+        self._squares: list[torch.Tensor] = []
 
     def wrap(self, problem: nn.Module) -> nn.Module:
         """DistributedDataParallel with a reduction that sums, where its own would average."""
@@ -49,14 +51,17 @@ class Ddp:
                 device_ids=[self.local_rank] if self.device.type == "cuda" else None,
                 broadcast_buffers=False,
             )
-        module.register_comm_hook(None, _sum_bucket)
+        module.register_comm_hook(self._squares, _sum_bucket)
         return module
 
-    def reduce_gradients(self, parameters: list[nn.Parameter]) -> None:
+    def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
         """Done by the backward pass already; on a sampled step its exposed part ends here."""
         recorder = active()
         if recorder is not None and recorder.innermost == "communication":
             recorder.leave()
+        own = torch.stack(self._squares).sum().sqrt()
+        self._squares.clear()
+        return own
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """Their sum over ranks."""
@@ -87,7 +92,7 @@ class Ddp:
         dist.destroy_process_group()
 
 
-def _sum_bucket(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Start the sum of a bucket of gradients over ranks, beside the rest of the backward pass.
 
     On a sampled step the ranks meet first, so that waiting for the slowest is counted apart. What is then
@@ -96,6 +101,7 @@ def _sum_bucket(state: None, bucket: dist.GradBucket) -> torch.futures.Future[to
     """
     buffer = bucket.buffer()
     values = torch.view_as_real(buffer) if buffer.is_complex() else buffer
+    squares.append(values.square().sum())
     recorder = active()
     if recorder is None:
         return dist.all_reduce(values, async_op=True).get_future().then(lambda _: buffer)

@@ -46,10 +46,11 @@ class Mpi:
             self._world.Bcast(array, root=0)
         return problem
 
-    def reduce_gradients(self, parameters: list[nn.Parameter]) -> None:
+    def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
         """One Allreduce of all gradients; on a sampled step the wait for the others is counted apart."""
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = torch.cat([_real(g).reshape(-1) for g in gradients])
+        own = torch.linalg.vector_norm(flat)
         recorder = active()
         if recorder is not None:
             recorder.enter("communication.wait")
@@ -65,6 +66,7 @@ class Mpi:
             part.copy_(flat[start : start + part.numel()].view_as(part))
             parameter.grad = gradient
             start += part.numel()
+        return own
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """Their sum over ranks."""

@@ -31,8 +31,9 @@ class Single:
         """The problem itself."""
         return problem
 
-    def reduce_gradients(self, parameters: list[nn.Parameter]) -> None:
+    def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
         """Nothing to add."""
+        return None
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """The values."""

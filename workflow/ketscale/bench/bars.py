@@ -13,14 +13,17 @@ from matplotlib.figure import Figure
 
 from ketscale.analysis.figures import style
 from ketscale.bench.output import duration, hardware
-from ketscale.bench.training import ARMS
+from ketscale.bench.training import ARMS, LIKELIHOODS
 
-ORDER = (*ARMS, "none")
+ORDER = tuple(dict.fromkeys((*ARMS, *LIKELIHOODS, "none")))
 NAMES = {
     "fused": "reduced circuits, fused",
     "literal-fused": "published circuits, fused",
     "default.qubit": "reduced circuits, default.qubit",
-    "literal": "published circuits, default.qubit",
+    "literal": "published circuits, default.qubit (sentences: Qiskit)",
+    "closed-form": "closed form, backprop",
+    "closed-form-shift": "closed form, parameter-shift",
+    "literal-bound": "published circuits, built once",
     "none": "classical",
 }
 
@@ -52,9 +55,11 @@ def draw(result: Mapping[str, Any]) -> Figure:
     axes[0].yaxis.set_major_formatter(lambda value, _: duration(value))
     axes[1].set_ylabel("peak memory of a step in MiB")
     axes[1].get_legend().remove()
-    axes[0].legend(title=None, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(names))
+    axes[0].legend(
+        title=None, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(4, len(names))
+    )
     batches = ", ".join(map(str, sorted(set(rows["batch"]))))
-    text = f"Batch {batches}, 249 steps of 64 channels; median times. {hardware(result['machine'])}."
+    text = f"Batch {batches} (trials of 249 steps and 64 channels, or sentences); median times. {hardware(result['machine'])}."
     wrapped = textwrap.fill(text, int(figure.get_size_inches()[0] * 15))
     figure.text(0.01, -0.02, wrapped, ha="left", va="top", fontsize=8, color="#5f6368", linespacing=1.5)
     return figure

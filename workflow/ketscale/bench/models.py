@@ -1,4 +1,4 @@
-"""`ketscale bench models`: training steps of the models on series, by every simulator, with memory and spans."""
+"""`ketscale bench models`: training steps of models, by every simulator, with memory and spans."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from ketscale.bench.run import FAILED, OVER_BUDGET, TIMED, WRONG, machine, surro
 from ketscale.bench.selection import all_cores, at_least, names_of, numbers_of
 from ketscale.bench.training import Cell
 from ketscale.errors import UserError
+from ketscale.models import catalogue
 
 MODELS = (
     "hydra", "hydra_hybrid", "mamba", "mamba_hybrid", "mamba_lite", "mamba_hybrid_lite",
-    "classical_mamba", "classical_hydra",
+    "classical_mamba", "classical_hydra", "superposition_transformer",
 )  # fmt: skip
 # Largest difference of the first losses, relative: they are of the same weights and trials in fp32.
 LOSS_TOLERANCE = 1e-4
@@ -34,9 +35,13 @@ class Selection:
     threads: int = field(default_factory=all_cores)
 
     def cells(self) -> Iterator[Cell]:
-        """All cells; a classical model has no qubits to vary."""
+        """All cells; a classical model has no qubits to vary, the one on sentences one size."""
         for model in self.models:
-            for qubits in self.qubits if "none" not in training.arms(model) else (0,):
+            entry = catalogue.MODELS[model]
+            if entry.qubits is not None:
+                yield Cell(model, entry.qubits, training.SENTENCES)
+                continue
+            for qubits in self.qubits if entry.quantum else (0,):
                 for batch in self.batches:
                     yield Cell(model, qubits, batch)
 
@@ -61,7 +66,9 @@ def parse(
         models=names_of("--models", models, MODELS) or default.models,
         qubits=numbers_of("--qubits", qubits, 2) or default.qubits,
         batches=numbers_of("--batch", batch, 1) or default.batches,
-        simulators=names_of("--simulators", simulators, (*training.ARMS, "none")),
+        simulators=names_of(
+            "--simulators", simulators, tuple(dict.fromkeys((*training.ARMS, *training.LIKELIHOODS, "none")))
+        ),
         budget_s=at_least("--budget", budget, float, 0) if budget is not None else default.budget_s,
         repeats=at_least("--repeats", repeats, int, 5) if repeats is not None else default.repeats,
         threads=at_least("--threads", threads, int, 1) if threads is not None else default.threads,
@@ -74,6 +81,7 @@ class Row:
 
     first_s: the first step in this process, compiling included. median_s, spread_s: of a step, the latter the
     interquartile range over `repeats`. peak_bytes: what two steps need beyond what the process had before.
+    projected_from: where not a step was timed but one of so many equal evaluations of it, which the times are multiplied by.
     spans: exclusive seconds of a step by span, of further steps.
     """
 
@@ -88,6 +96,7 @@ class Row:
     spread_s: float | None = None
     repeats: int | None = None
     peak_bytes: int | None = None
+    projected_from: int | None = None
     spans: dict[str, float] | None = None
 
 
@@ -150,7 +159,21 @@ def _measure(selection: Selection, cell: Cell) -> list[Row]:
         rows[name] = replace(
             rows[name], **asdict(timing), spans=training.spans_of(calls[name], min(3, timing.repeats))
         )
+        rows[name] = _whole_step(rows[name], training.evaluations(cell, name))
     return list(rows.values())
+
+
+def _whole_step(row: Row, evaluations: int) -> Row:
+    """The times of a step that is so many of the calls that were timed."""
+    if evaluations == 1 or row.median_s is None or row.spread_s is None:
+        return row
+    return replace(
+        row,
+        projected_from=evaluations,
+        median_s=row.median_s * evaluations,
+        spread_s=row.spread_s * evaluations,
+        spans={name: seconds * evaluations for name, seconds in (row.spans or {}).items()},
+    )
 
 
 class _Kept:
@@ -183,6 +206,10 @@ def factors(rows: list[Mapping[str, Any]]) -> list[str]:
             ("reductions under fused", "literal-fused", "fused"),
             ("fused on the literal circuits", "literal", "literal-fused"),
             ("fused on the reduced circuits", "default.qubit", "fused"),
+            ("building circuits once", "literal", "literal-bound"),
+            ("the closed form", "literal-bound", "closed-form-shift"),
+            ("a gradient without shifts", "closed-form-shift", "closed-form"),
+            ("fused on the closed form", "closed-form", "fused"),
         )
         said = [f"{what} {timed[a] / timed[b]:.3g}x" for what, a, b in pairs if {a, b} <= timed.keys()]
         inside = circuits.get(key, {})

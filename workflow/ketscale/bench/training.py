@@ -1,4 +1,4 @@
-"""Whole training steps of the models on series, as subjects: what a user pays, forward, backward and optimiser."""
+"""Whole training steps of models, as subjects: what a user pays, forward, backward and optimiser."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import torch
 from torch import nn
 
 from ketscale import simulators, spans
-from ketscale.models import catalogue
+from ketscale.models import catalogue, likelihoods
 from ketscale.models.dropout import keyed
+from ketscale.models.transformer import SuperpositionTransformer
 from ketscale.spans import span
-from ketscale.training.optimiser import Adam
+from ketscale.training.optimiser import Adam, GradientDescent
+from ketscale.workloads.next_word import NextWord, transitions
+from ketscale.workloads.sentences import BUILT_IN, Prepared
 
 CHANNELS, STEPS, CLASSES, LAYERS = 64, 249, 2, 2
 DROPOUT = 0.1
@@ -31,12 +34,25 @@ ARMS: dict[str, tuple[dict[str, str], bool]] = {
     "default.qubit": (_DEFAULT, False),
     "literal": (_DEFAULT, True),
 }
+# Ways to evaluate the model on sentences; its `literal` is the published Qiskit circuit, rebuilt in every evaluation.
+_CLOSED = {"device": "closed-form", "gradient": "backprop", "batching": "broadcast", "placement": "model"}
+_LITERAL = {"device": "literal", "gradient": "parameter-shift", "batching": "loop", "placement": "model"}
+LIKELIHOODS: dict[str, dict[str, str]] = {
+    "fused": _FUSED,
+    "closed-form": _CLOSED,
+    "closed-form-shift": {**_CLOSED, "gradient": "parameter-shift"},
+    "literal-bound": {**_LITERAL, "device": "literal-bound"},
+    "literal": _LITERAL,
+}
+SENTENCES = len(BUILT_IN)
+# A literal step is 97 equal evaluations of each sentence, of seconds each: one of each is timed, and the step projected.
+PROJECTED = {"literal": 97, "literal-bound": 97}
 # Models whose published circuits differ from what is left of them; of the others both are the same.
 REDUCED = ("hydra", "hydra_hybrid", "mamba_hybrid", "mamba_hybrid_lite")
 
 
 class Cell(NamedTuple):
-    """One model and size, to be timed with every simulator; 0 qubits for a classical model."""
+    """One model and size, to be timed with every simulator; 0 qubits for a classical model, 8 sentences as a batch."""
 
     model: str
     qubits: int
@@ -48,17 +64,27 @@ class Cell(NamedTuple):
 
 def arms(model: str) -> tuple[str, ...]:
     """The simulators that a model is timed with."""
-    if not catalogue.MODELS[model].quantum:
+    entry = catalogue.MODELS[model]
+    if entry.takes == "sentences":
+        return tuple(LIKELIHOODS)
+    if not entry.quantum:
         return ("none",)
     return tuple(ARMS) if model in REDUCED else ("fused", "literal")
 
 
-def step(cell: Cell, arm: str) -> Callable[[], torch.Tensor]:
-    """A training step on fixed random trials; it gives the loss.
+def evaluations(cell: Cell, arm: str) -> int:
+    """How many times as long as a timed call a whole training step is; above 1 its times are projections."""
+    return PROJECTED.get(arm, 1) if catalogue.MODELS[cell.model].takes == "sentences" else 1
 
-    The same weights and trials for every arm, so that their first losses can be compared.
+
+def step(cell: Cell, arm: str) -> Callable[[], torch.Tensor]:
+    """A training step on fixed random trials, or on the built-in sentences; it gives the loss.
+
+    The same weights and data for every arm, so that their first losses can be compared.
     """
     torch.manual_seed(SEED)
+    if catalogue.MODELS[cell.model].takes == "sentences":
+        return _sentences(arm)
     x = 0.03 * torch.randn(cell.batch, CHANNELS, STEPS)
     labels = torch.arange(cell.batch) % CLASSES
     arguments: dict[str, object] = {"inputs": (CHANNELS, STEPS), "outputs": CLASSES, "dropout": DROPOUT}
@@ -81,6 +107,34 @@ def step(cell: Cell, arm: str) -> Callable[[], torch.Tensor]:
             loss.backward()
         with span("optimiser"):
             nn.utils.clip_grad_norm_(parameters, CLIP_NORM)
+            optimiser.step()
+        return loss.detach()
+
+    return call
+
+
+def _sentences(arm: str) -> Callable[[], torch.Tensor]:
+    """An epoch of gradient descent on the eight sentences at once, one layer, fp64; of projected arms the loss alone."""
+    data = Prepared.of(BUILT_IN, SEED)
+    likelihood = likelihoods.create(arm, LIKELIHOODS[arm], 1, transitions(data), torch.device("cpu"))
+    problem = NextWord(SuperpositionTransformer(1), likelihood, data).double()
+    optimiser = GradientDescent(list(problem.parameters()), 0.01, 0.0)
+    everything = torch.arange(problem.samples)
+
+    def loss_alone() -> torch.Tensor:
+        with torch.no_grad():
+            return problem.combine(problem(everything, 0), problem.samples)
+
+    if arm in PROJECTED:
+        return loss_alone
+
+    def call() -> torch.Tensor:
+        optimiser.clear_gradients()
+        with span("classical.forward"):
+            loss = problem.combine(problem(everything, 0), problem.samples)
+        with span("classical.backward"):
+            loss.backward()
+        with span("optimiser"):
             optimiser.step()
         return loss.detach()
 

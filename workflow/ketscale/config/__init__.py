@@ -129,6 +129,8 @@ def source_folder(config: Mapping[str, Any], workload: str) -> Path | None:
     block = config["workloads"][workload]
     if not WORKLOADS[workload].reads_files:
         return None
+    if workload == "sentences":
+        return Path(block["file"]).expanduser() if "file" in block else None
     return Path(block["folder"]).expanduser() if "folder" in block else Path("results/data") / workload
 
 
@@ -141,6 +143,12 @@ def source_files(config: Mapping[str, Any], workload: str) -> list[str]:
     block, folder = config["workloads"][workload], source_folder(config, workload)
     if folder is None:
         return []
+    if workload == "sentences":
+        if not folder.is_file():
+            raise UserError(
+                f"workloads.sentences.file: there is no file {folder}; name another, or leave file out for those built in"
+            )
+        return [str(folder)]
     endings = (".gz", "") if workload == "mnist" else ("",)
     if "folder" not in block:
         if block["split"] == "test-images":

@@ -73,10 +73,17 @@ def _check_mistakes(study: Study, config: Mapping[str, Any]) -> Iterator[str]:
     yield from _check_baseline(study, config)
 
 
+def _check_break_even(study: Study, config: Mapping[str, Any]) -> Iterator[str]:
+    if len({run.place for run in study.runs}) < 2:
+        yield "a study of kind break-even compares places, but has only one; give several backends"
+    yield from _check_baseline(study, config)
+
+
 KINDS: dict[str, Callable[[Study, Mapping[str, Any]], Iterable[str]]] = {
     "simulator": _check_varies("simulator"),
     "strong": _check_strong,
     "weak": _check_weak,
+    "break-even": _check_break_even,
     "batch": _check_varies("batch"),
     "depth": _check_varies("layers"),
     "qubits": _check_varies("qubits"),

@@ -9,7 +9,7 @@ from ketscale.config.schema import suggestion
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.models.catalogue import MODELS
-from ketscale.simulators.catalogue import SUPPORTED
+from ketscale.simulators.catalogue import SUPPORTED, Method
 from ketscale.workloads.catalogue import WORKLOADS
 
 SINGLE = ("cpu", "gpu")
@@ -18,18 +18,23 @@ AXES = ("workload", "model", "qubits", "layers", "batch", "simulator", "backend"
 
 
 def check_simulator(name: str, simulator: Mapping[str, Any]) -> None:
-    triple = (simulator["device"], simulator["gradient"], simulator["batching"])
+    triple = _method(simulator)
     if name == "none":
         raise UserError(
             "simulators.none: none is the simulator of a classical model; give this one another name"
         )
-    if triple not in SUPPORTED:
+    known = SUPPORTED.union(*(entry.own for entry in MODELS.values()))
+    if triple not in known:
         able = sorted(
-            f"{gradient} with {batching}" for device, gradient, batching in SUPPORTED if device == triple[0]
+            f"{gradient} with {batching}" for device, gradient, batching in known if device == triple[0]
         )
         raise UserError(
             f"simulators.{name}: {triple[0]} cannot do {triple[1]} with {triple[2]} batching; it can do {', '.join(able)}"
         )
+
+
+def _method(simulator: Mapping[str, Any]) -> Method:
+    return Method(simulator["device"], simulator["gradient"], simulator["batching"])
 
 
 def check_protocol(name: str, protocol: Mapping[str, Any], config: Mapping[str, Any]) -> None:
@@ -97,9 +102,12 @@ def impossible(run: Run, config: Mapping[str, Any]) -> Iterator[str]:
     if takes != gives:
         fitting = [name for name, entry in MODELS.items() if entry.takes == gives]
         yield f"{run.model} takes {takes}, but {run.workload} gives {gives}; its models are {', '.join(fitting)}"
-    if gives == "series" and protocol["features"] == "inline":
+    if gives != "images" and protocol["features"] == "inline":
         yield f"{run.workload} has no feature network to run inline; give protocol {run.protocol} features: cached"
-    if MODELS[run.model].quantum:
+    entry = MODELS[run.model]
+    if entry.qubits not in (None, run.qubits):
+        yield f"{run.model} has {entry.qubits} qubits, not {run.qubits}; set qubits: {entry.qubits}"
+    if entry.quantum:
         if run.simulator == "none":
             yield f"{run.model} has a circuit, so its simulator cannot be none; name one of {', '.join(config['simulators'])}"
         if run.qubits == 0 or run.layers == 0:
@@ -123,9 +131,46 @@ def impossible(run: Run, config: Mapping[str, Any]) -> Iterator[str]:
         )
     if protocol["precision"] == "amp" and run.backend in WITHOUT_GPU:
         yield f"protocol {run.protocol} has precision: amp, which only GPUs have, but backend {run.place} uses none"
+    yield from _unfit_training(run, protocol, config)
     simulator = config["simulators"].get(run.simulator, {})
+    if simulator and not _evaluates(_method(simulator), run.model):
+        yield f"simulator {run.simulator} is a way to evaluate superposition_transformer only, not {run.model}; name another"
+    if simulator.get("device", "").startswith("literal") and run.backend not in WITHOUT_GPU:
+        yield f"simulator {run.simulator} computes on the CPU, but backend {run.place} trains on a GPU; use cpu, ddp-cpu or mpi"
     if run.backend in WITHOUT_GPU and "gpu" in (
         simulator.get("placement"),
         simulator.get("device", "").split(".")[-1],
     ):
         yield f"simulator {run.simulator} needs a GPU, but backend {run.place} uses none; use gpu-n1r1t1 or ddp"
+
+
+def _evaluates(method: Method, model: str) -> bool:
+    return method in SUPPORTED or method in MODELS[model].own
+
+
+def _unfit_training(run: Run, protocol: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
+    """What does not fit among optimiser, sharding and the workload."""
+    simulator = config["simulators"].get(run.simulator, {})
+    where = f"protocol {run.protocol}"
+    if protocol.get("parallel") == "tasks":
+        own = MODELS[run.model].own
+        if not simulator or _method(simulator) not in own or simulator["gradient"] != "parameter-shift":
+            able = sorted({method.device for method in own if method.gradient == "parameter-shift"})
+            yield (
+                f"{where} has parallel: tasks, which are evaluations of parameter-shift; give {run.model} a simulator "
+                f"with device {', '.join(able)} and gradient: parameter-shift"
+                if able
+                else f"{where} has parallel: tasks, but {run.model} has no tasks of parameter-shift; leave it out"
+            )
+    if protocol.get("optimiser") == "l-bfgs":
+        if run.ranks > 1:
+            yield f"{where} has optimiser: l-bfgs, which runs on one rank, not on {run.place}; name cpu-n1r1t{run.threads}"
+        for setting in ("steps", "plateau", "clip_norm", "weight_decay", "mistake"):
+            if setting in protocol:
+                yield f"{where} has optimiser: l-bfgs, which has no {setting}; use epochs, one an iteration, and leave it out"
+    held_out = config["workloads"][run.workload].get("held_out")
+    if held_out == 0 and "epochs" in protocol:
+        yield (
+            f"{where} has epochs, which are validated, but workload {run.workload} holds out no sentence; "
+            "set held_out to 1 or more, or give the protocol steps"
+        )

@@ -6,6 +6,8 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ketscale.simulators.catalogue import Method
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -14,13 +16,27 @@ if TYPE_CHECKING:
 class Entry:
     """Where a model's class lives, whether it holds a circuit (a classical one runs at q0 with `none`), and what it takes.
 
-    takes: "images" (features of images) or "series", as a workload of `workloads.catalogue` gives.
+    takes: "images" (features of images), "series" or "sentences", as a workload of `workloads.catalogue` gives.
+    own: ways to evaluate its circuit that no other model has, besides the simulators.
+    qubits: the only number that it has, None for any.
     """
 
     module: str
     name: str
     quantum: bool
     takes: str = "images"
+    own: frozenset[Method] = frozenset()
+    qubits: int | None = None
+
+
+_LIKELIHOODS = frozenset(
+    {
+        Method("closed-form", "backprop", "broadcast"),
+        Method("closed-form", "parameter-shift", "broadcast"),
+        Method("literal", "parameter-shift", "loop"),
+        Method("literal-bound", "parameter-shift", "loop"),
+    }
+)
 
 
 MODELS: dict[str, Entry] = {
@@ -32,6 +48,14 @@ MODELS: dict[str, Entry] = {
     "mamba_hybrid": Entry("ketscale.models.mamba", "MambaHybrid", quantum=True, takes="series"),
     "mamba_lite": Entry("ketscale.models.mamba", "MambaLite", quantum=True, takes="series"),
     "mamba_hybrid_lite": Entry("ketscale.models.mamba", "MambaHybridLite", quantum=True, takes="series"),
+    "superposition_transformer": Entry(
+        "ketscale.models.transformer",
+        "SuperpositionTransformer",
+        quantum=True,
+        takes="sentences",
+        own=_LIKELIHOODS,
+        qubits=4,
+    ),
     "classical_mamba": Entry("ketscale.models.state_space", "ClassicalMamba", quantum=False, takes="series"),
     "classical_hydra": Entry("ketscale.models.state_space", "ClassicalHydra", quantum=False, takes="series"),
 }

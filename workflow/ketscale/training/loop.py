@@ -11,17 +11,18 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tqdm import tqdm
 
 from ketscale import randomness
 from ketscale.backends.base import Backend
-from ketscale.backends.sharding import shard
+from ketscale.errors import UserError
+from ketscale.sharding import shard
 from ketscale.spans import recording, span
+from ketscale.training import lbfgs, optimiser
 from ketscale.training.clock import Clock
-from ketscale.training.optimiser import Adam, Plateau
 from ketscale.workloads.problem import Problem
 
 LOSSES_KEPT = 20
@@ -29,6 +30,19 @@ LOSSES_KEPT = 20
 AGREE_STEPS = 10
 # Randomness streams of a run's seed, next to the dropout masks of models (fold(seed, step, stream)).
 _ORDER = 1
+
+
+_EPOCH = {"loss": 0.0, "norm": 0.0, "own_norm": 0.0, "count": 0, "steps": 0}
+
+
+class _Pending(NamedTuple):
+    """A step whose figures are still this rank's own."""
+
+    step: int
+    sums: torch.Tensor
+    norm: torch.Tensor
+    own_norm: torch.Tensor
+    samples: int
 
 
 class Diverged(Exception):
@@ -67,13 +81,22 @@ class Trainer:
         self.problem, self.backend, self.clock = problem, backend, clock
         self.protocol, self.batch, self.seed = protocol, batch, seed
         self._save, self._stop_requested, self._report = save, stop_requested, report
+        self._tasks = protocol.get("parallel") == "tasks"
+        if self._tasks:
+            problem.share_tasks(backend.rank, backend.ranks)
         self.module = backend.wrap(problem)
         self.parameters = [p for p in problem.parameters() if p.requires_grad]
-        self.optimiser = Adam(self.parameters, protocol["learning_rate"], protocol.get("weight_decay", 0.0))
-        self.schedule = Plateau(self.optimiser, **protocol["plateau"]) if "plateau" in protocol else None
+        self.optimiser = optimiser.create(protocol, self.parameters)
+        plateau = protocol.get("plateau")
+        self.schedule = optimiser.Plateau(self.optimiser, **plateau) if plateau else None
         self.steps_per_epoch = math.ceil(problem.samples / batch)
         self.total_steps = protocol.get("steps") or protocol["epochs"] * self.steps_per_epoch
         self.by_epochs = "epochs" in protocol
+        self._second_order = protocol.get("optimiser") == "l-bfgs"
+        if self._second_order and self.steps_per_epoch > 1:
+            raise UserError(
+                f"optimiser l-bfgs takes all {problem.samples} training samples at once: set batch to {problem.samples} or more"
+            )
         self.step = 0
         self.samples_seen = 0
         self.losses: list[float] = []
@@ -82,8 +105,8 @@ class Trainer:
         self._waited = 0
         self._finished = False
         self._stop_asked = False
-        self._epoch = {"loss": 0.0, "norm": 0.0, "count": 0, "steps": 0}
-        self._pending: list[tuple[int, torch.Tensor, torch.Tensor, int]] = []
+        self._epoch = dict(_EPOCH)
+        self._pending: list[_Pending] = []
         # A mistake that studies make on purpose: every rank does every sample, and counts for its share of it.
         self._unsharded = protocol.get("mistake") == "unsharded"
         self._agree_every = 1 if backend.ranks == 1 and backend.device.type == "cpu" else AGREE_STEPS
@@ -98,6 +121,8 @@ class Trainer:
             Stopped: after a stop request, when the checkpoint is written.
         """
         with self._bar:
+            if self._second_order:
+                self._run_lbfgs()
             while self.step < self.total_steps and not self._finished:
                 self._run_epoch()
         if self.best["state"] is not None:
@@ -119,14 +144,51 @@ class Trainer:
         whole = whole and self.step % self.steps_per_epoch == 0
         self._end_epoch(epoch, time.perf_counter() - start if whole else None)
 
+    def _run_lbfgs(self) -> None:
+        """Every iteration is an epoch and a step; its line search and curvature are SciPy's, so there is no checkpoint."""
+        everything = torch.arange(self.problem.samples, device=self.backend.device)
+        sums = torch.zeros(0)
+        start = time.perf_counter()
+
+        def evaluate() -> torch.Tensor:
+            nonlocal sums
+            self.optimiser.clear_gradients()
+            sums = self.module(everything, self.step)
+            loss = self.problem.combine(sums, len(everything))
+            loss.backward()
+            return loss.detach()
+
+        def iterated() -> bool:
+            nonlocal start
+            self.clock.stop_step()
+            norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+            self._pending.append(_Pending(self.step, sums.detach(), norm, norm, len(everything)))
+            self.step += 1
+            self.samples_seen += len(everything)
+            self._bar.update()
+            self._agree(at_boundary=True)
+            self._end_epoch(self.step - 1, time.perf_counter() - start)
+            if self._stop_asked:
+                raise Stopped(
+                    f"stopped at iteration {self.step}; l-bfgs keeps no checkpoint, so the same command starts anew"
+                )
+            start = time.perf_counter()
+            self.clock.start_step(self.step)
+            self.problem.train()
+            return self.step < self.total_steps and not self._finished
+
+        self.problem.train()
+        self.clock.start_step(self.step)
+        lbfgs.minimise(self.parameters, evaluate, iterated, self.total_steps)
+        self._finished = True
+
     def _take_step(self, indices: torch.Tensor) -> None:
         problem, backend = self.problem, self.backend
         count = len(indices)
         recorder = self.clock.start_step(self.step)
         with recording(recorder):
             with span("data"):
-                mine = indices if self._unsharded else shard(indices, backend.rank, backend.ranks)
-                mine = mine.to(backend.device)
+                mine = self._share(indices).to(backend.device)
                 self.optimiser.clear_gradients()
             with (
                 span("classical.forward"),
@@ -141,14 +203,14 @@ class Trainer:
                 # d(loss)/d(sums) is the same constant on every rank: no message before the backward pass.
                 with span("classical.backward"):
                     problem.combine(sums, count).backward()
-                    backend.reduce_gradients(self.parameters)
+                    own_norm = backend.reduce_gradients(self.parameters)
             else:
                 with span("communication.sums"):
                     total = backend.allreduce(sums).requires_grad_()
                 with span("classical.backward"):
                     (pull,) = torch.autograd.grad(problem.combine(total, count), total)
                     sums.backward(pull)
-                    backend.reduce_gradients(self.parameters)
+                    own_norm = backend.reduce_gradients(self.parameters)
             with span("optimiser"):
                 norm = torch.nn.utils.clip_grad_norm_(
                     self.parameters, self.protocol.get("clip_norm", math.inf)
@@ -156,21 +218,30 @@ class Trainer:
                 self.optimiser.step()
         self.clock.stop_step()
         self.samples_seen += len(mine)
-        self._pending.append((self.step, sums.detach(), norm.detach(), count))
+        norm = norm.detach()
+        own_norm = norm if own_norm is None else own_norm
+        self._pending.append(_Pending(self.step, sums.detach(), norm, own_norm, count))
         self.step += 1
         self._bar.update()
+
+    def _share(self, indices: torch.Tensor) -> torch.Tensor:
+        if self._unsharded or self._tasks:
+            return indices
+        return shard(
+            indices, self.backend.rank, self.backend.ranks, self.protocol.get("sharding", "balanced")
+        )
 
     def _agree(self, at_boundary: bool) -> None:
         """Share the losses of the pending steps, look for NaN and for a stop request, checkpoint when due."""
         self.clock.settle()
         stop = torch.tensor([float(self._stop_requested())], dtype=torch.float64, device=self.backend.device)
-        sums = torch.stack([sums for _, sums, _, _ in self._pending])
+        sums = torch.stack([pending.sums for pending in self._pending])
         wide = torch.complex128 if sums.is_complex() else torch.float64
         shared = self.backend.allreduce(torch.cat([sums.to(wide).reshape(-1), stop.to(wide)]))
         stop_asked = bool(shared[-1].real > 0)
         totals = shared[:-1].reshape(sums.shape)
         with torch.no_grad():
-            for (step, _, norm, count), total in zip(self._pending, totals, strict=True):
+            for (step, _, norm, own_norm, count), total in zip(self._pending, totals, strict=True):
                 loss, gradient_norm = float(self.problem.combine(total, count)), float(norm)
                 for what, value in (("loss", loss), ("gradient norm", gradient_norm)):
                     if not math.isfinite(value):
@@ -179,6 +250,7 @@ class Trainer:
                     self.losses.append(loss)
                 self._epoch["loss"] += loss * count
                 self._epoch["norm"] += gradient_norm
+                self._epoch["own_norm"] += float(own_norm)
                 self._epoch["count"] += count
                 self._epoch["steps"] += 1
         self._pending.clear()
@@ -195,10 +267,11 @@ class Trainer:
             "step": self.step,
             "train_loss": sums["loss"] / sums["count"],
             "gradient_norm": sums["norm"] / sums["steps"],
+            "own_gradient_norm": sums["own_norm"] / sums["steps"],
             "learning_rate": self.optimiser.learning_rate,
             "epoch_s": seconds,
         }
-        self._epoch = {"loss": 0.0, "norm": 0.0, "count": 0, "steps": 0}
+        self._epoch = dict(_EPOCH)
         if seconds is not None:
             self.clock.epochs_s.append(seconds)
         if self.by_epochs:
@@ -212,6 +285,8 @@ class Trainer:
         if self.backend.rank == 0:
             self._report(self.history)
         due = self.step - self._checkpointed >= self.protocol.get("checkpoint_steps", 200)
+        if self._second_order:
+            return
         if self.step < self.total_steps and not self._finished and (due or self._stop_asked):
             self._checkpoint(self._stop_asked)
 

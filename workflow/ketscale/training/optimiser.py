@@ -1,4 +1,4 @@
-"""Adam and the plateau schedule, on torch's functional kernels.
+"""Adam, gradient descent and the plateau schedule, on torch's functional kernels.
 
 torch.optim's classes import the compiler (torch._dynamo) at their first step, two seconds that most runs
 would spend longer on than on training; its functional Adam does not, and does the same arithmetic.
@@ -78,6 +78,47 @@ class Adam:
                 tensor.copy_(value)
 
 
+class GradientDescent:
+    """theta <- theta - learning rate * gradient, with L2 weight decay added to the gradient."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float) -> None:
+        self.parameters: list[torch.Tensor] = list(parameters)
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+
+    def clear_gradients(self) -> None:
+        """Forget the gradients of the last step."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update every parameter by its gradient."""
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                gradient = parameter.grad
+                if self.weight_decay:
+                    gradient = gradient + self.weight_decay * parameter
+                parameter.sub_(gradient, alpha=self.learning_rate)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The learning rate."""
+        return {"learning_rate": self.learning_rate}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`."""
+        self.learning_rate = state["learning_rate"]
+
+
+Optimiser = Adam | GradientDescent
+
+
+def create(protocol: Mapping[str, Any], parameters: Sequence[nn.Parameter]) -> Optimiser:
+    """The optimiser of a protocol, Adam where it names none; l-bfgs has its own loop (see `lbfgs`)."""
+    kind = GradientDescent if protocol.get("optimiser") == "gradient-descent" else Adam
+    return kind(parameters, protocol["learning_rate"], protocol.get("weight_decay", 0.0))
+
+
 class Plateau:
     """Multiplies the learning rate by `factor` when a loss has not improved for more than `patience` epochs.
 
@@ -86,7 +127,7 @@ class Plateau:
 
     THRESHOLD = 1e-4
 
-    def __init__(self, optimiser: Adam, factor: float, patience: int) -> None:
+    def __init__(self, optimiser: Optimiser, factor: float, patience: int) -> None:
         self.optimiser, self.factor, self.patience = optimiser, factor, patience
         self._best, self._waited = math.inf, 0
 

@@ -1,4 +1,4 @@
-"""From a run and its features to the `Problem` that the trainer trains."""
+"""From a run and its prepared data to the `Problem` that the trainer trains."""
 
 from __future__ import annotations
 
@@ -14,24 +14,32 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.models import catalogue as models
 from ketscale.simulators import create
+from ketscale.workloads import sentences, series
 from ketscale.workloads.catalogue import WORKLOADS
 from ketscale.workloads.classification import Classification
 from ketscale.workloads.features import Features
-from ketscale.workloads.series import Prepared
+from ketscale.workloads.problem import Problem
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Samples with labels; `features` where raw data and a network lie behind the inputs."""
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    splits: Mapping[str, np.ndarray]
+    classes: int
+    features: Features | None = None
 
 
 @dataclass(frozen=True)
 class Data:
     """A workload's data as a run reads it, with what its record keeps: hashes, and how the data are split."""
 
-    inputs: np.ndarray
-    labels: np.ndarray
-    splits: Mapping[str, np.ndarray]
-    classes: int
+    content: Labelled | sentences.Prepared
     split: dict[str, Any]
     data_hash: str
     features_hash: str
-    features: Features | None = None
 
 
 def read(run: Run, manifest: Path | None) -> Data:
@@ -44,31 +52,45 @@ def read(run: Run, manifest: Path | None) -> Data:
         raise UserError(
             f"workload {run.workload} needs its features: give --features FILE (`ketscale features --help`)"
         )
-    if WORKLOADS[run.workload].gives == "series":
-        prepared = Prepared.open(manifest)
+    gives = WORKLOADS[run.workload].gives
+    if gives == "series":
+        prepared = series.Prepared.open(manifest)
         splits, split = prepared.fold(run.seed)
-        series = prepared.series
-        return Data(series.signals, series.labels, splits, 2, split, prepared.data_hash, prepared.hash)
+        content = Labelled(prepared.series.signals, prepared.series.labels, splits, 2)
+        return Data(content, split, prepared.data_hash, prepared.hash)
+    if gives == "sentences":
+        text = sentences.Prepared.open(manifest)
+        return Data(text, _split("sentences"), text.data_hash, text.hash)
     features = Features.open(manifest)
-    return Data(
-        features.embeddings,
-        features.labels,
-        features.splits,
-        10,
-        {"by": "labels", "fold": None, "folds": None, "held_out": None},
-        features.data_hash,
-        features.hash,
-        features,
-    )
+    content = Labelled(features.embeddings, features.labels, features.splits, 10, features)
+    return Data(content, _split("labels"), features.data_hash, features.hash)
 
 
-def problem(run: Run, settings: Mapping[str, Any], data: Data, device: torch.device) -> Classification:
+def _split(by: str) -> dict[str, Any]:
+    return {"by": by, "fold": None, "folds": None, "held_out": None}
+
+
+def problem(run: Run, settings: Mapping[str, Any], data: Data, device: torch.device) -> Problem:
     """The run's problem on `device`, in the protocol's precision, its weights drawn from the run's seed.
 
     Weights are drawn in fp32 on the CPU whatever the precision and device, so that they are the same numbers.
+
+    Raises:
+        UserError: model, simulator or data do not fit together.
     """
-    protocol = settings["protocol"]
     torch.manual_seed(run.seed)
+    if isinstance(data.content, sentences.Prepared):
+        built: Problem = _next_word(run, settings, data.content, device)
+    else:
+        built = _classification(run, settings, data.content, device)
+    dtype = torch.float64 if settings["protocol"]["precision"] == "fp64" else torch.float32
+    return built.to(device=device, dtype=dtype)
+
+
+def _classification(
+    run: Run, settings: Mapping[str, Any], data: Labelled, device: torch.device
+) -> Classification:
+    protocol = settings["protocol"]
     shape = data.inputs.shape[1:]
     arguments: dict[str, Any] = {
         "inputs": shape if len(shape) > 1 else shape[0],
@@ -80,7 +102,7 @@ def problem(run: Run, settings: Mapping[str, Any], data: Data, device: torch.dev
         arguments |= {"qubits": run.qubits, "layers": run.layers, "simulator": simulator}
     model = models.build(run.model, **arguments)
     network = data.features if protocol["features"] == "inline" else None
-    built = Classification(
+    return Classification(
         model,
         inputs=_tensor(data.inputs if network is None else network.pixels),
         labels=_tensor(data.labels),
@@ -88,8 +110,19 @@ def problem(run: Run, settings: Mapping[str, Any], data: Data, device: torch.dev
         seed=run.seed,
         backbone=None if network is None else network.backbone(),
     )
-    dtype = torch.float64 if protocol["precision"] == "fp64" else torch.float32
-    return built.to(device=device, dtype=dtype)
+
+
+def _next_word(
+    run: Run, settings: Mapping[str, Any], prepared: sentences.Prepared, device: torch.device
+) -> Problem:
+    from ketscale.models import likelihoods
+    from ketscale.models.transformer import SuperpositionTransformer
+    from ketscale.workloads.next_word import NextWord, transitions
+
+    likelihood = likelihoods.create(
+        run.simulator, settings["simulator"], run.layers, transitions(prepared), device
+    )
+    return NextWord(SuperpositionTransformer(run.layers), likelihood, prepared)
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:

@@ -20,7 +20,7 @@ SERIES_SPLITS = ("subjects", "runs")
 
 @dataclass(frozen=True)
 class Entry:
-    """One workload: what it gives a model ("images" or "series"), its settings, whether it reads files.
+    """One workload: what it gives a model ("images", "series" or "sentences"), its settings, whether it reads files.
 
     generated: nothing in it was measured, which every figure says.
     """
@@ -50,6 +50,7 @@ WORKLOADS: dict[str, Entry] = {
         False,
         generated=True,
     ),
+    "sentences": Entry("sentences", ("seed", "held_out", "split_seed"), ("file",), True),
 }
 
 _TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -92,6 +93,8 @@ def check(workload: str, settings: Mapping[str, Any]) -> None:
         raise UserError(
             f"workloads.{workload}.split_seed is {seed!r}: it must be an integer from 0 to 2**32-1"
         )
+    if entry.gives == "sentences":
+        return
     if entry.gives == "series":
         _one_of(workload, "split", settings, SERIES_SPLITS)
         return

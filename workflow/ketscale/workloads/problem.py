@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ketscale.errors import UserError
+
 
 class Problem(nn.Module, ABC):
     """Differentiable sums over training samples, and how they combine to the loss.
@@ -38,6 +40,14 @@ class Problem(nn.Module, ABC):
             # A rank without samples still runs the graph once, so that every rank joins the reduction.
             return self.sums(torch.zeros(1, dtype=torch.int64, device=indices.device), step) * 0
         return self.sums(indices, step)
+
+    def share_tasks(self, rank: int, ranks: int) -> None:
+        """Let ranks share other work than samples: each then has all samples, and sums that add up all the same.
+
+        Raises:
+            UserError: this problem has only samples to share.
+        """
+        raise UserError("parallel: tasks needs a model whose gradient is made of tasks of parameter-shift")
 
     @abstractmethod
     def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ketscale.analysis import catalogue
-from ketscale.analysis.figures import learning, mistakes, spans, speed, strategies, style, sweeps
+from ketscale.analysis.figures import break_even, learning, mistakes, spans, speed, strategies, style, sweeps
 from ketscale.errors import UserError
 
 DRAWERS: dict[str, style.Drawer] = {
@@ -18,6 +18,7 @@ DRAWERS: dict[str, style.Drawer] = {
     "spans": spans.spans,
     "strong": speed.strong,
     "weak": speed.weak,
+    "break-even": break_even.break_even,
     "batch": sweeps.batch,
     "depth": sweeps.depth,
     "qubits": sweeps.qubits,

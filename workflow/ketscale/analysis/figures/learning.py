@@ -18,9 +18,10 @@ def learning(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     asked = [name for name, study in tables.config["studies"].items() if study["kind"] == "accuracy"]
     if tables.accuracy.empty or tables.history.empty:
         return style.empty(tables, asked)
-    history = tables.history.assign(curve=_name(tables.history))
     tests = tables.runs[tables.runs["test_accuracy"].notna() & (tables.runs["status"] == "completed")]
-    tests = tests.assign(curve=_name(tests))
+    several = tests["protocol"].nunique() > 1
+    history = tables.history.assign(curve=_name(tables.history, several))
+    tests = tests.assign(curve=_name(tests, several))
     names = sorted(history["curve"].unique())
     colours = {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(names)}
     figure, axes = plt.subplots(1, 3, figsize=(9.5, 3.3), layout="constrained", width_ratios=(3, 3, 2))
@@ -33,7 +34,7 @@ def learning(tables: Tables) -> tuple[Figure, pd.DataFrame]:
         panel.set(
             title=label,
             xlabel="epoch",
-            ylabel="cross-entropy (nats)" if "loss" in column else "share correct",
+            ylabel="loss (nats)" if "loss" in column else "share correct",
         )
     legend = axes[0].get_legend()
     if legend is not None:
@@ -69,9 +70,10 @@ def learning(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     return figure, pd.concat([history[columns], test]).sort_values(["curve", "seed", "epoch"])
 
 
-def _name(rows: pd.DataFrame) -> pd.Series:
-    """Workload, model, the circuit's size, the batch size, and the simulator where there are several."""
+def _name(rows: pd.DataFrame, protocols: bool) -> pd.Series:
+    """Workload, model, the circuit's size, the batch size, and the simulator and protocol where there are several."""
     size = " (" + rows["qubits"].astype(str) + " qubits, " + rows["layers"].astype(str) + " layers)"
     named = rows["workload"] + " " + rows["model"] + size.where(rows["simulator"] != "none", "")
     several = rows[rows["simulator"] != "none"]["simulator"].nunique() > 1
-    return named + ", batch " + rows["batch"].astype(str) + (", " + rows["simulator"] if several else "")
+    named += ", batch " + rows["batch"].astype(str) + (", " + rows["simulator"] if several else "")
+    return named + (", " + rows["protocol"] if protocols else "")

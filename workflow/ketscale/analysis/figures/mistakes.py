@@ -40,7 +40,7 @@ def mistakes(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     drawn["fair"] = [not _wrongs(tables, row) for _, row in drawn.iterrows()]
     drawn = drawn.merge(_accounts(tables, drawn), on=["study", *POINT], how="left")
     figure, (left, right) = plt.subplots(
-        1, 2, figsize=(9.5, 1.6 + 0.42 * len(drawn)), width_ratios=(3, 2), layout="constrained"
+        1, 2, figsize=(9.5, 1.6 + 0.42 * len(drawn)), width_ratios=(4, 3), layout="constrained"
     )
     _draw_slowdowns(left, drawn)
     _draw_accounts(right, drawn[drawn["fair"]])
@@ -75,7 +75,7 @@ def _draw_slowdowns(axes: Axes, drawn: pd.DataFrame) -> None:
         style.dot(axes, row["slowdown"], height, colour, row["flag"] == "busy", ms=8)
         axes.annotate(
             f"{row['slowdown']:.3g}x",
-            (row["slowdown"], height),
+            (row["slowdown_high"], height),
             (9, 0),
             textcoords="offset points",
             va="center",

@@ -11,6 +11,9 @@ from ketscale.analysis.figures import style
 from ketscale.analysis.figures.style import PALETTE, Tables
 from ketscale.grid import place
 
+# Of what a study varies besides places; diamonds are the best serial runs.
+MARKERS = ("o", "s", "^", "v", "P", "X")
+
 
 def simulators(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     """Time per step under each simulator on a logarithmic axis: every seed, and the median."""
@@ -105,17 +108,22 @@ def _scaling(tables: Tables, kind: str, label: str) -> tuple[Figure, pd.DataFram
             tables, [name for name, s in tables.config["studies"].items() if s["kind"] == kind]
         )
     figure, grid = plt.subplots(
-        len(studies), 3, figsize=(9.5, 3.3 * len(studies)), squeeze=False, layout="constrained"
+        len(studies), 3, figsize=(11.5, 3.3 * len(studies)), squeeze=False, layout="constrained"
     )
     for line, (name, points) in zip(grid, studies, strict=True):
         workers = sorted(points["workers"].unique())
         line[0].plot(workers, workers, ls="--", color=style.FRAME, lw=1, label="ideal")
         line[1].axhline(1, ls="--", color=style.FRAME, lw=1)
-        families = sorted({_family(place_) for place_ in points["place"]})
-        for number, family in enumerate(families):
-            chosen = points[points["place"].map(_family) == family].sort_values("workers")
-            shift = 0.05 * (number - (len(families) - 1) / 2) * max(1, workers[-1] - workers[0])
-            _line(line, chosen, family, PALETTE[number], shift)
+        families = points["place"].map(_family)
+        variants = style.variants(points)
+        lines = sorted(set(zip(families, variants, strict=True)))
+        for number, (family, variant) in enumerate(lines):
+            chosen = points[(families == family) & (variants == variant)].sort_values("workers")
+            shift = 0.05 * (number - (len(lines) - 1) / 2) * max(1, workers[-1] - workers[0])
+            colour = PALETTE[sorted(set(families)).index(family)]
+            marker = MARKERS[sorted(set(variants)).index(variant) % len(MARKERS)]
+            words = f"{family}, {variant}" if variant else family
+            _line(line, chosen, words, colour, marker, shift)
         for axes, title, unit in zip(
             line,
             (label, "parallel efficiency", "time per step"),
@@ -130,7 +138,8 @@ def _scaling(tables: Tables, kind: str, label: str) -> tuple[Figure, pd.DataFram
             )
             axes.set_xticks(workers)
             axes.margins(x=0.2)
-        line[0].legend(loc="upper left")
+        handles, names = line[0].get_legend_handles_labels()
+        line[2].legend(handles, names, loc="center left", bbox_to_anchor=(1.02, 0.5))
         line[2].set_title(f"time per step ({name})")
         line[2].yaxis.set_major_formatter(lambda value, _: style.seconds(value) if value else "0")
     drawn = pd.concat([points for _, points in studies])
@@ -141,7 +150,7 @@ def _scaling(tables: Tables, kind: str, label: str) -> tuple[Figure, pd.DataFram
 
 
 def _line(
-    line: tuple[Axes, Axes, Axes], points: pd.DataFrame, family: str, colour: object, shift: float
+    line: tuple[Axes, Axes, Axes], points: pd.DataFrame, label: str, colour: object, marker: str, shift: float
 ) -> None:
     """One family of places in the three panels; busy points are hollow."""
     x = points["workers"] + shift
@@ -155,10 +164,10 @@ def _line(
         if low and high:
             axes.vlines(x, points[low], points[high], color=colour, lw=1.5)
         for position, value, hollow in zip(x, points[column], busy, strict=True):
-            style.dot(axes, position, value, colour, hollow, ms=7, zorder=3)
+            style.dot(axes, position, value, colour, hollow, marker=marker, ms=7, zorder=3)
     for position, value, hollow in zip(x, points["speedup_best_serial"], busy, strict=True):
         style.dot(line[0], position, value, colour, hollow, marker="D", ms=4.5, alpha=0.7)
-    line[0].plot([], [], "o-", color=colour, label=family)
+    line[0].plot([], [], f"{marker}-", color=colour, label=label)
 
 
 def _family(text: str) -> str:

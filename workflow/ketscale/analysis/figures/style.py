@@ -141,6 +141,17 @@ def empty(tables: Tables, studies: Iterable[str]) -> tuple[Figure, pd.DataFrame]
     return figure, pd.DataFrame()
 
 
+def variants(points: pd.DataFrame, but: Iterable[str] = ()) -> pd.Series:
+    """For each point in words what it varies besides its place; empty where a study varies nothing else."""
+    words = {"model": "{}", "qubits": "{} qubits", "layers": "{} layers", "simulator": "{}", "protocol": "{}"}
+    varied = [name for name in words if name not in but and points[name].nunique() > 1]
+    return pd.Series(
+        [", ".join(words[name].format(row[name]) for name in varied) for _, row in points.iterrows()],
+        index=points.index,
+        dtype=str,
+    )
+
+
 def seconds(value: float) -> str:
     """A duration with a fitting unit and three digits."""
     for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import torch
 
 from ketscale.circuits import Angles, Circuit
-from ketscale.errors import UserError
 from ketscale.simulators.base import Superposition
 from ketscale.simulators.checks import check_request, no_rows
 from ketscale.simulators.fused.program import reduce
@@ -45,14 +44,8 @@ class Fused:
     """
 
     def __init__(self, route: str = "auto") -> None:
-        try:
-            from ketscale.simulators.fused import cpu, gpu
-        except ModuleNotFoundError as missing:
-            if (missing.name or "").partition(".")[0] != "llvmlite":
-                raise
-            raise UserError(
-                "simulator 'fused' needs llvmlite, which is not installed: run `make setup`"
-            ) from None
+        from ketscale.simulators.fused import cpu, gpu
+
         self._cpu, self._gpu = cpu, gpu
         self.route = route
         # Checks and choices depend on shapes alone, and a small circuit takes less time than they do.

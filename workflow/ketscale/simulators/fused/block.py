@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
+from ketscale.compiled.vector import BIT, I32, Value, Writer
 from ketscale.simulators.fused.plan import Plan
 from ketscale.simulators.fused.program import Flip, Rotation
 from ketscale.simulators.fused.schedule import Phases
-from ketscale.simulators.fused.vector import BIT, I32, Value, Writer
 
 # Real and imaginary vectors of a block; no imaginary ones where amplitudes are real.
 State = list[tuple[Value, "Value | None"]]

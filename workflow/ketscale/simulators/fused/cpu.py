@@ -9,13 +9,14 @@ from __future__ import annotations
 import struct
 from array import array
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ketscale.circuits import Circuit
+from ketscale.compiled.library import Library, Recipe, vector_bytes
 from ketscale.errors import UserError
-from ketscale.simulators.fused.library import Library, vector_bytes
 from ketscale.simulators.fused.plan import ARGUMENTS, CALL_ARGUMENTS, Plan, Wanted
 from ketscale.simulators.fused.program import Program, reduce
 
@@ -41,7 +42,7 @@ class Kernel:
         self.plan = plan
         self.batch = batch
         self.tiles = -(-batch // plan.samples)
-        self.library = Library(plan)
+        self.library = Library(recipe(plan))
         functions = self.library.on_one_thread
         self.prepare, self.prepare_and_forward = functions["prepare"], functions["prepare_and_forward"]
         if plan.wanted:
@@ -73,6 +74,24 @@ class Kernel:
     def give_back(self, workspace: Workspace) -> None:
         """Let the next call use a workspace."""
         self._free.append(workspace)
+
+
+# Code that a circuit's machine code depends on: all of this package.
+SOURCES = tuple(sorted(Path(__file__).parent.glob("*.py")))
+
+
+def recipe(plan: Plan) -> Recipe:
+    """How to write the functions of a plan."""
+
+    def write() -> Any:
+        from ketscale.simulators.fused.kernels import module
+
+        return module(plan)
+
+    names: tuple[str, ...] = ("prepare", "forward", "prepare_and_forward")
+    if plan.wanted:
+        names += ("backward", "collect")
+    return Recipe(repr(plan), names, write, SOURCES)
 
 
 class Workspace:

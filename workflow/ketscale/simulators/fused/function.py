@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from ketscale.compiled.vector import Value, Writer
 from ketscale.simulators.fused.plan import ARGUMENTS, Plan
-from ketscale.simulators.fused.vector import Value, Writer
 
 
 class Function:

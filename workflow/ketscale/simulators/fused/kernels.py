@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
+from ketscale.compiled.vector import I64, Value
 from ketscale.simulators.fused.block import Block, Coefficients, State, apply, overlaps
 from ketscale.simulators.fused.function import Function
 from ketscale.simulators.fused.mixing import Mixing
@@ -25,7 +26,6 @@ from ketscale.simulators.fused.plan import Plan, rotations
 from ketscale.simulators.fused.program import Flip, Rotation, Word
 from ketscale.simulators.fused.rows import Places, Rows
 from ketscale.simulators.fused.schedule import Pass, Phases, measurement_passes
-from ketscale.simulators.fused.vector import I64, Value
 from ketscale.simulators.fused.words import add_words, expectations, signed_sum
 
 

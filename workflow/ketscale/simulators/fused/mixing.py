@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from ketscale.compiled.vector import I64, Value, Writer
 from ketscale.simulators.fused.plan import Plan
-from ketscale.simulators.fused.vector import I64, Value, Writer
 
 Pair = tuple[Value, Value]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
+from ketscale.compiled.vector import I64, Value
 from ketscale.simulators.fused.function import Function
 from ketscale.simulators.fused.program import Angle
-from ketscale.simulators.fused.vector import I64, Value
 
 
 class Once(Function):

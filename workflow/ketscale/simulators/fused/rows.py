@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
+from ketscale.compiled.vector import I8, I64, Value, Writer
 from ketscale.simulators.fused.plan import Plan
-from ketscale.simulators.fused.vector import I8, I64, Value, Writer
 
 
 class Places(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ketscale.compiled.vector import Value, Writer
 from ketscale.simulators.fused.block import Block, State, parity, walsh
 from ketscale.simulators.fused.program import Word
-from ketscale.simulators.fused.vector import Value, Writer
 
 
 def expectations(w: Writer, block: Block, state: State, group: Sequence[tuple[int, Word]]) -> list[Value]:

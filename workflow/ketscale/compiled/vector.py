@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -49,6 +50,24 @@ DOUBLE = SinCos(
         2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2,
     ),
 )  # fmt: skip
+
+
+class Exp(NamedTuple):
+    """Constants of a precision for `Writer.exp`.
+
+    mantissa: bits of it. ln2: ln 2 in two parts, the bigger one short. degree: of the polynomial. lowest, highest: where
+    the result is still a normal number.
+    """
+
+    mantissa: int
+    ln2: tuple[float, float]
+    degree: int
+    lowest: float
+    highest: float
+
+
+EXP_SINGLE = Exp(23, (0.693359375, -2.12194440e-4), 7, -87.0, 88.0)
+EXP_DOUBLE = Exp(52, (6.93147180369123816490e-01, 1.90821492927058770002e-10), 13, -708.0, 709.0)
 
 
 class Writer:
@@ -228,6 +247,38 @@ class Writer:
             for value, flip in ((sine, sine_sign), (cosine, cosine_sign))
         ]
         return signed[0], signed[1]
+
+    def exp(self, x: Value) -> Value:
+        """e to the power of `x`, accurate to a few ulp; below and above normal numbers it stays at the last one."""
+        k = EXP_DOUBLE if self.bytes == 8 else EXP_SINGLE
+        b, magic = self.b, self.constant(self.constants.magic)
+        lowest, highest = self.constant(k.lowest), self.constant(k.highest)
+        x = b.select(b.fcmp_ordered("<", x, lowest), lowest, x)
+        x = b.select(b.fcmp_ordered(">", x, highest), highest, x)
+        shifted = self.fma(x, self.constant(1.4426950408889634), magic)
+        powers = b.fsub(shifted, magic)
+        r = x
+        for part in k.ln2:
+            r = self.fma(powers, self.constant(part), r, negate=True)
+        value = self._polynomial(r, [1 / math.factorial(i) for i in range(k.degree, -1, -1)])
+        integers = ir.VectorType(self.constants.integer, self.lanes)
+        bits = b.shl(b.bitcast(shifted, integers), ir.Constant(integers, [k.mantissa] * self.lanes))
+        return b.bitcast(b.add(b.bitcast(value, integers), bits), self.vector)
+
+    def sums(self, vectors: Sequence[Value]) -> Value:
+        """Of as many vectors as there are lanes: in lane i the sum over the lanes of vector i."""
+        vectors, distance = list(vectors), 1
+        while distance < self.lanes:
+            lanes = range(self.lanes)
+            # Lane j of `kept` is j of the first vector of a pair, or of the second one where j has the bit.
+            kept = [j + self.lanes * bool(j & distance) for j in lanes]
+            crossed = [(j ^ distance) + self.lanes * bool(j & distance) for j in lanes]
+            vectors = [
+                self.b.fadd(self.shuffle(u, kept, v), self.shuffle(u, crossed, v))
+                for u, v in zip(vectors[::2], vectors[1::2], strict=True)
+            ]
+            distance *= 2
+        return vectors[0]
 
     def _polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
         value = self.constant(coefficients[0])

@@ -1,8 +1,8 @@
-"""Machine code of plans: compiled once for this kind of processor, kept on disk, loaded by every process.
+"""Machine code: compiled once for this kind of processor, kept on disk, loaded by every process.
 
 The cache is the folder named by KETSCALE_CACHE, else `ketscale` in XDG_CACHE_HOME (~/.cache). A file's
-name is a hash of all that its code depends on: the plan, this package's sources, LLVM's version and the
-processor's type and features, so that machines of different types can share a folder. Files appear by
+name is a hash of all that its code depends on: its recipe, the sources of what writes it, LLVM's version and
+the processor's type and features, so that machines of different types can share a folder. Files appear by
 renaming, and carry a checksum. Of many processes that want the same code at once, one compiles.
 """
 
@@ -13,17 +13,16 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from ketscale.errors import UserError
-from ketscale.simulators.fused.plan import Plan
 
 CHECKSUM = hashlib.sha256().digest_size
 
@@ -31,19 +30,29 @@ CHECKSUM = hashlib.sha256().digest_size
 OPTIMISE = 1
 
 
-class Library:
-    """The functions of one plan, to be called with the address of their arguments."""
+class Recipe(NamedTuple):
+    """What code to write.
 
-    def __init__(self, plan: Plan) -> None:
-        code = _cached(plan)
+    identity: equal texts mean equal code. functions: their names. write: an `ir.Module` that has them. sources: the
+    files that write it, besides this package.
+    """
+
+    identity: str
+    functions: tuple[str, ...]
+    write: Callable[[], Any]
+    sources: tuple[Path, ...]
+
+
+class Library:
+    """The functions of one recipe, to be called with the address of their arguments."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        code = _cached(recipe)
         # The engine owns the code: it must live as long as the functions.
         self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        names = ["prepare", "forward", "prepare_and_forward"]
-        if plan.wanted:
-            names += ["backward", "collect"]
-        self._addresses = {name: self._engine.get_function_address(name) for name in names}
+        self._addresses = {name: self._engine.get_function_address(name) for name in recipe.functions}
         # Each takes the address of the arguments, and runs on the calling thread.
         self.on_one_thread = {name: _PROTOTYPE(address) for name, address in self._addresses.items()}
 
@@ -69,7 +78,7 @@ def _parallel() -> Any:
         function = ctypes.CDLL(str(library)).GOMP_parallel
     except (OSError, AttributeError) as error:
         raise UserError(
-            "simulator 'fused' runs on several threads only with a torch that uses GNU OpenMP (Linux): set threads: 1"
+            "compiled code runs on several threads only with a torch that uses GNU OpenMP (Linux): set threads: 1"
         ) from error
     function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
     function.restype = None
@@ -100,10 +109,10 @@ def _target_machine() -> Any:
 
 
 @cache
-def _environment() -> bytes:
-    """What code depends on besides its plan."""
+def _environment(sources: tuple[Path, ...]) -> bytes:
+    """What code depends on besides its recipe's identity."""
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in (*sorted(Path(__file__).parent.glob("*.py")), *sources):
         digest.update(source.read_bytes())
     parts = (
         llvmlite.__version__,
@@ -121,8 +130,8 @@ def cache_folder() -> Path:
     return Path(os.environ.get("KETSCALE_CACHE") or Path(base) / "ketscale")
 
 
-def _cached(plan: Plan) -> bytes:
-    name = hashlib.sha256(_environment() + repr(plan).encode()).hexdigest()[:40]
+def _cached(recipe: Recipe) -> bytes:
+    name = hashlib.sha256(_environment(recipe.sources) + recipe.identity.encode()).hexdigest()[:40]
     file = cache_folder() / f"{name}.o"
     try:
         code = _read(file)
@@ -131,22 +140,20 @@ def _cached(plan: Plan) -> bytes:
             with _alone(file.with_suffix(".lock")):
                 code = _read(file)
                 if code is None:
-                    code = compile_(plan)
+                    code = compile_(recipe)
                     _write(file, code)
     except OSError as error:
         raise UserError(
-            f"cannot keep compiled circuits in {file.parent} ({error.strerror}): "
+            f"cannot keep compiled code in {file.parent} ({error.strerror}): "
             "set KETSCALE_CACHE to a folder of your own"
         ) from error
     return code
 
 
-def compile_(plan: Plan) -> bytes:
-    """An object file with the plan's functions, for this processor."""
-    from ketscale.simulators.fused.kernels import module
-
+def compile_(recipe: Recipe) -> bytes:
+    """An object file with the recipe's functions, for this processor."""
     machine = _target_machine()
-    compiled = llvm.parse_assembly(str(module(plan)))
+    compiled = llvm.parse_assembly(str(recipe.write()))
     compiled.triple = machine.triple
     compiled.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=OPTIMISE)

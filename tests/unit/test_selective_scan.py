@@ -1,0 +1,112 @@
+"""The compiled selective scan against the recurrence written out step by step, values and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ketscale.models import selective_scan, state_space
+from ketscale.models.selective_scan import fits
+from ketscale.models.state_space import INNER, STATE, ClassicalHydra, ClassicalMamba
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+def inputs(
+    rows: int, steps: int, channels: int, state: int, dtype: torch.dtype, longest: float = 1.0
+) -> Tensors:
+    generator = torch.Generator().manual_seed(1)
+
+    def uniform(*shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    tensors = (
+        -4 * uniform(channels, state),
+        longest * uniform(rows, steps, channels),
+        normal(rows, steps, channels),
+        normal(rows, steps, state),
+        normal(rows, steps, state),
+    )
+    return tuple(part.to(dtype).requires_grad_() for part in tensors)
+
+
+def literally(
+    rate: torch.Tensor, dt: torch.Tensor, x: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+) -> torch.Tensor:
+    h = torch.zeros(len(x), *rate.shape, dtype=x.dtype)
+    y = []
+    for t in range(x.shape[1]):
+        h = torch.exp(dt[:, t, :, None] * rate) * h + x[:, t, :, None] * b[:, t, None, :]
+        y.append((h * c[:, t, None, :]).sum(-1))
+    return torch.stack(y, 1)
+
+
+def gradients(y: torch.Tensor, tensors: Tensors) -> Tensors:
+    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).reshape(y.shape)
+    return torch.autograd.grad((y * weights).sum(), tensors)
+
+
+@pytest.mark.parametrize("longest", [1.0, 400.0], ids=["usual", "forgets at once"])
+@pytest.mark.parametrize("rows, steps, channels", [(3, 17, 32), (1, 1, 16), (5, 40, 64)])
+def test_values_and_gradients(rows: int, steps: int, channels: int, longest: float) -> None:
+    tensors = inputs(rows, steps, channels, 16, torch.float64, longest)
+    assert fits(channels, 16, torch.float64)
+    expected, found = literally(*tensors), selective_scan.selective_scan(*tensors)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    for mine, theirs in zip(gradients(found, tensors), gradients(expected, tensors), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+
+
+def test_single_precision() -> None:
+    tensors = inputs(4, 60, 64, 16, torch.float32)
+    doubles = tuple(part.detach().double().requires_grad_() for part in tensors)
+    expected, found = literally(*doubles), selective_scan.selective_scan(*tensors)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    for mine, theirs in zip(gradients(found, tensors), gradients(expected, doubles), strict=True):
+        torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
+    tensors = inputs(4, 30, 32, 16, torch.float32)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = selective_scan.selective_scan(*tensors)
+        alone_gradients = gradients(alone, tensors)
+        torch.set_num_threads(threads)
+        found = selective_scan.selective_scan(*tensors)
+        assert torch.equal(found, alone)
+        for mine, theirs in zip(gradients(found, tensors), alone_gradients, strict=True):
+            assert torch.equal(mine, theirs)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_no_rows_give_no_rows() -> None:
+    tensors = inputs(0, 5, 32, 16, torch.float32)
+    found = selective_scan.selective_scan(*tensors)
+    assert found.shape == (0, 5, 32)
+    assert all(torch.count_nonzero(part) == 0 for part in torch.autograd.grad(found.sum(), tensors))
+
+
+@pytest.mark.parametrize("build", [ClassicalMamba, ClassicalHydra])
+def test_models_compute_the_same_with_it_and_by_torch(build: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fits(INNER, STATE, torch.float64), "the models' sizes are those that the code is for"
+    torch.manual_seed(0)
+    model = build((5, 23), 2, 0.0).double()
+    x = torch.randn(3, 5, 23, dtype=torch.float64)
+
+    def loss_and_gradients() -> tuple[torch.Tensor, Tensors]:
+        loss = model(x).square().sum()
+        return loss.detach(), torch.autograd.grad(loss, tuple(model.parameters()))
+
+    loss, found = loss_and_gradients()
+    monkeypatch.setattr(state_space.selective_scan, "fits", lambda *_: False)
+    expected_loss, expected = loss_and_gradients()
+    torch.testing.assert_close(loss, expected_loss, rtol=1e-11, atol=0)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)

@@ -1,0 +1,172 @@
+"""The workload `sentences`: reading text, words as vectors, the split, and what the model's evaluation means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ketscale.config import source_files
+from ketscale.errors import UserError
+from ketscale.models import likelihoods
+from ketscale.models.transformer import SuperpositionTransformer, whole_unitary
+from ketscale.workloads import next_word
+from ketscale.workloads.next_word import NextWord
+from ketscale.workloads.sentences import BUILT_IN, Prepared, Sentences, embed, prepare, read, split
+
+SETTINGS: dict[str, Any] = {"seed": 5, "held_out": 2, "split_seed": 0}
+CLOSED = {"device": "closed-form", "gradient": "backprop", "batching": "broadcast", "placement": "model"}
+
+
+def prepared(root: Path, text: str | None = None, **changes: Any) -> Prepared:
+    source = None
+    if text is not None:
+        source = root / "sentences.txt"
+        source.write_text(text, encoding="utf-8")
+    prepare({**SETTINGS, **changes}, root / "features.json", source)
+    return Prepared.open(root / "features.json")
+
+
+def test_the_built_in_sentences_have_the_published_lengths() -> None:
+    assert [len(text.split()) for text in BUILT_IN] == [3] + [5] * 7
+
+
+def test_a_word_is_the_same_vector_everywhere() -> None:
+    once = embed(["bird", "sings"], [1, 2], seed=5)
+    assert np.array_equal(embed(["sings"], [2], seed=5)[0], once[1])
+    assert not np.allclose(embed(["bird"], [1], seed=6)[0], once[0])
+    assert np.allclose(np.linalg.norm(once, axis=1), 1)
+    # Pinned, so that a change of the generator or of the hash shows.
+    assert once[0] == pytest.approx(
+        [0.5844420542533684, 0.37429603793994093, 0.06940072628299009, 0.7165985629304309], abs=1e-12
+    )
+
+
+def test_the_position_is_sinusoidal() -> None:
+    word = embed(["bird"], [0], 5)[0]
+    assert embed(["bird"], [0], 5).shape == (1, 4)
+    # At position 0 the sines are 0 and the cosines 1, to which the word adds at most 0.1 before normalising.
+    assert word[[1, 3]] == pytest.approx(np.sqrt(0.5), abs=0.06)
+    assert np.all(word[[0, 2]] < 0.1)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "no sentence in it"),
+        (b"\n  \n", "no sentence in it"),
+        (b"two words\nalone\n", "line 2: 'alone' is one word"),
+        (b"good line\nbad \xff\xfe line\n", "line 2: not UTF-8"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as found:
+        read(path)
+    assert str(path) in str(found.value)
+    with pytest.raises(UserError, match="cannot be read"):
+        read(tmp_path / "missing.txt")
+
+
+def test_a_file_that_is_not_there_is_named_before_anything_runs(tmp_path: Path) -> None:
+    config = {"workloads": {"sentences": {**SETTINGS, "file": str(tmp_path / "none.txt")}}}
+    with pytest.raises(UserError, match=r"workloads.sentences.file: there is no file .*none.txt"):
+        source_files(config, "sentences")
+    config["workloads"]["sentences"].pop("file")
+    assert source_files(config, "sentences") == []
+
+
+def test_empty_lines_and_case_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("\nThe Bird sings\n\nthe ship sings\n", encoding="utf-8")
+    made = Sentences.of(read(path))
+    assert made.vocabulary == ("the", "bird", "sings", "ship")
+    assert made.words.tolist() == [[0, 1, 2], [0, 3, 2]]
+
+
+def test_ragged_sentences_and_any_alphabet(tmp_path: Path) -> None:
+    made = prepared(tmp_path, "one two\nüber den Wolken ist es still\n歩 く 人\n", held_out=1)
+    assert made.sentences.lengths.tolist() == [2, 6, 3]
+    assert sorted(np.concatenate(list(made.splits.values())).tolist()) == [0, 1, 2]
+    assert next_word.transitions(made).counts.tolist() == [1, 5, 2]
+
+
+def test_the_split_holds_out_what_was_asked_for() -> None:
+    parts = split(8, 2, seed=1)
+    assert {name: len(rows) for name, rows in parts.items()} == {"train": 4, "validation": 2, "test": 2}
+    assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(8))
+    assert split(8, 0, seed=1)["train"].tolist() == list(range(8))
+    with pytest.raises(UserError, match="held_out: 4 of 8"):
+        split(8, 4, seed=1)
+
+
+def test_the_text_decides_the_identity_not_its_place(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    for folder in (first, second):
+        folder.mkdir()
+    text = "\n".join(BUILT_IN)
+    assert prepared(first, text).hash == prepared(second).hash
+    assert prepared(second, text, seed=6).hash != prepared(first).hash
+
+
+def problem(made: Prepared, seed: int = 0) -> NextWord:
+    torch.manual_seed(seed)
+    likelihood = likelihoods.create("closed", CLOSED, 1, next_word.transitions(made), torch.device("cpu"))
+    return NextWord(SuperpositionTransformer(1), likelihood, made).double()
+
+
+def test_ranks_count_the_words_that_score_as_well(tmp_path: Path) -> None:
+    made = prepared(tmp_path)
+    built = problem(made)
+    outputs = built.outputs("train", torch.arange(built.splits["train"]))
+    unitary = whole_unitary(built.model.weights.detach(), 1).numpy()
+    vocabulary = made.sentences.vocabulary
+    for row, sentence in enumerate(made.splits["train"]):
+        words = made.sentences.words[sentence]
+        words = words[words >= 0]
+        vectors = embed([vocabulary[i] for i in words], range(len(words)), 5)
+        for i in range(len(words) - 1):
+            psi = sum(np.kron(v, v) for v in vectors[: i + 1])
+            psi = psi / np.linalg.norm(psi)
+            everyone = embed(vocabulary, [i + 1] * len(vocabulary), 5)
+            scores = [abs(np.kron(vectors[i], x) @ unitary @ psi) for x in everyone]
+            rank = sum(score >= scores[words[i + 1]] - 1e-12 for score in scores)
+            assert outputs[row, 1 + i] == rank
+        assert outputs[row, 1 + len(words) - 1 :].tolist() == [0] * (outputs.shape[1] - len(words))
+
+
+def test_metrics_compare_with_chance(tmp_path: Path) -> None:
+    built = problem(prepared(tmp_path))
+    outputs = torch.tensor([[0.5, 1.0, 4.0], [0.25, 2.0, 0.0]], dtype=torch.float64)
+    found = built.metrics("test", outputs, full=True)
+    assert found["accuracy"] == pytest.approx(1 / 3)
+    assert found["reciprocal_rank"] == pytest.approx((1 + 1 / 4 + 1 / 2) / 3)
+    assert found["transitions"] == 3
+    words = built.get_buffer("candidates").shape[1]
+    assert found["chance"] == pytest.approx(1 / words)
+    assert found["loss"] == pytest.approx(float(-np.log([0.5, 0.25]).mean()), abs=1e-9)
+
+
+def test_a_word_that_scores_like_all_others_ranks_last(tmp_path: Path) -> None:
+    built = problem(prepared(tmp_path))
+    # Without any word before in psi all scores are zero.
+    built.get_buffer("psi").zero_()
+    ranks = built.outputs("train", torch.arange(1))[0, 1:]
+    assert set(ranks[ranks > 0].tolist()) == {float(built.get_buffer("candidates").shape[1])}
+
+
+def test_two_gradient_steps_lower_the_loss(tmp_path: Path) -> None:
+    built = problem(prepared(tmp_path, held_out=0))
+    losses = []
+    for _ in range(30):
+        built.zero_grad()
+        total = built.combine(built(torch.arange(8), 0), 8)
+        total.backward()
+        losses.append(total.item())
+        with torch.no_grad():
+            built.model.weights.sub_(0.1 * built.model.weights.grad)
+    assert losses[-1] < 0.7 * losses[0]

@@ -1,0 +1,10 @@
+"""Machine code written for this kind of processor: a writer of vector code, and the library that keeps it."""
+
+from ketscale.errors import UserError
+
+try:
+    import llvmlite  # noqa: F401
+except ModuleNotFoundError:
+    raise UserError(
+        "simulator 'fused' and the classical models' scan need llvmlite, which is not installed: run `make setup`"
+    ) from None
