@@ -12,7 +12,7 @@ import torch
 
 from ketscale.errors import UserError
 from ketscale.models import likelihoods
-from ketscale.models.likelihood import Likelihood, ShiftedClosedForm
+from ketscale.models.likelihood import Likelihood, ShiftedClosedForm, Shifts
 from ketscale.models.transformer import (
     TINY,
     SuperpositionTransformer,
@@ -196,7 +196,7 @@ def test_of_p_itself_the_rule_is_exact() -> None:
     sign = torch.tensor([1, -1]).repeat(48)
     for row in range(len(sentences)):
         rows = torch.full_like(k, row)
-        values = likelihood.shifted(weights, sentences, k, sign, rows)
+        values = likelihood.shifted(weights, sentences, Shifts(k, sign, rows))
         by_rule = (values[0::2] - values[1::2]) / 2
         angle = weights.clone().requires_grad_()
         likelihood.probabilities(angle, sentences)[row].backward()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -90,6 +90,14 @@ class Simulated(Likelihood):
         return loss(self.probabilities(weights, sentences))
 
 
+class Shifts(NamedTuple):
+    """Evaluations of parameter-shift, int64 (n,) each: which angle, which way (1 or -1), which of the sentences."""
+
+    angle: torch.Tensor
+    sign: torch.Tensor
+    row: torch.Tensor
+
+
 class Shifted(Likelihood):
     """A likelihood whose gradient is found by parameter-shift: of P, then through the logarithm.
 
@@ -99,15 +107,8 @@ class Shifted(Likelihood):
     """
 
     @abstractmethod
-    def shifted(
-        self,
-        weights: torch.Tensor,
-        sentences: torch.Tensor,
-        angle: torch.Tensor,
-        sign: torch.Tensor,
-        row: torch.Tensor,
-    ) -> torch.Tensor:
-        """P (n,) of sentences[row] with weights[angle] shifted by sign * pi/2, for n tasks ordered by angle, then sign."""
+    def shifted(self, weights: torch.Tensor, sentences: torch.Tensor, shifts: Shifts) -> torch.Tensor:
+        """P (n,) of sentences[row] with weights[angle] shifted by sign * pi/2, for n shifts ordered by angle, then sign."""
 
     def losses(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
         """The losses, whose backward pass does this rank's tasks."""
@@ -126,22 +127,15 @@ class ShiftedClosedForm(Shifted):
         """P (sentences,)."""
         return self.form.probabilities(weights, sentences)
 
-    def shifted(
-        self,
-        weights: torch.Tensor,
-        sentences: torch.Tensor,
-        angle: torch.Tensor,
-        sign: torch.Tensor,
-        row: torch.Tensor,
-    ) -> torch.Tensor:
+    def shifted(self, weights: torch.Tensor, sentences: torch.Tensor, shifts: Shifts) -> torch.Tensor:
         """See `Shifted.shifted`; each shifted set of angles is evaluated once for all sentences."""
-        number = 2 * angle + (sign < 0)
+        number = 2 * shifts.angle + (shifts.sign < 0)
         first = int(number[0])
         wanted = torch.arange(first, int(number[-1]) + 1, device=weights.device)
         rows = weights.repeat(len(wanted), 1)
         signs = 1.0 - 2.0 * (wanted % 2).to(weights.dtype)
         rows[torch.arange(len(wanted)), wanted // 2] += signs * (math.pi / 2)
-        return self.form.probabilities(rows, sentences)[number - first, row]
+        return self.form.probabilities(rows, sentences)[number - first, shifts.row]
 
 
 class _ByShift(torch.autograd.Function):
@@ -170,10 +164,10 @@ class _ByShift(torch.autograd.Function):
             gradient = torch.zeros_like(weights)
             if len(mine):
                 number, row = mine // len(sentences), mine % len(sentences)
-                angle, sign = number // 2, 1 - 2 * (number % 2)
-                values = ctx.likelihood.shifted(weights, sentences, angle, sign, row)
+                shifts = Shifts(number // 2, 1 - 2 * (number % 2), row)
+                values = ctx.likelihood.shifted(weights, sentences, shifts)
                 factor = -cotangent / (2 * (probabilities + TINY))
-                gradient.index_add_(0, angle, sign.to(values.dtype) * values * factor[row])
+                gradient.index_add_(0, shifts.angle, shifts.sign.to(values.dtype) * values * factor[row])
         return gradient, None, None
 
 

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
-from ketscale.models.likelihood import Shifted
+from ketscale.models.likelihood import Shifted, Shifts
 from ketscale.models.transformer import whole_circuit
 from ketscale.models.transitions import Transitions
 
@@ -55,22 +55,14 @@ class LiteralCircuit(Shifted):
         angles = weights.detach().double().cpu().numpy()
         return weights.new_tensor([self.probability(s, angles) for s in sentences.tolist()])
 
-    def shifted(
-        self,
-        weights: torch.Tensor,
-        sentences: torch.Tensor,
-        angle: torch.Tensor,
-        sign: torch.Tensor,
-        row: torch.Tensor,
-    ) -> torch.Tensor:
+    def shifted(self, weights: torch.Tensor, sentences: torch.Tensor, shifts: Shifts) -> torch.Tensor:
         """See `Shifted.shifted`; one evaluation a task."""
         angles = weights.detach().double().cpu().numpy()
         values = []
-        for k, direction, sentence in zip(
-            angle.tolist(), sign.tolist(), sentences[row].tolist(), strict=True
-        ):
+        numbers = sentences[shifts.row].tolist()
+        for k, sign, sentence in zip(shifts.angle.tolist(), shifts.sign.tolist(), numbers, strict=True):
             moved = angles.copy()
-            moved[k] += direction * math.pi / 2
+            moved[k] += sign * math.pi / 2
             values.append(self.probability(sentence, moved))
         return weights.new_tensor(values)
 

@@ -30,8 +30,7 @@ LOSSES_KEPT = 20
 AGREE_STEPS = 10
 # Randomness streams of a run's seed, next to the dropout masks of models (fold(seed, step, stream)).
 _ORDER = 1
-
-
+# What an epoch's row of the history is made of, at its start.
 _EPOCH = {"loss": 0.0, "norm": 0.0, "own_norm": 0.0, "count": 0, "steps": 0}
 
 
