@@ -43,7 +43,7 @@ def test_what_is_missing_here_is_an_error_and_leaves_nothing(tmp_path, digits_fe
         (["train", "{run}", "--config", "absent.yaml"], "absent.yaml"),
         (["train", "{run}", "--settings", "{"], "--settings: not JSON"),
         (["train", "{run}", "--settings", "[]"], "must be a JSON object"),
-        (["train", "{run}"], "OMP_NUM_THREADS is not set"),
+        (["train", "{run}"], "no such features"),
         (["launch", "{run}", "--features", "absent.json"], "absent.json"),
         (["launch", "{other}"], "lightning.qubit"),
         (["features", "compute", "mnist", "--out", "x.json", "--weights", "w"], "no workload 'mnist'"),
@@ -83,3 +83,16 @@ def test_a_trace_of_a_run_that_samples_no_step_is_refused(tmp_path, digits_featu
 def test_help_teaches():
     done = subprocess.run(["ketscale", "--help"], capture_output=True, text=True, env=environment())
     assert done.returncode == 0 and "examples:" in done.stdout and "doctor" in done.stdout
+
+
+def test_another_number_of_threads_than_the_run_has_is_refused(tmp_path, digits_features):
+    study.write_config(tmp_path)
+    done = subprocess.run(
+        ["ketscale", "train", study.run().path, "--features", str(digits_features)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**environment(), "OMP_NUM_THREADS": "7"},
+    )
+    assert done.returncode == 2
+    assert "OMP_NUM_THREADS is 7 but the run has 1 thread(s) a rank" in done.stderr
