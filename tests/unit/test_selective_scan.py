@@ -86,6 +86,20 @@ def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
         torch.set_num_threads(before)
 
 
+def test_other_precisions_and_sizes_have_no_code() -> None:
+    assert not fits(INNER, STATE, torch.bfloat16)
+    assert not fits(INNER + 1, STATE, torch.float32)
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    rate, dt, *others = inputs(1, 6, 32, 16, torch.float32)
+    broken = dt.detach().clone()
+    broken[0, 3, 5] = float("nan")
+    y = selective_scan.selective_scan(rate, broken, *others)
+    assert y[0, 3:, 5].isnan().all()
+    assert y[0, :3].isfinite().all() and y[..., :5].isfinite().all()
+
+
 def test_no_rows_give_no_rows() -> None:
     tensors = inputs(0, 5, 32, 16, torch.float32)
     found = selective_scan.selective_scan(*tensors)

@@ -52,8 +52,8 @@ class Plan:
 
 
 def fits(channels: int, state: int, dtype: torch.dtype) -> bool:
-    """Whether there is code for these sizes on this processor."""
-    return _plan(channels, state, dtype).fits()
+    """Whether there is code for these sizes and this precision on this processor."""
+    return dtype in (torch.float32, torch.float64) and _plan(channels, state, dtype).fits()
 
 
 def selective_scan(
