@@ -21,12 +21,9 @@ NOTE = (
 
 def break_even(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     """Speedup of each place with several workers over work a rank, on a logarithmic axis, and where it crosses 1."""
-    studies = tables.of("break-even")
-    names = [name for name, study in tables.config["studies"].items() if study["kind"] == "break-even"]
-    points = pd.concat([tables.scaling.head(0), *(points for _, points in studies)])
-    drawn = with_work(points)
+    drawn = with_work(tables.points_of("break-even"))
     if drawn.empty:
-        return style.empty(tables, names)
+        return style.empty(tables, tables.asked("break-even"))
     figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
     shares = style.variants(drawn, but=("model", "qubits", "layers", "simulator"))
     drawn["line"] = drawn["place"] + shares.map(lambda words: f", {words}" if words else "")
@@ -37,7 +34,7 @@ def break_even(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     style.log_seconds(axes.xaxis)
     axes.set_ylim(0, 1.15 * max(2.0, drawn["speedup_same_high"].max()))
     axes.legend(loc="upper left")
-    style.caption(figure, drawn, tables, [name for name, _ in studies], NOTE)
+    style.caption(figure, drawn, tables, drawn["study"].unique(), NOTE)
     crossings = {name: crossing(chosen) for name, chosen in drawn.groupby("line")}
     return figure, drawn.assign(pays_from_s=drawn["line"].map(crossings))
 

@@ -15,7 +15,7 @@ CURVES = {"validation_loss": "validation loss", "validation_accuracy": "validati
 
 def learning(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     """Validation loss and accuracy by epoch (mean and range over seeds), and every seed's test accuracy."""
-    asked = [name for name, study in tables.config["studies"].items() if study["kind"] == "accuracy"]
+    asked = tables.asked("accuracy")
     if tables.accuracy.empty or tables.history.empty:
         return style.empty(tables, asked)
     tests = tables.runs[tables.runs["test_accuracy"].notna() & (tables.runs["status"] == "completed")]

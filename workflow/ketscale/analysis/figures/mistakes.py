@@ -25,14 +25,12 @@ NOTE = (
 
 def mistakes(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     """Step times relative to one fair rank, and what wrong accounting makes of the fair runs."""
-    studies = tables.of("mistakes")
-    names = [name for name, study in tables.config["studies"].items() if study["kind"] == "mistakes"]
-    points = pd.concat([tables.scaling.head(0), *(points for _, points in studies)])
+    points = tables.points_of("mistakes")
     drawn = points[points["speedup_same"].notna()].reset_index(drop=True)
     if drawn.empty:
-        return style.empty(tables, names)
+        return style.empty(tables, tables.asked("mistakes"))
     drawn["arm"] = [_arm(tables, row) for _, row in drawn.iterrows()]
-    if len(studies) > 1:
+    if drawn["study"].nunique() > 1:
         drawn["arm"] = drawn["study"] + ": " + drawn["arm"]
     # How many times as long, where the table says how many times as fast.
     for column, of in (("slowdown", ""), ("slowdown_low", "_high"), ("slowdown_high", "_low")):
@@ -44,7 +42,7 @@ def mistakes(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     )
     _draw_slowdowns(left, drawn)
     _draw_accounts(right, drawn[drawn["fair"]])
-    style.caption(figure, drawn, tables, [name for name, _ in studies], NOTE)
+    style.caption(figure, drawn, tables, drawn["study"].unique(), NOTE)
     return figure, drawn
 
 

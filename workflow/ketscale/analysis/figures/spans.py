@@ -23,7 +23,7 @@ OTHER = "outside any span"
 
 def spans(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     """The share of each span in a step, a bar a point, with the absolute time beside it."""
-    asked = {name for name, study in tables.config["studies"].items() if study["kind"] in KINDS}
+    asked = set(tables.asked(*KINDS))
     drawn = table(tables, asked)
     if drawn.empty:
         return style.empty(tables, asked)

@@ -28,9 +28,7 @@ def features(tables: Tables) -> tuple[Figure, pd.DataFrame]:
 def _side_by_side(tables: Tables, kind: str, label: str) -> tuple[Figure, pd.DataFrame]:
     studies = tables.of(kind)
     if not studies:
-        return style.empty(
-            tables, [name for name, s in tables.config["studies"].items() if s["kind"] == kind]
-        )
+        return style.empty(tables, tables.asked(kind))
     rows = [len(points) for _, points in studies]
     figure, grid = plt.subplots(
         len(studies),
@@ -104,9 +102,7 @@ def weak(tables: Tables) -> tuple[Figure, pd.DataFrame]:
 def _scaling(tables: Tables, kind: str, label: str) -> tuple[Figure, pd.DataFrame]:
     studies = tables.of(kind)
     if not studies:
-        return style.empty(
-            tables, [name for name, s in tables.config["studies"].items() if s["kind"] == kind]
-        )
+        return style.empty(tables, tables.asked(kind))
     figure, grid = plt.subplots(
         len(studies), 3, figsize=(11.5, 3.3 * len(studies)), squeeze=False, layout="constrained"
     )

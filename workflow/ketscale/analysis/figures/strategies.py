@@ -18,9 +18,7 @@ COLUMNS = [
 
 def strategies(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     """Time per epoch and in total on logarithmic axes, and the accuracy that all strategies share."""
-    asked = [
-        name for name, study in tables.config["studies"].items() if study["kind"] in ("simulator", "accuracy")
-    ]
+    asked = tables.asked("simulator", "accuracy")
     drawn = table(tables)
     if drawn.empty:
         return style.empty(tables, asked)

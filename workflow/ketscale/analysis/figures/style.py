@@ -48,8 +48,16 @@ class Tables:
     def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:
         """The studies of this kind by name with their points that have a step time."""
         rows = self.scaling[(self.scaling["kind"] == kind) & self.scaling["step_s"].notna()]
-        names = [name for name, study in self.config["studies"].items() if study["kind"] == kind]
-        return [(name, rows[rows["study"] == name]) for name in names if (rows["study"] == name).any()]
+        named = [(name, rows[rows["study"] == name]) for name in self.asked(kind)]
+        return [(name, points) for name, points in named if len(points)]
+
+    def points_of(self, kind: str) -> pd.DataFrame:
+        """The points of all studies of this kind below one another; no rows where there are none."""
+        return pd.concat([self.scaling.head(0), *(points for _, points in self.of(kind))])
+
+    def asked(self, *kinds: str) -> list[str]:
+        """The names of the studies of these kinds, with or without a finished run."""
+        return [name for name, study in self.config["studies"].items() if study["kind"] in kinds]
 
     def seeds(self, points: pd.DataFrame) -> pd.DataFrame:
         """The completed, unresumed runs behind the points with their times of a step: one row a seed."""

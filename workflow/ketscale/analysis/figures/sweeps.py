@@ -16,7 +16,7 @@ def batch(tables: Tables) -> tuple[Figure, pd.DataFrame]:
     """Time per step and per epoch against the batch size, both axes logarithmic."""
     studies = tables.of("batch")
     if not studies:
-        return style.empty(tables, _named(tables, "batch"))
+        return style.empty(tables, tables.asked("batch"))
     figure, grid = plt.subplots(
         len(studies), 2, figsize=(9.5, 3.3 * len(studies)), squeeze=False, layout="constrained"
     )
@@ -49,7 +49,7 @@ def qubits(tables: Tables) -> tuple[Figure, pd.DataFrame]:
 def _sweep(tables: Tables, kind: str, label: str, fit: bool) -> tuple[Figure, pd.DataFrame]:
     studies = tables.of(kind)
     if not studies:
-        return style.empty(tables, _named(tables, kind))
+        return style.empty(tables, tables.asked(kind))
     figure, grid = plt.subplots(
         len(studies), figsize=(9.5, 3.3 * len(studies)), squeeze=False, layout="constrained"
     )
@@ -107,7 +107,3 @@ def _with_fits(axes: Axes, points: pd.DataFrame) -> pd.DataFrame:
         )
         fitted.append(group.assign(intercept_s=line.intercept, slope_s=line.slope, r2=line.r2))
     return pd.concat(fitted)
-
-
-def _named(tables: Tables, kind: str) -> list[str]:
-    return [name for name, study in tables.config["studies"].items() if study["kind"] == kind]
