@@ -69,9 +69,7 @@ def load(path: Path | str) -> dict[str, Any]:
         place = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}{place}: {getattr(error, 'problem', None) or 'not YAML'}") from None
     if not isinstance(config, dict):
-        raise UserError(
-            f"{path}: not a config; it should hold title, workloads, simulators, protocols and studies"
-        )
+        raise UserError(f"{path}: not a config; write its settings as `key: value`")
     return config
 
 

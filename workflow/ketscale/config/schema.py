@@ -25,15 +25,20 @@ _TYPES = {
 
 
 @functools.cache
-def _validator() -> Any:
+def _validator(schema: Path) -> Any:
     import jsonschema
 
-    return jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))
+    return jsonschema.Draft202012Validator(yaml.safe_load(schema.read_text()))
 
 
-def check_schema(config: Any) -> None:
+def check_schema(config: Any, schema: Path = SCHEMA) -> None:
+    """Refuse what breaks the schema, in the words of its author; the first problem found.
+
+    Raises:
+        UserError: names the setting and what is wrong with it.
+    """
     errors = sorted(
-        _validator().iter_errors(config), key=lambda error: (len(error.absolute_path), str(error.path))
+        _validator(schema).iter_errors(config), key=lambda error: (len(error.absolute_path), str(error.path))
     )
     # A misspelt key breaks two rules: the right one is missing and the wrong one unknown. Say the latter.
     errors.sort(key=lambda error: error.validator != "additionalProperties")

@@ -1,0 +1,216 @@
+"""The site file: its checks, what a run asks for, which runs share an allocation, and what the cluster says to it."""
+
+from pathlib import Path
+
+import pytest
+
+from ketscale import config, grid
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.slurm import check, packs, site
+from tests.toys import run_at
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = config.load(ROOT / "config.yaml")
+
+
+def of(**settings) -> site.Site:
+    return site.Site(
+        **{"account": "a", "partition": "cpu", "limits": ({"minutes": 10, "memory_mb": 1000},), **settings}
+    )
+
+
+def timed(run: Run) -> bool:
+    return run.protocol == "timing"
+
+
+# ---------------------------------------------------------------- the file
+
+
+def test_the_projects_own_file_gives_every_run_of_every_study_its_limits():
+    ours = site.load(ROOT / site.PATH)
+    for path in [ROOT / "config.yaml", *(ROOT / "workflow" / "studies").glob("*.yaml")]:
+        study = config.load(path)
+        for run in grid.runs(study) if "studies" in study and "protocols" in study else ():
+            assert ours.minutes(run) >= 1
+            assert ours.memory_mb(run) > site.OVERHEAD_MB
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("account: null", "acount: null", "acount: unknown setting; did you mean account?"),
+        ("minutes: 3, memory_mb: 1500", "minutes: 0, memory_mb: 1500", "minutes: 0 is too small"),
+        ("warning_s: 120", "warning_s: soon", "warning_s: 'soon' should be a whole number"),
+        ("\npartition: null", "\n# null", "partition is missing"),
+    ],
+)
+def test_a_mistake_in_the_file_is_said_in_a_line(tmp_path, old, new, message):
+    text = (ROOT / site.PATH).read_text()
+    assert text.count(old) >= 1
+    path = tmp_path / "site.yaml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError) as raised:
+        site.load(path)
+    assert message in str(raised.value)
+    assert str(raised.value).startswith(str(path))
+
+
+def test_the_last_line_that_fits_a_run_counts_key_by_key():
+    ours = of(
+        limits=(
+            {"minutes": 5, "memory_mb": 1000},
+            {"model": ["vqc", "mlp"], "minutes": 7},
+            {"model": "vqc", "qubits": [8, 10], "memory_mb": 3000},
+        )
+    )
+    small, large = run_at("mpi-n2r4t1", qubits=4), run_at("cpu-n1r1t1", qubits=8)
+    assert (ours.minutes(small), ours.minutes(large)) == (7, 7)
+    assert ours.minutes(run_at("cpu-n1r1t1", model="hydra")) == 5
+    # Memory is that of a node: two ranks there, and what starts them.
+    assert ours.memory_mb(small) == 2 * 1000 + site.OVERHEAD_MB
+    assert ours.memory_mb(large) == 3000 + site.OVERHEAD_MB
+
+
+def test_time_and_memory_grow_with_the_attempt():
+    ours, run = of(), run_at("cpu-n1r1t1")
+    assert [ours.minutes(run, attempt) for attempt in (1, 2, 3)] == [10, 20, 30]
+    assert ours.memory_mb(run, 2) == 2000 + site.OVERHEAD_MB
+
+
+def test_a_run_without_limits_is_refused():
+    with pytest.raises(UserError, match="limits gives no minutes for results/runs"):
+        of(limits=({"model": "hydra", "minutes": 5, "memory_mb": 100},)).minutes(run_at("cpu-n1r1t1"))
+
+
+# ---------------------------------------------------------------- packs
+
+
+def packed(runs, ours):
+    names = packs.packs(runs, timed, ours)
+    assert set(names) == set(runs)
+    members = {}
+    for run, name in names.items():
+        members.setdefault(name, []).append(run)
+    return members
+
+
+def test_the_points_of_a_ratio_share_a_pack_however_small_packs_are():
+    runs = grid.runs(CONFIG)
+    members = packed(runs, of(pack_minutes=1, pack_runs=1))
+    for study in grid.studies(CONFIG):
+        if study.kind not in ("strong", "weak"):
+            continue
+        for seed in {run.seed for run in study.runs}:
+            points = [run for run in study.runs if run.seed == seed and run.nodes == 1]
+            assert len(points) > 1
+            assert len({packs.packs(runs, timed, of(pack_minutes=1))[run] for run in points}) == 1
+    # Untimed runs alone fill packs of one.
+    assert all(len(of_pack) == 1 for of_pack in members.values() if not timed(of_pack[0]))
+
+
+def test_packs_hold_what_the_site_allows_and_one_shape():
+    runs = [run_at("cpu-n1r1t1", seed=s) for s in range(50)] + [
+        run_at("mpi-n2r4t1", seed=s) for s in range(7)
+    ]
+    members = packed(runs, of(pack_minutes=60, pack_runs=100))
+    assert sorted(len(of_pack) for of_pack in members.values()) == [1, 2, *[6] * 9]
+    assert all(len({run.place for run in of_pack}) == 1 for of_pack in members.values())
+    members = packed(runs, of(pack_minutes=10_000, pack_runs=20))
+    assert sorted(len(of_pack) for of_pack in members.values()) == [7, 10, 20, 20]
+
+
+def test_timed_and_untimed_runs_and_gpus_never_mix():
+    runs = [
+        run_at(where, protocol=protocol)
+        for where in ("cpu-n1r1t1", "mpi-n1r2t1", "gpu-n1r1t1", "ddp-n1r2t1", "ddp-n2r4t1", "mpi-n2r4t1")
+        for protocol in ("timing", "test")
+    ]
+    for of_pack in packed(runs, of(pack_minutes=1000)).values():
+        assert len({timed(run) for run in of_pack}) == 1
+        assert len({(run.nodes, site.gpus_per_node(run)) for run in of_pack}) == 1
+
+
+def test_two_thousand_runs_make_at_most_two_hundred_jobs():
+    runs = [
+        run_at("cpu-n1r1t1", seed=seed, qubits=qubits, layers=layers)
+        for seed in range(100)
+        for qubits in (2, 3, 4, 5)
+        for layers in range(5)
+    ]
+    assert len(runs) == 2000
+    assert len(packed(runs, site.load(ROOT / site.PATH))) <= 200
+
+
+# ---------------------------------------------------------------- the cluster's answer
+
+SINFO = """cpu*|4|4|4096|gpu:h200:2|1:00:00
+gpu|2|64|512000|gpu:a100:4(S:0-3),nvme:1|2-00:00:00
+gpu|1|32|256000|(null)|2-00:00:00
+"""
+ASSOCIATIONS = "ci|normal,high\nother|\n"
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A cluster that answers as the real one of tests/slurm does."""
+    answers = {"sinfo": SINFO, "sacctmgr": ASSOCIATIONS}
+    monkeypatch.setattr(check, "ask", lambda command, *rest: answers[command])
+    monkeypatch.setattr(check.shutil, "which", lambda name: f"/usr/bin/{name}")
+    return answers
+
+
+def refused(ours: site.Site, *runs: Run) -> str:
+    with pytest.raises(UserError) as raised:
+        check.check(ours, dict.fromkeys(runs, "pack"))
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_what_fits_is_let_through(cluster):
+    ours = of(account="ci", qos="high", gpu_partition="gpu", features_minutes=30)
+    runs = [run_at(where) for where in ("cpu-n1r1t4", "mpi-n4r8t1", "ddp-n2r8t4")]
+    check.check(ours, {run: run.place for run in runs})
+
+
+def test_partitions_are_read_by_their_largest_nodes(cluster):
+    found = check.partitions()
+    assert found["cpu"] == check.Partition("cpu", True, 4, 4, 4096, 2, 60)
+    assert found["gpu"] == check.Partition("gpu", False, 3, 64, 512000, 4, 2880)
+
+
+@pytest.mark.parametrize(
+    "settings, where, message",
+    [
+        ({"account": "nobody"}, "cpu-n1r1t1", "account nobody is not one of yours: ci, other"),
+        ({"account": None}, "cpu-n1r1t1", "account is not set; name one of yours: ci, other"),
+        ({"qos": "low"}, "cpu-n1r1t1", "qos low is not one of this account's: normal, high"),
+        ({"partition": "fast"}, "cpu-n1r1t1", "partition fast does not exist; the cluster has: cpu, gpu"),
+        ({"gpu_partition": "h100"}, "gpu-n1r1t1", "gpu_partition h100 does not exist"),
+        (
+            {},
+            "mpi-n1r8t1",
+            "puts 8 rank(s) of 1 thread(s) on a node, and the nodes of partition cpu have 4 cores",
+        ),
+        ({}, "mpi-n8r8t1", "needs 8 nodes, and partition cpu has 4"),
+        ({}, "ddp-n1r4t1", "needs 4 GPU(s) a node, and the nodes of partition cpu have 2"),
+        ({"limits": ({"minutes": 1, "memory_mb": 5000},)}, "cpu-n1r1t1", "needs 5700 MB a node"),
+        ({"limits": ({"minutes": 90, "memory_mb": 500},)}, "cpu-n1r1t1", "needs 90 min by the limits of"),
+        ({"features_minutes": 61}, "cpu-n1r1t1", "features asks for 61 min, and partition cpu allows 60"),
+    ],
+)
+def test_what_the_cluster_would_refuse_is_said_in_a_line(cluster, settings, where, message):
+    assert message in refused(of(**{"account": "ci", "features_minutes": 30, **settings}), run_at(where))
+
+
+def test_a_machine_without_slurm_is_named(monkeypatch):
+    monkeypatch.setattr(check.shutil, "which", lambda name: None)
+    assert "there is no sbatch on this machine" in refused(of(), run_at("cpu-n1r1t1"))
+
+
+@pytest.mark.parametrize(
+    "text, minutes",
+    [("1:00:00", 60), ("30:00", 30), ("2-00:00:00", 2880), ("1-12:30:00", 2190), ("infinite", float("inf"))],
+)
+def test_time_limits_are_read(text, minutes):
+    assert check._minutes(text) == minutes

@@ -1,0 +1,98 @@
+"""What SLURM's queue says about jobs: those of this folder, and whether one has ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from ketscale.errors import UserError
+
+# The executor names its jobs by a UUID a call, and says the rule or the group in the comment.
+_NAME = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_COMMENT = re.compile(r"^rule_(?P<pack>.+?)_(?:\w+)$")
+_OVER = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of the queue that a call of Snakemake in some folder has submitted."""
+
+    id: str
+    state: str
+    pack: str
+    reason: str
+
+
+def available() -> bool:
+    """Whether this machine can ask a SLURM cluster."""
+    return shutil.which("squeue") is not None
+
+
+def jobs(folder: Path) -> list[Job]:
+    """This user's jobs that calls of Snakemake in `folder` have submitted and that have not ended.
+
+    Raises:
+        UserError: SLURM does not answer.
+    """
+    found = []
+    for line in ask("squeue", "--me", "-h", "-o", "%i|%T|%j|%k|%r|%Z").splitlines():
+        job, state, name, comment, reason, where = line.split("|", 5)
+        pack = _COMMENT.match(comment)
+        if pack and _NAME.match(name) and os.path.realpath(where) == os.path.realpath(folder):
+            found.append(Job(job, state, pack["pack"], reason))
+    return found
+
+
+def cancel(found: list[Job]) -> None:
+    """Ask SLURM to end these jobs; their runs save a checkpoint first.
+
+    Raises:
+        UserError: SLURM refuses.
+    """
+    ask("scancel", *(job.id for job in found))
+
+
+def job_over(job: str) -> bool | None:
+    """Whether the job has ended, with all of its processes; None where SLURM does not say."""
+    if not available():
+        return None
+    try:
+        done = subprocess.run(
+            ["squeue", "-h", "-j", job, "-t", "all", "-o", "%T"], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode:
+        # SLURM forgets a job some minutes after its end.
+        return True if "Invalid job id" in done.stderr else None
+    states = done.stdout.split()
+    return all(state in _OVER for state in states) if states else None
+
+
+def restarts(job: str) -> int | None:
+    """How often SLURM has requeued the job; None where it does not say."""
+    try:
+        found = re.search(r"\bRestarts=(\d+)", ask("scontrol", "-o", "show", "job", job))
+    except UserError:
+        return None
+    return int(found[1]) if found else None
+
+
+def ask(*command: str) -> str:
+    """What a command of SLURM prints.
+
+    Raises:
+        UserError: it is not there, does not answer or fails.
+    """
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"{command[0]} does not answer ({error}); is SLURM up?") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise UserError(f"{command[0]} failed: {said[-1] if said else f'exit status {done.returncode}'}")
+    return done.stdout
