@@ -10,29 +10,46 @@ from ketscale.grid import Run
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 # Open MPI refuses to start as root (a container's usual user) without both.
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+# SLURM's warning before the time limit reaches every process of a step, and would end those that do not expect it
+# (a shell, torchrun, Python while it starts). A rank that is ready for it listens again.
+_DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
+# Ports below those that the kernel hands out; two jobs on one node, or two runs of one job, take different ones.
+_PORT = "$((15000 + (SLURM_JOB_ID * 31 + SLURM_STEP_ID) % 15000))"
+_RENDEZVOUS = (
+    """sh -c 'trap "" USR1; exec torchrun --node-rank=$SLURM_NODEID """
+    f"""--master-addr=$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1) --master-port={_PORT} "$@"' sh"""
+)
 
 
-def prefix(run: Run, slurm: bool = False) -> str:
+def prefix(run: Run, srun_mpi: str | None = None) -> str:
     """What stands before `ketscale train ...` on the command line.
 
-    A run binds its own ranks to cores (see training/host.py), so launchers are told not to. Under SLURM,
-    srun starts MPI ranks (PMIx) and one torchrun a node.
+    A run binds its own ranks to cores (see training/host.py), so launchers are told not to.
+
+    Args:
+        srun_mpi: inside a SLURM allocation, the kind of MPI that srun starts there (`srun --mpi=list`). srun then
+            starts every run: each MPI rank, or one torchrun a node, or the one process; and when one of them dies
+            it ends the others and names it.
     """
     variables = " ".join(f"{name}={run.threads}" for name in THREAD_VARIABLES)
     per_node = run.ranks // run.nodes
-    if run.backend == "mpi":
-        if slurm:
-            return f"env {variables} srun --mpi=pmix --ntasks={run.ranks} --nodes={run.nodes} --cpus-per-task={run.threads}"
-        return f"env {variables} {' '.join(_ROOT)} mpirun -n {run.ranks} --bind-to none"
-    if run.backend in ("ddp", "ddp-cpu"):
-        ranks = f"--nproc-per-node={per_node}"
-        if run.nodes == 1:
-            return f"env {variables} torchrun --standalone {ranks} --no-python"
-        rendezvous = '--rdzv-backend=c10d --rdzv-endpoint="$(scontrol show hostnames | head -n 1):29500"'
-        return (
-            f"env {variables} srun --nodes={run.nodes} --ntasks={run.nodes} --ntasks-per-node=1 "
-            f"torchrun --nnodes={run.nodes} {ranks} {rendezvous} --no-python"
+    torchrun = run.backend in ("ddp", "ddp-cpu")
+    if srun_mpi is not None:
+        mpi = srun_mpi if run.backend == "mpi" else "none"
+        tasks = 1 if torchrun else per_node
+        srun = (
+            f"env {variables} srun --mpi={mpi} --kill-on-bad-exit=1 --cpu-bind=none --nodes={run.nodes} "
+            f"--ntasks={tasks * run.nodes} --ntasks-per-node={tasks} --cpus-per-task={per_node * run.threads // tasks}"
         )
+        if torchrun and run.nodes > 1:
+            return f"{srun} {_RENDEZVOUS} --nnodes={run.nodes} --nproc-per-node={per_node} --no-python"
+        return f"{srun} {_DEAF}" + (
+            f" torchrun --standalone --nproc-per-node={per_node} --no-python" if torchrun else ""
+        )
+    if run.backend == "mpi":
+        return f"env {variables} {' '.join(_ROOT)} mpirun -n {run.ranks} --bind-to none"
+    if torchrun:
+        return f"env {variables} torchrun --standalone --nproc-per-node={per_node} --no-python"
     return f"env {variables}"
 
 

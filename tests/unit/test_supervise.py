@@ -1,0 +1,143 @@
+"""Why a run failed, in words: from what srun, mpirun, torchrun and the run itself say at its end."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ketscale.backends import launch, supervise
+from tests.toys import run_at
+
+# As SLURM 22.05, Open MPI 5 and torchrun 2.13 were seen to say it.
+TIME_LIMIT = (
+    "slurmstepd: error: *** STEP 31.0 ON node2 CANCELLED AT 2026-11-22T02:50:01 DUE TO TIME LIMIT ***"
+)
+PREEMPTED = "slurmstepd: error: *** STEP 31.0 ON node2 CANCELLED AT 2026-11-22T02:50:01 DUE TO PREEMPTION ***"
+CANCELLED = "slurmstepd: error: *** STEP 31.0 ON node2 CANCELLED AT 2026-11-22T02:50:01 ***"
+SAVED = "ketscale: stopped at step 40; the checkpoint is written, run the same command to go on"
+OOM = (
+    "slurmstepd: error: Detected 1 oom_kill event in StepId=31.0. Some of the step tasks have been OOM Killed.\n"
+    "srun: error: node1: task 0: Out Of Memory"
+)
+TORCHRUN = """Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-22_02:50:01
+  host      : node2
+  rank      : 3 (local_rank: 1)
+  exitcode  : -9 (pid: 4711)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 4711"""
+MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on signal 9 (Killed)."
+
+
+@pytest.mark.parametrize(
+    "said, status, reason",
+    [
+        (TIME_LIMIT, 143, "it reached its time limit (minutes in profiles/slurm/site.yaml; a retry asks for more); it goes on from its last checkpoint"),
+        (f"{TIME_LIMIT}\n{SAVED}", 143, "time limit (minutes in profiles/slurm/site.yaml; a retry asks for more); stopped at step 40"),
+        (PREEMPTED, 143, "it was preempted"),
+        (CANCELLED, 143, "it was cancelled"),
+        (OOM, 137, "out of memory"),
+        ("srun: error: node2: task 3: Killed", 137, "rank 3 on node2 died (Killed), and the others were ended"),
+        (MPIRUN, 137, "rank 1 on vm died (Killed), and the others were ended"),
+        (TORCHRUN, 1, "rank 3 died (SIGKILL), and the others were ended"),
+        ("noise\nketscale: backend gpu: torch sees no GPU here\nsrun: error: node1: task 0: Exited with exit code 2", 2, "backend gpu: torch sees no GPU here"),
+        ("Traceback (most recent call last):\nValueError: no", 1, "exit status 1: ValueError: no"),
+        ("", 1, "exit status 1: nothing was said"),
+        (f"ketscale: rank 0 failed and ends the run\nValueError: no\n{CANCELLED}\nsrun: error: node2: task 0: Exited with exit code 1\nsrun: launch/slurm: _step_signal: Terminating StepId=25.0\nsrun: error: node3: task 1: Killed", 1, "exit status 1: ValueError: no"),
+        (f"{CANCELLED}\nsrun: error: node3: task 2: Segmentation fault\nsrun: error: node2: task 1: Killed", 139, "rank 2 on node3 died (Segmentation fault)"),
+        (TORCHRUN.replace("-9 ", "1 ").replace("Signal 9 (SIGKILL) received by PID 4711", "<N/A>"), 1, "exit status 1: "),
+    ],
+)  # fmt: skip
+def test_the_end_of_a_run_is_explained(said, status, reason, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert reason in supervise.explain(said.splitlines(), status, stopped=False)
+
+
+def test_a_full_memory_is_said_with_the_request_that_comes_next(monkeypatch):
+    monkeypatch.setattr(supervise, "_job_memory_mb", lambda: 1400)
+    said = supervise.explain(OOM.splitlines(), 137, stopped=False)
+    assert "asked for 1400 MB a node" in said and "gets 2800 MB" in said
+
+
+def supervised(folder, script):
+    """A process that supervises a shell script for the run of `folder`, its stderr a file as under Snakemake."""
+    code = (
+        "import os, sys; from pathlib import Path; from ketscale.backends import supervise; "
+        f"sys.exit(supervise.run({script!r}, Path({str(folder)!r}), os.environ))"
+    )
+    with (folder / "train.log").open("wb") as log:
+        return subprocess.Popen([sys.executable, "-c", code], stderr=log, stdout=log)
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "nothing happened for a minute"
+        time.sleep(0.05)
+
+
+def test_a_failure_leaves_a_note_and_the_next_start_takes_it_away(tmp_path):
+    failing = "sh -c 'echo ketscale: no such features >&2; exit 2'"
+    assert supervised(tmp_path, failing).wait(60) == 2
+    note = json.loads((tmp_path / supervise.NOTE).read_text())
+    assert note["reason"] == "no such features"
+    assert "ketscale: failed: no such features" in (tmp_path / "train.log").read_text()
+    assert supervised(tmp_path, "true").wait(60) == 0
+    assert not (tmp_path / supervise.NOTE).exists()
+
+
+def test_sigterm_is_passed_on_and_a_warning_ends_nothing(tmp_path):
+    script = (
+        f"{shlex.quote(sys.executable)} -c 'import pathlib, signal, sys, time; p = pathlib.Path(sys.argv[1]); "
+        'signal.signal(signal.SIGTERM, lambda *_: (p.joinpath("asked").touch(), sys.exit(143))); '
+        f'p.joinpath("ready").touch(); time.sleep(60)\' {shlex.quote(str(tmp_path))}'
+    )
+    process = supervised(tmp_path, script)
+    wait_for((tmp_path / "ready").exists)
+    os.kill(process.pid, signal.SIGUSR1)
+    time.sleep(0.2)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(60) == 143
+    assert (tmp_path / "asked").exists()
+    assert "cancelled" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
+
+
+# ---------------------------------------------------------------- what starts the ranks
+
+
+@pytest.mark.parametrize(
+    "where, mpi, tasks, per_node, cores",
+    [
+        ("cpu-n1r1t4", "none", 1, 1, 4),
+        ("gpu-n1r1t2", "none", 1, 1, 2),
+        ("mpi-n1r2t1", "pmix", 2, 2, 1),
+        ("mpi-n2r4t3", "pmix", 4, 2, 3),
+        ("ddp-cpu-n1r2t1", "none", 1, 1, 2),
+        ("ddp-n2r4t8", "none", 2, 1, 16),
+    ],
+)
+def test_srun_starts_every_run_in_an_allocation(where, mpi, tasks, per_node, cores):
+    run = run_at(where)
+    command = launch.prefix(run, "pmix")
+    assert command.startswith(f"env OMP_NUM_THREADS={run.threads} ")
+    assert (
+        f"srun --mpi={mpi} --kill-on-bad-exit=1 --cpu-bind=none --nodes={run.nodes} --ntasks={tasks} "
+        f'--ntasks-per-node={per_node} --cpus-per-task={cores} sh -c \'trap "" USR1; exec ' in command
+    )
+    assert ("torchrun" in command) == run.backend.startswith("ddp")
+    assert ("--nproc-per-node=2" in command) == run.backend.startswith("ddp")
+    assert ("--master-addr" in command) == (where == "ddp-n2r4t8")
+
+
+def test_a_shell_that_is_deaf_to_the_warning_passes_all_arguments_on():
+    words = ["two words", "$HOME", "it's", '"']
+    command = f'{launch._DEAF} sh -c \'kill -USR1 $$; printf "%s\\n" "$@"\' x {shlex.join(words)}'
+    done = subprocess.run(["sh", "-c", f"exec {command}"], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == words, done.stderr

@@ -1,0 +1,175 @@
+"""Start a run's ranks, stand by until they have ended, and leave a note that says why where they failed.
+
+What ends a run from outside (a time limit, a full memory, a lost rank) is said by launchers and SLURM on stderr, in
+words of their own; the note says it in ours, with what to do, for `ketscale status` and for the end of the run's log.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ketscale.records import write_atomic
+from ketscale.slurm import site
+
+NOTE = "failure.json"
+_LINES_KEPT = 200
+_OUT_OF_MEMORY = re.compile(
+    r"oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: Out Of Memory", re.IGNORECASE
+)
+_ENDED = re.compile(r"CANCELLED AT \S+(?: DUE TO (?P<why>[A-Z ]+))? \*\*\*")
+# Each launcher's words for a rank that a signal has ended. Those that srun and torchrun then end themselves are not
+# meant: srun calls them Killed too, but names the first one by another signal or status, if it is one of another kind.
+_DEAD_RANK = (
+    re.compile(
+        r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Segmentation fault|Bus error|Aborted)"
+    ),
+    re.compile(
+        r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal \d+ \((?P<how>[^)]+)\)"
+    ),
+    re.compile(
+        r"Root Cause[\s\S]*?rank\s*: (?P<rank>\d+) \(local_rank: \d+\)[\s\S]*?Signal \d+ \((?P<how>SIG\w+)\)"
+    ),
+    re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Killed)"),
+)
+# The last line of a Python traceback; torchrun's own says nothing.
+_RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b.*")
+
+
+def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
+    """Run a shell command that trains the run of `folder`; its exit status, 128 + n after signal n.
+
+    SIGTERM is passed on, since a run saves a checkpoint on it; SIGINT reaches the ranks without us, as does SLURM's
+    warning before the time limit.
+    """
+    (folder / NOTE).unlink(missing_ok=True)
+    for ignored in (signal.SIGINT, signal.SIGUSR1):
+        signal.signal(ignored, signal.SIG_IGN)
+    kept: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
+    # A person who watches sees the ranks' own display, and needs no note.
+    watched = sys.stderr.isatty()
+    # SIGINT is ignored here only: the ranks' launcher passes it on to them.
+    child = subprocess.Popen(
+        ["/bin/sh", "-c", f"exec {command}"],
+        env=environment,
+        stderr=None if watched else subprocess.PIPE,
+        restore_signals=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    asked: list[int] = []
+
+    def pass_on(signum: int, frame: Any) -> None:
+        asked.append(signum)
+        child.send_signal(signum)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    if child.stderr is not None:
+        for line in child.stderr:
+            sys.stderr.buffer.write(line)
+            sys.stderr.buffer.flush()
+            kept.append(line.decode(errors="replace").rstrip())
+    status = child.wait()
+    status = 128 - status if status < 0 else status
+    if status and not watched:
+        reason = explain(list(kept), status, bool(asked))
+        print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
+        leave_note(folder, reason)
+    return status
+
+
+def leave_note(folder: Path, reason: str) -> None:
+    """Say in the run's folder why it failed; a run that is started again takes the note away."""
+    note = {
+        "reason": reason,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "job": site.here(),
+        "call": os.environ.get("KETSCALE_CALL"),
+    }
+    write_atomic(folder / NOTE, (json.dumps(note, indent=1) + "\n").encode())
+
+
+def read_note(folder: Path) -> dict[str, Any] | None:
+    """The note in a run's folder; None where there is none, or it cannot be read."""
+    try:
+        return json.loads((folder / NOTE).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
+    """Why a run failed, in a line, from what it and its launcher said last.
+
+    Args:
+        lines: the last lines of its stderr.
+        status: its exit status.
+        stopped: whether SIGTERM was passed on to it.
+    """
+    text = "\n".join(lines)
+    own = [line.removeprefix("ketscale: ") for line in lines if line.startswith("ketscale: ")]
+    if _OUT_OF_MEMORY.search(text):
+        return _out_of_memory()
+    saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
+    ended = _ENDED.search(text)
+    why = ((ended and ended["why"]) or "").lower()
+    if why or stopped or saved:
+        limit = "it reached its time limit (minutes in profiles/slurm/site.yaml; a retry asks for more)"
+        cause = (
+            limit if why == "time limit" else "it was preempted" if "preempt" in why else "it was cancelled"
+        )
+        return f"{cause}; {saved or 'it goes on from its last checkpoint, if there is one'}"
+    if own:
+        # A failing rank says which one it is; what it raised is said below.
+        told = [line for line in own if not line.endswith("failed and ends the run")]
+        if told:
+            return told[-1]
+    raised = [line for line in lines if _RAISED.match(line)]
+    dead = next((found for pattern in _DEAD_RANK if (found := pattern.search(text))), None)
+    if dead and not (raised and dead["how"] == "Killed"):
+        where = f" on {dead['host']}" if "host" in dead.groupdict() else ""
+        return f"rank {dead['rank']}{where} died ({dead['how']}), and the others were ended"
+    if raised:
+        return f"exit status {status}: {raised[-1]}"
+    if ended or status == 128 + signal.SIGTERM:
+        return "it was cancelled; it goes on from its last checkpoint, if there is one"
+    last = next(
+        (line for line in reversed(lines) if line.strip() and not line.startswith("srun: ")),
+        "nothing was said",
+    )
+    return f"exit status {status}: {last}"
+
+
+def _out_of_memory() -> str:
+    """Only the limit is known: the kernel ends a process that wants more without saying how much more."""
+    asked = _job_memory_mb()
+    if asked is None:
+        return (
+            "out of memory: the kernel ended a rank; use a machine with more, fewer ranks or a smaller batch"
+        )
+    return (
+        f"out of memory: the job asked for {asked} MB a node and needs more. The next try asks for more; to begin with "
+        f"it, raise memory_mb in {site.PATH} so that a node gets {2 * asked} MB"
+    )
+
+
+def _job_memory_mb() -> int | None:
+    """The memory of each node that this SLURM job has asked for; None outside of one."""
+    job = site.here()
+    if job is None:
+        return None
+    try:
+        done = subprocess.run(
+            ["scontrol", "-o", "show", "job", job], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"MinMemoryNode=([\d.]+)([MG])", done.stdout)
+    return int(float(found[1]) * (1024 if found[2] == "G" else 1)) if found else None
