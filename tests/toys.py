@@ -100,6 +100,7 @@ TRAINING = {"learning_rate": 3e-3, "weight_decay": 1e-4, "clip_norm": 1.0, "prec
 QUIETLY: dict[str, Any] = {
     "save": lambda state: None,
     "stop_requested": lambda: False,
+    "save_requested": lambda: False,
     "report": lambda history: None,
     "progress": False,
 }

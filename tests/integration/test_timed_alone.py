@@ -11,9 +11,10 @@ from tests.integration import study
 def test_a_timed_run_waits_for_the_host(tmp_path, digits_features):
     """Another timed run holds the host: this one starts when it is let go, and an untimed one too."""
     import fcntl
+    import socket
     import tempfile
 
-    with open(os.path.join(tempfile.gettempdir(), "ketscale-host.lock"), "w") as lock:
+    with open(os.path.join(tempfile.gettempdir(), f"ketscale-host-{socket.gethostname()}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         run = study.run(protocol="timed")
         with study.launch(tmp_path, run, digits_features) as process:

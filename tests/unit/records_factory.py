@@ -97,6 +97,8 @@ def record(config: Mapping[str, Any], run: grid.Run, **changes: Any) -> dict[str
         "status": "completed",
         "reason": None,
         "resumed": 0,
+        "lost_s": 0.0,
+        "call": None,
         "weights_hash": None,
         "split": {"by": "labels", "fold": None, "folds": None, "held_out": None},
         "routes": [],
@@ -105,7 +107,7 @@ def record(config: Mapping[str, Any], run: grid.Run, **changes: Any) -> dict[str
         "config_hash": grid.config_hash(settings),
         "data_hash": "d",
         "features_hash": FEATURES,
-        "code": {"version": "0.1.0", "commit": "a" * 40, "dirty": False},
+        "code": {"version": "0.1.0", "hash": "c" * 64, "commit": "a" * 40, "dirty": False},
         "packages": {"torch": "2.9.0", "pennylane": "0.43"},
         "mpi_library": None,
         "machine": {

@@ -26,7 +26,7 @@ def test_round_trip(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"schema": 2},
+        {"schema": 1},
         {"status": "fine"},
         {"surprise": 1},
         {"resumed": -1},

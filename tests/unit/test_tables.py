@@ -163,7 +163,9 @@ def test_diverged_and_out_of_memory_runs_are_results(tmp_path: Path) -> None:
 
 def test_mixed_code_is_shown_and_warned_of(tmp_path: Path) -> None:
     factory.write_all(
-        CONFIG, tmp_path, only(FIRST, code={"version": "0.1.0", "commit": "b" * 40, "dirty": True})
+        CONFIG,
+        tmp_path,
+        only(FIRST, code={"version": "0.1.0", "hash": "h", "commit": "b" * 40, "dirty": True}),
     )
     found = collected(tmp_path)
     warning = found["completeness"][0]

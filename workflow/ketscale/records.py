@@ -11,7 +11,7 @@ from typing import Any
 
 from ketscale.errors import UserError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMAS = Path(__file__).resolve().parents[1] / "schemas"
 
 

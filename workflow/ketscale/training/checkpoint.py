@@ -56,6 +56,11 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
 
 
+def others(folder: Path, key: str) -> bool:
+    """Whether there are checkpoints of this run under other keys."""
+    return any(path != path_of(folder, key) for path in (folder / "checkpoint").glob("*.pt"))
+
+
 def clear(folder: Path) -> None:
     """Delete every checkpoint of a run that has its record: a rerun starts anew."""
     for path in (folder / "checkpoint").glob("*.pt"):

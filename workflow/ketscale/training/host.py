@@ -108,7 +108,7 @@ def alone(timed: bool) -> Iterator[None]:
     started them all; the others sleep until they read it. (A collective would do, but MPI waits by
     spinning, which would disturb the very run that is waited for.)
     """
-    path = Path(tempfile.gettempdir()) / "ketscale-host.lock"
+    path = Path(tempfile.gettempdir()) / f"ketscale-host-{node_name()}.lock"
     previous = os.umask(0)
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

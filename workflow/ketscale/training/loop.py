@@ -26,8 +26,10 @@ from ketscale.training.clock import Clock
 from ketscale.workloads.problem import Problem
 
 LOSSES_KEPT = 20
-# Ranks agree on losses, NaN and stop requests every so many steps: each agreement is a message of its own.
+# Ranks agree on losses, NaN and requests every so many steps, since each agreement is a message of its own; sooner
+# where steps are so slow that a request to stop would wait for more than this.
 AGREE_STEPS = 10
+AGREE_S = 2.0
 # Randomness streams of a run's seed, next to the dropout masks of models (fold(seed, step, stream)).
 _ORDER = 1
 # What an epoch's row of the history is made of, at its start.
@@ -61,6 +63,7 @@ class Trainer:
         batch: global batch size.
         save: writes a checkpoint of the given state (called on rank 0 only).
         stop_requested: whether this rank was asked to stop.
+        save_requested: whether this rank was asked for a checkpoint since the last time.
         report: called on rank 0 with the history after every epoch.
     """
 
@@ -74,12 +77,14 @@ class Trainer:
         seed: int,
         save: Callable[[dict[str, Any]], None],
         stop_requested: Callable[[], bool],
+        save_requested: Callable[[], bool],
         report: Callable[[list[dict[str, Any]]], None],
         progress: bool,
     ) -> None:
         self.problem, self.backend, self.clock = problem, backend, clock
         self.protocol, self.batch, self.seed = protocol, batch, seed
-        self._save, self._stop_requested, self._report = save, stop_requested, report
+        self._save, self._report = save, report
+        self._stop_requested, self._save_requested = stop_requested, save_requested
         self._tasks = protocol.get("parallel") == "tasks"
         if self._tasks:
             problem.share_tasks(backend.rank, backend.ranks)
@@ -108,8 +113,11 @@ class Trainer:
         self._pending: list[_Pending] = []
         # A mistake that studies make on purpose: every rank does every sample, and counts for its share of it.
         self._unsharded = protocol.get("mistake") == "unsharded"
-        self._agree_every = 1 if backend.ranks == 1 and backend.device.type == "cpu" else AGREE_STEPS
-        self._checkpointed = 0
+        # Alone on a CPU an agreement costs nothing.
+        self._most_steps = 1 if backend.ranks == 1 and backend.device.type == "cpu" else AGREE_STEPS
+        self._agreed, self._agree_after = time.perf_counter(), 1
+        self._checkpointed, self._checkpoint_time = 0, time.perf_counter()
+        self._checkpoint_due = False
         self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and backend.rank == 0))
 
     def run(self) -> None:
@@ -138,7 +146,7 @@ class Trainer:
                 break
             self._take_step(indices)
             last = self.step % self.steps_per_epoch == 0 or self.step == self.total_steps
-            if self.step % self._agree_every == 0 or last:
+            if len(self._pending) >= self._agree_after or last:
                 self._agree(at_boundary=last)
         whole = whole and self.step % self.steps_per_epoch == 0
         self._end_epoch(epoch, time.perf_counter() - start if whole else None)
@@ -231,14 +239,24 @@ class Trainer:
         )
 
     def _agree(self, at_boundary: bool) -> None:
-        """Share the losses of the pending steps, look for NaN and for a stop request, checkpoint when due."""
+        """Share the losses of the pending steps, look for NaN and for requests, checkpoint when due.
+
+        Whether a checkpoint is due, and after how many steps to agree again, may depend on time: rank 0 says it for
+        all, and neither changes a number.
+        """
         self.clock.settle()
-        stop = torch.tensor([float(self._stop_requested())], dtype=torch.float64, device=self.backend.device)
+        due, after = self._plan() if self.backend.rank == 0 else (False, 0)
+        requests = torch.tensor(
+            [self._stop_requested(), self._save_requested() or due, after],
+            dtype=torch.float64,
+            device=self.backend.device,
+        )
         sums = torch.stack([pending.sums for pending in self._pending])
         wide = torch.complex128 if sums.is_complex() else torch.float64
-        shared = self.backend.allreduce(torch.cat([sums.to(wide).reshape(-1), stop.to(wide)]))
-        stop_asked = bool(shared[-1].real > 0)
-        totals = shared[:-1].reshape(sums.shape)
+        shared = self.backend.allreduce(torch.cat([sums.to(wide).reshape(-1), requests.to(wide)]))
+        stop_asked, self._checkpoint_due = (bool(asked.real > 0) for asked in shared[-3:-1])
+        self._agree_after = int(shared[-1].real)
+        totals = shared[:-3].reshape(sums.shape)
         with torch.no_grad():
             for (step, _, norm, own_norm, count), total in zip(self._pending, totals, strict=True):
                 loss, gradient_norm = float(self.problem.combine(total, count)), float(norm)
@@ -253,11 +271,20 @@ class Trainer:
                 self._epoch["count"] += count
                 self._epoch["steps"] += 1
         self._pending.clear()
-        due = self.step - self._checkpointed >= self.protocol.get("checkpoint_steps", 200)
         # At an epoch's end the checkpoint waits for validation, whose result it must hold.
-        if not at_boundary and (due or stop_asked):
+        if not at_boundary and (self._checkpoint_due or stop_asked):
             self._checkpoint(stop_asked)
         self._stop_asked = stop_asked
+
+    def _plan(self) -> tuple[bool, int]:
+        """Whether a checkpoint is due, and how many steps to take before the next agreement."""
+        now = time.perf_counter()
+        step_s = (now - self._agreed) / len(self._pending)
+        self._agreed = now
+        due = self.step - self._checkpointed >= self.protocol.get(
+            "checkpoint_steps", 200
+        ) or now - self._checkpoint_time >= 60 * self.protocol.get("checkpoint_minutes", 5)
+        return due, max(1, min(self._most_steps, int(AGREE_S / step_s)))
 
     def _end_epoch(self, epoch: int, seconds: float | None) -> None:
         sums = self._epoch
@@ -283,10 +310,10 @@ class Trainer:
         self._bar.set_postfix({k: f"{v:.4g}" for k, v in row.items() if k.endswith(("loss", "accuracy"))})
         if self.backend.rank == 0:
             self._report(self.history)
-        due = self.step - self._checkpointed >= self.protocol.get("checkpoint_steps", 200)
         if self._second_order:
             return
-        if self.step < self.total_steps and not self._finished and (due or self._stop_asked):
+        asked = self._checkpoint_due or self._stop_asked
+        if self.step < self.total_steps and not self._finished and asked:
             self._checkpoint(self._stop_asked)
 
     def _judge(self, epoch: int, figures: Mapping[str, Any]) -> None:
@@ -323,7 +350,8 @@ class Trainer:
     def _checkpoint(self, stopping: bool) -> None:
         if self.backend.rank == 0:
             self._save(self.state())
-        self._checkpointed = self.step
+        self._checkpointed, self._checkpoint_time = self.step, time.perf_counter()
+        self._checkpoint_due = False
         if stopping:
             self.backend.barrier()
             raise Stopped(

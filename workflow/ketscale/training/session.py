@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,13 @@ from ketscale import records
 from ketscale.backends.base import Backend, check_nodes
 from ketscale.backends.create import create
 from ketscale.errors import UserError
-from ketscale.grid import Run, config_hash
+from ketscale.grid import RECORD, Run, config_hash
 from ketscale.models.superposition import parameter_count
 from ketscale.simulators import routes
-from ketscale.training import checkpoint, host
+from ketscale.slurm import queue
+from ketscale.training import checkpoint, finished, host
 from ketscale.training.clock import Clock, sampled_steps, spread
+from ketscale.training.lease import Lease
 from ketscale.training.loop import Diverged, Stopped, Trainer
 from ketscale.workloads import build
 
@@ -43,18 +45,25 @@ PACKAGES = (
 )
 
 
-class StopRequest:
-    """Set by SIGTERM; the trainer looks at it between steps."""
+class Signals:
+    """What the trainer is asked for between steps: to stop (SIGTERM), or to save a checkpoint and go on (SIGUSR1)."""
 
     def __init__(self) -> None:
-        self.asked = False
-        signal.signal(signal.SIGTERM, self._ask)
+        self.stop = False
+        self._save = False
+        signal.signal(signal.SIGTERM, self._ask_to_stop)
+        signal.signal(signal.SIGUSR1, self._ask_to_save)
 
-    def _ask(self, signum: int, frame: Any) -> None:
-        self.asked = True
+    def _ask_to_stop(self, signum: int, frame: Any) -> None:
+        self.stop = True
 
-    def __call__(self) -> bool:
-        return self.asked
+    def _ask_to_save(self, signum: int, frame: Any) -> None:
+        self._save = True
+
+    def save(self) -> bool:
+        """Whether a checkpoint was asked for since this was asked."""
+        asked, self._save = self._save, False
+        return asked
 
 
 def train(
@@ -64,18 +73,25 @@ def train(
 
     Every rank calls this. A diverged run, or one that does not fit in memory, leaves a record that says so.
 
+    A second process that is given the same run waits for the first one, and takes its result if it is there then.
+
     Raises:
-        UserError: something that was asked for is missing here, or the world is not the one asked for.
+        UserError: something that was asked for is missing here, the world is not the one asked for, or another
+            process has taken the run over.
         Stopped: SIGTERM came and the checkpoint is written.
     """
-    stop_requested = StopRequest()
+    signals = Signals()
     host.set_threads(run.threads)
     if settings["protocol"].get("mistake") == "oversubscribed":
         host.set_threads_of_all_cores(run.threads)
     with host.alone(settings["protocol"]["timed"]):
         backend = create(run)
+        lease = Lease(folder, job_over=queue.job_over)
         try:
-            return _train(run, settings, folder, manifest, trace, backend, stop_requested)
+            waited = _hold(lease, backend, signals)
+            if waited and _finished_meanwhile(backend, folder, settings, manifest):
+                return records.read(folder / RECORD)["status"]
+            return _train(run, settings, folder, manifest, trace, backend, signals, lease)
         except Stopped:
             raise
         except BaseException:
@@ -85,7 +101,36 @@ def train(
                 backend.abort()
             raise
         finally:
+            lease.release()
             backend.close()
+
+
+def _hold(lease: Lease, backend: Backend, signals: Signals) -> bool:
+    """Rank 0 takes the run's lease, waiting for who holds it; whether it had to wait. Every rank calls this."""
+    waited = False
+    while True:
+        held = backend.rank == 0 and lease.try_acquire()
+        if any(backend.gather(held)):
+            return waited
+        if any(backend.gather(signals.stop)):
+            raise Stopped(f"stopped while waiting for {lease.holder}, which trains this run")
+        if backend.rank == 0:
+            if not waited:
+                print(
+                    f"ketscale: {lease.folder}: trained by {lease.holder}; waiting until it ends, or shows no sign of "
+                    f"life for {lease.patience_s:g} s",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            time.sleep(1)
+        waited = True
+
+
+def _finished_meanwhile(
+    backend: Backend, folder: Path, settings: Mapping[str, Any], manifest: Path | None
+) -> bool:
+    features = finished.features_hash(manifest) if manifest else None
+    return any(backend.gather(backend.rank == 0 and finished.is_finished(folder, settings, features)))
 
 
 def _say_why(rank: int) -> None:
@@ -105,7 +150,8 @@ def _train(
     manifest: Path | None,
     trace: Path | None,
     backend: Backend,
-    stop_requested: Callable[[], bool],
+    signals: Signals,
+    lease: Lease,
 ) -> str:
     names = backend.gather(host.node_name())
     check_nodes(run, names)
@@ -119,7 +165,7 @@ def _train(
     data = build.read(run, manifest)
     data_s = time.perf_counter() - start
     # Other settings, features or arithmetic than those of a checkpoint never go on from it.
-    key = checkpoint.identify(identity, data.features_hash, ketscale.__version__)
+    key = checkpoint.identify(identity, data.features_hash, finished.code_hash())
     problem = build.problem(run, settings, data, backend.device)
     warmup = protocol.get("warmup", 2)
     steps = protocol.get("steps") or -(-problem.samples // run.batch)
@@ -129,6 +175,12 @@ def _train(
             f"--trace: protocol {run.protocol} samples no step of this run, so there is nothing to trace; "
             "give it sampled_steps, and at least two steps after warm-up"
         )
+
+    def save(state: dict[str, Any]) -> None:
+        lease.check()
+        about = {"resumed": resumed, "lost_s": lost_s, "saved": time.time()}
+        checkpoint.save(folder, key, {**state, **about})
+
     trainer = Trainer(
         problem,
         backend,
@@ -136,16 +188,25 @@ def _train(
         protocol,
         run.batch,
         run.seed,
-        save=lambda state: checkpoint.save(folder, key, {**state, "resumed": resumed}),
-        stop_requested=stop_requested,
+        save=save,
+        stop_requested=lambda: signals.stop,
+        save_requested=signals.save,
         report=lambda history: write_history(folder / "history.csv", history),
         progress=sys.stderr.isatty(),
     )
-    resumed = 0
+    resumed, lost_s = 0, _lost_s(lease, None)
     saved = checkpoint.load(folder, key)
     if saved is not None:
         resumed = saved["resumed"] + 1
+        lost_s = (
+            saved["lost_s"] + _lost_s(lease, saved["saved"]) + time.time() - psutil.Process().create_time()
+        )
         trainer.restore(saved)
+    elif checkpoint.others(folder, key) and backend.rank == 0:
+        print(
+            "ketscale: the checkpoint in this folder is of other settings, features or code: starting anew",
+            file=sys.stderr,
+        )
     status, reason, quality = "completed", None, None
     start = time.perf_counter()
     try:
@@ -190,13 +251,19 @@ def _train(
         "status": status,
         "reason": reason,
         "resumed": resumed,
+        "lost_s": lost_s,
+        "call": finished.call(),
         "parameters": parameter_count(problem.model),
         "config": dict(settings),
         "config_hash": identity,
         "data_hash": data.data_hash,
         "features_hash": data.features_hash,
         "split": data.split,
-        "code": {"version": ketscale.__version__, **host.git_state(Path(__file__).parent)},
+        "code": {
+            "version": ketscale.__version__,
+            "hash": finished.code_hash(),
+            **host.git_state(Path(__file__).parent),
+        },
         "packages": _packages(),
         "mpi_library": backend.library,
         "machine": {**machine, "ranks": ranks},
@@ -227,14 +294,29 @@ def _train(
         "gpu_hours": hours * run.ranks if backend.device.type == "cuda" else 0.0,
     }
     if backend.rank == 0 or not collective:
+        if backend.rank == 0:
+            lease.check()
         write_history(folder / "history.csv", trainer.history)
         if trace:
             clock.write_trace(trace)
-        records.write(folder / "metrics.json", record)
+        records.write(folder / RECORD, record)
+        finished.keep(folder)
         checkpoint.clear(folder)
     if not collective:
         backend.abort()
     return status
+
+
+def _lost_s(lease: Lease, saved: float | None) -> float:
+    """Seconds between the last checkpoint, or the start, of the process that held the run and its last sign of life.
+
+    Both times were taken by that process's own clock. A process that stopped as it was asked to lost nothing.
+    """
+    former = lease.taken_over
+    if not former:
+        return 0.0
+    since = datetime.fromisoformat(former["since"]).timestamp() if saved is None else saved
+    return max(0.0, datetime.fromisoformat(former["at"]).timestamp() - since)
 
 
 def _bind(run: Run, protocol: Mapping[str, Any], backend: Backend, local_ranks: int) -> list[int]:

@@ -1,0 +1,389 @@
+"""`ketscale status`: each state by what lies on disk and in the queue, the estimate's arithmetic, and the output."""
+
+import json
+import os
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ketscale import cli, grid, records, status
+from ketscale.config.kinds import KINDS
+from ketscale.slurm.queue import Job
+from ketscale.slurm.site import Site
+from ketscale.training import lease
+from tests.unit.records_factory import default_config, point, record, small_config, write_history
+
+NOW = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
+LIMITS = Site(account=None, partition=None, limits=({"minutes": 30, "memory_mb": 1000},))
+
+
+@pytest.fixture(autouse=True)
+def outside_slurm(monkeypatch, tmp_path):
+    """A folder of its own, and no SLURM but what a test puts on the PATH."""
+    for name in [name for name in os.environ if name.startswith("SLURM")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.chdir(tmp_path)
+    # One simulator alone answers no question, which does not matter here.
+    monkeypatch.delitem(KINDS, "simulator")
+
+
+def study(**axes):
+    return small_config({"one": {"kind": "simulator", "question": "?", "axes": point(**axes)}})
+
+
+def at(seconds_ago):
+    return (NOW - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def hold(run, **changes):
+    """A lease as a process of another host left it, an hour after its last sign of life."""
+    content = lease._identity() | {
+        "host": "node1",
+        "boot": "theirs",
+        "token": "t",
+        "interval_s": 10.0,
+        "beat": 3,
+    }
+    content |= {"since": at(7200), "at": at(3600), "released": False, "job": "12"} | changes
+    path = Path(run.folder) / "lease" / "1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(content))
+
+
+def fail(run, **changes):
+    note = {"reason": "out of memory", "at": at(1800), "job": "12", "call": None} | changes
+    Path(run.folder).mkdir(parents=True, exist_ok=True)
+    (Path(run.folder) / "failure.json").write_text(json.dumps(note))
+
+
+def save(run):
+    folder = Path(run.folder) / "checkpoint"
+    folder.mkdir(parents=True)
+    (folder / "abc.pt").touch()
+
+
+def finish(config, run, **changes):
+    records.write(Path(run.path), record(config, run, **changes))
+
+
+def queue(*jobs, packs=None):
+    return status.Queue(tuple(jobs), packs or {}, available=True)
+
+
+def see(config, jobs=None):
+    return status.survey(config, Path(), jobs or status.Queue(), NOW)
+
+
+@pytest.fixture
+def one():
+    """A config of one run, and the run."""
+    config = study(seed=0)
+    return config, grid.runs(config)[0]
+
+
+def state_of(one, jobs=None):
+    [seen] = see(one[0], jobs)
+    return seen
+
+
+def test_a_run_of_which_nothing_lies_there_is_missing(one):
+    assert state_of(one).state == "missing"
+    hold(one[1], released=True)
+    save(one[1])
+    seen = state_of(one)
+    assert (seen.state, seen.checkpoint) == ("missing", True)
+
+
+@pytest.mark.parametrize("outcome", ["completed", "diverged", "out_of_memory"])
+def test_a_record_of_these_settings_is_a_result_whatever_its_status(one, outcome):
+    finish(*one, status=outcome, reason=None if outcome == "completed" else "NaN at step 3")
+    hold(one[1], at=at(1))
+    seen = state_of(one)
+    assert (seen.state, seen.status) == ("done", outcome)
+
+
+@pytest.mark.parametrize(
+    "content, why",
+    [
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"schema": 1}', "schema 1"),
+        (None, "other settings"),
+    ],
+)
+def test_a_record_that_is_damaged_or_of_other_settings_is_stale(one, content, why):
+    finish(*one, config_hash="0" * 64)
+    if content is not None:
+        Path(one[1].path).write_text(content)
+    seen = state_of(one)
+    assert seen.state == "stale" and why in seen.reason and "delete it" in seen.reason
+
+
+def test_a_record_of_other_features_is_stale(one):
+    finish(*one)
+    manifest = Path("results/features/digits/features.json")
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text('{"hash": "new"}')
+    assert state_of(one).state == "stale"
+
+
+def test_a_lease_is_held_by_a_live_process_of_this_machine_or_a_running_job_or_a_fresh_beat(one):
+    me = lease._identity()
+    hold(one[1], **me, at=at(3600))
+    assert state_of(one).state == "running"
+    path = Path(one[1].folder) / "lease" / "1.json"
+    path.unlink(), path.parent.rmdir()
+    hold(one[1])
+    assert state_of(one).state == "interrupted"
+    assert state_of(one, queue(Job("12", "PENDING", "p", "Priority"))).state == "interrupted"
+    assert state_of(one, queue(Job("12", "RUNNING", "p", "None"))).state == "running"
+    path.unlink(), path.parent.rmdir()
+    hold(one[1], at=at(49))
+    assert state_of(one).state == "running"
+
+
+def test_a_dead_process_of_this_machine_is_dead_however_fresh_its_beat(one):
+    me = lease._identity()
+    hold(one[1], **{**me, "started": me["started"] - 1}, at=at(1))
+    assert state_of(one).state == "interrupted"
+
+
+def test_a_note_of_failure_ends_a_lease_that_began_before_it(one):
+    hold(one[1], since=at(7200), at=at(1801))
+    fail(one[1], at=at(1800))
+    jobs = queue(Job("12", "RUNNING", "p", "None"))
+    seen = state_of(one, jobs)
+    assert (seen.state, seen.reason, seen.job, seen.at) == ("failed", "out of memory", "12", at(1800))
+    (Path(one[1].folder) / "lease" / "1.json").unlink()
+    (Path(one[1].folder) / "lease").rmdir()
+    hold(one[1], since=at(1700))
+    assert state_of(one, jobs).state == "running"
+
+
+def test_a_note_that_cannot_be_read_still_says_failed(one):
+    fail(one[1])
+    (Path(one[1].folder) / "failure.json").write_text("{")
+    assert state_of(one).state == "failed"
+
+
+def test_a_run_waits_while_its_pack_is_in_the_queue(one):
+    fail(one[1])
+    packs = {one[1]: "timed-n1-0"}
+    waiting = state_of(one, queue(Job("13", "PENDING", "timed-n1-0", "Priority"), packs=packs))
+    assert (waiting.state, waiting.reason, waiting.job) == ("queued", "pending: Priority", "13")
+    several = queue(
+        Job("13", "PENDING", "timed-n1-0", "Priority"),
+        Job("14", "RUNNING", "timed-n1-0", "None"),
+        packs=packs,
+    )
+    assert state_of(one, several).job == "14"
+    assert state_of(one, queue(Job("13", "PENDING", "timed-n1-1", ""), packs=packs)).state == "failed"
+    assert state_of(one, queue(Job("13", "COMPLETING", "timed-n1-0", ""), packs=packs)).state == "failed"
+
+
+def test_a_run_that_failed_in_the_job_that_runs_its_pack_has_failed(one):
+    fail(one[1], job="14")
+    packs = {one[1]: "timed-n1-0"}
+    assert state_of(one, queue(Job("14", "RUNNING", "timed-n1-0", "None"), packs=packs)).state == "failed"
+    assert state_of(one, queue(Job("15", "RUNNING", "timed-n1-0", "None"), packs=packs)).state == "queued"
+
+
+def test_an_interrupted_run_says_whether_it_goes_on_from_a_checkpoint(one):
+    hold(one[1])
+    assert "starts anew" in state_of(one).reason
+    save(one[1])
+    seen = state_of(one)
+    assert "from its checkpoint" in seen.reason and seen.host == "node1"
+
+
+def test_progress_is_the_last_row_of_the_history_against_the_protocol():
+    config = study(seed=0, protocol="quality")
+    run = grid.runs(config)[0]
+    hold(run, at=at(1))
+    assert see(config)[0].progress == ""
+    write_history(Path(run.folder), 0)
+    assert see(config)[0].progress == "epoch 31 of 100"
+    config = study(seed=0, protocol="parity")
+    run = grid.runs(config)[0]
+    hold(run, at=at(1))
+    (Path(run.folder) / "history.csv").write_text("epoch,step\n0,10\n")
+    assert see(config)[0].progress == "step 10 of 20"
+
+
+def took(minutes, **changes):
+    stopped = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)).isoformat()
+    timing = {"startup_s": 0.0}
+    return {"started": "2026-01-01T00:00:00+00:00", "stopped": stopped, "timing": timing} | changes
+
+
+def put(config, run, **changes):
+    Path(run.folder).mkdir(parents=True)
+    Path(run.path).write_text(json.dumps(record(config, run, **changes)))
+
+
+def test_the_estimate_takes_the_median_of_siblings_first_of_the_same_place():
+    config = study(seed=[0, 1, 2, 3, 4], backend=["cpu-n1r1t1", "mpi-n2r2t1", "mpi-n1r2t1"])
+    runs = {(run.backend, run.nodes, run.seed): run for run in grid.runs(config)}
+    for seed, minutes in ((0, 10), (1, 20), (2, 60)):
+        put(config, runs["cpu", 1, seed], **took(minutes))
+    put(config, runs["mpi", 2, 0], **took(6))
+    # They say nothing about how long a whole run takes.
+    put(config, runs["mpi", 2, 1], **took(1, status="diverged", reason="NaN"))
+    put(config, runs["mpi", 2, 2], **took(1, resumed=1))
+    left = status.estimate(see(config), None, NOW)
+    # 2 of cpu by 20 min; 2 of mpi on two nodes by 6 min; 5 in a place without any by the median of 6, 10, 20, 60.
+    assert (left.runs, left.by_siblings, left.by_limits, left.unknown) == (9, 9, 0, 0)
+    assert left.wall_s == pytest.approx(60 * (2 * 20 + 2 * 6 + 5 * 15))
+    assert left.node_hours == pytest.approx((2 * 20 + 2 * 2 * 6 + 5 * 15) / 60)
+
+
+def test_the_estimate_falls_back_to_limits_and_else_says_unknown():
+    config = study(seed=[0, 1], qubits=[4, 5])
+    runs = grid.runs(config)
+    put(config, runs[0], **took(10))
+    left = status.estimate(see(config), LIMITS, NOW)
+    assert (left.by_siblings, left.by_limits, left.unknown) == (1, 2, 0)
+    assert left.node_hours == pytest.approx((10 + 2 * 30) / 60)
+    left = status.estimate(see(config), None, NOW)
+    assert (left.by_siblings, left.by_limits, left.unknown) == (1, 0, 2)
+    assert left.node_hours == pytest.approx(10 / 60)
+
+
+def test_the_estimate_takes_off_what_a_running_run_has_had():
+    config = study(seed=[0, 1, 2])
+    runs = grid.runs(config)
+    put(config, runs[0], **took(10))
+    hold(runs[1], since=at(240), at=at(1))
+    left = status.estimate(see(config), None, NOW)
+    assert left.at_once == 1 and left.wall_s == pytest.approx(60 * (6 + 10))
+
+
+def script(name, text):
+    path = Path("bin") / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def write_config(config, **changes):
+    Path("config.yaml").write_text(json.dumps(config | changes))
+
+
+def call(capsys, *options):
+    assert cli.main(["status", *options]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_text_says_it_all(capsys):
+    config = study(seed=list(range(8)))
+    write_config(config, title="A study")
+    runs = grid.runs(config)
+    put(config, runs[0], **took(10))
+    put(config, runs[1], **took(10, status="diverged", reason="NaN"))
+    hold(runs[2], **{**lease._identity(), "host": socket.gethostname(), "job": None}, since=at(0))
+    for run in runs[3:5]:
+        fail(run)
+    fail(runs[5], reason="rank 1 died")
+    hold(runs[6])
+    out = call(capsys)
+    assert out.startswith(
+        "A study\n8 runs: 2 done (1 diverged), 1 running, 3 failed, 1 interrupted, 1 missing\n"
+    )
+    assert "queue" not in out
+    assert "digits/vqc q4 cpu-n1r1t1 timing" in out
+    assert f"{socket.gethostname()}  -  digits/vqc" in out
+    assert (
+        "2 failed: out of memory\n"
+        "    such as digits/vqc/q4-l3-b64/default.qubit/cpu-n1r1t1/timing/seed3 (2026-01-02 02:30 UTC, job 12)"
+    ) in out
+    assert "1 failed: rank 1 died" in out and "1 interrupted: it ended without a word" in out
+    assert (
+        "for 6 runs (6 estimated from finished siblings)\n" in out
+        and "min at the one run that is running now" in out
+    )
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_failed_lists_every_one_with_what_runs_it_again(capsys):
+    config = study(seed=[0, 1, 2])
+    write_config(config)
+    runs = grid.runs(config)
+    fail(runs[0])
+    put(config, runs[1], config_hash="0" * 64)
+    out = call(capsys, "--failed")
+    assert f"{runs[0].path}\n    failed: out of memory" in out
+    assert f"\n    snakemake --profile profiles/local {runs[0].path}\n" in out
+    assert f"\n    rm {runs[1].path} && snakemake --profile profiles/local {runs[1].path}\n" in out
+    assert runs[2].path not in out
+    os.rename("config.yaml", "other.yaml")
+    out = call(capsys, "--failed", "--config", "other.yaml")
+    assert f"snakemake --configfile other.yaml --profile profiles/local {runs[0].path}" in out
+
+
+def test_json_says_the_same_for_scripts(capsys):
+    config = study(seed=[0, 1, 2])
+    write_config(config, title="A study")
+    runs = grid.runs(config)
+    put(config, runs[0], **took(10))
+    fail(runs[1])
+    said = json.loads(call(capsys, "--json"))
+    assert said["title"] == "A study" and said["jobs"] is None
+    assert said["counts"]["done"] == said["counts"]["failed"] == said["counts"]["missing"] == 1
+    assert [run["state"] for run in said["runs"]] == ["done", "failed", "missing"]
+    assert said["runs"][1]["run"] == runs[1].path and said["runs"][1]["reason"] == "out of memory"
+    assert said["estimate"]["by_siblings"] == 2 and said["estimate"]["node_hours"] == pytest.approx(1 / 3)
+    assert len(json.loads(call(capsys, "--json", "--failed"))["runs"]) == 1
+
+
+def test_the_queue_is_asked_where_there_is_one(capsys):
+    config = study(seed=[0, 1])
+    write_config(config)
+    Path("profiles/slurm").mkdir(parents=True)
+    Path("profiles/slurm/site.yaml").write_text(
+        "account: null\npartition: null\nlimits: [{minutes: 3, memory_mb: 100}]\n"
+    )
+    name = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
+    line = f"7|PENDING|{name}|rule_timed-n1-0_train|Priority|{Path.cwd()}"
+    script("squeue", f"echo '{line}'; echo '8|RUNNING|{name}|rule_timed-n1-9_train|None|{Path.cwd()}'")
+    out = call(capsys)
+    assert (
+        "2 runs: 0 done, 2 queued\nqueue: 1 running, 1 pending (Priority 1); 1 not of this config's runs"
+        in out
+    )
+    assert "left: at most 0.1 node-hours for 2 runs (2 by their time limits)" in out
+
+
+def test_a_queue_that_does_not_answer_is_said_and_stops_nothing(capsys):
+    write_config(study(seed=0))
+    script("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    out = call(capsys)
+    assert "1 run: 0 done, 1 missing\nqueue: unknown" in out and "Unable to contact" in out
+    assert "left: 1 run, and no finished one says how long they take\nsnakemake --profile slurm" in out
+
+
+def test_many_groups_are_cut_and_those_all_done_go_first(capsys):
+    config = study(seed=0, qubits=[2, 3, 4, 5, 6], layers=1, backend=[f"mpi-n1r{r}t1" for r in range(1, 9)])
+    write_config(config)
+    for run in grid.runs(config)[:8]:
+        finish(config, run)
+    out = call(capsys)
+    assert "... and 10 more, 8 of them all done" in out
+    assert len(out.splitlines()) < 40
+
+
+def test_a_misspelt_config_is_refused_in_a_line(capsys):
+    write_config(default_config(), titel="x")
+    assert cli.main(["status"]) == 2
+    assert "titel: unknown setting" in capsys.readouterr().err
+    assert cli.main(["status", "--config", "none.yaml"]) == 2
+    assert "none.yaml: cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "seconds, words", [(0, "0 s"), (59.6, "60 s"), (1234, "21 min"), (12345, "3.4 h"), (1e6, "12 days")]
+)
+def test_durations_claim_no_more_than_two_digits(seconds, words):
+    assert status._duration(seconds) == words
