@@ -14,6 +14,7 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/cluster.smk"
 
 
 # A partial report must not train: it is built by these rules alone, from the records that exist.
@@ -62,6 +63,13 @@ rule report:
 # scheduler once a second: after a hundred runs that is a tenth of two cores, beside runs that are being timed. A limit
 # that the user gave stands.
 onstart:
+    if scheduled():
+        check_cluster()
     limiter = workflow.scheduler.job_rate_limiter
     if limiter and (limiter.max_jobs, limiter.timespan) == (100, 1):
         workflow.scheduler.job_rate_limiter = None
+
+
+# The reasons in a line each, after all that Snakemake says about a failed job.
+onerror:
+    say_why()

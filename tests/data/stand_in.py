@@ -22,10 +22,10 @@ def write(path: str, text: str) -> None:
 def main() -> None:
     start = time.monotonic()
     command = sys.argv[1]
-    name = sys.argv[2] if command in ("train", "features") else command
+    name = sys.argv[2] if command in ("launch", "features") else command
     if os.environ.get("STAND_IN_FAILS", "\0") in name:
         sys.exit("told to fail")
-    if command == "train":
+    if command == "launch":
         time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
         write(name, option("--settings"))
         write(str(Path(name).with_name("history.csv")), "epoch,step\n")

@@ -359,7 +359,7 @@ def test_a_misspelt_setting_on_the_command_line_is_an_error_too(fresh: Path) -> 
 
 def test_timed_runs_never_share_the_machine(finished_once: Path) -> None:
     """Not with each other, not with untimed runs; and the seeds follow each other."""
-    made = [call for call in calls(finished_once) if call["command"] == "train"]
+    made = [call for call in calls(finished_once) if call["command"] == "launch"]
     timed = [call for call in made if "/timing/" in call["name"]]
     assert len(timed) >= 4
     for one in timed:
@@ -383,7 +383,7 @@ def test_untimed_runs_share_the_machine(fresh: Path) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
     run_in(fresh, "--profile", "profiles/local", "runs", STAND_IN_SECONDS="0.5")
-    made = [call for call in calls(fresh) if call["command"] == "train"]
+    made = [call for call in calls(fresh) if call["command"] == "launch"]
     assert any(a["start"] < b["start"] < a["stop"] for a in made for b in made)
 
 

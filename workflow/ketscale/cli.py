@@ -1,4 +1,7 @@
-"""The command line: `ketscale train | launch | features | collect | figures | report | bench | doctor`."""
+"""The command line.
+
+`ketscale train | launch | features | collect | figures | report | status | recover | bench | doctor`.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,8 @@ examples:
       what this machine can run, and what each missing thing would enable
   ketscale launch results/runs/digits/vqc/q4-l3-b64/fused/cpu-n1r1t1/timing/seed0/metrics.json
       train one run of config.yaml with its ranks and threads set, no Snakemake needed
+  ketscale status
+      where every run of config.yaml stands, and how much is left
   snakemake --profile profiles/local report
       the whole study, its tables and figures, and results/report.html
 """
@@ -150,6 +155,31 @@ def _parser() -> argparse.ArgumentParser:
                 "--partial", action="store_true", help="use the runs that exist and list the missing ones"
             )
 
+    sub = command(
+        "status",
+        _status,
+        "Say where every run of a study stands, and how much is left",
+        "It only looks, and may be called at any time.",
+    )
+    sub.add_argument("--config", type=Path, default=Path("config.yaml"))
+    sub.add_argument("--json", action="store_true", help="the same as JSON, for scripts")
+    sub.add_argument(
+        "--failed",
+        action="store_true",
+        help="only the runs that failed, were interrupted or are stale, with what runs each again",
+    )
+    sub = command(
+        "recover",
+        _recover,
+        "Clear what a killed Snakemake has left, so that the next call goes on",
+        "It cancels\nthis folder's jobs in SLURM's queue, takes locks off, and keeps finished runs\n"
+        "from being trained again. Call it on the machine where Snakemake ran.",
+    )
+    sub.add_argument("--config", type=Path, default=Path("config.yaml"))
+    sub.add_argument(
+        "--wait", action="store_true", help="let the jobs that run finish; cancel only those that wait"
+    )
+
     _add_bench(commands)
     command("doctor", _doctor, "Say what this machine can run, and what each missing thing would enable")
     return parser
@@ -218,7 +248,7 @@ def _folder(options: argparse.Namespace) -> Path:
 
 def _train(options: argparse.Namespace) -> int:
     run, settings = _run_and_settings(options)
-    manifest = options.features or Path(f"results/features/{run.workload}/features.json")
+    manifest = options.features or _manifest(run)
     from ketscale.backends.launch import THREAD_VARIABLES
 
     # Started by hand without them: pools of threads read them when they are imported. Other numbers are refused.
@@ -238,17 +268,34 @@ def _train(options: argparse.Namespace) -> int:
 
 def _launch(options: argparse.Namespace) -> int:
     run, settings = _run_and_settings(options)
-    from ketscale.backends.launch import prefix
+    from ketscale.backends import launch, supervise
+    from ketscale.slurm import queue, site
+    from ketscale.training import finished
 
+    folder = _folder(options)
+    manifest = options.features or _manifest(run)
+    if finished.restore(folder, settings, finished.features_hash(manifest)):
+        print(f"{run.folder}: finished in this call already")
+        return 0
     arguments = ["ketscale", "train", options.record, "--settings", grid.canonical(settings)]
     for name in ("features", "trace"):
         if getattr(options, name):
             arguments += [f"--{name}", str(getattr(options, name))]
     # The launchers are found beside this Python, in its environment, before any others.
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    os.execvpe(
-        "/bin/sh", ["sh", "-c", f"exec {prefix(run)} {shlex.join(arguments)}"], {**os.environ, "PATH": path}
-    )
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+    }
+    job = site.here()
+    if job is not None:
+        # Snakemake hides it from a run, whose lease tells by it that the job's former life is over.
+        environment["SLURM_RESTART_COUNT"] = str(queue.restarts(job) or 0)
+    prefix = launch.prefix(run, site.load().mpi if job else None)
+    return supervise.run(f"{prefix} {shlex.join(arguments)}", folder, environment)
+
+
+def _manifest(run: grid.Run) -> Path:
+    return Path(f"results/features/{run.workload}/features.json")
 
 
 def _workload_settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -343,6 +390,27 @@ def _report(options: argparse.Namespace) -> None:
     report.build(
         _study(options), Path("results/tables"), Path("results/figures"), Path("results/report.html")
     )
+
+
+def _status(options: argparse.Namespace) -> None:
+    study = _checked(options.config)
+    from ketscale import status
+
+    report = status.look(study, options.config, Path())
+    print((status.as_json if options.json else status.as_text)(report, options.failed))
+
+
+def _recover(options: argparse.Namespace) -> None:
+    study = _checked(options.config)
+    from ketscale.recover import recover
+
+    recover(study, options.config, options.wait)
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    study = config.load(path)
+    config.check(study)
+    return study
 
 
 def _bench_simulators(options: argparse.Namespace) -> None:

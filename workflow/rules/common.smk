@@ -9,7 +9,6 @@ from snakemake.exceptions import WorkflowError
 from ketscale import config as settings
 from ketscale import grid
 from ketscale.analysis.catalogue import FORMATS, TABLES, figures as figure_names
-from ketscale.backends import launch
 from ketscale.errors import UserError
 from ketscale.workloads.catalogue import WORKLOADS, files
 
@@ -124,47 +123,9 @@ def imagenet_option(wildcards):
 
 
 def host_share(wildcards):
-    """How much of the machine the run takes while it runs."""
+    """How much of the machine the run takes while it runs; all of it in an allocation, where runs take turns."""
     run = grid.Run.of(wildcards)
-    return HOST if timed(run) else min(run.ranks * run.threads, HOST)
-
-
-def launcher(wildcards):
-    """What starts the run's ranks; a resource, since it is the machine's business and changes no number."""
-    return launch.prefix(grid.Run.of(wildcards), slurm=scheduled())
-
-
-def scheduled():
-    """Whether the job runs in an allocation of a scheduler (asked when a job's resources are worked out)."""
-    return not workflow.local_exec or not workflow.is_main_process
-
-
-def tasks(wildcards):
-    """Processes that the scheduler starts: every MPI rank, or one torchrun a node."""
-    run = grid.Run.of(wildcards)
-    return run.ranks if run.backend == "mpi" else run.nodes
-
-
-def cpus_per_task(wildcards):
-    """Cores of each process that the scheduler starts."""
-    run = grid.Run.of(wildcards)
-    return run.ranks * run.threads // tasks(wildcards)
-
-
-def mpi(wildcards):
-    """Marks a job whose command starts its own processes; the SLURM executor refuses it for a single one."""
-    return "srun" if tasks(wildcards) > 1 else None
-
-
-def gpus(wildcards):
-    """GPUs of the run, one a rank."""
-    run = grid.Run.of(wildcards)
-    return run.ranks if run.backend in ("gpu", "ddp") else None
-
-
-def exclusive(wildcards):
-    """Options of sbatch that give a timed run its nodes alone."""
-    return "--exclusive" if timed(grid.Run.of(wildcards)) else None
+    return HOST if timed(run) or scheduled() else min(run.ranks * run.threads, HOST)
 
 
 def priority(wildcards):

@@ -65,6 +65,7 @@ rule pretrain:
     conda:
         "../../envs/ketscale.yaml"
     resources:
+        **FEATURES,
         source=source_option,
         host=HOST,
     params:
@@ -90,6 +91,7 @@ rule compute_features:
     conda:
         "../../envs/ketscale.yaml"
     resources:
+        **FEATURES,
         source=source_option,
         host=HOST,
     params:
@@ -112,6 +114,7 @@ rule prepare:
     conda:
         "../../envs/ketscale.yaml"
     resources:
+        **FEATURES,
         source=source_option,
         host=HOST,
     params:

@@ -12,20 +12,16 @@ rule train:
     log:
         "results/runs/{workload}/{model}/q{qubits}-l{layers}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}/train.log",
     priority: priority
+    group:
+        pack
     conda:
         "../../envs/ketscale.yaml"
     threads: lambda wildcards: int(wildcards.ranks) * int(wildcards.threads)
     resources:
-        launcher=launcher,
+        **TRAIN,
         host=host_share,
-        nodes=lambda wildcards: int(wildcards.nodes),
-        tasks=tasks,
-        cpus_per_task=cpus_per_task,
-        mpi=mpi,
-        gpu=gpus,
-        slurm_extra=exclusive,
     params:
         settings=run_settings,
     shell:
-        "{resources.launcher} ketscale train {output.record:q} --settings {params.settings:q}"
+        "ketscale launch {output.record:q} --settings {params.settings:q}"
         " --features {input.features:q} > {log:q} 2>&1"
