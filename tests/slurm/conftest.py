@@ -1,0 +1,42 @@
+"""The cluster of these tests: started once, on this machine, and stopped at the end."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.project import Project
+
+CLUSTER = Path(__file__).parent / "cluster"
+PACKAGES = {
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "srun": "slurm-client",
+    "slurmdbd": "slurmdbd",
+    "munged": "munge",
+    "mariadbd": "mariadb-server",
+}
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Four nodes of four CPUs and 4 GB, with accounting, preemption and two stand-in GPUs each."""
+    if os.geteuid() != 0:
+        pytest.skip("starting a SLURM cluster needs root")
+    absent = [package for program, package in PACKAGES.items() if shutil.which(program) is None]
+    if absent:
+        pytest.skip(f"not installed: apt-get install --no-install-recommends {' '.join(absent)} openmpi-bin")
+    started = subprocess.run(["bash", CLUSTER / "start.sh"], capture_output=True, text=True, timeout=120)
+    assert started.returncode == 0, started.stdout + started.stderr
+    yield
+    subprocess.run(["bash", CLUSTER / "stop.sh"], check=True, timeout=120)
+
+
+@pytest.fixture
+def project(cluster, tmp_path):
+    """A project that knows the cluster."""
+    made = Project(tmp_path / "project")
+    made.site()
+    return made

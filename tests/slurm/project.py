@@ -1,0 +1,157 @@
+"""A user's project on the cluster of tests/slurm, driven by the commands that a user types."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ketscale import grid, records
+from ketscale.grid import Run
+from ketscale.slurm import queue, site
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+# Polling as often as it goes, where runs last seconds; everything else is the profile's.
+OFTEN = ("--slurm-init-seconds-before-status-checks", "2")
+
+
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = 120) -> Any:
+    """The condition's value once it is true."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
+        time.sleep(0.5)
+    return value
+
+
+def ask(*command: str) -> str:
+    """What a command prints."""
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+class Project:
+    """A copy of the repository's workflow in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        for name in ("Snakefile", "config.yaml"):
+            shutil.copy(ROOT / name, folder)
+        for name in ("profiles", "envs"):
+            shutil.copytree(ROOT / name, folder / name)
+        shutil.copytree(ROOT / "workflow", folder / "workflow", ignore=shutil.ignore_patterns("ketscale"))
+        shutil.copy(ROOT / "slurm", folder / "slurm", follow_symlinks=False)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {
+            k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SNAKEMAKE", "KETSCALE_CALL"))
+        }
+        return {**kept, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "workflow")}
+
+    def site(self, **settings: Any) -> None:
+        """Edit profiles/slurm/site.yaml as a user does."""
+        path = self.folder / site.PATH
+        chosen = {
+            "account": "ci",
+            "partition": "cpu",
+            "features": {"minutes": 30, "memory_mb": 2000},
+            **settings,
+        }
+        path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **chosen}))
+
+    def study(self, **config: Any) -> list[Run]:
+        """Write config.yaml; its runs."""
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+        return list(grid.runs(config))
+
+    def snakemake(
+        self, *arguments: str, check: bool = True, seconds: float = 600
+    ) -> subprocess.CompletedProcess[str]:
+        """`snakemake --profile slurm ...` to its end."""
+        done = subprocess.run(
+            ["snakemake", "--profile", "slurm", *OFTEN, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def ketscale(
+        self, *arguments: str, check: bool = True, seconds: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        """`ketscale ...` to its end."""
+        done = subprocess.run(
+            ["ketscale", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    @contextmanager
+    def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """`snakemake --profile slurm ...` in the background; what is left of it and of its jobs is ended."""
+        with (self.folder / "driver.log").open("a") as log:
+            process = subprocess.Popen(
+                ["snakemake", "--profile", "slurm", *OFTEN, *arguments],
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            left = queue.jobs(self.folder)
+            if left:
+                queue.cancel(left)
+                wait_for("the queue to be empty", lambda: not queue.jobs(self.folder))
+
+    @property
+    def log(self) -> str:
+        """What the drivers in the background have said."""
+        return (self.folder / "driver.log").read_text()
+
+    def record(self, run: Run) -> dict[str, Any]:
+        return records.read(self.folder / run.path)
+
+    def checkpoint(self, run: Run) -> Path | None:
+        """The run's checkpoint, once it is there."""
+        return next(iter((self.folder / run.folder / "checkpoint").glob("*.pt")), None)
+
+    def note(self, run: Run) -> dict[str, Any]:
+        """Why the run failed."""
+        return json.loads((self.folder / run.folder / "failure.json").read_text())
+
+    def job(self, pack: str = "") -> queue.Job | None:
+        """The project's running job, of this pack."""
+        jobs = [job for job in queue.jobs(self.folder) if job.state == "RUNNING" and pack in job.pack]
+        return jobs[0] if jobs else None
+
+
+def accounted(job: str, column: str, *options: str) -> str:
+    """What SLURM's accounting says of a job."""
+    return ask("sacct", "-X", "-n", "-P", "-j", job, "-o", column, *options).strip()

@@ -1,0 +1,292 @@
+"""The ends of a job: cancelled, warned, preempted, requeued, out of memory, a rank lost, the driver killed.
+
+The runs here train the transformer on its eight sentences by parameter-shift: about a minute of small, exact steps.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+
+from ketscale.grid import Run
+from ketscale.slurm import queue
+from tests.slurm.project import Project, accounted, ask, wait_for
+
+STEPS = 5000
+# After a rank has died the others have ended, and the job with them, within this time. What takes longest is torchrun
+# on another node, which gives its ranks 30 s.
+DEAD_RANK_S = 60
+
+
+def config(places: list[str], steps: int = STEPS, seeds: int = 1) -> dict[str, Any]:
+    return {
+        "title": "Runs that are disturbed",
+        "workloads": {"sentences": {"seed": 42, "held_out": 2, "split_seed": 0}},
+        "simulators": {
+            "shift": {"device": "closed-form", "gradient": "parameter-shift", "batching": "broadcast", "placement": "model"}
+        },
+        "protocols": {
+            "long": {"precision": "fp64", "features": "cached", "timed": False, "steps": steps, "learning_rate": 0.003, "checkpoint_steps": 100}
+        },
+        "studies": {
+            "long": {
+                "kind": "parity",
+                "question": "Do disturbed runs end as others do?",
+                "axes": {
+                    "workload": "sentences", "model": "superposition_transformer", "qubits": 4, "layers": 1, "batch": 8,
+                    "simulator": "shift", "backend": places, "protocol": "long", "seed": list(range(seeds)),
+                },
+            }
+        },
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The record of the one-rank run that nothing happened to."""
+    project = Project(tmp_path_factory.mktemp("undisturbed") / "project")
+    project.site()
+    (run,) = project.study(**config(["cpu-n1r1t1"]))
+    project.snakemake(run.path)
+    record = project.record(run)
+    assert (record["resumed"], record["lost_s"]) == (0, 0)
+    return record
+
+
+def assert_same_end(record: dict[str, Any], undisturbed: dict[str, Any]) -> None:
+    """Bitwise the same weights, and the interruption on record."""
+    assert record["status"] == "completed"
+    assert record["weights_hash"] == undisturbed["weights_hash"]
+    assert record["losses"] == undisturbed["losses"]
+    assert record["resumed"] >= 1
+    assert record["lost_s"] > 0
+
+
+def one_run(project: Project, **site: Any) -> Run:
+    project.site(**site)
+    (run,) = project.study(**config(["cpu-n1r1t1"]))
+    return run
+
+
+def until_saved(project: Project, run: Run) -> queue.Job:
+    """Wait for the run's first checkpoint; the job that it runs in."""
+    wait_for("a checkpoint", lambda: project.checkpoint(run))
+    job = project.job()
+    assert job is not None
+    return job
+
+
+def test_a_warned_run_saves_and_goes_on_and_a_cancelled_one_is_resumed(project, undisturbed):
+    run = one_run(project)
+    with project.running(run.path) as driver:
+        job = until_saved(project, run)
+        # SLURM's warning before a time limit, as `--signal` sends it: to the job's steps.
+        before = project.checkpoint(run).read_bytes()
+        ask("scancel", "--signal=USR1", job.id)
+        wait_for("a checkpoint on SIGUSR1", lambda: project.checkpoint(run).read_bytes() != before, 10)
+        ask("scancel", job.id)
+        wait_for("the note", lambda: (project.folder / run.folder / "failure.json").exists())
+        assert "it was cancelled; stopped at step" in project.note(run)["reason"]
+        assert driver.wait(300) == 0, project.log
+    assert_same_end(project.record(run), undisturbed)
+    assert project.record(run)["slurm_job_id"] != job.id
+    assert not (project.folder / run.folder / "failure.json").exists()
+
+
+def test_a_preempted_run_is_requeued_and_resumed(project, undisturbed):
+    run = one_run(project, partition="scavenge")
+    with project.running(run.path) as driver:
+        job = until_saved(project, run)
+        ask(
+            "sbatch",
+            "-A",
+            "ci",
+            "-p",
+            "cpu",
+            "-N",
+            "4",
+            "--exclusive",
+            "-t",
+            "2",
+            "-o",
+            "/dev/null",
+            "--wrap",
+            "sleep 3",
+        )
+        assert driver.wait(300) == 0, project.log
+    record = project.record(run)
+    assert_same_end(record, undisturbed)
+    assert record["slurm_job_id"] == job.id
+    assert "PREEMPTED" in accounted(job.id, "State", "--duplicates")
+
+
+def test_a_requeued_run_is_resumed(project, undisturbed):
+    run = one_run(project)
+    with project.running(run.path) as driver:
+        job = until_saved(project, run)
+        ask("scontrol", "requeue", job.id)
+        assert driver.wait(300) == 0, project.log
+    assert_same_end(project.record(run), undisturbed)
+    assert project.record(run)["slurm_job_id"] == job.id
+
+
+def test_a_changed_config_never_resumes(project):
+    run = one_run(project)
+    with project.running(run.path):
+        job = until_saved(project, run)
+        ask("scancel", job.id)
+        wait_for("the run to stop", lambda: not queue.jobs(project.folder))
+    project.ketscale("recover")
+    project.study(**config(["cpu-n1r1t1"], steps=300))
+    project.snakemake(run.path)
+    record = project.record(run)
+    assert record["resumed"] == 0
+    assert (
+        "of other settings, features or code: starting anew"
+        in (project.folder / run.folder / "train.log").read_text()
+    )
+
+
+def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for_more(project):
+    project.site(limits=[{"minutes": 5, "memory_mb": 100}])
+    (run,) = project.study(**config(["mpi-n1r4t1"], steps=300))
+    done = project.snakemake(run.path, "--retries", "0", check=False)
+    assert done.returncode == 1
+    reason = project.note(run)["reason"]
+    assert "out of memory: the job asked for 1100 MB a node" in reason and "gets 2200 MB" in reason
+    assert reason in done.stderr
+    job = project.note(run)["job"]
+    assert accounted(job, "State") == "OUT_OF_MEMORY"
+    assert "failed" in project.ketscale("status").stdout
+    project.snakemake(run.path, "--retries", "3")
+    record = project.record(run)
+    assert record["status"] == "completed"
+    assert record["slurm_job_id"] != job
+
+
+@pytest.mark.parametrize("place", ["mpi-n2r2t1", "ddp-cpu-n2r2t1"])
+def test_a_dead_rank_ends_the_run_and_is_named(project, place):
+    (run,) = project.study(**config([place], steps=100_000))
+    with project.running(run.path, "--retries", "0") as driver:
+        job = until_saved(project, run)
+        victim = wait_for("rank 1", lambda: rank_process(job.id, 1))
+        node = victim.environ()["SLURMD_NODENAME"]
+        others = [rank_process(job.id, 0)]
+        victim.kill()
+        killed = time.monotonic()
+        wait_for("the job to end", lambda: not queue.jobs(project.folder), DEAD_RANK_S)
+        print(f"{place}: the job had ended {time.monotonic() - killed:.1f} s after its rank had died")
+        assert not any(other.is_running() for other in others)
+        assert driver.wait(120) == 1
+    reason = project.note(run)["reason"]
+    assert re.match(rf"rank 1( on {node})? died \((Killed|SIGKILL)\), and the others were ended", reason)
+    assert reason in project.log
+
+
+def rank_process(job: str, rank: int) -> psutil.Process | None:
+    """The process of a rank of a job."""
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.Error):
+            words = process.info["cmdline"] or []
+            variables = process.environ() if any(word.endswith("/ketscale") for word in words[:2]) else {}
+            mine = variables.get("RANK", variables.get("SLURM_PROCID"))
+            if "train" in words and variables.get("SLURM_JOB_ID") == job and mine == str(rank):
+                return process
+    return None
+
+
+# ---------------------------------------------------------------- the driver
+
+
+PLACES = ["cpu-n1r1t1", "mpi-n1r2t1"]
+
+
+def kill_the_driver(project: Project, run: Run) -> queue.Job:
+    """Snakemake dies while the run trains; its job lives on."""
+    with_driver = subprocess.Popen(
+        ["snakemake", "--profile", "slurm", "--slurm-init-seconds-before-status-checks", "2"],
+        cwd=project.folder,
+        env=project.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for("a checkpoint", lambda: project.checkpoint(run))
+    os.kill(with_driver.pid, signal.SIGKILL)
+    with_driver.wait()
+    job = project.job()
+    assert job is not None
+    return job
+
+
+def numbers(folder: Path) -> pd.DataFrame:
+    """What the tables say about numbers, not about time or place."""
+    runs = (
+        pd.read_csv(folder / "results/tables/runs.csv")
+        .set_index("path" if False else ["backend", "seed"])
+        .sort_index()
+    )
+    return runs[["status", "parameters"]]
+
+
+def test_after_the_driver_was_killed_recover_and_go_on(project, tmp_path):
+    """The documented recovery, then the tables of a study that nothing happened to."""
+    quiet = Project(tmp_path / "quiet")
+    quiet.site()
+    runs = project.study(**config(PLACES))
+    quiet.study(**config(PLACES))
+    job = kill_the_driver(project, runs[0])
+    refused = project.snakemake(check=False)
+    assert refused.returncode == 1 and "lock" in refused.stderr.lower()
+    said = project.ketscale("recover").stdout
+    assert job.id in said
+    assert not queue.jobs(project.folder)
+    project.snakemake()
+    quiet.snakemake()
+    for run in runs:
+        disturbed, other = project.record(run), quiet.record(run)
+        assert disturbed["weights_hash"] == other["weights_hash"]
+        assert disturbed["losses"] == other["losses"]
+    assert project.record(runs[0])["resumed"] == 1
+    for table in ("parity.csv", "history.csv", "completeness.csv"):
+        ours, theirs = (pd.read_csv(p.folder / "results/tables" / table) for p in (project, quiet))
+        untimed = [c for c in ours.columns if not c.endswith("_s") and c not in ("resumed", "note")]
+        pd.testing.assert_frame_equal(ours[untimed], theirs[untimed])
+
+
+def test_a_second_writer_waits_and_takes_the_result(project):
+    """Without the recovery: a second call submits the run again, while the first call's job trains it."""
+    run = one_run(project)
+    job = kill_the_driver(project, run)
+    project.snakemake("--unlock")
+    project.snakemake(run.path)
+    record = project.record(run)
+    assert (record["slurm_job_id"], record["resumed"]) == (job.id, 0)
+    log = (project.folder / run.folder / "train.log").read_text()
+    assert f"job {job.id}" in log and "waiting until it ends" in log
+
+
+def test_a_pack_that_is_tried_again_does_not_train_its_finished_runs_again(project):
+    """One run of the pack fails at first; the others are there already, and are not trained twice."""
+    runs = project.study(**config(["cpu-n1r1t1"], steps=50, seeds=3))
+    # A folder where the run's checkpoints go that cannot be written: root may write anywhere, so a file in its place.
+    broken = project.folder / runs[1].folder / "lease"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("not a folder")
+    with project.running("runs") as driver:
+        wait_for("the failure", lambda: (project.folder / runs[1].folder / "failure.json").exists())
+        first = wait_for(
+            "the others", lambda: all((project.folder / r.path).exists() for r in (runs[0], runs[2]))
+        )
+        assert first
+        broken.unlink()
+        assert driver.wait(300) == 0, project.log
+    jobs = [project.record(run)["slurm_job_id"] for run in runs]
+    assert jobs[0] == jobs[2] != jobs[1]

@@ -1,0 +1,142 @@
+"""What is submitted: sbatch's command lines word by word, and what is refused before anything is submitted."""
+
+import re
+from typing import Any
+
+import pytest
+
+from ketscale.slurm import check
+from tests.slurm.project import Project, accounted, ask
+
+AXES = {
+    "workload": "sentences", "model": "superposition_transformer", "qubits": 4, "layers": 1, "batch": 8,
+    "simulator": "fused", "seed": 0,
+}  # fmt: skip
+FUSED = {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "placement": "model"}
+TIMED = {
+    "precision": "fp32", "features": "cached", "timed": True, "steps": 20, "warmup": 1, "sampled_steps": 2,
+    "learning_rate": 0.003,
+}  # fmt: skip
+
+
+def config(*places: str, protocol: str = "timing") -> dict[str, Any]:
+    return {
+        "title": "What is submitted",
+        "workloads": {"sentences": {"seed": 42, "held_out": 2, "split_seed": 0}},
+        "simulators": {"fused": FUSED},
+        "protocols": {"timing": TIMED, "parity": {**TIMED, "timed": False, "precision": "fp64"}},
+        "studies": {
+            "places": {
+                "kind": "parity" if protocol == "parity" else "strong",
+                "question": "Where do runs go?",
+                "axes": {**AXES, "backend": list(places), "protocol": protocol},
+            }
+        },
+    }
+
+
+def submitted(since: int) -> dict[str, str]:
+    """sbatch's command lines of the jobs after `since`, without what differs from call to call, by pack."""
+    lines = {}
+    for line in ask("sacct", "-X", "-n", "-P", "-o", "JobID,SubmitLine").splitlines():
+        job, command = line.split("|", 1)
+        if int(job) > since:
+            command = command.split(" -D ")[0]
+            command = re.sub(r"--job-name \S+", "--job-name NAME", command)
+            command = re.sub(r"--output \S*/slurm_logs/", "--output LOGS/", command)
+            lines[re.search(r"--comment (\S+)", command)[1]] = command
+    return lines
+
+
+def last_job() -> int:
+    return max((int(j) for j in ask("sacct", "-X", "-n", "-P", "-o", "JobID").split()), default=0)
+
+
+def line(pack: str, options: str) -> str:
+    log = f"group_{pack}_train"
+    return f"sbatch --parsable --job-name NAME --output LOGS/{log}/%j.log --export=ALL --comment rule_{pack}_train {options}"
+
+
+def test_the_command_lines_of_gpu_runs(project: Project):
+    """On the cluster's stand-in GPUs: SLURM gives them, and torch, which sees none, stops the runs with a line."""
+    project.site(gpu_partition="gpu", gpu_type="h200", limits=[{"minutes": 3, "memory_mb": 500}])
+    _, *runs = project.study(**config("cpu-n1r1t1", "gpu-n1r1t2", "ddp-n1r2t1", "ddp-n2r4t1"))
+    since = last_job()
+    done = project.snakemake("--retries", "0", *(run.path for run in runs), check=False)
+    assert done.returncode == 1
+    common = "-A ci -p gpu -t {minutes} --mem {memory} --nodes={nodes} --requeue --cpus-per-task=2 --exclusive --signal=USR1@120"
+    found = submitted(since)
+    # A job of a rule, not of a pack, logs into a folder of its own kind.
+    assert " -A ci -p cpu " in found.pop("rule_prepare_wildcards_sentences")
+    assert found == {
+        "rule_timed-n1g1-0_train": line("timed-n1g1-0", common.format(minutes=3, memory=1200, nodes=1)),
+        "rule_timed-n1g2-0_train": line("timed-n1g2-0", common.format(minutes=3, memory=1700, nodes=1)),
+        "rule_timed-n2g2-0_train": line("timed-n2g2-0", common.format(minutes=3, memory=1700, nodes=2)),
+    }  # fmt: skip
+    for run, gpus in zip(runs, (1, 2, 4), strict=True):
+        note = project.note(run)
+        assert "torch sees no GPU here" in note["reason"]
+        assert f"gres/gpu={gpus}" in accounted(note["job"], "ReqTRES")
+        assert note["reason"] in done.stderr
+
+
+def test_the_command_lines_of_cpu_runs(project: Project):
+    project.site(qos="normal", limits=[{"minutes": 3, "memory_mb": 500}])
+    since = last_job()
+    project.study(**config("cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1", "mpi-n2r4t1", "ddp-cpu-n2r2t1"))
+    project.snakemake("runs")
+    project.study(**config("cpu-n1r1t1", "mpi-n1r2t1", protocol="parity"))
+    project.snakemake("runs")
+    found = submitted(since)
+    prepared = found.pop("rule_prepare_wildcards_sentences")
+    head = "-A ci -p cpu -t {minutes} --qos=normal --mem {memory} --nodes={nodes} --requeue --ntasks={nodes} --cpus-per-task={cores}"
+    timed, untimed = " --exclusive --signal=USR1@120", " --signal=USR1@120"
+    assert prepared.endswith(head.format(minutes=30, memory=2000, nodes=1, cores=2))
+    assert found == {
+        # Three runs of one scaling block, one after another: one allocation, as wide as the widest.
+        "rule_timed-n1-0_train": line("timed-n1-0", head.format(minutes=9, memory=1700, nodes=1, cores=2) + timed),
+        "rule_timed-n2-0_train": line("timed-n2-0", head.format(minutes=6, memory=1700, nodes=2, cores=2) + timed),
+        "rule_shared-n1c1-0_train": line("shared-n1c1-0", head.format(minutes=3, memory=1200, nodes=1, cores=1) + untimed),
+        "rule_shared-n1c2-0_train": line("shared-n1c2-0", head.format(minutes=3, memory=1700, nodes=1, cores=2) + untimed),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "site, place, message",
+    [
+        ({"account": None}, "cpu-n1r1t1", "account is not set; name one of yours: ci, root"),
+        ({"account": "nobody"}, "cpu-n1r1t1", "account nobody is not one of yours: ci, root"),
+        (
+            {"partition": "fast"},
+            "cpu-n1r1t1",
+            "partition fast does not exist; the cluster has: cpu, gpu, scavenge",
+        ),
+        ({"qos": "high"}, "cpu-n1r1t1", "qos high is not one of this account's: normal"),
+        (
+            {},
+            "mpi-n1r8t1",
+            "puts 8 rank(s) of 1 thread(s) on a node, and the nodes of partition cpu have 4 cores",
+        ),
+        ({}, "mpi-n8r8t1", "needs 8 nodes, and partition cpu has 4"),
+        ({"partiton": "cpu"}, "cpu-n1r1t1", "partiton: unknown setting; did you mean partition?"),
+        ({"limits": [{"minutes": 90, "memory_mb": 500}]}, "cpu-n1r1t1", "its pack needs 90 min"),
+    ],
+)
+def test_what_the_cluster_would_refuse_is_said_in_a_line_and_nothing_is_submitted(
+    project, site, place, message
+):
+    project.site(**site)
+    *_, run = project.study(**config("cpu-n1r1t1", *([place] if place != "cpu-n1r1t1" else [])))
+    since = last_job()
+    done = project.snakemake(run.path, check=False)
+    assert done.returncode == 1
+    told = [line for line in done.stderr.splitlines() if line.startswith("Error")]
+    assert len(told) == 1 and message in told[0], done.stderr
+    assert last_job() == since
+    assert not (project.folder / "results" / "runs").exists()
+    # The folder is not left locked.
+    assert not list((project.folder / ".snakemake" / "locks").glob("*"))
+
+
+def test_the_partitions_of_the_cluster_are_read(cluster):
+    assert check.partitions()["cpu"] == check.Partition("cpu", True, 4, 4, 4096, 2, 60)
