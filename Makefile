@@ -23,7 +23,7 @@ ENV := env -u PYTHONPATH -u PYTHONHOME PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # A live display for a person who watches; a log file gets plain lines, which say more.
 LIVE := $(shell test -t 2 && echo --logger rich)
 
-.PHONY: study setup env-cuda bench-extra triton-extra test lint format clean help
+.PHONY: study setup env-cuda bench-extra triton-extra test test-slurm test-slurm-long lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
@@ -36,6 +36,14 @@ setup: $(SETUP) ## the environment .venv from envs/cpu.lock
 test: $(SETUP) ## the tests
 	@echo "==> Testing"
 	@$(ENV) python -m pytest
+
+test-slurm: $(SETUP) ## the tests on a real SLURM cluster, started on this machine (root; Debian packages: see README)
+	@echo "==> Testing on SLURM"
+	@$(ENV) python -m pytest tests/slurm -m "not long"
+
+test-slurm-long: $(SETUP) ## those that wait for time limits, and the driver under 2,000 runs
+	@echo "==> Testing on SLURM, for long"
+	@$(ENV) python -m pytest tests/slurm -m long -s
 
 lint: $(SETUP) ## ruff, mypy, snakefmt and Snakemake's own lint
 	@echo "==> Checking style and types"

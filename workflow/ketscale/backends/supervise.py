@@ -70,6 +70,8 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     def pass_on(signum: int, frame: Any) -> None:
         asked.append(signum)
         child.send_signal(signum)
+        # Now, in short: who asks may not wait for what the run says.
+        leave_note(folder, explain([], 128 + signum, True))
 
     signal.signal(signal.SIGTERM, pass_on)
     if child.stderr is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import importlib.metadata
 import io
+import math
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,10 @@ PACKAGES = (
     "scikit-learn",
     "snakemake",
 )
+
+
+# The history on disk is for who watches; the finished run's is written with its record.
+_REPORT_S = 2.0
 
 
 class Signals:
@@ -191,7 +196,7 @@ def _train(
         save=save,
         stop_requested=lambda: signals.stop,
         save_requested=signals.save,
-        report=lambda history: write_history(folder / "history.csv", history),
+        report=_seldom(lambda history: write_history(folder / "history.csv", history)),
         progress=sys.stderr.isatty(),
     )
     resumed, lost_s = 0, _lost_s(lease, None)
@@ -333,6 +338,20 @@ def _bind(run: Run, protocol: Mapping[str, Any], backend: Backend, local_ranks: 
             "start the ranks unbound (srun --cpu-bind=none, mpiexec -bind-to none)"
         )
     return cores
+
+
+def _seldom(report: Callable[[list[dict[str, Any]]], None]) -> Callable[[list[dict[str, Any]]], None]:
+    """A report that leaves out what comes too soon: where an epoch is one small step, the file would be the work."""
+    last = -math.inf
+
+    def unless_just_done(history: list[dict[str, Any]]) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _REPORT_S:
+            last = now
+            report(history)
+
+    return unless_just_done
 
 
 def write_history(path: Path, history: list[dict[str, Any]]) -> None:

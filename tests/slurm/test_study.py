@@ -1,0 +1,140 @@
+"""The default study on the cluster, as a user runs it, with runs across two nodes beside its own."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from ketscale import grid, records
+from ketscale.errors import UserError
+from tests.slurm.project import ROOT, Project
+
+DEFAULT = yaml.safe_load((ROOT / "config.yaml").read_text())
+# Runs are slower here than on any real node: the cluster's sixteen CPUs are two.
+LIMITS = [{"minutes": 8, "memory_mb": 1200}]
+
+
+def across_nodes(config: dict) -> dict:
+    """The study, with its ranks on two nodes too."""
+    wider = copy.deepcopy(config)
+    wider["studies"]["strong"]["axes"]["backend"] += ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]
+    wider["studies"]["parity"]["points"][1]["backend"] += ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]
+    return wider
+
+
+@pytest.fixture(scope="module")
+def finished(cluster, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The study, run to its report by `snakemake --profile slurm`."""
+    project = Project(tmp_path_factory.mktemp("study") / "project")
+    project.site(limits=LIMITS)
+    project.study(**across_nodes(DEFAULT))
+    project.snakemake(seconds=1500)
+    return project
+
+
+@pytest.fixture(scope="module")
+def local() -> Path:
+    """The results of the same study as this machine made them without a scheduler (`make`)."""
+    results = ROOT / "results"
+    try:
+        for run in grid.runs(DEFAULT):
+            record = records.read(ROOT / run.path)
+            if record["config_hash"] != grid.config_hash(grid.resolve(DEFAULT, run)):
+                raise UserError(f"{run.path}: of another config")
+        return results / "tables"
+    except UserError as error:
+        pytest.skip(f"nothing to compare with, run `make` first: {error}")
+
+
+def table(folder: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(folder / f"{name}.csv")
+
+
+def tables_of(project: Project) -> Path:
+    return project.folder / "results" / "tables"
+
+
+def test_every_run_ends_and_the_report_is_made(finished: Project):
+    runs = table(tables_of(finished), "runs")
+    asked = grid.runs(across_nodes(DEFAULT))
+    assert len(runs) == len(asked) and set(runs["status"]) == {"completed"}
+    assert (finished.folder / "results/report.html").stat().st_size > 100_000
+    for run in asked:
+        record = finished.record(run)
+        assert record["slurm_job_id"]
+        assert len({rank["host"] for rank in record["machine"]["ranks"]}) == run.nodes
+        assert all(rank["host"].startswith("node") for rank in record["machine"]["ranks"])
+
+
+def test_the_points_of_a_ratio_share_a_host(finished: Project):
+    runs = [run for run in grid.runs(DEFAULT) if run.protocol == "timing" and run.simulator == "fused"]
+    for seed in {run.seed for run in runs}:
+        points = [run for run in runs if (run.seed, run.layers) == (seed, 3) and run.nodes == 1]
+        assert len(points) > 4
+        assert len({finished.record(run)["machine"]["host"] for run in points}) == 1
+
+
+def test_losses_in_fp64_hold_on_two_nodes_and_are_those_of_the_local_study(finished: Project, local: Path):
+    parity = table(tables_of(finished), "parity")
+    double = parity[parity["precision"] == "fp64"]
+    assert double["held"].all() and (double["difference"] <= double["limit"]).all()
+    for place in ("/ddp-cpu-n2r2t1/", "/mpi-n2r2t1/"):
+        rows = double[double["run"].str.contains(place)]
+        assert len(rows) == 1 and (rows["limit"] == 1e-10).all()
+    for run in grid.runs(DEFAULT):
+        if run.protocol == "parity":
+            here, there = (
+                np.array(r["losses"]) for r in (finished.record(run), records.read(ROOT / run.path))
+            )
+            np.testing.assert_allclose(here, there, rtol=1e-10, err_msg=run.path)
+
+
+def test_quality_lies_within_the_spread_of_the_seeds(finished: Project, local: Path):
+    axes = ["workload", "model", "qubits", "layers", "batch", "simulator", "protocol"]
+    here, there = (
+        table(folder, "runs").dropna(subset="test_accuracy") for folder in (tables_of(finished), local)
+    )
+    here, there = (rows.groupby(axes)["test_accuracy"] for rows in (here, there))
+    assert len(there) == 3
+    spread = there.max() - there.min()
+    assert ((here.mean() - there.mean()).abs() <= spread + 1e-9).all()
+
+
+def test_the_columns_of_timing_are_there(finished: Project, local: Path):
+    here, there = (table(folder, "scaling") for folder in (tables_of(finished), local))
+    assert list(here.columns) == list(there.columns)
+    assert set(there["place"]) | {"ddp-cpu-n2r2t1", "mpi-n2r2t1"} == set(here["place"])
+    assert (here["step_s"] > 0).all()
+    assert here["efficiency"].notna().sum() > there["efficiency"].notna().sum()
+
+
+def test_one_missing_seed_is_a_target(finished: Project):
+    run = next(run for run in grid.runs(DEFAULT) if run.protocol == "quality" and run.model == "mlp")
+    others = {
+        other: (finished.folder / other.path).stat().st_mtime_ns
+        for other in grid.runs(DEFAULT)
+        if other != run
+    }
+    before = finished.record(run)
+    (finished.folder / run.path).unlink()
+    finished.snakemake(run.path)
+    after = finished.record(run)
+    assert after["weights_hash"] == before["weights_hash"]
+    assert after["slurm_job_id"] != before["slurm_job_id"]
+    assert others == {other: (finished.folder / other.path).stat().st_mtime_ns for other in others}
+
+
+def test_a_second_study_trains_only_what_is_new(finished: Project):
+    second = copy.deepcopy(DEFAULT)
+    depth = second["studies"]["depth"]
+    depth["axes"]["layers"] = [1, 2, 3]
+    depth["axes"]["seed"] = 0
+    second["studies"] = {"depth": depth}
+    (finished.folder / "second.yaml").write_text(yaml.safe_dump(second))
+    done = finished.snakemake("--configfile", "second.yaml", "--", "runs")
+    (new,) = [run for run in grid.runs(second) if run.layers == 2]
+    assert (finished.folder / new.path).exists()
+    assert done.stderr.count("Finished jobid") == 2
