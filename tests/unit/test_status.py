@@ -40,7 +40,7 @@ def at(seconds_ago):
 
 def hold(run, **changes):
     """A lease as a process of another host left it, an hour after its last sign of life."""
-    content = lease._identity() | {
+    content = lease.identity() | {
         "host": "node1",
         "boot": "theirs",
         "token": "t",
@@ -131,7 +131,7 @@ def test_a_record_of_other_features_is_stale(one):
 
 
 def test_a_lease_is_held_by_a_live_process_of_this_machine_or_a_running_job_or_a_fresh_beat(one):
-    me = lease._identity()
+    me = lease.identity()
     hold(one[1], **me, at=at(3600))
     assert state_of(one).state == "running"
     path = Path(one[1].folder) / "lease" / "1.json"
@@ -146,7 +146,7 @@ def test_a_lease_is_held_by_a_live_process_of_this_machine_or_a_running_job_or_a
 
 
 def test_a_dead_process_of_this_machine_is_dead_however_fresh_its_beat(one):
-    me = lease._identity()
+    me = lease.identity()
     hold(one[1], **{**me, "started": me["started"] - 1}, at=at(1))
     assert state_of(one).state == "interrupted"
 
@@ -283,7 +283,7 @@ def test_the_text_says_it_all(capsys):
     runs = grid.runs(config)
     put(config, runs[0], **took(10))
     put(config, runs[1], **took(10, status="diverged", reason="NaN"))
-    hold(runs[2], **{**lease._identity(), "host": socket.gethostname(), "job": None}, since=at(0))
+    hold(runs[2], **{**lease.identity(), "host": socket.gethostname(), "job": None}, since=at(0))
     for run in runs[3:5]:
         fail(run)
     fail(runs[5], reason="rank 1 died")

@@ -175,7 +175,7 @@ def _see(
     note = _note(folder / NOTE) if NOTE in names else None
     held = lease.read(folder) if "lease" in names else None
     checkpoint = "checkpoint" in names and any((folder / "checkpoint").glob("*.pt"))
-    if held and not held["released"] and _is_alive(held, note, queue, now):
+    if held and not held["released"] and is_alive(held, note, queue, now):
         progress = _progress(folder / "history.csv", grid.resolve(config, run)["protocol"])
         return Seen(
             run,
@@ -254,16 +254,16 @@ def _note(path: Path) -> Mapping[str, Any]:
     return note if isinstance(note, dict) else {}
 
 
-def _is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Queue, now: datetime) -> bool:
+def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Queue, now: datetime) -> bool:
     """Whether the holder of a lease still trains. Only a display: clocks of several hosts are compared here, which the
     trainer never does (see training/lease.py).
     """
     # The note is written after the run's end, and deleted before the next start.
     if note is not None and _time(held["since"]) <= _time(note.get("at")):
         return False
-    me = lease._identity()
+    me = lease.identity()
     if held["boot"] is not None and all(held[key] == me[key] for key in ("boot", "pid_namespace")):
-        alive = lease._is_alive(held["pid"], held["started"])
+        alive = lease.is_alive(held["pid"], held["started"])
         if alive is not None:
             return alive
     if queue.is_running(held["job"]):

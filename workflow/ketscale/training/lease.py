@@ -68,7 +68,7 @@ class Lease:
         self.lost = False
         self._job_over = job_over
         self._asked: float | None = None
-        self._me = _identity() | {"interval_s": interval_s}
+        self._me = identity() | {"interval_s": interval_s}
         self._seen: tuple[int, bytes] | None = None
         self._looked = 0.0
         self._unchanged_s = 0.0
@@ -151,7 +151,7 @@ class Lease:
         # The namespace, as a container may share the host's name and yet count its processes from 1.
         here = ("host", "boot", "pid_namespace")
         if None not in (content["boot"], content["pid_namespace"]) and _equal(content, self._me, here):
-            alive = _is_alive(content["pid"], content["started"])
+            alive = is_alive(content["pid"], content["started"])
             if alive is not None:
                 # Alive means held, however long without a beat: it may be stopped in a debugger.
                 return not alive
@@ -327,7 +327,7 @@ def _equal(one: Mapping[str, Any], other: Mapping[str, Any], keys: tuple[str, ..
     return all(one[key] == other[key] for key in keys)
 
 
-def _identity() -> dict[str, Any]:
+def identity() -> dict[str, Any]:
     """What tells this process from every other one, and where to ask for it."""
     boot = pid_namespace = None
     with contextlib.suppress(OSError):
@@ -355,7 +355,7 @@ def _fields(stat: str) -> list[str]:
     return stat.rpartition(")")[2].split()
 
 
-def _is_alive(pid: int, started: float) -> bool | None:
+def is_alive(pid: int, started: float) -> bool | None:
     """Whether the process of this host that started then still runs; None: it cannot be seen."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

@@ -21,6 +21,7 @@ import torch
 
 import ketscale
 from ketscale import records
+from ketscale.backends import supervise
 from ketscale.backends.base import Backend, check_nodes
 from ketscale.backends.create import create
 from ketscale.errors import UserError
@@ -97,7 +98,10 @@ def train(
             if waited and _finished_meanwhile(backend, folder, settings, manifest):
                 return records.read(folder / RECORD)["status"]
             return _train(run, settings, folder, manifest, trace, backend, signals, lease)
-        except Stopped:
+        except Stopped as stopped:
+            if backend.rank == 0:
+                # Here too: what started the ranks may have been ended before it could write its own note.
+                supervise.leave_note(folder, f"it was asked to stop (SIGTERM); {stopped}")
             raise
         except BaseException:
             if backend.ranks > 1:
@@ -306,6 +310,7 @@ def _train(
             clock.write_trace(trace)
         records.write(folder / RECORD, record)
         finished.keep(folder)
+        (folder / supervise.NOTE).unlink(missing_ok=True)
         checkpoint.clear(folder)
     if not collective:
         backend.abort()
