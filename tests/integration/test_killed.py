@@ -1,5 +1,7 @@
 """Runs that are killed leave no record, and rerun they end as if nothing had happened."""
 
+import json
+import os
 import signal
 import time
 
@@ -14,15 +16,22 @@ def whole(tmp_path_factory, digits_features):
     return study.train(tmp_path_factory.mktemp("whole"), study.run(protocol="long"), digits_features)
 
 
+def until_saved(folder, run):
+    """Wait for the first checkpoint; the folder of checkpoints."""
+    checkpoints = folder / run.folder / "checkpoint"
+    deadline = time.monotonic() + 100
+    while not list(checkpoints.glob("*.pt")):
+        assert time.monotonic() < deadline, "no checkpoint after 100 s"
+        time.sleep(0.01)
+    return checkpoints
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_run_resumes_to_bitwise_the_same_weights(tmp_path, digits_features, whole, how):
     run = study.run(protocol="long")
-    with study.launch(tmp_path, run, digits_features) as process:
-        checkpoints = tmp_path / run.folder / "checkpoint"
-        deadline = time.monotonic() + 100
-        while not list(checkpoints.glob("*.pt")) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(how)
+    with study.launch(tmp_path, run, digits_features, start_new_session=True) as process:
+        checkpoints = until_saved(tmp_path, run)
+        os.killpg(process.pid, how)
         _, error = process.communicate(timeout=60)
     assert process.returncode == (143 if how == signal.SIGTERM else -signal.SIGKILL), error
     assert not (tmp_path / run.path).exists()
@@ -36,10 +45,7 @@ def test_a_killed_run_resumes_to_bitwise_the_same_weights(tmp_path, digits_featu
 def test_two_ranks_stop_and_resume_together(tmp_path, digits_features):
     run = study.run("mpi-n1r2t1", protocol="long")
     with study.launch(tmp_path, run, digits_features) as process:
-        checkpoints = tmp_path / run.folder / "checkpoint"
-        deadline = time.monotonic() + 100
-        while not list(checkpoints.glob("*.pt")) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until_saved(tmp_path, run)
         process.terminate()
         process.communicate(timeout=60)
     assert process.returncode != 0 and not (tmp_path / run.path).exists()
@@ -47,3 +53,31 @@ def test_two_ranks_stop_and_resume_together(tmp_path, digits_features):
     undisturbed = study.train(tmp_path / "again", run, digits_features)
     assert (resumed["resumed"], undisturbed["resumed"]) == (1, 0)
     assert resumed["weights_hash"] == undisturbed["weights_hash"] is not None
+
+
+def test_ranks_do_not_outlive_what_started_them(tmp_path, digits_features):
+    """`ketscale launch` is killed alone: the run saves a checkpoint and stops, and says so."""
+    run = study.run(protocol="long")
+    with study.launch(tmp_path, run, digits_features) as process:
+        until_saved(tmp_path, run)
+        process.kill()
+        process.communicate(timeout=60)  # the ranks hold the pipes until they end
+    assert not (tmp_path / run.path).exists()
+    note = json.loads((tmp_path / run.folder / "failure.json").read_text())
+    assert note["reason"].startswith("it was asked to stop (SIGTERM); stopped at step")
+    assert study.train(tmp_path, run, digits_features)["resumed"] == 1
+    assert not (tmp_path / run.folder / "failure.json").exists()
+
+
+def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digits_features):
+    run = study.run(protocol="long")
+    with study.launch(tmp_path, run, digits_features) as first:
+        until_saved(tmp_path, run)
+        with study.launch(tmp_path, run, digits_features) as second:
+            _, said = second.communicate(timeout=200)
+        first.communicate(timeout=200)
+    assert (first.returncode, second.returncode) == (0, 0), said
+    assert "waiting until it ends" in said
+    record = json.loads((tmp_path / run.path).read_text())
+    pids = {rank["pid"] for rank in record["machine"]["ranks"]}
+    assert f"trained by process {pids.pop()} on " in said

@@ -87,6 +87,39 @@ def test_checkpoints_come_every_k_steps():
     assert [state["step"] for state in states] == [10, 20, 30]
 
 
+def test_checkpoints_come_after_minutes_too():
+    states = []
+    loop = trainer(
+        classification(),
+        {"steps": 5, "checkpoint_steps": 1000, "checkpoint_minutes": 1e-9},
+        save=lambda s: states.append(s["step"]),
+    )
+    loop.run()
+    assert states == [1, 2, 3, 4]  # and none at the end, where the record follows
+
+
+def test_a_checkpoint_that_is_asked_for_is_saved_once_and_training_goes_on():
+    asked, states = iter([False, False, True]), []
+    loop = trainer(
+        classification(),
+        {"steps": 8},
+        save=lambda s: states.append(s["step"]),
+        save_requested=lambda: next(asked, False),
+    )
+    loop.run()
+    assert states == [3] and loop.step == 8
+
+
+@pytest.mark.parametrize("step_s, steps", [(0.001, 10), (0.5, 4), (30.0, 1)])
+def test_ranks_agree_sooner_where_steps_are_slow(step_s, steps, monkeypatch):
+    """So that a request to stop is heard within seconds, however slow a step is."""
+    loop = trainer(classification(), {"steps": 8})
+    loop._most_steps = 10
+    loop._pending = [None] * 2
+    monkeypatch.setattr("ketscale.training.loop.time.perf_counter", lambda: loop._agreed + 2 * step_s)
+    assert loop._plan()[1] == steps
+
+
 def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():
     assert sampled_steps(60, 2, 5) == frozenset({3, 17, 31, 45, 59})
     assert sampled_steps(3, 1, 5) == frozenset({2})

@@ -7,6 +7,7 @@ words of their own; the note says it in ours, with what to do, for `ketscale sta
 from __future__ import annotations
 
 import collections
+import ctypes
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from ketscale.records import write_atomic
 from ketscale.slurm import site
 
 NOTE = "failure.json"
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 _LINES_KEPT = 200
 _OUT_OF_MEMORY = re.compile(
     r"oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: Out Of Memory", re.IGNORECASE
@@ -57,13 +59,11 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     kept: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
     # A person who watches sees the ranks' own display, and needs no note.
     watched = sys.stderr.isatty()
-    # SIGINT is ignored here only: the ranks' launcher passes it on to them.
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command}"],
         env=environment,
         stderr=None if watched else subprocess.PIPE,
-        restore_signals=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=_become_launcher,
     )
     asked: list[int] = []
 
@@ -86,6 +86,12 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
         leave_note(folder, reason)
     return status
+
+
+def _become_launcher() -> None:
+    """In the child: hear SIGINT, which is ignored here only, and be asked to stop should this process be killed."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def leave_note(folder: Path, reason: str) -> None:

@@ -97,11 +97,14 @@ def train(
             waited = _hold(lease, backend, signals)
             if waited and _finished_meanwhile(backend, folder, settings, manifest):
                 return records.read(folder / RECORD)["status"]
-            return _train(run, settings, folder, manifest, trace, backend, signals, lease)
-        except Stopped as stopped:
-            if backend.rank == 0:
-                # Here too: what started the ranks may have been ended before it could write its own note.
-                supervise.leave_note(folder, f"it was asked to stop (SIGTERM); {stopped}")
+            try:
+                return _train(run, settings, folder, manifest, trace, backend, signals, lease)
+            except Stopped as stopped:
+                if backend.rank == 0:
+                    # Here too: what started the ranks may have been ended before it could write its own note.
+                    supervise.leave_note(folder, f"it was asked to stop (SIGTERM); {stopped}")
+                raise
+        except Stopped:
             raise
         except BaseException:
             if backend.ranks > 1:

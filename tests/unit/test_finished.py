@@ -1,0 +1,76 @@
+"""A run that was finished in a call of Snakemake is given back in that call, and in no other."""
+
+import pytest
+
+from ketscale import grid, records
+from ketscale.training import finished
+from tests.unit import records_factory as factory
+from tests.unit.test_tables import CONFIG
+
+RUN = next(run for run in grid.runs(CONFIG))
+SETTINGS = grid.resolve(CONFIG, RUN)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A run's folder whose record and history were kept, and then deleted as Snakemake does."""
+    monkeypatch.setenv("KETSCALE_CALL", "one")
+    path = tmp_path / RUN.folder
+    code = {"version": "0.3.0", "hash": finished.code_hash(), "commit": None, "dirty": None}
+    records.write(path / grid.RECORD, factory.record(CONFIG, RUN, call="one", code=code))
+    (path / "history.csv").write_text("epoch,step\n")
+    finished.keep(path)
+    (path / grid.RECORD).unlink()
+    (path / "history.csv").unlink()
+    return path
+
+
+def test_the_same_call_gets_the_record_and_the_history_back(folder):
+    assert finished.restore(folder, SETTINGS, factory.FEATURES)
+    assert records.read(folder / grid.RECORD)["call"] == "one"
+    assert (folder / "history.csv").read_text() == "epoch,step\n"
+    assert finished.is_finished(folder, SETTINGS, factory.FEATURES)
+
+
+@pytest.mark.parametrize("what", ["call", "by hand", "settings", "features", "code"])
+def test_anything_else_trains_anew(folder, monkeypatch, what):
+    settings, features = SETTINGS, factory.FEATURES
+    if what == "call":
+        finished.begin_call()
+    elif what == "by hand":
+        monkeypatch.delenv("KETSCALE_CALL")
+    elif what == "settings":
+        settings = SETTINGS | {"workload": {}}
+    elif what == "features":
+        features = "others"
+    else:
+        monkeypatch.setattr(finished, "code_hash", lambda: "edited")
+    assert not finished.restore(folder, settings, features)
+    assert not (folder / grid.RECORD).exists()
+    # The copy is gone too.
+    monkeypatch.setenv("KETSCALE_CALL", "one")
+    assert not finished.restore(folder, SETTINGS, factory.FEATURES)
+
+
+def test_by_hand_nothing_is_kept(tmp_path, monkeypatch):
+    monkeypatch.delenv("KETSCALE_CALL", raising=False)
+    finished.keep(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_hash_of_the_code_is_that_of_what_trains(tmp_path, monkeypatch):
+    for name in ("training/loop.py", "analysis/report.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("a = 1\n")
+    monkeypatch.setattr(finished, "PACKAGE", tmp_path)
+
+    def now():
+        finished.code_hash.cache_clear()
+        return finished.code_hash()
+
+    before = now()
+    (tmp_path / "analysis/report.py").write_text("a = 2\n")
+    assert now() == before
+    (tmp_path / "training/loop.py").write_text("a = 2\n")
+    assert now() != before
+    finished.code_hash.cache_clear()
