@@ -37,6 +37,12 @@ def cluster():
 @pytest.fixture
 def project(cluster, tmp_path):
     """A project that knows the cluster."""
+    # A node that another test has left in an odd state would fail this one.
+    down = subprocess.run(
+        ["sinfo", "-h", "-N", "-t", "drain,down", "-o", "%N"], capture_output=True, text=True
+    )
+    for node in sorted(set(down.stdout.split())):
+        subprocess.run(["scontrol", "update", f"nodename={node}", "state=resume"], check=True)
     made = Project(tmp_path / "project")
     made.site()
     return made

@@ -81,12 +81,14 @@ def test_the_command_lines_of_gpu_runs(project: Project):
 
 
 def test_the_command_lines_of_cpu_runs(project: Project):
-    project.site(qos="normal", limits=[{"minutes": 3, "memory_mb": 500}])
+    project.site(qos="normal", setup="date >> set-up.txt", limits=[{"minutes": 3, "memory_mb": 500}])
     since = last_job()
     project.study(**config("cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1", "mpi-n2r4t1", "ddp-cpu-n2r2t1"))
     project.snakemake("runs")
     project.study(**config("cpu-n1r1t1", "mpi-n1r2t1", protocol="parity"))
     project.snakemake("runs")
+    # The site's own commands ran before each job's work: preparing, and seven runs.
+    assert len((project.folder / "set-up.txt").read_text().splitlines()) == 1 + 7
     found = submitted(since)
     prepared = found.pop("rule_prepare_wildcards_sentences")
     head = "-A ci -p cpu -t {minutes} --qos=normal --mem {memory} --nodes={nodes} --requeue --ntasks={nodes} --cpus-per-task={cores}"

@@ -1,5 +1,5 @@
-# What a scheduler is told about a job: which pack it belongs to, and what that asks for. No rules. On one
-# machine Snakemake knows no groups, most of these functions give None, and nothing limits the others.
+# What a scheduler is told about a job: which pack it belongs to, and what that asks for. No rules. On one machine
+# Snakemake knows no groups, most of these functions give None, and nothing limits the others.
 from ketscale.backends import supervise
 from ketscale.slurm import check as cluster
 from ketscale.slurm import packs
@@ -24,6 +24,11 @@ def scheduled():
     return not workflow.local_exec or not workflow.is_main_process
 
 
+def pack_of(run):
+    """The name of the run's pack."""
+    return PACKS.get(run) or packs.name_alone(run)
+
+
 def pack(wildcards):
     """The group of a run: the runs that share an allocation with it."""
     if not workflow.is_main_process:
@@ -31,12 +36,9 @@ def pack(wildcards):
         # submitting no more than 100 jobs a second are unwanted (see onstart in the Snakefile).
         workflow.execution_settings.keep_going = True
         workflow.scheduling_settings.max_jobs_per_timespan = None
-    run = grid.Run.of(wildcards)
-    return group(PACKS.get(run) or packs.name_alone(run))
-
-
-def group(name):
-    """A group that is one job however many unconnected runs it has: the profile's group-components says so of `pack`."""
+    name = pack_of(grid.Run.of(wildcards))
+    # What the profile's group-components says of `pack` then holds for this group: that its runs, which do not depend
+    # on one another, are one job all the same.
     workflow.parent_groupids[name] = "pack"
     return name
 
@@ -108,6 +110,6 @@ def check_cluster():
     """Stop before anything is submitted where the cluster would refuse a run of this call, or never start it."""
     runs = [grid.Run.of(job.wildcards) for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
     try:
-        cluster.check(SITE, {run: PACKS.get(run) or packs.name_alone(run) for run in runs})
+        cluster.check(SITE, {run: pack_of(run) for run in runs})
     except UserError as error:
         sys.exit(f"Error: {error}")

@@ -69,5 +69,7 @@ for n in $NODES; do
   alive $STATE/run/slurmd.$n.pid || unshare --uts --mount --propagation private sh -c \
     "hostname $n; mount -t tmpfs -o mode=1777 shm /dev/shm; mount --bind $STATE/hosts /etc/hosts; exec slurmd -N $n"
 done
+# A drained node of the last time would stay so.
+scontrol update nodename=node[1-4] state=resume 2>/dev/null || true
 until_ok sh -c '[ "$(sinfo -h -N -p cpu -t idle,mixed,alloc -o %N | wc -l)" = 4 ]' || { sinfo -R; exit 1; }
 sinfo
