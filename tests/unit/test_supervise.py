@@ -46,6 +46,9 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
         ("srun: error: node2: task 3: Killed", 137, "rank 3 on node2 died (Killed), and the others were ended"),
         (MPIRUN, 137, "rank 1 on vm died (Killed), and the others were ended"),
         (TORCHRUN, 1, "rank 3 died (SIGKILL), and the others were ended"),
+        # Another node's torchrun saw a rank fail of itself first.
+        (TORCHRUN.replace("rank      : 3", "rank      : 0").replace("-9 ", "1 ").replace("Signal 9 (SIGKILL) received by PID 4711", "<N/A>") + "\n" + TORCHRUN, 1, "rank 3 died (SIGKILL)"),
+        (TORCHRUN.replace("-9 ", "-15 ").replace("Signal 9 (SIGKILL)", "Signal 15 (SIGTERM)") + "\n" + TORCHRUN, 1, "rank 3 died (SIGKILL)"),
         ("noise\nketscale: backend gpu: torch sees no GPU here\nsrun: error: node1: task 0: Exited with exit code 2", 2, "backend gpu: torch sees no GPU here"),
         ("Traceback (most recent call last):\nValueError: no", 1, "exit status 1: ValueError: no"),
         ("", 1, "exit status 1: nothing was said"),

@@ -39,7 +39,7 @@ _DEAD_RANK = (
         r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal \d+ \((?P<how>[^)]+)\)"
     ),
     re.compile(
-        r"Root Cause[\s\S]*?rank\s*: (?P<rank>\d+) \(local_rank: \d+\)[\s\S]*?Signal \d+ \((?P<how>SIG\w+)\)"
+        r"rank\s*: (?P<rank>\d+) \(local_rank: \d+\)\n\s*exitcode\s*: -(?!15 )\d+ .*\n.*\n.*Signal \d+ \((?P<how>SIG\w+)\)"
     ),
     re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Killed)"),
 )
