@@ -134,6 +134,7 @@ def test_a_preempted_run_is_requeued_and_resumed(project, undisturbed):
     assert "PREEMPTED" in accounted(job.id, "State", "--duplicates")
 
 
+@pytest.mark.long
 def test_a_requeued_run_is_resumed(project, undisturbed):
     run = one_run(project)
     with project.running(run.path) as driver:
@@ -144,6 +145,7 @@ def test_a_requeued_run_is_resumed(project, undisturbed):
     assert project.record(run)["slurm_job_id"] == job.id
 
 
+@pytest.mark.long
 def test_a_changed_config_never_resumes(project):
     run = one_run(project)
     with project.running(run.path):
