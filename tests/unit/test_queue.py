@@ -1,0 +1,79 @@
+"""What SLURM's commands say, read from stand-ins that answer as SLURM 22.05 does."""
+
+import os
+
+import pytest
+
+from ketscale.errors import UserError
+from ketscale.slurm import queue
+
+UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Makes a command of SLURM that prints something."""
+
+    def answer(command: str, out: str = "", error: str = "", status: int = 0) -> None:
+        path = tmp_path / command
+        path.write_text(f"#!/bin/sh\ncat <<'E'\n{out}\nE\ncat >&2 <<'E'\n{error}\nE\nexit {status}\n")
+        path.chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return answer
+
+
+def test_the_jobs_of_a_folder_are_those_that_its_snakemake_submitted(slurm, tmp_path):
+    line = "{job}|{state}|{name}|{comment}|None|{folder}"
+    ours = {"name": UUID, "folder": tmp_path}
+    slurm(
+        "squeue",
+        "\n".join(
+            line.format(**one)
+            for one in (
+                ours | {"job": 1, "state": "RUNNING", "comment": "rule_timed-n1-0_train"},
+                ours | {"job": 2, "state": "PENDING", "comment": "rule_prepare_wildcards_sentences"},
+                ours
+                | {"job": 3, "state": "RUNNING", "comment": "rule_timed-n1-1_train", "folder": "/elsewhere"},
+                ours
+                | {"job": 4, "state": "RUNNING", "comment": "rule_timed-n1-1_train", "name": "my-own-job"},
+                ours | {"job": 5, "state": "RUNNING", "comment": "(null)"},
+            )
+        ),
+    )
+    found = queue.jobs(tmp_path)
+    assert [(job.id, job.state) for job in found] == [("1", "RUNNING"), ("2", "PENDING")]
+    assert found[0].pack == "timed-n1-0"
+
+
+@pytest.mark.parametrize(
+    "out, error, status, over",
+    [
+        ("RUNNING", "", 0, False),
+        ("PENDING", "", 0, False),
+        ("COMPLETING", "", 0, False),
+        ("COMPLETED", "", 0, True),
+        ("TIMEOUT", "", 0, True),
+        ("", "slurm_load_jobs error: Invalid job id specified", 1, True),
+        ("", "slurm_load_jobs error: Unable to contact slurm controller", 1, None),
+        ("", "", 0, None),
+    ],
+)
+def test_a_job_is_over_when_slurm_says_so_and_unknown_where_it_says_nothing(slurm, out, error, status, over):
+    slurm("squeue", out, error, status)
+    assert queue.job_over("7") is over
+
+
+def test_restarts_are_read_where_slurm_answers(slurm):
+    slurm("scontrol", "JobId=7 JobName=x Requeue=1 Restarts=3 BatchFlag=1")
+    assert queue.restarts("7") == 3
+    slurm("scontrol", error="Invalid job id", status=1)
+    assert queue.restarts("7") is None
+
+
+def test_a_command_that_fails_says_so_in_a_line(slurm):
+    slurm("sinfo", error="first\nsinfo: error: Unable to contact slurm controller", status=1)
+    with pytest.raises(UserError, match=r"^sinfo failed: sinfo: error: Unable to contact slurm controller$"):
+        queue.ask("sinfo")
+    with pytest.raises(UserError, match="no-such-command does not answer"):
+        queue.ask("no-such-command")
