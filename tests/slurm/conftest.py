@@ -28,10 +28,12 @@ def cluster():
     absent = [package for program, package in PACKAGES.items() if shutil.which(program) is None]
     if absent:
         pytest.skip(f"not installed: apt-get install --no-install-recommends {' '.join(absent)} openmpi-bin")
+    was_up = subprocess.run(["sinfo"], capture_output=True, timeout=60).returncode == 0
     started = subprocess.run(["bash", CLUSTER / "start.sh"], capture_output=True, text=True, timeout=120)
     assert started.returncode == 0, started.stdout + started.stderr
     yield
-    subprocess.run(["bash", CLUSTER / "stop.sh"], check=True, timeout=120)
+    if not was_up:
+        subprocess.run(["bash", CLUSTER / "stop.sh"], check=True, timeout=120)
 
 
 @pytest.fixture
