@@ -9,7 +9,10 @@ from tests.parallel.worlds import environment
 
 
 def leftovers(folder):
-    return [path for path in folder.rglob("*") if path.is_file() and path.name != "config.yaml"]
+    """What is there but the note that says why the run failed, and the lease that was let go."""
+    expected = ("config.yaml", "failure.json")
+    files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "lease"]
+    return [path for path in files if path.name not in expected]
 
 
 BAD = {

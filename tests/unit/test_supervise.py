@@ -42,6 +42,7 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
         (f"{TIME_LIMIT}\n{SAVED}", 143, "time limit (minutes in profiles/slurm/site.yaml; a retry asks for more); stopped at step 40"),
         (PREEMPTED, 143, "it was preempted"),
         (CANCELLED, 143, "it was cancelled"),
+        (SAVED, 143, "it was asked to stop (SIGTERM); stopped at step 40"),
         (OOM, 137, "out of memory"),
         ("srun: error: node2: task 3: Killed", 137, "rank 3 on node2 died (Killed), and the others were ended"),
         (MPIRUN, 137, "rank 1 on vm died (Killed), and the others were ended"),
@@ -68,6 +69,23 @@ def test_a_full_memory_is_said_with_the_request_that_comes_next(monkeypatch):
     assert "asked for 1400 MB a node" in said and "gets 2800 MB" in said
 
 
+@pytest.mark.parametrize(
+    "said, reason",
+    [
+        ("JobState=TIMEOUT Reason=TimeLimit", "it reached its time limit"),
+        ("JobState=PREEMPTED Reason=None", "it was preempted"),
+        ("JobState=CANCELLED Reason=None", "it was cancelled"),
+        ("JobState=RUNNING Reason=None", "it was asked to stop (SIGTERM)"),
+    ],
+)
+def test_who_has_asked_is_what_slurm_says(tmp_path, monkeypatch, said, reason):
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho JobId=7 {said} Restarts=0\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert supervise.why_stopped().startswith(reason)
+
+
 def supervised(folder, script):
     """A process that supervises a shell script for the run of `folder`, its stderr a file as under Snakemake."""
     code = (
@@ -90,7 +108,8 @@ def test_a_failure_leaves_a_note_and_the_next_start_takes_it_away(tmp_path):
     assert supervised(tmp_path, failing).wait(60) == 2
     note = json.loads((tmp_path / supervise.NOTE).read_text())
     assert note["reason"] == "no such features"
-    assert "ketscale: failed: no such features" in (tmp_path / "train.log").read_text()
+    assert (tmp_path / "train.log").read_text().count("no such features") == 1
+    assert "ketscale: no such features" in (tmp_path / "train.log").read_text()
     assert supervised(tmp_path, "true").wait(60) == 0
     assert not (tmp_path / supervise.NOTE).exists()
 
@@ -109,7 +128,7 @@ def test_sigterm_is_passed_on_and_a_warning_ends_nothing(tmp_path):
     process.terminate()
     assert process.wait(60) == 143
     assert (tmp_path / "asked").exists()
-    assert "cancelled" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
+    assert "asked to stop (SIGTERM)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
 
 
 # ---------------------------------------------------------------- what starts the ranks

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.records import write_atomic
-from ketscale.slurm import site
+from ketscale.slurm import queue, site
 
 NOTE = "failure.json"
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
@@ -83,7 +83,8 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     status = 128 - status if status < 0 else status
     if status and not watched:
         reason = explain(list(kept), status, bool(asked))
-        print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
+        if f"ketscale: {reason}" not in kept:
+            print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
         leave_note(folder, reason)
     return status
 
@@ -127,13 +128,9 @@ def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
         return _out_of_memory()
     saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
     ended = _ENDED.search(text)
-    why = ((ended and ended["why"]) or "").lower()
+    why = (ended and ended["why"]) or ""
     if why or stopped or saved:
-        limit = "it reached its time limit (minutes in profiles/slurm/site.yaml; a retry asks for more)"
-        cause = (
-            limit if why == "time limit" else "it was preempted" if "preempt" in why else "it was cancelled"
-        )
-        return f"{cause}; {saved or 'it goes on from its last checkpoint, if there is one'}"
+        return f"{_asked_by(why) or why_stopped()}; {saved or 'it goes on from its last checkpoint, if there is one'}"
     if own:
         # A failing rank says which one it is; what it raised is said below.
         told = [line for line in own if not line.endswith("failed and ends the run")]
@@ -153,6 +150,22 @@ def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
         "nothing was said",
     )
     return f"exit status {status}: {last}"
+
+
+def why_stopped() -> str:
+    """Who has asked this process to stop, as far as SLURM says already."""
+    job = site.here()
+    return (_asked_by(queue.state(job)) if job else None) or "it was asked to stop (SIGTERM)"
+
+
+def _asked_by(said: str) -> str | None:
+    """What SLURM's words for the end of a job mean; None where they say nothing."""
+    said = said.lower().replace(" ", "")
+    if "timelimit" in said or "timeout" in said:
+        return f"it reached its time limit (minutes in {site.PATH}; a retry asks for more)"
+    if "preempt" in said:
+        return "it was preempted"
+    return "it was cancelled" if "cancelled" in said else None
 
 
 def _out_of_memory() -> str:

@@ -73,6 +73,15 @@ def job_over(job: str) -> bool | None:
     return all(state in _OVER for state in states) if states else None
 
 
+def state(job: str) -> str:
+    """State and reason of a job as SLURM has them now, such as 'TIMEOUT TimeLimit'; '' where it does not say."""
+    try:
+        said = ask("scontrol", "-o", "show", "job", job)
+    except UserError:
+        return ""
+    return " ".join(re.findall(r"\b(?:JobState|Reason)=(\S+)", said))
+
+
 def restarts(job: str) -> int | None:
     """How often SLURM has requeued the job; None where it does not say."""
     try:

@@ -102,7 +102,7 @@ def train(
             except Stopped as stopped:
                 if backend.rank == 0:
                     # Here too: what started the ranks may have been ended before it could write its own note.
-                    supervise.leave_note(folder, f"it was asked to stop (SIGTERM); {stopped}")
+                    supervise.leave_note(folder, f"{supervise.why_stopped()}; {stopped}")
                 raise
         except Stopped:
             raise
