@@ -86,7 +86,7 @@ def test_losses_in_fp64_hold_on_two_nodes_and_are_those_of_the_local_study(finis
     assert double["held"].all() and (double["difference"] <= double["limit"]).all()
     for place in ("/ddp-cpu-n2r2t1/", "/mpi-n2r2t1/"):
         rows = double[double["run"].str.contains(place)]
-        assert len(rows) == 1 and (rows["limit"] == 1e-10).all()
+        assert len(rows) > 0 and (rows["difference"] <= 1e-10).all()
     for run in grid.runs(DEFAULT):
         if run.protocol == "parity":
             here, there = (
