@@ -172,4 +172,6 @@ def _family(text: str) -> str:
     if found["backend"] in ("cpu", "gpu"):
         return f"{found['backend']}, threads" if found["backend"] == "cpu" else "gpu"
     extra = f", {found['threads']} threads each" if found["threads"] > 1 else ""
-    return f"{found['backend']}, ranks{extra}"
+    # Ranks on one node and on two are two answers, not two points of one line.
+    where = f" on {found['nodes']} nodes" if found["nodes"] > 1 else ""
+    return f"{found['backend']}, ranks{where}{extra}"
