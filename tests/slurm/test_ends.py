@@ -265,6 +265,7 @@ def test_after_the_driver_was_killed_recover_and_go_on(project, tmp_path):
         pd.testing.assert_frame_equal(ours[untimed], theirs[untimed])
 
 
+@pytest.mark.long
 def test_a_second_writer_waits_and_takes_the_result(project):
     """Without the recovery: a second call submits the run again, while the first call's job trains it."""
     run = one_run(project)
