@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ketscale.backends.launch import THREAD_VARIABLES, prefix
+from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.slurm import queue
 
 # Started by the same prefix as a run: what passes here is what runs get.
 # In a broken world every process is rank 0 of 1, so each would print.
@@ -134,14 +136,14 @@ def _two_ranks(start: str, probe: str) -> tuple[bool, str]:
 
 
 def _slurm() -> Iterator[Finding]:
-    sinfo = shutil.which("sinfo")
-    detail = "no sinfo on the PATH"
-    if sinfo:
-        done = subprocess.run(
-            [sinfo, "-h", "-o", "%P %D nodes %c cores"], capture_output=True, text=True, timeout=60
-        )
-        detail = done.stdout.strip().replace("\n", "; ") or done.stderr.strip()
-    yield Finding("SLURM", bool(sinfo) and "nodes" in detail, detail, "`snakemake --profile slurm`")
+    present, detail = False, "no sinfo on the PATH"
+    if shutil.which("sinfo"):
+        try:
+            detail = queue.ask("sinfo", "-h", "-o", "%P %D nodes %c cores").strip().replace("\n", "; ")
+            present = bool(detail)
+        except UserError as error:
+            detail = str(error)
+    yield Finding("SLURM", present, detail or "sinfo shows no partition", "`snakemake --profile slurm`")
 
 
 def _weights() -> Iterator[Finding]:
