@@ -23,7 +23,7 @@ from ketscale.slurm import queue, site
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 # Polling as often as it goes, where runs last seconds; everything else is the profile's.
-OFTEN = ("--slurm-init-seconds-before-status-checks", "2")
+DRIVER = ("snakemake", "--profile", "slurm", "--slurm-init-seconds-before-status-checks", "2")
 
 
 def wait_for(what: str, condition: Callable[[], Any], seconds: float = 120) -> Any:
@@ -84,28 +84,15 @@ class Project:
         self, *arguments: str, check: bool = True, seconds: float = 600
     ) -> subprocess.CompletedProcess[str]:
         """`snakemake --profile slurm ...` to its end."""
-        done = subprocess.run(
-            ["snakemake", "--profile", "slurm", *OFTEN, *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-        )
-        assert not check or done.returncode == 0, done.stdout + done.stderr
-        return done
+        return self._run(*DRIVER, *arguments, check=check, seconds=seconds)
 
-    def ketscale(
-        self, *arguments: str, check: bool = True, seconds: float = 300
-    ) -> subprocess.CompletedProcess[str]:
+    def ketscale(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """`ketscale ...` to its end."""
+        return self._run("ketscale", *arguments, check=check, seconds=300)
+
+    def _run(self, *command: str, check: bool, seconds: float) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            ["ketscale", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=seconds
         )
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done
@@ -115,7 +102,7 @@ class Project:
         """`snakemake --profile slurm ...` in the background; what is left of it and of its jobs is ended."""
         with (self.folder / "driver.log").open("a") as log:
             process = subprocess.Popen(
-                ["snakemake", "--profile", "slurm", *OFTEN, *arguments],
+                [*DRIVER, *arguments],
                 cwd=self.folder,
                 env=self.environment,
                 stdout=log,

@@ -64,11 +64,15 @@ def test_a_job_is_over_when_slurm_says_so_and_unknown_where_it_says_nothing(slur
     assert queue.job_over("7") is over
 
 
-def test_restarts_are_read_where_slurm_answers(slurm):
-    slurm("scontrol", "JobId=7 JobName=x Requeue=1 Restarts=3 BatchFlag=1")
+def test_a_job_is_read_where_slurm_answers(slurm):
+    slurm("scontrol", "JobId=7 JobState=RUNNING Reason=None Restarts=3 MinMemoryNode=1.5G Features=x")
     assert queue.restarts("7") == 3
+    assert queue.memory_mb("7") == 1536
+    assert queue.state("7") == "RUNNING None"
     slurm("scontrol", error="Invalid job id", status=1)
     assert queue.restarts("7") is None
+    assert queue.memory_mb("7") is None
+    assert queue.state("7") == ""
 
 
 def test_a_command_that_fails_says_so_in_a_line(slurm):

@@ -148,7 +148,7 @@ SINFO = """cpu*|4|4|4096|gpu:h200:2|1:00:00
 gpu|2|64|512000|gpu:a100:4(S:0-3),nvme:1|2-00:00:00
 gpu|1|32|256000|(null)|2-00:00:00
 """
-ASSOCIATIONS = "ci|normal,high\nother|\n"
+ASSOCIATIONS = "ci|normal\nci|high\nother|\n"
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_partitions_are_read_by_their_largest_nodes(cluster):
     [
         ({"account": "nobody"}, "cpu-n1r1t1", "account nobody is not one of yours: ci, other"),
         ({"account": None}, "cpu-n1r1t1", "account is not set; name one of yours: ci, other"),
-        ({"qos": "low"}, "cpu-n1r1t1", "qos low is not one of this account's: normal, high"),
+        ({"qos": "low"}, "cpu-n1r1t1", "qos low is not one of this account's: high, normal"),
         ({"partition": "fast"}, "cpu-n1r1t1", "partition fast does not exist; the cluster has: cpu, gpu"),
         ({"gpu_partition": "h100"}, "gpu-n1r1t1", "gpu_partition h100 does not exist"),
         (

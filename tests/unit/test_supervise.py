@@ -64,7 +64,8 @@ def test_the_end_of_a_run_is_explained(said, status, reason, monkeypatch):
 
 
 def test_a_full_memory_is_said_with_the_request_that_comes_next(monkeypatch):
-    monkeypatch.setattr(supervise, "_job_memory_mb", lambda: 1400)
+    monkeypatch.setattr(supervise.queue, "memory_mb", {"7": 1400}.get)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
     said = supervise.explain(OOM.splitlines(), 137, stopped=False)
     assert "asked for 1400 MB a node" in said and "gets 2800 MB" in said
 

@@ -99,7 +99,7 @@ FEATURES = OF_SITE | {
 def say_why():
     """Why the runs of this call failed, and where to read on."""
     notes = {run: supervise.read_note(Path(run.folder)) for run in RUNS}
-    failed = {run: note for run, note in notes.items() if note and note["call"] == finished.call()}
+    failed = {run: note for run, note in notes.items() if note and note.get("call") == finished.call()}
     for run, note in failed.items():
         print(f"{run.folder}: {note['reason']}", file=sys.stderr)
     if failed:

@@ -107,11 +107,14 @@ def leave_note(folder: Path, reason: str) -> None:
 
 
 def read_note(folder: Path) -> dict[str, Any] | None:
-    """The note in a run's folder; None where there is none, or it cannot be read."""
+    """The note in a run's folder; None where there is none, empty where it cannot be read."""
     try:
-        return json.loads((folder / NOTE).read_text())
-    except (OSError, ValueError):
+        note = json.loads((folder / NOTE).read_bytes())
+    except FileNotFoundError:
         return None
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
 
 
 def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
@@ -170,7 +173,8 @@ def _asked_by(said: str) -> str | None:
 
 def _out_of_memory() -> str:
     """Only the limit is known: the kernel ends a process that wants more without saying how much more."""
-    asked = _job_memory_mb()
+    job = site.here()
+    asked = queue.memory_mb(job) if job else None
     if asked is None:
         return (
             "out of memory: the kernel ended a rank; use a machine with more, fewer ranks or a smaller batch"
@@ -179,18 +183,3 @@ def _out_of_memory() -> str:
         f"out of memory: the job asked for {asked} MB a node and needs more. The next try asks for more; to begin with "
         f"it, raise memory_mb in {site.PATH} so that a node gets {2 * asked} MB"
     )
-
-
-def _job_memory_mb() -> int | None:
-    """The memory of each node that this SLURM job has asked for; None outside of one."""
-    job = site.here()
-    if job is None:
-        return None
-    try:
-        done = subprocess.run(
-            ["scontrol", "-o", "show", "job", job], capture_output=True, text=True, timeout=20
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r"MinMemoryNode=([\d.]+)([MG])", done.stdout)
-    return int(float(found[1]) * (1024 if found[2] == "G" else 1)) if found else None

@@ -66,14 +66,19 @@ def _check_account(site: Site) -> None:
         return
     if not lines:
         return
-    yours = {account: qos.split(",") for account, _, qos in (line.partition("|") for line in lines)}
+    # An account has a line for each cluster and partition.
+    yours: dict[str, set[str]] = {}
+    for account, _, qos in (line.partition("|") for line in lines):
+        yours.setdefault(account, set()).update(qos.split(",") if qos else ())
+    names = ", ".join(sorted(yours))
+    # Without one the executor would take the account of the user's last job, whatever that was.
     if site.account is None and len(yours) > 1:
-        raise UserError(f"{PATH}: account is not set; name one of yours: {', '.join(sorted(yours))}")
+        raise UserError(f"{PATH}: account is not set; name one of yours: {names}")
     if site.account is not None and site.account not in yours:
-        raise UserError(f"{PATH}: account {site.account} is not one of yours: {', '.join(sorted(yours))}")
-    allowed = yours[site.account] if site.account else next(iter(yours.values()))
-    if site.qos is not None and any(allowed) and site.qos not in allowed:
-        raise UserError(f"{PATH}: qos {site.qos} is not one of this account's: {', '.join(allowed)}")
+        raise UserError(f"{PATH}: account {site.account} is not one of yours: {names}")
+    allowed = yours[site.account or names]
+    if site.qos is not None and allowed and site.qos not in allowed:
+        raise UserError(f"{PATH}: qos {site.qos} is not one of this account's: {', '.join(sorted(allowed))}")
 
 
 def partitions() -> dict[str, Partition]:

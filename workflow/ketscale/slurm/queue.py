@@ -75,20 +75,26 @@ def job_over(job: str) -> bool | None:
 
 def state(job: str) -> str:
     """State and reason of a job as SLURM has them now, such as 'TIMEOUT TimeLimit'; '' where it does not say."""
-    try:
-        said = ask("scontrol", "-o", "show", "job", job)
-    except UserError:
-        return ""
-    return " ".join(re.findall(r"\b(?:JobState|Reason)=(\S+)", said))
+    return " ".join(re.findall(r"\b(?:JobState|Reason)=(\S+)", _shown(job)))
 
 
 def restarts(job: str) -> int | None:
     """How often SLURM has requeued the job; None where it does not say."""
-    try:
-        found = re.search(r"\bRestarts=(\d+)", ask("scontrol", "-o", "show", "job", job))
-    except UserError:
-        return None
+    found = re.search(r"\bRestarts=(\d+)", _shown(job))
     return int(found[1]) if found else None
+
+
+def memory_mb(job: str) -> int | None:
+    """The memory of each node that the job has asked for; None where SLURM does not say."""
+    found = re.search(r"\bMinMemoryNode=([\d.]+)([MG])", _shown(job))
+    return int(float(found[1]) * (1024 if found[2] == "G" else 1)) if found else None
+
+
+def _shown(job: str) -> str:
+    try:
+        return ask("scontrol", "-o", "show", "job", job)
+    except UserError:
+        return ""
 
 
 def ask(*command: str) -> str:
