@@ -74,3 +74,7 @@ def test_the_hash_of_the_code_is_that_of_what_trains(tmp_path, monkeypatch):
     (tmp_path / "training/loop.py").write_text("a = 2\n")
     assert now() != before
     finished.code_hash.cache_clear()
+
+
+def test_what_does_not_train_is_still_there_under_its_name():
+    assert all((finished.PACKAGE / name).exists() for name in finished._NOT_TRAINING)

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ketscale import cli, grid, records, status
+from ketscale import cli, grid, records
 from ketscale.config.kinds import KINDS
 from ketscale.slurm.queue import Job
 from ketscale.slurm.site import Site
+from ketscale.status import report
+from ketscale.status.estimate import estimate
+from ketscale.status.survey import Queue, survey
 from ketscale.training import lease
 from tests.unit.records_factory import default_config, point, record, small_config, write_history
 
@@ -70,11 +73,11 @@ def finish(config, run, **changes):
 
 
 def queue(*jobs, packs=None):
-    return status.Queue(tuple(jobs), packs or {}, available=True)
+    return Queue(tuple(jobs), packs or {}, available=True)
 
 
 def see(config, jobs=None):
-    return status.survey(config, Path(), jobs or status.Queue(), NOW)
+    return survey(config, Path(), jobs or Queue(), NOW)
 
 
 @pytest.fixture
@@ -233,7 +236,7 @@ def test_the_estimate_takes_the_median_of_siblings_first_of_the_same_place():
     # They say nothing about how long a whole run takes.
     put(config, runs["mpi", 2, 1], **took(1, status="diverged", reason="NaN"))
     put(config, runs["mpi", 2, 2], **took(1, resumed=1))
-    left = status.estimate(see(config), None, NOW)
+    left = estimate(see(config), None, NOW)
     # 2 of cpu by 20 min; 2 of mpi on two nodes by 6 min; 5 in a place without any by the median of 6, 10, 20, 60.
     assert (left.runs, left.by_siblings, left.by_limits, left.unknown) == (9, 9, 0, 0)
     assert left.wall_s == pytest.approx(60 * (2 * 20 + 2 * 6 + 5 * 15))
@@ -244,10 +247,10 @@ def test_the_estimate_falls_back_to_limits_and_else_says_unknown():
     config = study(seed=[0, 1], qubits=[4, 5])
     runs = grid.runs(config)
     put(config, runs[0], **took(10))
-    left = status.estimate(see(config), LIMITS, NOW)
+    left = estimate(see(config), LIMITS, NOW)
     assert (left.by_siblings, left.by_limits, left.unknown) == (1, 2, 0)
     assert left.node_hours == pytest.approx((10 + 2 * 30) / 60)
-    left = status.estimate(see(config), None, NOW)
+    left = estimate(see(config), None, NOW)
     assert (left.by_siblings, left.by_limits, left.unknown) == (1, 0, 2)
     assert left.node_hours == pytest.approx(10 / 60)
 
@@ -257,7 +260,7 @@ def test_the_estimate_takes_off_what_a_running_run_has_had():
     runs = grid.runs(config)
     put(config, runs[0], **took(10))
     hold(runs[1], since=at(240), at=at(1))
-    left = status.estimate(see(config), None, NOW)
+    left = estimate(see(config), None, NOW)
     assert left.at_once == 1 and left.wall_s == pytest.approx(60 * (6 + 10))
 
 
@@ -386,4 +389,4 @@ def test_a_misspelt_config_is_refused_in_a_line(capsys):
     "seconds, words", [(0, "0 s"), (59.6, "60 s"), (1234, "21 min"), (12345, "3.4 h"), (1e6, "12 days")]
 )
 def test_durations_claim_no_more_than_two_digits(seconds, words):
-    assert status._duration(seconds) == words
+    assert report._duration(seconds) == words

@@ -394,10 +394,10 @@ def _report(options: argparse.Namespace) -> None:
 
 def _status(options: argparse.Namespace) -> None:
     study = _checked(options.config)
-    from ketscale import status
+    from ketscale.status import report
 
-    report = status.look(study, options.config, Path())
-    print((status.as_json if options.json else status.as_text)(report, options.failed))
+    said = report.look(study, options.config, Path())
+    print((report.as_json if options.json else report.as_text)(said, options.failed))
 
 
 def _recover(options: argparse.Namespace) -> None:

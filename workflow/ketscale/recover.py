@@ -18,10 +18,12 @@ from typing import Any
 
 import psutil
 
-from ketscale import grid, status
+from ketscale import grid
 from ketscale.errors import UserError
 from ketscale.slurm import queue
 from ketscale.slurm.queue import Job
+from ketscale.status.report import command
+from ketscale.status.survey import Queue, survey
 
 SNAKEMAKE = Path(".snakemake")
 # Both files of a run are declared outputs, and marked as such.
@@ -52,14 +54,14 @@ def recover(config: Mapping[str, Any], configfile: Path, wait: bool) -> None:
     options = [] if configfile == Path("config.yaml") else ["--configfile", str(configfile)]
     _unlock(options)
     # Without the queue, in which nothing is left.
-    seen = status.survey(config, Path(), status.Queue(), datetime.now(UTC))
+    seen = survey(config, Path(), Queue(), datetime.now(UTC))
     done = [one.run for one in seen if one.state == "done"]
     _unmark(done, options)
     left = len(seen) - len(done)
     if left:
-        _say(f"{_runs(len(done))} done, {left} left: {status.command(configfile)}")
+        _say(f"{_runs(len(done))} done, {left} left: {command(configfile)}")
     else:
-        _say(f"all {_runs(len(done))} done; tables and report: {status.command(configfile)}")
+        _say(f"all {_runs(len(done))} done; tables and report: {command(configfile)}")
 
 
 def running_snakemake(folder: Path) -> int | None:

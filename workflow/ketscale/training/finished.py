@@ -23,7 +23,7 @@ from ketscale.records import read, write_atomic
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # What is read, drawn or timed from outside a run changes none of its numbers.
-_NOT_TRAINING = ("analysis", "bench", "slurm", "cli.py", "doctor.py", "recover.py", "status.py")
+_NOT_TRAINING = ("analysis", "bench", "slurm", "cli.py", "doctor.py", "recover.py", "status")
 _FILES = ("history.csv", grid.RECORD)
 
 
