@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -219,49 +220,18 @@ def _train(
             "ketscale: the checkpoint in this folder is of other settings, features or code: starting anew",
             file=sys.stderr,
         )
-    status, reason, quality = "completed", None, None
-    start = time.perf_counter()
-    try:
-        trainer.run()
-        train_s = time.perf_counter() - start
-        if trainer.by_epochs:
-            quality = {
-                "epochs": len(trainer.history),
-                "best_epoch": trainer.best["epoch"],
-                "validation": trainer.evaluate("validation", full=True),
-                "test": trainer.evaluate("test", full=True),
-            }
-    except Diverged as error:
-        status, reason, train_s = "diverged", str(error), time.perf_counter() - start
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
-        status, reason, train_s = "out_of_memory", str(error).splitlines()[0], time.perf_counter() - start
-
-    collective = status != "out_of_memory" or backend.ranks == 1
-    mine: dict[str, Any] = {
-        "rank": backend.rank,
-        "host": host.node_name(),
-        "pid": os.getpid(),
-        "threads": {"torch": torch.get_num_threads()}
-        | {name: os.environ[name] for name in host.THREAD_VARIABLES},
-        "affinity": cores,
-        "gpu_uuid": _gpu_uuid(backend.device),
-        "peak_rss_bytes": host.peak_rss_bytes(),
-        "peak_device_bytes": torch.cuda.max_memory_allocated() if backend.device.type == "cuda" else None,
-        "cpu_s": quiet.own_s(),
-        "samples": trainer.samples_seen,
-    }
+    outcome = _run(trainer)
+    # A rank that ran out of memory cannot be waited for in a collective.
+    collective = outcome.status != "out_of_memory" or backend.ranks == 1
+    mine = _of_rank(backend, cores, quiet, trainer)
     ranks = backend.gather(mine) if collective else [mine]
     stopped = datetime.now(UTC)
     hours = (stopped - started).total_seconds() / 3600
-    step = spread(clock.steady_s)
-    median = step["median_s"]
     record = {
         "schema": records.SCHEMA_VERSION,
         "run": settings["run"],
-        "status": status,
-        "reason": reason,
+        "status": outcome.status,
+        "reason": outcome.reason,
         "resumed": resumed,
         "lost_s": lost_s,
         "call": finished.call(),
@@ -283,24 +253,15 @@ def _train(
         "started": started.isoformat(),
         "stopped": stopped.isoformat(),
         "quiet": quiet.report(sum(r["cpu_s"] for r in ranks if r["host"] == host.node_name())),
-        "quality": quality,
+        "quality": outcome.quality,
         "losses": trainer.losses,
-        "weights_hash": trainer.weights_hash() if status == "completed" else None,
+        "weights_hash": trainer.weights_hash() if outcome.status == "completed" else None,
         "routes": routes.taken(),
         "timing": {
             "startup_s": startup_s,
             "data_s": data_s,
-            "first_step_s": clock.first_s,
-            "step": step,
-            "spans": {name: spread(seconds) for name, seconds in sorted(clock.spans_s.items())},
-            "sampled_step": spread(clock.sampled_s),
-            "validation_s": spread(clock.validations_s)["median_s"],
-            "epoch": spread(clock.epochs_s),
-            "steps": trainer.step,
-            "steps_per_epoch": trainer.steps_per_epoch,
-            "epoch_s": median and median * trainer.steps_per_epoch,
-            "samples_per_s": median and run.batch / median,
-            "train_s": train_s,
+            **_timing(clock, trainer, run.batch),
+            "train_s": outcome.train_s,
         },
         "node_hours": hours * run.nodes,
         "gpu_hours": hours * run.ranks if backend.device.type == "cuda" else 0.0,
@@ -317,7 +278,75 @@ def _train(
         checkpoint.clear(folder)
     if not collective:
         backend.abort()
-    return status
+    return outcome.status
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How a training ended, and how long it took in seconds."""
+
+    status: str
+    train_s: float
+    reason: str | None = None
+    quality: dict[str, Any] | None = None
+
+
+def _run(trainer: Trainer) -> _Outcome:
+    start = time.perf_counter()
+    try:
+        trainer.run()
+        train_s = time.perf_counter() - start
+        return _Outcome("completed", train_s, quality=_quality(trainer) if trainer.by_epochs else None)
+    except Diverged as error:
+        return _Outcome("diverged", time.perf_counter() - start, str(error))
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        return _Outcome("out_of_memory", time.perf_counter() - start, str(error).splitlines()[0])
+
+
+def _quality(trainer: Trainer) -> dict[str, Any]:
+    return {
+        "epochs": len(trainer.history),
+        "best_epoch": trainer.best["epoch"],
+        "validation": trainer.evaluate("validation", full=True),
+        "test": trainer.evaluate("test", full=True),
+    }
+
+
+def _of_rank(backend: Backend, cores: list[int], quiet: host.Quiet, trainer: Trainer) -> dict[str, Any]:
+    """What a record says of this rank."""
+    return {
+        "rank": backend.rank,
+        "host": host.node_name(),
+        "pid": os.getpid(),
+        "threads": {"torch": torch.get_num_threads()}
+        | {name: os.environ[name] for name in host.THREAD_VARIABLES},
+        "affinity": cores,
+        "gpu_uuid": _gpu_uuid(backend.device),
+        "peak_rss_bytes": host.peak_rss_bytes(),
+        "peak_device_bytes": torch.cuda.max_memory_allocated() if backend.device.type == "cuda" else None,
+        "cpu_s": quiet.own_s(),
+        "samples": trainer.samples_seen,
+    }
+
+
+def _timing(clock: Clock, trainer: Trainer, batch: int) -> dict[str, Any]:
+    """What the clock has measured, in seconds."""
+    step = spread(clock.steady_s)
+    median = step["median_s"]
+    return {
+        "first_step_s": clock.first_s,
+        "step": step,
+        "spans": {name: spread(seconds) for name, seconds in sorted(clock.spans_s.items())},
+        "sampled_step": spread(clock.sampled_s),
+        "validation_s": spread(clock.validations_s)["median_s"],
+        "epoch": spread(clock.epochs_s),
+        "steps": trainer.step,
+        "steps_per_epoch": trainer.steps_per_epoch,
+        "epoch_s": median and median * trainer.steps_per_epoch,
+        "samples_per_s": median and batch / median,
+    }
 
 
 def _lost_s(lease: Lease, saved: float | None) -> float:
