@@ -35,7 +35,7 @@ setup: $(SETUP) ## the environment .venv from envs/cpu.lock
 
 test: $(SETUP) ## the tests
 	@echo "==> Testing"
-	@$(ENV) python -m pytest
+	@$(ENV) python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-slurm: $(SETUP) ## the tests on a real SLURM cluster, started on this machine (root; Debian packages: see README)
 	@echo "==> Testing on SLURM"

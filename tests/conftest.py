@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,14 @@ from ketscale.backends.launch import THREAD_VARIABLES
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 DIGITS = {"split_seed": 0, "weights": "selfsupervised", "image_size": 16}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where tests run side by side, each side has a lock of the host to itself: a timed run would wait for the others."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = tempfile.mkdtemp(prefix="ketscale-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 
 @pytest.fixture(scope="session")
