@@ -63,8 +63,7 @@ rule report:
 # scheduler once a second: after a hundred runs that is a tenth of two cores, beside runs that are being timed. A limit
 # that the user gave stands.
 onstart:
-    if scheduled():
-        check_cluster()
+    begin()
     limiter = workflow.scheduler.job_rate_limiter
     if limiter and (limiter.max_jobs, limiter.timespan) == (100, 1):
         workflow.scheduler.job_rate_limiter = None
@@ -73,3 +72,8 @@ onstart:
 # The reasons in a line each, after all that Snakemake says about a failed job.
 onerror:
     say_why()
+    end()
+
+
+onsuccess:
+    end()

@@ -281,16 +281,13 @@ def test_a_second_writer_waits_and_takes_the_result(project):
 def test_a_pack_that_is_tried_again_does_not_train_its_finished_runs_again(project):
     """One run of the pack fails at first; the others are there already, and are not trained twice."""
     runs = ready(project, config(["cpu-n1r1t1"], steps=50, seeds=3))
-    # A folder where the run's checkpoints go that cannot be written: root may write anywhere, so a file in its place.
+    # Its lease cannot be written: root may write anywhere, so a file stands where the folder should.
     broken = project.folder / runs[1].folder / "lease"
     broken.parent.mkdir(parents=True)
     broken.write_text("not a folder")
     with project.running("runs") as driver:
         wait_for("the failure", lambda: (project.folder / runs[1].folder / "failure.json").exists())
-        first = wait_for(
-            "the others", lambda: all((project.folder / r.path).exists() for r in (runs[0], runs[2]))
-        )
-        assert first
+        wait_for("the others", lambda: all((project.folder / r.path).exists() for r in (runs[0], runs[2])))
         broken.unlink()
         assert driver.wait(300) == 0, project.log
     jobs = [project.record(run)["slurm_job_id"] for run in runs]

@@ -41,7 +41,7 @@ def submitted(since: int) -> dict[str, str]:
     for line in ask("sacct", "-X", "-n", "-P", "-o", "JobID,SubmitLine").splitlines():
         job, command = line.split("|", 1)
         if int(job) > since:
-            command = command.split(" -D ")[0]
+            command = re.sub(r" -D \S+", "", command.split(" --wrap=")[0])
             command = re.sub(r"--job-name \S+", "--job-name NAME", command)
             command = re.sub(r"--output \S*/slurm_logs/", "--output LOGS/", command)
             lines[re.search(r"--comment (\S+)", command)[1]] = command
@@ -64,14 +64,14 @@ def test_the_command_lines_of_gpu_runs(project: Project):
     since = last_job()
     done = project.snakemake("--retries", "0", *(run.path for run in runs), check=False)
     assert done.returncode == 1
-    common = "-A ci -p gpu -t {minutes} --mem {memory} --nodes={nodes} --requeue --cpus-per-task=2 --exclusive --signal=USR1@120"
+    common = "-A ci -p gpu -t {minutes} --mem {memory} --nodes={nodes} --requeue --cpus-per-task=2 --exclusive --signal=USR1@120 --gres=gpu:h200:{gpus}"
     found = submitted(since)
     # A job of a rule, not of a pack, logs into a folder of its own kind.
     assert " -A ci -p cpu " in found.pop("rule_prepare_wildcards_sentences")
     assert found == {
-        "rule_timed-n1g1-0_train": line("timed-n1g1-0", common.format(minutes=3, memory=1200, nodes=1)),
-        "rule_timed-n1g2-0_train": line("timed-n1g2-0", common.format(minutes=3, memory=1700, nodes=1)),
-        "rule_timed-n2g2-0_train": line("timed-n2g2-0", common.format(minutes=3, memory=1700, nodes=2)),
+        "rule_timed-n1g1-0_train": line("timed-n1g1-0", common.format(minutes=3, memory=1200, nodes=1, gpus=1)),
+        "rule_timed-n1g2-0_train": line("timed-n1g2-0", common.format(minutes=3, memory=1700, nodes=1, gpus=2)),
+        "rule_timed-n2g2-0_train": line("timed-n2g2-0", common.format(minutes=3, memory=1700, nodes=2, gpus=2)),
     }  # fmt: skip
     for run, gpus in zip(runs, (1, 2, 4), strict=True):
         note = project.note(run)

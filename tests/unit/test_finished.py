@@ -15,6 +15,7 @@ SETTINGS = grid.resolve(CONFIG, RUN)
 def folder(tmp_path, monkeypatch):
     """A run's folder whose record and history were kept, and then deleted as Snakemake does."""
     monkeypatch.setenv("KETSCALE_CALL", "one")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
     path = tmp_path / RUN.folder
     code = {"version": "0.3.0", "hash": finished.code_hash(), "commit": None, "dirty": None}
     records.write(path / grid.RECORD, factory.record(CONFIG, RUN, call="one", code=code))
@@ -52,8 +53,11 @@ def test_anything_else_trains_anew(folder, monkeypatch, what):
     assert not finished.restore(folder, SETTINGS, factory.FEATURES)
 
 
-def test_by_hand_nothing_is_kept(tmp_path, monkeypatch):
-    monkeypatch.delenv("KETSCALE_CALL", raising=False)
+@pytest.mark.parametrize("outside", ["KETSCALE_CALL", "SLURM_JOB_ID"])
+def test_by_hand_or_without_an_allocation_nothing_is_kept(tmp_path, monkeypatch, outside):
+    for name in ("KETSCALE_CALL", "SLURM_JOB_ID"):
+        monkeypatch.setenv(name, "7")
+    monkeypatch.delenv(outside)
     finished.keep(tmp_path)
     assert not list(tmp_path.iterdir())
 

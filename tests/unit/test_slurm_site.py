@@ -154,7 +154,7 @@ ASSOCIATIONS = "ci|normal\nci|high\nother|\n"
 @pytest.fixture
 def cluster(monkeypatch):
     """A cluster that answers as the real one of tests/slurm does."""
-    answers = {"sinfo": SINFO, "sacctmgr": ASSOCIATIONS}
+    answers = {"sinfo": SINFO, "sacctmgr": ASSOCIATIONS, "scontrol": "MinJobAge               = 300 sec\n"}
     monkeypatch.setattr(check, "ask", lambda command, *rest: answers[command])
     monkeypatch.setattr(check.shutil, "which", lambda name: f"/usr/bin/{name}")
     return answers
@@ -162,7 +162,7 @@ def cluster(monkeypatch):
 
 def refused(ours: site.Site, *runs: Run) -> str:
     with pytest.raises(UserError) as raised:
-        check.check(ours, dict.fromkeys(runs, "pack"))
+        check.check(ours, dict.fromkeys(runs, "pack"), True, "squeue")
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -170,7 +170,30 @@ def refused(ours: site.Site, *runs: Run) -> str:
 def test_what_fits_is_let_through(cluster):
     ours = of(account="ci", qos="high", gpu_partition="gpu", features_minutes=30)
     runs = [run_at(where) for where in ("cpu-n1r1t4", "mpi-n4r8t1", "ddp-n2r8t4")]
-    check.check(ours, {run: run.place for run in runs})
+    room = check.check(ours, {run: run.place for run in runs}, True, "squeue")
+    # A partition of an hour, one of two days, and runs of the site's minutes.
+    assert [room[run].factor for run in runs] == [60 / ours.minutes(runs[0])] * 2 + [
+        2880 / ours.minutes(runs[2])
+    ]
+    assert [room[run].memory_mb for run in runs] == [4096, 4096, 512000]
+
+
+def test_a_pack_grows_as_far_as_its_partition_has_time(cluster):
+    ours = of(account="ci", limits=({"minutes": 25, "memory_mb": 500},))
+    runs = [run_at(where) for where in ("cpu-n1r1t1", "cpu-n1r1t2")]
+    room = check.check(ours, dict.fromkeys(runs, "pack"), False, "squeue")
+    second = [ours.minutes(run, min(2, room[run].factor)) for run in runs]
+    assert second == [30, 30]
+
+
+def test_a_cluster_that_forgets_its_jobs_too_soon_is_refused(cluster):
+    cluster["scontrol"] = "MinJobAge               = 60 sec\n"
+    assert "forgets jobs 60 s after their end" in refused(of(account="ci"), run_at("cpu-n1r1t1"))
+    check.check(of(account="ci"), {run_at("cpu-n1r1t1"): "pack"}, False, "sacct")
+
+
+def test_the_time_of_features_counts_where_there_are_some_to_compute(cluster):
+    check.check(of(account="ci", features_minutes=61), {run_at("cpu-n1r1t1"): "pack"}, False, "squeue")
 
 
 def test_partitions_are_read_by_their_largest_nodes(cluster):
@@ -214,3 +237,8 @@ def test_a_machine_without_slurm_is_named(monkeypatch):
 )
 def test_time_limits_are_read(text, minutes):
     assert check._minutes(text) == minutes
+
+
+def test_a_key_that_is_left_out_is_what_the_file_has_as_shipped():
+    shipped = site.load(ROOT / site.PATH)
+    assert shipped == site.Site(account=None, partition=None, limits=shipped.limits)

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+from base64 import urlsafe_b64encode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -50,7 +51,13 @@ def hold(run, **changes):
         "interval_s": 10.0,
         "beat": 3,
     }
-    content |= {"since": at(7200), "at": at(3600), "released": False, "job": "12"} | changes
+    content |= {
+        "since": at(7200),
+        "at": at(3600),
+        "released": False,
+        "finished": False,
+        "job": "12",
+    } | changes
     path = Path(run.folder) / "lease" / "1.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(content))
@@ -73,7 +80,16 @@ def finish(config, run, **changes):
 
 
 def queue(*jobs, packs=None):
+    """The queue with these jobs; the runs of `packs` have been submitted, which Snakemake marks."""
+    submit(packs or {})
     return Queue(tuple(jobs), packs or {}, available=True)
+
+
+def submit(runs):
+    for run in runs:
+        mark = Path(".snakemake/incomplete") / urlsafe_b64encode(run.path.encode()).decode()
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
 
 
 def see(config, jobs=None):
@@ -185,6 +201,11 @@ def test_a_run_waits_while_its_pack_is_in_the_queue(one):
     assert state_of(one, several).job == "14"
     assert state_of(one, queue(Job("13", "PENDING", "timed-n1-1", ""), packs=packs)).state == "failed"
     assert state_of(one, queue(Job("13", "COMPLETING", "timed-n1-0", ""), packs=packs)).state == "failed"
+
+
+def test_a_run_that_nobody_has_submitted_does_not_wait_though_others_of_its_pack_do(one):
+    jobs = Queue((Job("13", "PENDING", "timed-n1-0", "Priority"),), {one[1]: "timed-n1-0"}, available=True)
+    assert state_of(one, jobs).state == "missing"
 
 
 def test_a_run_that_failed_in_the_job_that_runs_its_pack_has_failed(one):
@@ -351,6 +372,7 @@ def test_the_queue_is_asked_where_there_is_one(capsys):
     name = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
     line = f"7|PENDING|{name}|rule_timed-n1-0_train|Priority|{Path.cwd()}"
     script("squeue", f"echo '{line}'; echo '8|RUNNING|{name}|rule_timed-n1-9_train|None|{Path.cwd()}'")
+    submit(grid.runs(config))
     out = call(capsys)
     assert (
         "2 runs: 0 done, 2 queued\nqueue: 1 running, 1 pending (Priority 1); 1 not of this config's runs"

@@ -151,7 +151,7 @@ def test_srun_starts_every_run_in_an_allocation(where, mpi, tasks, per_node, cor
     command = launch.prefix(run, "pmix")
     assert command.startswith(f"env OMP_NUM_THREADS={run.threads} ")
     assert (
-        f"srun --mpi={mpi} --kill-on-bad-exit=1 --cpu-bind=none --nodes={run.nodes} --ntasks={tasks} "
+        f"srun --overlap --mpi={mpi} --kill-on-bad-exit=1 --cpu-bind=none --nodes={run.nodes} --ntasks={tasks} "
         f'--ntasks-per-node={per_node} --cpus-per-task={cores} sh -c \'trap "" USR1; exec ' in command
     )
     assert ("torchrun" in command) == run.backend.startswith("ddp")

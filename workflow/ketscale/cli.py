@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
             "launch",
             _launch,
             "Start all ranks of one run with their threads set, and train it",
-            "Runs `ketscale train` under mpirun or torchrun as the run's backend needs.",
+            "Runs `ketscale train` under mpirun or torchrun as the run's backend needs; in an allocation\nof SLURM under srun.",
         ),
     )
     for name, function, text, detail in starters:
@@ -290,8 +290,7 @@ def _launch(options: argparse.Namespace) -> int:
     if job is not None:
         # Snakemake hides it from a run, whose lease tells by it that the job's former life is over.
         environment["SLURM_RESTART_COUNT"] = str(queue.restarts(job) or 0)
-    prefix = launch.prefix(run, site.load().mpi if job else None)
-    return supervise.run(f"{prefix} {shlex.join(arguments)}", folder, environment)
+    return supervise.run(f"{launch.prefix_here(run)} {shlex.join(arguments)}", folder, environment)
 
 
 def _manifest(run: grid.Run) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ketscale.backends.launch import THREAD_VARIABLES, prefix
+from ketscale.backends.launch import THREAD_VARIABLES, prefix_here
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.slurm import queue
@@ -107,7 +107,7 @@ def _worlds() -> Iterator[Finding]:
         ("ddp-cpu", _GLOO_PROBE, "the backend ddp-cpu"),
     ):
         run = Run("digits", "vqc", 4, 3, 64, "default.qubit", backend, 1, 2, 1, "timing", 0)
-        yield Finding(f"two ranks of {backend}", *_two_ranks(prefix(run), probe), enables)
+        yield Finding(f"two ranks of {backend}", *_two_ranks(prefix_here(run), probe), enables)
 
 
 def _two_ranks(start: str, probe: str) -> tuple[bool, str]:

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import time
-from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,9 +22,8 @@ from ketscale.errors import UserError
 from ketscale.slurm import queue
 from ketscale.slurm.queue import Job
 from ketscale.status.report import command
-from ketscale.status.survey import Queue, survey
+from ketscale.status.survey import SNAKEMAKE, Queue, marked, survey
 
-SNAKEMAKE = Path(".snakemake")
 # Both files of a run are declared outputs, and marked as such.
 _OUTPUTS = (grid.RECORD, "history.csv")
 # Runs a call of Snakemake: all of their paths must fit on a command line.
@@ -145,13 +143,13 @@ def _unmark(done: Sequence[grid.Run], options: Sequence[str]) -> None:
 
     Only theirs: Snakemake drops its note of a file's settings with the mark, by which it tells that they changed.
     """
-    marked = _marked()
-    runs = [run for run in done if not marked.isdisjoint(_outputs(run))]
+    marks = marked(Path())
+    runs = [run for run in done if not marks.isdisjoint(_outputs(run))]
     for start in range(0, len(runs), _CHUNK):
-        chunk = [path for run in runs[start : start + _CHUNK] for path in _outputs(run) if path in marked]
+        chunk = [path for run in runs[start : start + _CHUNK] for path in _outputs(run) if path in marks]
         problem = _snakemake("--cleanup-metadata", *chunk, *options)
         # Its status says nothing: it is an error too where a file had a mark and no note, as after any kill.
-        if not _marked().isdisjoint(chunk):
+        if not marked(Path()).isdisjoint(chunk):
             raise UserError(f"snakemake --cleanup-metadata failed: {problem or 'the marks are still there'}")
     what = f"{_runs(len(runs))} finished, but held for incomplete by Snakemake: kept as finished"
     _say(what if runs else "no finished run is held for incomplete")
@@ -159,22 +157,6 @@ def _unmark(done: Sequence[grid.Run], options: Sequence[str]) -> None:
 
 def _outputs(run: grid.Run) -> list[str]:
     return [f"{run.folder}/{name}" for name in _OUTPUTS]
-
-
-def _marked() -> set[str]:
-    """The files that Snakemake holds for incomplete: each mark's name is the path in base64, which where it is too long
-    for one name goes on in a folder whose name begins with @.
-    """
-    folder = SNAKEMAKE / "incomplete"
-    found = set()
-    for mark in folder.rglob("*"):
-        if not mark.is_dir():
-            name = "".join(part.removeprefix("@") for part in mark.relative_to(folder).parts)
-            try:
-                found.add(urlsafe_b64decode(name).decode())
-            except ValueError:
-                continue
-    return found
 
 
 def _snakemake(*arguments: str) -> str | None:

@@ -16,7 +16,13 @@ except UserError as error:
 if workflow.is_main_process:
     finished.begin_call()
 elif SITE.setup:
-    shell.prefix(f"{SITE.setup}\n")
+    # A command of the site that fails ends the run. Not -u, which modules do not survive; Snakemake formats the text.
+    commands = SITE.setup.replace("{", "{{").replace("}", "}}")
+    shell.prefix(f"set -eo pipefail\n{commands}\nset -u\n")
+
+# The runs of this call, and how far their requests may grow; filled when it starts.
+CALLED = []
+ROOM = {}
 
 
 def scheduled():
@@ -44,12 +50,25 @@ def pack(wildcards):
 
 
 def of_run(function):
-    """What `function` of the site and a run says, where there is a scheduler."""
+    """What `function` says of a run, where there is a scheduler."""
 
-    def resource(wildcards, attempt):
-        return function(grid.Run.of(wildcards), attempt) if scheduled() else None
+    def resource(wildcards):
+        return function(grid.Run.of(wildcards)) if scheduled() else None
 
     return resource
+
+
+def minutes(wildcards, attempt):
+    """The run's time limit: the attempt's, as far as the partition has time for all of its pack."""
+    run = grid.Run.of(wildcards)
+    # Before the start, on one machine and inside an allocation what the first try asks for fits.
+    return SITE.minutes(run, min(attempt, ROOM[run].factor) if run in ROOM else 1)
+
+
+def memory_mb(wildcards, attempt):
+    """The run's memory of a node: the attempt's, as far as the partition's nodes have it."""
+    run = grid.Run.of(wildcards)
+    return min(SITE.memory_mb(run, attempt), ROOM[run].memory_mb) if run in ROOM else SITE.memory_mb(run)
 
 
 def sbatch_options(run):
@@ -75,15 +94,15 @@ OF_SITE = {
 
 # One task a node, which is given all cores of the run's ranks there: srun divides them among the ranks.
 TRAIN = OF_SITE | {
-    "slurm_partition": of_run(lambda run, attempt: SITE.partition_of(run)),
-    "runtime": lambda wildcards, attempt: SITE.minutes(grid.Run.of(wildcards), attempt),
-    "mem_mb": lambda wildcards, attempt: SITE.memory_mb(grid.Run.of(wildcards), attempt),
-    "nodes": of_run(lambda run, attempt: run.nodes),
-    "tasks": of_run(lambda run, attempt: run.nodes),
-    "cpus_per_task": of_run(lambda run, attempt: sites.cores_per_node(run)),
-    "gres": of_run(lambda run, attempt: gres(run)),
-    "tasks_per_gpu": of_run(lambda run, attempt: 0 if gres(run) else None),
-    "slurm_extra": of_run(lambda run, attempt: sbatch_options(run)),
+    "slurm_partition": of_run(lambda run: SITE.partition_of(run)),
+    "runtime": minutes,
+    "mem_mb": memory_mb,
+    "nodes": of_run(lambda run: run.nodes),
+    "tasks": of_run(lambda run: run.nodes),
+    "cpus_per_task": of_run(lambda run: sites.cores_per_node(run)),
+    "gres": of_run(lambda run: gres(run)),
+    "tasks_per_gpu": of_run(lambda run: 0 if gres(run) else None),
+    "slurm_extra": of_run(lambda run: sbatch_options(run)),
 }
 
 # Features are computed by two threads on any machine, so that they come out the same (see workloads/resnet.py).
@@ -98,7 +117,7 @@ FEATURES = OF_SITE | {
 
 def say_why():
     """Why the runs of this call failed, and where to read on."""
-    notes = {run: supervise.read_note(Path(run.folder)) for run in RUNS}
+    notes = {run: supervise.read_note(Path(run.folder)) for run in CALLED}
     failed = {run: note for run, note in notes.items() if note and note.get("call") == finished.call()}
     for run, note in failed.items():
         print(f"{run.folder}: {note['reason']}", file=sys.stderr)
@@ -106,10 +125,22 @@ def say_why():
         print("`ketscale status` shows what is left; the same command tries it again.", file=sys.stderr)
 
 
-def check_cluster():
-    """Stop before anything is submitted where the cluster would refuse a run of this call, or never start it."""
-    runs = [grid.Run.of(job.wildcards) for job in workflow.dag.needrun_jobs() if job.rule.name == "train"]
+def begin():
+    """Note the runs of this call. Stop where the cluster would refuse one, or never start it, before any is submitted."""
+    jobs = list(workflow.dag.needrun_jobs())
+    CALLED.extend(grid.Run.of(job.wildcards) for job in jobs if job.rule.name == "train")
+    submitted = {job.rule.name for job in jobs if not workflow.is_local(job.rule)}
+    if not scheduled() or not submitted:
+        return
+    packed = {run: pack_of(run) for run in CALLED}
     try:
-        cluster.check(SITE, {run: pack_of(run) for run in runs})
+        status_command = getattr(workflow.executor_settings, "status_command", None)
+        ROOM.update(cluster.check(SITE, packed, submitted != {"train"}, status_command))
     except UserError as error:
         sys.exit(f"Error: {error}")
+
+
+def end():
+    """Nothing will be tried again: what was kept for that goes."""
+    for run in CALLED:
+        finished.forget(Path(run.folder))

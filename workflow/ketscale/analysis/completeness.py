@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 from ketscale import grid, records
 from ketscale.errors import UserError
+from ketscale.training import finished
 
 # done: in every table. diverged, out_of_memory: results too, shown but in no median or fit.
 # missing, stale, refused: in no table but this one; without `partial` they stop the collection.
@@ -40,7 +40,7 @@ def inspect(config: Mapping[str, Any], root: Path) -> list[Finding]:
     for study in grid.studies(config):
         for run in study.runs:
             studies.setdefault(run, []).append(study.name)
-    features = {workload: _features(root, workload) for workload in {run.workload for run in studies}}
+    features = finished.features_hashes(root, studies)
     return [
         _inspect(config, root, run, tuple(studies[run]), features[run.workload]) for run in sorted(studies)
     ]
@@ -65,26 +65,12 @@ def _inspect(
         return Finding(
             run, studies, "stale", "trained under other settings: its config hash is not the config's"
         )
-    if features is not None and record["features_hash"] not in (features, *_absent(record)):
+    if features is not None and record["features_hash"] != features:
         return Finding(
             run, studies, "stale", "trained on other features: its features hash is not the manifest's"
         )
     state = "done" if record["status"] == "completed" else record["status"]
     return Finding(run, studies, state, record["reason"] or "", record)
-
-
-def _absent(record: Mapping[str, Any]) -> tuple[None, ...]:
-    """Features computed inline have no cached file, so their hash may be null."""
-    return (None,) if record["config"].get("protocol", {}).get("features") == "inline" else ()
-
-
-def _features(root: Path, workload: str) -> str | None:
-    """The hash of the features in use, or None where no manifest says one."""
-    try:
-        manifest = json.loads((root / "results/features" / workload / "features.json").read_text())
-        return str(manifest["hash"])
-    except (FileNotFoundError, json.JSONDecodeError, KeyError, TypeError):
-        return None
 
 
 def _last_line(log: Path) -> str:

@@ -9,6 +9,7 @@ from torch import nn
 
 from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.slurm import site
 
 
 class Backend(Protocol):
@@ -38,7 +39,7 @@ class Backend(Protocol):
         ...
 
     def gather(self, value: Any) -> list[Any]:
-        """The small Python objects of all ranks in rank order, on every rank."""
+        """The Python objects of all ranks in rank order, on every rank."""
         ...
 
     def gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
@@ -74,9 +75,13 @@ def refuse_world(run: Run, found: int) -> UserError:
         if run.backend == "mpi"
         else f"torchrun --nproc-per-node {run.ranks // run.nodes}"
     )
+    remedy = (
+        f"set mpi in {site.PATH} to the kind that suits the MPI library (`srun --mpi=list`)"
+        if run.backend == "mpi" and site.here()
+        else f"start it with `{starter} ... ketscale train ...` (`ketscale doctor` checks the launchers)"
+    )
     return UserError(
-        f"{run.place} needs {run.ranks} rank(s), but this process is in a world of {found}: "
-        f"start it with `{starter} ... ketscale train ...` (`ketscale doctor` checks the launchers)"
+        f"{run.place} needs {run.ranks} rank(s), but this process is in a world of {found}: {remedy}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ketscale.grid import Run
+from ketscale.slurm import site
 
 # Every thread pool that a rank may open. They must be set before Python starts: OpenMP and Numba read them once.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -29,7 +30,8 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
     Args:
         srun_mpi: inside a SLURM allocation, the kind of MPI that srun starts there (`srun --mpi=list`). srun then
             starts every run: each MPI rank, or one torchrun a node, or the one process; and when one of them dies
-            it ends the others and names it.
+            it ends the others and names it. It shares the allocation with a step that this process may be in
+            (`srun --pty bash`), for which it would wait otherwise.
     """
     variables = " ".join(f"{name}={run.threads}" for name in THREAD_VARIABLES)
     per_node = run.ranks // run.nodes
@@ -38,7 +40,7 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
         mpi = srun_mpi if run.backend == "mpi" else "none"
         tasks = 1 if torchrun else per_node
         srun = (
-            f"env {variables} srun --mpi={mpi} --kill-on-bad-exit=1 --cpu-bind=none --nodes={run.nodes} "
+            f"env {variables} srun --overlap --mpi={mpi} --kill-on-bad-exit=1 --cpu-bind=none --nodes={run.nodes} "
             f"--ntasks={tasks * run.nodes} --ntasks-per-node={tasks} --cpus-per-task={per_node * run.threads // tasks}"
         )
         if torchrun and run.nodes > 1:
@@ -51,6 +53,15 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
     if torchrun:
         return f"env {variables} torchrun --standalone --nproc-per-node={per_node} --no-python"
     return f"env {variables}"
+
+
+def prefix_here(run: Run) -> str:
+    """The prefix where this process is: in an allocation that of srun, with the MPI that the site file names.
+
+    Raises:
+        UserError: in an allocation the site file is missing or broken.
+    """
+    return prefix(run, site.load().mpi if site.here() else None)
 
 
 def local_rank() -> int:

@@ -28,7 +28,7 @@ _LINES_KEPT = 200
 _OUT_OF_MEMORY = re.compile(
     r"oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: Out Of Memory", re.IGNORECASE
 )
-_ENDED = re.compile(r"CANCELLED AT \S+(?: DUE TO (?P<why>[A-Z ]+))? \*\*\*")
+_ENDED = re.compile(r"CANCELLED AT \S+(?: DUE TO (?P<why>[^*]+))? \*\*\*")
 # Each launcher's words for a rank that a signal has ended. Those that srun and torchrun then end themselves are not
 # meant: srun calls them Killed too, but names the first one by another signal or status, if it is one of another kind.
 _DEAD_RANK = (
@@ -131,9 +131,9 @@ def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
         return _out_of_memory()
     saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
     ended = _ENDED.search(text)
-    why = (ended and ended["why"]) or ""
+    why = _asked_by((ended and ended["why"]) or "")
     if why or stopped or saved:
-        return f"{_asked_by(why) or why_stopped()}; {saved or 'it goes on from its last checkpoint, if there is one'}"
+        return f"{why or why_stopped()}; {saved or 'it goes on from its last checkpoint, if there is one'}"
     if own:
         # A failing rank says which one it is; what it raised is said below.
         told = [line for line in own if not line.endswith("failed and ends the run")]
@@ -168,6 +168,10 @@ def _asked_by(said: str) -> str | None:
         return f"it reached its time limit (minutes in {site.PATH}; a retry asks for more)"
     if "preempt" in said:
         return "it was preempted"
+    if "requeue" in said:
+        return "its job was requeued"
+    if "nodefail" in said:
+        return "its node failed"
     return "it was cancelled" if "cancelled" in said else None
 
 
@@ -180,6 +184,6 @@ def _out_of_memory() -> str:
             "out of memory: the kernel ended a rank; use a machine with more, fewer ranks or a smaller batch"
         )
     return (
-        f"out of memory: the job asked for {asked} MB a node and needs more. The next try asks for more; to begin with "
+        f"out of memory: the job asked for {asked} MB a node and needs more. The next try asks for more, if the partition has it; to begin with "
         f"it, raise memory_mb in {site.PATH} so that a node gets {2 * asked} MB"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.slurm.queue import ask
 from ketscale.slurm.site import PATH, Site, cores_per_node, gpus_per_node
+
+# Snakemake's executor waits for up to three minutes between two looks, and the look itself may be tried again.
+_LOOKS_S = 200
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,21 @@ class Partition:
     minutes: float
 
 
-def check(site: Site, runs: Mapping[Run, str]) -> None:
-    """Refuse what the cluster would refuse, or leave in the queue for ever.
+@dataclass(frozen=True)
+class Room:
+    """How far the request of a run may grow when it is tried again: what its partition has."""
+
+    factor: float  # of the time limits of all runs of its pack
+    memory_mb: int  # of a node
+
+
+def check(site: Site, runs: Mapping[Run, str], features: bool, status_command: str | None) -> dict[Run, Room]:
+    """Refuse what the cluster would refuse, or leave in the queue for ever; how far each run's request may grow.
 
     Args:
         runs: the runs of this call, each with its pack.
+        features: whether this call computes features.
+        status_command: by what Snakemake's executor asks for the state of jobs, squeue or sacct.
 
     Raises:
         UserError: one or two lines that name the setting and what the cluster has.
@@ -40,10 +54,11 @@ def check(site: Site, runs: Mapping[Run, str]) -> None:
             "profile slurm: there is no sbatch on this machine; run on the cluster's login node, or use "
             "`--profile profiles/local`"
         )
+    _check_memory_of_jobs(status_command)
     _check_account(site)
     found = partitions()
     where = _named(site.partition, "partition", found)
-    if site.features_minutes > where.minutes:
+    if features and site.features_minutes > where.minutes:
         raise UserError(
             f"{PATH}: features asks for {site.features_minutes} min, and partition {where.name} allows "
             f"{where.minutes:g}; lower it, or set a longer partition"
@@ -51,8 +66,22 @@ def check(site: Site, runs: Mapping[Run, str]) -> None:
     packed: dict[str, int] = {}
     for run, pack in runs.items():
         packed[pack] = packed.get(pack, 0) + site.minutes(run)
+    room = {}
     for run, pack in runs.items():
-        _check_run(site, run, _partition_of(site, run, found), packed[pack])
+        partition = _partition_of(site, run, found)
+        _check_run(site, run, partition, packed[pack])
+        room[run] = Room(partition.minutes / packed[pack], partition.memory_mb)
+    return room
+
+
+def _check_memory_of_jobs(status_command: str | None) -> None:
+    """A job that squeue has forgotten between two looks of the executor is waited for, for ever."""
+    age = re.search(r"^MinJobAge\s*=\s*(\d+) sec", ask("scontrol", "show", "config"), re.MULTILINE)
+    if age and int(age[1]) < _LOOKS_S and status_command == "squeue":
+        raise UserError(
+            f"this cluster forgets jobs {age[1]} s after their end (MinJobAge), and Snakemake may look less often than "
+            "that: set `slurm-status-command: sacct` in profiles/slurm/profile.yaml (see docs/cluster.md)"
+        )
 
 
 def _check_account(site: Site) -> None:
@@ -146,7 +175,7 @@ def _check_run(site: Site, run: Run, partition: Partition, pack_minutes: int) ->
     if pack_minutes > partition.minutes:
         raise UserError(
             f"{run.path}: its pack needs {pack_minutes} min by the limits of {PATH}, and {where} allows "
-            f"{partition.minutes:g}; lower minutes or pack there, or set a longer partition"
+            f"{partition.minutes:g}; lower minutes (or pack, where it is not one block of timed runs), or set a longer partition"
         )
 
 

@@ -14,7 +14,17 @@ from ketscale.errors import UserError
 # The executor names its jobs by a UUID a call, and says the rule or the group in the comment.
 _NAME = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _COMMENT = re.compile(r"^rule_(?P<pack>.+?)_(?:\w+)$")
-_OVER = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
+_OVER = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+)
 
 
 @dataclass(frozen=True)
@@ -58,18 +68,11 @@ def cancel(found: list[Job]) -> None:
 
 def job_over(job: str) -> bool | None:
     """Whether the job has ended, with all of its processes; None where SLURM does not say."""
-    if not available():
-        return None
     try:
-        done = subprocess.run(
-            ["squeue", "-h", "-j", job, "-t", "all", "-o", "%T"], capture_output=True, text=True, timeout=20
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if done.returncode:
+        states = ask("squeue", "-h", "-j", job, "-t", "all", "-o", "%T").split()
+    except UserError as error:
         # SLURM forgets a job some minutes after its end.
-        return True if "Invalid job id" in done.stderr else None
-    states = done.stdout.split()
+        return True if "Invalid job id" in str(error) else None
     return all(state in _OVER for state in states) if states else None
 
 

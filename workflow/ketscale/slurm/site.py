@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -37,12 +38,12 @@ class Site:
     warning_s: int = 120
     pack_minutes: int = 60
     pack_runs: int = 30
-    features_minutes: int = 60
+    features_minutes: int = 30
     features_memory_mb: int = 4000
 
-    def minutes(self, run: Run, attempt: int = 1) -> int:
-        """Time limit of the run in minutes."""
-        return self._asked(run, "minutes") * attempt
+    def minutes(self, run: Run, factor: float = 1) -> int:
+        """Time limit of the run in minutes, so many times the first try's."""
+        return int(self._asked(run, "minutes") * factor)
 
     def memory_mb(self, run: Run, attempt: int = 1) -> int:
         """Memory of each node of the run in megabytes: its ranks there, and what starts them."""
@@ -82,6 +83,11 @@ def load(path: Path = PATH) -> Site:
 def here() -> str | None:
     """The id of the SLURM job that this process is in; None outside of one."""
     return os.environ.get("SLURM_JOB_ID")
+
+
+def node_name() -> str:
+    """The name of this node; SLURM's own where it runs several nodes on one host."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def gpus_per_node(run: Run) -> int:

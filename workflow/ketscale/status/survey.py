@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from ketscale.training import finished, lease
 # done has a record of these settings, whatever its status; the others have none to trust.
 STATES = ("done", "running", "queued", "failed", "interrupted", "stale", "missing")
 TROUBLE = ("failed", "interrupted", "stale")
+SNAKEMAKE = Path(".snakemake")
 # A lease that was renewed within so many of its beats counts as held.
 _BEATS = 5
 _AGAIN = "; delete it and run it again"
@@ -61,7 +63,7 @@ class Queue:
     available: bool = False
 
     def job_of(self, run: Run) -> Job | None:
-        """The job that holds the run's pack: the one that runs, if several do."""
+        """The job of the run's pack: the one that runs, if there are several."""
         found = [j for j in self.jobs if j.pack == self.packs.get(run) and j.state in ("RUNNING", "PENDING")]
         return max(found, key=lambda job: job.state == "RUNNING", default=None)
 
@@ -88,11 +90,31 @@ def ask(config: Mapping[str, Any], root: Path, site: Site | None) -> Queue:
 def survey(config: Mapping[str, Any], root: Path, queue: Queue, now: datetime) -> list[Seen]:
     """Every run of a checked config with its state, in scheduling order."""
     runs = grid.runs(config)
-    features = {
-        name: finished.features_hash(root / "results/features" / name / "features.json")
-        for name in {run.workload for run in runs}
-    }
-    return [_see(run, config, features[run.workload], root, queue, now) for run in runs]
+    features = finished.features_hashes(root, runs)
+    submitted = marked(root) if queue.jobs else set()
+    seen = []
+    for run in runs:
+        job = queue.job_of(run) if run.path in submitted else None
+        seen.append(_see(run, config, features[run.workload], root, queue, job, now))
+    return seen
+
+
+def marked(root: Path) -> set[str]:
+    """The files that Snakemake holds for incomplete: those of submitted jobs, and of jobs that it did not see end.
+
+    Each mark's name is the path in base64, which where it is too long for one name goes on in a folder whose name
+    begins with @.
+    """
+    folder = root / SNAKEMAKE / "incomplete"
+    found = set()
+    for mark in folder.rglob("*"):
+        if not mark.is_dir():
+            name = "".join(part.removeprefix("@") for part in mark.relative_to(folder).parts)
+            try:
+                found.add(urlsafe_b64decode(name).decode())
+            except ValueError:
+                continue
+    return found
 
 
 def counts(seen: Iterable[Seen]) -> dict[str, int]:
@@ -105,7 +127,13 @@ def counts(seen: Iterable[Seen]) -> dict[str, int]:
 
 
 def _see(
-    run: Run, config: Mapping[str, Any], features: str | None, root: Path, queue: Queue, now: datetime
+    run: Run,
+    config: Mapping[str, Any],
+    features: str | None,
+    root: Path,
+    queue: Queue,
+    job: Job | None,
+    now: datetime,
 ) -> Seen:
     folder = root / run.folder
     try:
@@ -132,7 +160,6 @@ def _see(
             progress=progress,
             checkpoint=checkpoint,
         )
-    job = queue.job_of(run)
     # A run that has failed in the very job that now trains the rest of its pack is not tried again by it.
     if job is not None and not (job.state == "RUNNING" and note and note.get("job") == job.id):
         waits = (
@@ -163,7 +190,7 @@ def _see(
 def _read(
     path: Path, settings: Mapping[str, Any], features: str | None
 ) -> tuple[Mapping[str, Any] | None, str]:
-    """The record, or why it is stale. Features that are computed inline leave no hash in it."""
+    """The record, or why it is stale."""
     try:
         record = json.loads(path.read_bytes())
         if record["schema"] != SCHEMA_VERSION:
@@ -173,7 +200,7 @@ def _read(
             )
         if record["config_hash"] != grid.config_hash(settings):
             return None, f"trained under other settings: its config hash is not the config's{_AGAIN}"
-        if features is not None and record["features_hash"] not in (features, None):
+        if features is not None and record["features_hash"] != features:
             return None, f"trained on other features: its features hash is not the manifest's{_AGAIN}"
         return record | {"status": str(record["status"])}, ""
     except (OSError, ValueError, KeyError, TypeError):

@@ -13,13 +13,14 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ketscale import grid
 from ketscale.errors import UserError
 from ketscale.records import read, write_atomic
+from ketscale.slurm import site
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # What is read, drawn or timed from outside a run changes none of its numbers.
@@ -49,8 +50,10 @@ def code_hash() -> str:
 
 
 def keep(folder: Path) -> None:
-    """Copy the record and history of a run that has just been finished; only calls of Snakemake need it."""
-    if call() is not None:
+    """Copy the record and history of a run that has just been finished, in an allocation: only there a pack of runs is
+    tried again for one that failed, and Snakemake deletes the others' outputs first.
+    """
+    if call() is not None and site.here() is not None:
         for name in _FILES:
             write_atomic(_kept(folder) / name, (folder / name).read_bytes())
 
@@ -65,8 +68,13 @@ def restore(folder: Path, settings: Mapping[str, Any], features_hash: str | None
         for name in _FILES:
             write_atomic(folder / name, (kept / name).read_bytes())
         return True
-    shutil.rmtree(kept, ignore_errors=True)
+    forget(folder)
     return False
+
+
+def forget(folder: Path) -> None:
+    """Delete the copy, at the end of the call."""
+    shutil.rmtree(_kept(folder), ignore_errors=True)
 
 
 def is_finished(folder: Path, settings: Mapping[str, Any], features_hash: str | None) -> bool:
@@ -77,9 +85,15 @@ def is_finished(folder: Path, settings: Mapping[str, Any], features_hash: str | 
 def features_hash(manifest: Path) -> str | None:
     """The hash of the features that a manifest names; None where there is none to be read."""
     try:
-        return json.loads(manifest.read_text())["hash"]
-    except (OSError, ValueError, KeyError):
+        return str(json.loads(manifest.read_text())["hash"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def features_hashes(root: Path, runs: Iterable[grid.Run]) -> dict[str, str | None]:
+    """The hash of the features in use below `root` for each workload of the runs."""
+    folder = root / "results/features"
+    return {name: features_hash(folder / name / "features.json") for name in {run.workload for run in runs}}
 
 
 def _matches(path: Path, settings: Mapping[str, Any], features_hash: str | None, call: str | None) -> bool:

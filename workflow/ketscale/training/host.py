@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import platform
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,13 +18,9 @@ import torch
 
 from ketscale.backends.launch import THREAD_VARIABLES, local_rank
 from ketscale.errors import UserError
+from ketscale.slurm import site
 
 QUIET_SHARE = 0.05
-
-
-def node_name() -> str:
-    """The node's name; SLURM's own where it runs several nodes on one host."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def cpu_model() -> str:
@@ -40,7 +35,7 @@ def cpu_model() -> str:
 def describe() -> dict[str, Any]:
     """Host, processor, cores that this process may use, memory and GPUs."""
     return {
-        "host": node_name(),
+        "host": site.node_name(),
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": psutil.virtual_memory().total,
@@ -108,7 +103,7 @@ def alone(timed: bool) -> Iterator[None]:
     started them all; the others sleep until they read it. (A collective would do, but MPI waits by
     spinning, which would disturb the very run that is waited for.)
     """
-    path = Path(tempfile.gettempdir()) / f"ketscale-host-{node_name()}.lock"
+    path = Path(tempfile.gettempdir()) / f"ketscale-host-{site.node_name()}.lock"
     previous = os.umask(0)
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from typing import Any
 
 from ketscale.errors import UserError
 from ketscale.records import write_atomic
+from ketscale.slurm import site
 
 # A generation, or what a killed process left of one that it was writing.
 _NAME = re.compile(r"([1-9][0-9]*)\.json")
@@ -32,10 +32,6 @@ _LONGEST_LOOK = 1 / 3
 _BEATS = 3
 
 
-class Held(UserError):
-    """Another process trains this run."""
-
-
 def _unknown(job: str) -> bool | None:
     return None
 
@@ -43,9 +39,9 @@ def _unknown(job: str) -> bool | None:
 class Lease:
     """The right to write into the folder of a run, kept by a heartbeat.
 
-    `holder` says in words who held it at the last look; `taken_over` is the content of the stale lease that
-    this one followed ({}: it could not be read; None: there was none, or it had been released); `lost` is set
-    once another process has taken it over.
+    `holder` says in words who held it at the last look; `former` is the content of the lease that this one
+    followed ({}: it could not be read; None: there was none, or its holder had finished the run); `lost` is set
+    once another process has taken it over; the holder sets `finished` when it has finished the run.
     """
 
     def __init__(
@@ -64,8 +60,9 @@ class Lease:
         self.interval_s = interval_s
         self.patience_s = patience_s
         self.holder = "nobody"
-        self.taken_over: Mapping[str, Any] | None = None
+        self.former: Mapping[str, Any] | None = None
         self.lost = False
+        self.finished = False
         self._job_over = job_over
         self._asked: float | None = None
         self._me = identity() | {"interval_s": interval_s}
@@ -89,12 +86,6 @@ class Lease:
         if top and not self._is_free(top):
             return False
         return self._create(top + 1)
-
-    def held(self) -> Held:
-        """The error to raise where the caller does not wait for the holder."""
-        return Held(
-            f"{self.folder}: being trained by {self.holder}; wait until it ends, or stop it, and run again"
-        )
 
     def check(self) -> None:
         """Return only while the lease is held; call it right before a write.
@@ -197,7 +188,7 @@ class Lease:
             # Since this process looked, others may have taken and left this generation and deleted its file:
             # then there is a higher one, and this one was created in vain.
             owned = self._is_owned()
-            self.taken_over = self._predecessor()
+            self.former = self._predecessor()
         except OSError:
             self._withdraw()
             raise
@@ -219,7 +210,7 @@ class Lease:
         self._generation = 0
 
     def _predecessor(self) -> Mapping[str, Any] | None:
-        """The stale lease before this one; below an empty file lies the one that its writer wanted to follow."""
+        """The lease before this one; below an empty file lies the one that its writer wanted to follow."""
         lower = sorted(n for n in _generations(self.folder) if n < self._generation)
         for generation in reversed(lower):
             try:
@@ -227,7 +218,7 @@ class Lease:
             except OSError:
                 continue
             if content:
-                return None if content["released"] else content
+                return None if content["finished"] else content
         return {} if lower else None
 
     def _delete_lower(self) -> None:
@@ -259,7 +250,8 @@ class Lease:
         return content.get("token") == self._me["token"] and newest <= self._generation
 
     def _content(self, released: bool = False) -> dict[str, Any]:
-        return self._me | {"beat": self._beat, "at": _utc(), "released": released}
+        state = {"beat": self._beat, "at": _utc(), "released": released, "finished": self.finished}
+        return self._me | state
 
     def _write(self, released: bool = False) -> None:
         data = json.dumps(self._content(released), indent=1) + "\n"
@@ -312,7 +304,7 @@ def _generations(folder: Path) -> list[int]:
 
 # All that a lease says, for telling a whole one from anything else.
 _ME = frozenset({"host", "pid", "started", "boot", "pid_namespace", "job", "restarts", "cluster"})
-_KEYS = _ME | {"token", "since", "interval_s", "beat", "at", "released"}
+_KEYS = _ME | {"token", "since", "interval_s", "beat", "at", "released", "finished"}
 
 
 def _parse(raw: bytes) -> dict[str, Any]:
@@ -334,12 +326,12 @@ def identity() -> dict[str, Any]:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         pid_namespace = os.readlink("/proc/self/ns/pid")
     return {
-        "host": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        "host": site.node_name(),
         "pid": os.getpid(),
         "started": _started(Path("/proc/self/stat").read_text()),
         "boot": boot,
         "pid_namespace": pid_namespace,
-        "job": os.environ.get("SLURM_JOB_ID"),
+        "job": site.here(),
         "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
     }

@@ -29,7 +29,7 @@ from ketscale.errors import UserError
 from ketscale.grid import RECORD, Run, config_hash
 from ketscale.models.superposition import parameter_count
 from ketscale.simulators import routes
-from ketscale.slurm import queue
+from ketscale.slurm import queue, site
 from ketscale.training import checkpoint, finished, host
 from ketscale.training.clock import Clock, sampled_steps, spread
 from ketscale.training.lease import Lease
@@ -95,9 +95,10 @@ def train(
         backend = create(run)
         lease = Lease(folder, job_over=queue.job_over)
         try:
-            waited = _hold(lease, backend, signals)
-            if waited and _finished_meanwhile(backend, folder, settings, manifest):
-                return records.read(folder / RECORD)["status"]
+            if _hold(lease, backend, signals):
+                status = _finished_meanwhile(backend, folder, settings, manifest)
+                if status is not None:
+                    return status
             try:
                 return _train(run, settings, folder, manifest, trace, backend, signals, lease)
             except Stopped as stopped:
@@ -141,9 +142,14 @@ def _hold(lease: Lease, backend: Backend, signals: Signals) -> bool:
 
 def _finished_meanwhile(
     backend: Backend, folder: Path, settings: Mapping[str, Any], manifest: Path | None
-) -> bool:
-    features = finished.features_hash(manifest) if manifest else None
-    return any(backend.gather(backend.rank == 0 and finished.is_finished(folder, settings, features)))
+) -> str | None:
+    """The status of the record that the process before has written; rank 0 looks, since others may see it later."""
+    status = None
+    if backend.rank == 0:
+        features = finished.features_hash(manifest) if manifest else None
+        if finished.is_finished(folder, settings, features):
+            status = records.read(folder / RECORD)["status"]
+    return backend.gather(status)[0]
 
 
 def _say_why(rank: int) -> None:
@@ -166,10 +172,10 @@ def _train(
     signals: Signals,
     lease: Lease,
 ) -> str:
-    names = backend.gather(host.node_name())
+    names = backend.gather(site.node_name())
     check_nodes(run, names)
     machine = host.describe()
-    cores = _bind(run, settings["protocol"], backend, names.count(host.node_name()))
+    cores = _bind(run, settings["protocol"], backend, names.count(site.node_name()))
     started = datetime.now(UTC)
     quiet = host.Quiet()
     startup_s = time.time() - psutil.Process().create_time()
@@ -208,7 +214,8 @@ def _train(
         progress=sys.stderr.isatty(),
     )
     resumed, lost_s = 0, _lost_s(lease, None)
-    saved = checkpoint.load(folder, key)
+    # From rank 0: on a shared disk another node may still see an older checkpoint, or none.
+    saved = backend.gather(checkpoint.load(folder, key) if backend.rank == 0 else None)[0]
     if saved is not None:
         resumed = saved["resumed"] + 1
         lost_s = (
@@ -249,10 +256,10 @@ def _train(
         "packages": _packages(),
         "mpi_library": backend.library,
         "machine": {**machine, "ranks": ranks},
-        "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
+        "slurm_job_id": site.here(),
         "started": started.isoformat(),
         "stopped": stopped.isoformat(),
-        "quiet": quiet.report(sum(r["cpu_s"] for r in ranks if r["host"] == host.node_name())),
+        "quiet": quiet.report(sum(r["cpu_s"] for r in ranks if r["host"] == site.node_name())),
         "quality": outcome.quality,
         "losses": trainer.losses,
         "weights_hash": trainer.weights_hash() if outcome.status == "completed" else None,
@@ -276,6 +283,7 @@ def _train(
         finished.keep(folder)
         (folder / supervise.NOTE).unlink(missing_ok=True)
         checkpoint.clear(folder)
+        lease.finished = True
     if not collective:
         backend.abort()
     return outcome.status
@@ -318,7 +326,7 @@ def _of_rank(backend: Backend, cores: list[int], quiet: host.Quiet, trainer: Tra
     """What a record says of this rank."""
     return {
         "rank": backend.rank,
-        "host": host.node_name(),
+        "host": site.node_name(),
         "pid": os.getpid(),
         "threads": {"torch": torch.get_num_threads()}
         | {name: os.environ[name] for name in host.THREAD_VARIABLES},
@@ -350,15 +358,15 @@ def _timing(clock: Clock, trainer: Trainer, batch: int) -> dict[str, Any]:
 
 
 def _lost_s(lease: Lease, saved: float | None) -> float:
-    """Seconds between the last checkpoint, or the start, of the process that held the run and its last sign of life.
+    """Seconds of the process that held the run before which count for nothing: those after the last checkpoint.
 
-    Both times were taken by that process's own clock. A process that stopped as it was asked to lost nothing.
+    Its start and its last sign of life were taken by its own clock; the checkpoint may be of a process before it.
     """
-    former = lease.taken_over
+    former = lease.former
     if not former:
         return 0.0
-    since = datetime.fromisoformat(former["since"]).timestamp() if saved is None else saved
-    return max(0.0, datetime.fromisoformat(former["at"]).timestamp() - since)
+    since, at = (datetime.fromisoformat(former[key]).timestamp() for key in ("since", "at"))
+    return max(0.0, at - max(since, saved or since))
 
 
 def _bind(run: Run, protocol: Mapping[str, Any], backend: Backend, local_ranks: int) -> list[int]:

@@ -1,0 +1,37 @@
+"""The seconds that interruptions cost: what the process before did after the last checkpoint."""
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from ketscale.training.session import _lost_s
+
+
+def at(clock: str) -> str:
+    return f"2026-01-02T{clock}Z"
+
+
+def seconds(clock: str) -> float:
+    return datetime.fromisoformat(at(clock)).timestamp()
+
+
+@pytest.mark.parametrize(
+    "since, last, saved, lost",
+    [
+        ("10:00:00", "10:05:00", "10:04:00", 60),
+        ("10:00:00", "10:05:00", None, 300),
+        # Five hours in the queue between the checkpoint and a life that saved none.
+        ("15:00:00", "15:01:00", "10:00:00", 60),
+        # It saved when it was asked to stop; its sign of life has no fractions of a second.
+        ("10:00:00", "10:05:00", "10:05:01", 0),
+    ],
+)
+def test_time_after_the_last_checkpoint_is_lost(since, last, saved, lost):
+    lease = SimpleNamespace(former={"since": at(since), "at": at(last)})
+    assert _lost_s(lease, saved and seconds(saved)) == lost
+
+
+@pytest.mark.parametrize("former", [None, {}])
+def test_without_a_process_before_nothing_is_lost(former):
+    assert _lost_s(SimpleNamespace(former=former), datetime.now(UTC).timestamp()) == 0
