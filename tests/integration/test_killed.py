@@ -42,8 +42,9 @@ def test_a_killed_run_resumes_to_bitwise_the_same_weights(tmp_path, digits_featu
     assert not list(checkpoints.glob("*.pt"))
 
 
-def test_two_ranks_stop_and_resume_together(tmp_path, digits_features):
-    run = study.run("mpi-n1r2t1", protocol="long")
+@pytest.mark.parametrize("place", ["mpi-n1r2t1", "ddp-cpu-n1r2t1"])
+def test_two_ranks_stop_and_resume_together(tmp_path, digits_features, place):
+    run = study.run(place, protocol="long")
     with study.launch(tmp_path, run, digits_features) as process:
         until_saved(tmp_path, run)
         process.terminate()

@@ -84,13 +84,16 @@ class Project:
         self, *arguments: str, check: bool = True, seconds: float = 600
     ) -> subprocess.CompletedProcess[str]:
         """`snakemake --profile slurm ...` to its end."""
-        return self._run(*DRIVER, *arguments, check=check, seconds=seconds)
+        return self.run(*DRIVER, *arguments, check=check, seconds=seconds)
 
     def ketscale(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """`ketscale ...` to its end."""
-        return self._run("ketscale", *arguments, check=check, seconds=300)
+        return self.run("ketscale", *arguments, check=check, seconds=300)
 
-    def _run(self, *command: str, check: bool, seconds: float) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, check: bool = True, seconds: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """A command in the project's folder, to its end."""
         done = subprocess.run(
             command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=seconds
         )

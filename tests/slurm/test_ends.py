@@ -20,6 +20,7 @@ from ketscale.slurm import queue
 from tests.slurm.project import Project, accounted, ask, wait_for
 
 STEPS = 3000
+TWO_NODES = ["mpi-n2r2t1", "ddp-cpu-n2r2t1"]
 # After a rank has died the others have ended, and the job with them, within this time. What takes longest is torchrun
 # on another node, which gives its ranks 30 s.
 DEAD_RANK_S = 60
@@ -49,19 +50,20 @@ def config(places: list[str], steps: int = STEPS, seeds: int = 1) -> dict[str, A
 
 
 @pytest.fixture(scope="module")
-def undisturbed(cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The record of the one-rank run that nothing happened to."""
+def undisturbed(cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The records, by place, of runs that nothing happened to."""
     project = Project(tmp_path_factory.mktemp("undisturbed") / "project")
     project.site()
-    (run,) = ready(project, config(["cpu-n1r1t1"]))
-    project.snakemake(run.path)
-    record = project.record(run)
-    assert (record["resumed"], record["lost_s"]) == (0, 0)
-    return record
+    runs = ready(project, config(["cpu-n1r1t1", *TWO_NODES]))
+    project.snakemake("runs")
+    records = {run.place: project.record(run) for run in runs}
+    assert all((record["resumed"], record["lost_s"]) == (0, 0) for record in records.values())
+    return records
 
 
-def assert_same_end(record: dict[str, Any], undisturbed: dict[str, Any]) -> None:
-    """Bitwise the same weights, and the interruption on record."""
+def assert_same_end(project: Project, run: Run, undisturbed: dict[str, dict[str, Any]]) -> None:
+    """Bitwise the same weights as those of the run in the same place, and the interruption on record."""
+    record, undisturbed = project.record(run), undisturbed[run.place]
     assert record["status"] == "completed"
     assert record["weights_hash"] == undisturbed["weights_hash"]
     assert record["losses"] == undisturbed["losses"]
@@ -69,9 +71,9 @@ def assert_same_end(record: dict[str, Any], undisturbed: dict[str, Any]) -> None
     assert record["lost_s"] > 0
 
 
-def one_run(project: Project, **site: Any) -> Run:
+def one_run(project: Project, place: str = "cpu-n1r1t1", **site: Any) -> Run:
     project.site(**site)
-    (run,) = ready(project, config(["cpu-n1r1t1"]))
+    (run,) = ready(project, config([place]))
     return run
 
 
@@ -91,7 +93,7 @@ def until_saved(project: Project, run: Run) -> queue.Job:
 
 
 def test_a_warned_run_saves_and_goes_on_and_a_cancelled_one_is_resumed(project, undisturbed):
-    run = one_run(project)
+    run = one_run(project, "mpi-n2r2t1")
     with project.running(run.path) as driver:
         job = until_saved(project, run)
         # SLURM's warning before a time limit, as `--signal` sends it: to the job's steps.
@@ -102,13 +104,13 @@ def test_a_warned_run_saves_and_goes_on_and_a_cancelled_one_is_resumed(project, 
         wait_for("the note", lambda: (project.folder / run.folder / "failure.json").exists())
         assert "; stopped at step" in project.note(run)["reason"]
         assert driver.wait(300) == 0, project.log
-    assert_same_end(project.record(run), undisturbed)
+    assert_same_end(project, run, undisturbed)
     assert project.record(run)["slurm_job_id"] != job.id
     assert not (project.folder / run.folder / "failure.json").exists()
 
 
 def test_a_preempted_run_is_requeued_and_resumed(project, undisturbed):
-    run = one_run(project, partition="scavenge")
+    run = one_run(project, "ddp-cpu-n2r2t1", partition="scavenge")
     with project.running(run.path) as driver:
         job = until_saved(project, run)
         ask(
@@ -128,9 +130,8 @@ def test_a_preempted_run_is_requeued_and_resumed(project, undisturbed):
             "sleep 3",
         )
         assert driver.wait(300) == 0, project.log
-    record = project.record(run)
-    assert_same_end(record, undisturbed)
-    assert record["slurm_job_id"] == job.id
+    assert_same_end(project, run, undisturbed)
+    assert project.record(run)["slurm_job_id"] == job.id
     assert "PREEMPTED" in accounted(job.id, "State", "--duplicates")
 
 
@@ -141,7 +142,7 @@ def test_a_requeued_run_is_resumed(project, undisturbed):
         job = until_saved(project, run)
         ask("scontrol", "requeue", job.id)
         assert driver.wait(300) == 0, project.log
-    assert_same_end(project.record(run), undisturbed)
+    assert_same_end(project, run, undisturbed)
     assert project.record(run)["slurm_job_id"] == job.id
 
 
@@ -185,7 +186,7 @@ def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for
     assert record["slurm_job_id"] != job
 
 
-@pytest.mark.parametrize("place", ["mpi-n2r2t1", "ddp-cpu-n2r2t1"])
+@pytest.mark.parametrize("place", TWO_NODES)
 def test_a_dead_rank_ends_the_run_and_is_named(project, place):
     (run,) = ready(project, config([place], steps=100_000))
     with project.running(run.path, "--retries", "0") as driver:

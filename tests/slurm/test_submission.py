@@ -81,7 +81,11 @@ def test_the_command_lines_of_gpu_runs(project: Project):
 
 
 def test_the_command_lines_of_cpu_runs(project: Project):
-    project.site(qos="normal", setup="date >> set-up.txt", limits=[{"minutes": 3, "memory_mb": 500}])
+    project.site(
+        qos="normal",
+        setup="export TO=${PWD:?}/set-up.txt; date >> $TO",
+        limits=[{"minutes": 3, "memory_mb": 500}],
+    )
     since = last_job()
     project.study(**config("cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1", "mpi-n2r4t1", "ddp-cpu-n2r2t1"))
     project.snakemake("runs")
@@ -101,6 +105,26 @@ def test_the_command_lines_of_cpu_runs(project: Project):
         "rule_shared-n1c1-0_train": line("shared-n1c1-0", head.format(minutes=3, memory=1200, nodes=1, cores=1) + untimed),
         "rule_shared-n1c2-0_train": line("shared-n1c2-0", head.format(minutes=3, memory=1700, nodes=1, cores=2) + untimed),
     }  # fmt: skip
+
+
+def test_a_set_up_command_that_fails_ends_the_run_and_is_named(project: Project):
+    project.site(setup="module load cuda/99")
+    _, run = project.study(**config("cpu-n1r1t1", "cpu-n1r1t2"))
+    project.prepare()
+    done = project.snakemake("--retries", "0", run.path, check=False)
+    assert done.returncode == 1
+    assert not (project.folder / run.path).exists()
+    (log,) = (project.folder / ".snakemake" / "slurm_logs").glob("*_train/*.log")
+    assert "ketscale: setup in profiles/slurm/site.yaml failed" in log.read_text()
+
+
+def test_a_run_is_started_by_hand_in_a_step_of_an_allocation(project: Project):
+    """As in the shell of `srun --pty bash`, whose step has the allocation's processors."""
+    *_, run = project.study(**config("cpu-n1r1t1", "mpi-n1r2t1"))
+    project.prepare()
+    step = ("srun", "-A", "ci", "-p", "cpu", "-t", "2", "-n", "1", "-c", "2")
+    project.run(*step, "ketscale", "launch", run.path)
+    assert project.record(run)["status"] == "completed"
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,11 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
         ("", 1, "exit status 1: nothing was said"),
         (f"ketscale: rank 0 failed and ends the run\nValueError: no\n{CANCELLED}\nsrun: error: node2: task 0: Exited with exit code 1\nsrun: launch/slurm: _step_signal: Terminating StepId=25.0\nsrun: error: node3: task 1: Killed", 1, "exit status 1: ValueError: no"),
         (f"{CANCELLED}\nsrun: error: node3: task 2: Segmentation fault\nsrun: error: node2: task 1: Killed", 139, "rank 2 on node3 died (Segmentation fault)"),
+        # Newer SLURMs say why they end a step: a dead rank is no stop.
+        (f"{CANCELLED.replace(' ***', ' DUE TO TASK FAILURE ***')}\nsrun: error: node3: task 2: Segmentation fault\nsrun: error: node2: task 1: Killed", 139, "rank 2 on node3 died (Segmentation fault)"),
+        (f"ketscale: backend gpu: torch sees no GPU here\n{CANCELLED.replace(' ***', ' DUE TO TASK FAILURE ***')}", 1, "backend gpu: torch sees no GPU here"),
+        (CANCELLED.replace(" ***", " DUE TO JOB REQUEUE ***"), 143, "its job was requeued; "),
+        (CANCELLED.replace(" ***", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"), 143, "its node failed; "),
         (TORCHRUN.replace("-9 ", "1 ").replace("Signal 9 (SIGKILL) received by PID 4711", "<N/A>"), 1, "exit status 1: "),
     ],
 )  # fmt: skip

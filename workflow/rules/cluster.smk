@@ -18,7 +18,8 @@ if workflow.is_main_process:
 elif SITE.setup:
     # A command of the site that fails ends the run. Not -u, which modules do not survive; Snakemake formats the text.
     commands = SITE.setup.replace("{", "{{").replace("}", "}}")
-    shell.prefix(f"set -eo pipefail\n{commands}\nset -u\n")
+    failed = f"echo 'ketscale: setup in {sites.PATH} failed' >&2"
+    shell.prefix(f'set -eo pipefail\ntrap "{failed}" EXIT\n{commands}\ntrap - EXIT\nset -u\n')
 
 # The runs of this call, and how far their requests may grow; filled when it starts.
 CALLED = []
