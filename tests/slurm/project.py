@@ -22,8 +22,15 @@ from ketscale.slurm import queue, site
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-# Polling as often as it goes, where runs last seconds; everything else is the profile's.
+# The profile's first look at a job comes after ten seconds, and each next one ten seconds later than the last: too rare for
+# runs of seconds. Everything else is as a user has it.
 DRIVER = ("snakemake", "--profile", "slurm", "--slurm-init-seconds-before-status-checks", "2")
+OFTEN = """
+if workflow.is_main_process:
+    from snakemake_executor_plugin_slurm import Executor
+
+    Executor.next_seconds_between_status_checks = property(lambda self: 2, lambda self, seconds: None)
+"""
 
 
 def wait_for(what: str, condition: Callable[[], Any], seconds: float = 120) -> Any:
@@ -48,6 +55,8 @@ class Project:
         folder.mkdir(parents=True)
         for name in ("Snakefile", "config.yaml"):
             shutil.copy(ROOT / name, folder)
+        with (folder / "Snakefile").open("a") as file:
+            file.write(OFTEN)
         for name in ("profiles", "envs"):
             shutil.copytree(ROOT / name, folder / name)
         shutil.copytree(ROOT / "workflow", folder / "workflow", ignore=shutil.ignore_patterns("ketscale"))

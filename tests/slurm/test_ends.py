@@ -1,6 +1,6 @@
 """The ends of a job: cancelled, warned, preempted, requeued, out of memory, a rank lost, the driver killed.
 
-The runs here train the transformer on its eight sentences by parameter-shift: about a minute of small, exact steps.
+The runs here train the transformer on its eight sentences by parameter-shift: some twenty seconds of small, exact steps.
 """
 
 import contextlib
@@ -17,9 +17,9 @@ import pytest
 
 from ketscale.grid import Run
 from ketscale.slurm import queue
-from tests.slurm.project import Project, accounted, ask, wait_for
+from tests.slurm.project import DRIVER, Project, accounted, ask, wait_for
 
-STEPS = 3000
+STEPS = 1500
 TWO_NODES = ["mpi-n2r2t1", "ddp-cpu-n2r2t1"]
 # After a rank has died the others have ended, and the job with them, within this time. What takes longest is torchrun
 # on another node, which gives its ranks 30 s.
@@ -226,7 +226,7 @@ PLACES = ["cpu-n1r1t1", "mpi-n1r2t1"]
 def kill_the_driver(project: Project, run: Run) -> queue.Job:
     """Snakemake dies while the run trains; its job lives on."""
     with_driver = subprocess.Popen(
-        ["snakemake", "--profile", "slurm", "--slurm-init-seconds-before-status-checks", "2"],
+        DRIVER,
         cwd=project.folder,
         env=project.environment,
         stdout=subprocess.DEVNULL,
