@@ -184,6 +184,7 @@ def test_a_pack_grows_as_far_as_its_partition_has_time(cluster):
     room = check.check(ours, dict.fromkeys(runs, "pack"), False, "squeue")
     second = [ours.minutes(run, min(2, room[run].factor)) for run in runs]
     assert second == [30, 30]
+    assert room[None] == check.Room(60 / ours.features_minutes, 4096)
 
 
 def test_a_cluster_that_forgets_its_jobs_too_soon_is_refused(cluster):
@@ -220,6 +221,11 @@ def test_partitions_are_read_by_their_largest_nodes(cluster):
         ({"limits": ({"minutes": 1, "memory_mb": 5000},)}, "cpu-n1r1t1", "needs 5700 MB a node"),
         ({"limits": ({"minutes": 90, "memory_mb": 500},)}, "cpu-n1r1t1", "needs 90 min by the limits of"),
         ({"features_minutes": 61}, "cpu-n1r1t1", "features asks for 61 min, and partition cpu allows 60"),
+        (
+            {"features_memory_mb": 5000},
+            "cpu-n1r1t1",
+            "features asks for 5000 MB, and the nodes of partition cpu",
+        ),
     ],
 )
 def test_what_the_cluster_would_refuse_is_said_in_a_line(cluster, settings, where, message):

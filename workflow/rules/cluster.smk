@@ -21,7 +21,8 @@ elif SITE.setup:
     failed = f"echo 'ketscale: setup in {sites.PATH} failed' >&2"
     shell.prefix(f'set -eo pipefail\ntrap "{failed}" EXIT\n{commands}\ntrap - EXIT\nset -u\n')
 
-# The runs of this call, and how far their requests may grow; filled when it starts.
+# The runs of this call, and how far their requests may grow (None: that for features); filled when it starts. Before, on
+# one machine and inside an allocation a first try counts, which fits.
 CALLED = []
 ROOM = {}
 
@@ -59,17 +60,17 @@ def of_run(function):
     return resource
 
 
-def minutes(wildcards, attempt):
-    """The run's time limit: the attempt's, as far as the partition has time for all of its pack."""
-    run = grid.Run.of(wildcards)
-    # Before the start, on one machine and inside an allocation what the first try asks for fits.
-    return SITE.minutes(run, min(attempt, ROOM[run].factor) if run in ROOM else 1)
+def minutes(attempt, run=None):
+    """The time limit of the run, or of features: the attempt's, as far as the partition has time for all of a pack."""
+    factor = min(attempt, ROOM[run].factor) if run in ROOM else 1
+    return SITE.minutes(run, factor) if run else int(SITE.features_minutes * factor)
 
 
-def memory_mb(wildcards, attempt):
-    """The run's memory of a node: the attempt's, as far as the partition's nodes have it."""
-    run = grid.Run.of(wildcards)
-    return min(SITE.memory_mb(run, attempt), ROOM[run].memory_mb) if run in ROOM else SITE.memory_mb(run)
+def memory_mb(attempt, run=None):
+    """The memory of a node of the run, or of features: the attempt's, as far as the partition's nodes have it."""
+    tries = attempt if run in ROOM else 1
+    asked = SITE.memory_mb(run, tries) if run else SITE.features_memory_mb * tries
+    return min(asked, ROOM[run].memory_mb) if run in ROOM else asked
 
 
 def sbatch_options(run):
@@ -96,8 +97,8 @@ OF_SITE = {
 # One task a node, which is given all cores of the run's ranks there: srun divides them among the ranks.
 TRAIN = OF_SITE | {
     "slurm_partition": of_run(lambda run: SITE.partition_of(run)),
-    "runtime": minutes,
-    "mem_mb": memory_mb,
+    "runtime": lambda wildcards, attempt: minutes(attempt, grid.Run.of(wildcards)),
+    "mem_mb": lambda wildcards, attempt: memory_mb(attempt, grid.Run.of(wildcards)),
     "nodes": of_run(lambda run: run.nodes),
     "tasks": of_run(lambda run: run.nodes),
     "cpus_per_task": of_run(lambda run: sites.cores_per_node(run)),
@@ -109,8 +110,8 @@ TRAIN = OF_SITE | {
 # Features are computed by two threads on any machine, so that they come out the same (see workloads/resnet.py).
 FEATURES = OF_SITE | {
     "slurm_partition": lambda wildcards: SITE.partition if scheduled() else None,
-    "runtime": lambda wildcards, attempt: SITE.features_minutes * attempt,
-    "mem_mb": lambda wildcards, attempt: SITE.features_memory_mb * attempt,
+    "runtime": lambda wildcards, attempt: minutes(attempt),
+    "mem_mb": lambda wildcards, attempt: memory_mb(attempt),
     "nodes": lambda wildcards: 1 if scheduled() else None,
     "cpus_per_task": lambda wildcards: 2 if scheduled() else None,
 }

@@ -32,14 +32,19 @@ class Partition:
 
 @dataclass(frozen=True)
 class Room:
-    """How far the request of a run may grow when it is tried again: what its partition has."""
+    """How far a request may grow when it is tried again: what its partition has."""
 
-    factor: float  # of the time limits of all runs of its pack
+    factor: float  # of the time limit, for a run of those of all runs of its pack
     memory_mb: int  # of a node
 
 
-def check(site: Site, runs: Mapping[Run, str], features: bool, status_command: str | None) -> dict[Run, Room]:
-    """Refuse what the cluster would refuse, or leave in the queue for ever; how far each run's request may grow.
+def check(
+    site: Site, runs: Mapping[Run, str], features: bool, status_command: str | None
+) -> dict[Run | None, Room]:
+    """Refuse what the cluster would refuse, or leave in the queue for ever.
+
+    Returns:
+        How far each run's request may grow, and that for computing features (under None).
 
     Args:
         runs: the runs of this call, each with its pack.
@@ -63,10 +68,15 @@ def check(site: Site, runs: Mapping[Run, str], features: bool, status_command: s
             f"{PATH}: features asks for {site.features_minutes} min, and partition {where.name} allows "
             f"{where.minutes:g}; lower it, or set a longer partition"
         )
+    if features and site.features_memory_mb > where.memory_mb:
+        raise UserError(
+            f"{PATH}: features asks for {site.features_memory_mb} MB, and the nodes of partition {where.name} have "
+            f"{where.memory_mb} MB; lower it, or set a larger partition"
+        )
     packed: dict[str, int] = {}
     for run, pack in runs.items():
         packed[pack] = packed.get(pack, 0) + site.minutes(run)
-    room = {}
+    room: dict[Run | None, Room] = {None: Room(where.minutes / site.features_minutes, where.memory_mb)}
     for run, pack in runs.items():
         partition = _partition_of(site, run, found)
         _check_run(site, run, partition, packed[pack])
