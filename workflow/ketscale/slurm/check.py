@@ -59,7 +59,7 @@ def check(
             "profile slurm: there is no sbatch on this machine; run on the cluster's login node, or use "
             "`--profile profiles/local`"
         )
-    _check_memory_of_jobs(status_command)
+    _check_age_of_ended_jobs(status_command)
     _check_account(site)
     found = partitions()
     where = _named(site.partition, "partition", found)
@@ -84,7 +84,7 @@ def check(
     return room
 
 
-def _check_memory_of_jobs(status_command: str | None) -> None:
+def _check_age_of_ended_jobs(status_command: str | None) -> None:
     """A job that squeue has forgotten between two looks of the executor is waited for, for ever."""
     age = re.search(r"^MinJobAge\s*=\s*(\d+) sec", ask("scontrol", "show", "config"), re.MULTILINE)
     if age and int(age[1]) < _LOOKS_S and status_command == "squeue":
