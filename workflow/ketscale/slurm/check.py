@@ -43,13 +43,13 @@ def check(
 ) -> dict[Run | None, Room]:
     """Refuse what the cluster would refuse, or leave in the queue for ever.
 
-    Returns:
-        How far each run's request may grow, and that for computing features (under None).
-
     Args:
         runs: the runs of this call, each with its pack.
         features: whether this call computes features.
         status_command: by what Snakemake's executor asks for the state of jobs, squeue or sacct.
+
+    Returns:
+        How far each run's request may grow, and that for computing features (under None).
 
     Raises:
         UserError: one or two lines that name the setting and what the cluster has.
