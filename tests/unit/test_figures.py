@@ -7,10 +7,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
 from ketscale.analysis import answers, catalogue, figures, quality, report, tables
+from ketscale.analysis.figures import speed
 from ketscale.errors import UserError
 from tests.unit import records_factory as factory
 
@@ -174,3 +176,17 @@ def test_the_interval_is_students() -> None:
     assert found is not None
     assert (found.mean, found.n) == (2.0, 3)
     assert found.high == pytest.approx(2.0 + 4.302653 / 3**0.5, rel=1e-6)
+
+
+def test_a_ratio_to_a_busy_machine_is_hollow_and_a_quiet_time_is_not() -> None:
+    _, panels = plt.subplots(1, 3)
+    values = {"workers": [1], "speedup_best_serial": [1.0], "flag": ["busy reference"], "efficiency": [1.0]}
+    times = ("step_s", "step_low_s", "step_high_s")
+    values |= {key: [1.0] for key in ("speedup_same", "speedup_same_low", "speedup_same_high", *times)}
+    speed._line(tuple(panels), pd.DataFrame(values), "mpi, ranks", "black", "o", 0.0)
+    faces = [
+        {line.get_mfc() for line in panel.lines if line.get_ls() == "None" and len(line.get_xdata())}
+        for panel in panels
+    ]
+    plt.close()
+    assert faces == [{"white"}, {"white"}, {"black"}]

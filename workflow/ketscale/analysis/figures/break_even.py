@@ -72,7 +72,6 @@ def _draw(axes: Axes, chosen: pd.DataFrame, name: str, colour: object) -> None:
         chosen["work_s"], chosen["speedup_same_low"], chosen["speedup_same_high"], color=colour, lw=1.5
     )
     for _, point in chosen.iterrows():
-        style.dot(
-            axes, point["work_s"], point["speedup_same"], colour, point["flag"] == "busy", ms=7, zorder=3
-        )
+        hollow = point["flag"] in style.BUSY_RATIOS
+        style.dot(axes, point["work_s"], point["speedup_same"], colour, hollow, ms=7, zorder=3)
     axes.plot([], [], "o-", color=colour, label=f"{name}: {says}")

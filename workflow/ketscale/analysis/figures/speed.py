@@ -148,9 +148,9 @@ def _scaling(tables: Tables, kind: str, label: str) -> tuple[Figure, pd.DataFram
 def _line(
     line: tuple[Axes, Axes, Axes], points: pd.DataFrame, label: str, colour: object, marker: str, shift: float
 ) -> None:
-    """One family of places in the three panels; busy points are hollow."""
+    """One family of places in the three panels; busy points are hollow, and ratios to busy ones."""
     x = points["workers"] + shift
-    busy = points["flag"] == "busy"
+    busy, ratio_busy = points["flag"] == "busy", points["flag"].isin(style.BUSY_RATIOS)
     for axes, column, low, high in (
         (line[0], "speedup_same", "speedup_same_low", "speedup_same_high"),
         (line[1], "efficiency", None, None),
@@ -159,9 +159,10 @@ def _line(
         axes.plot(x, points[column], color=colour, lw=1.5, alpha=0.6)
         if low and high:
             axes.vlines(x, points[low], points[high], color=colour, lw=1.5)
-        for position, value, hollow in zip(x, points[column], busy, strict=True):
+        hollows = busy if column == "step_s" else ratio_busy
+        for position, value, hollow in zip(x, points[column], hollows, strict=True):
             style.dot(axes, position, value, colour, hollow, marker=marker, ms=7, zorder=3)
-    for position, value, hollow in zip(x, points["speedup_best_serial"], busy, strict=True):
+    for position, value, hollow in zip(x, points["speedup_best_serial"], ratio_busy, strict=True):
         style.dot(line[0], position, value, colour, hollow, marker="D", ms=4.5, alpha=0.7)
     line[0].plot([], [], f"{marker}-", color=colour, label=label)
 

@@ -31,6 +31,8 @@ DATELESS: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
 }
 BUSY = "hollow: the machine was busy, left out of fits"
+# Flags of a point whose ratios were taken on a busy machine: itself, or what it is compared with.
+BUSY_RATIOS = ("busy", "busy reference")
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def caption(
             f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} a point"
         )
         parts += [" and ".join(sorted(set(points[column].dropna()))) for column in ("hardware", "code")]
-        if "flag" in points and (points["flag"] == "busy").any():
+        if "flag" in points and points["flag"].isin(BUSY_RATIOS).any():
             parts.append(BUSY)
     parts += _absent(tables, set(studies))
     text = textwrap.fill(
