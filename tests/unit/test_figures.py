@@ -190,3 +190,11 @@ def test_a_ratio_to_a_busy_machine_is_hollow_and_a_quiet_time_is_not() -> None:
     ]
     plt.close()
     assert faces == [{"white"}, {"white"}, {"black"}]
+
+
+def test_two_nodes_are_named_and_a_disturbed_ratio_has_no_verdict() -> None:
+    assert answers._where("mpi-n2r2t1") == "2 MPI ranks on 2 nodes"
+    point = pd.Series({"speedup_same_low": 2.0, "speedup_same_high": 2.2, "flag": ""})
+    assert answers._gain(point) == ": it pays"
+    point["flag"] = "busy reference"
+    assert answers._gain(point) == ": too disturbed to say"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from ketscale.analysis.scaling import BUSY_RATIOS
 from ketscale.grid import place
 from ketscale.workloads.catalogue import WORKLOADS
 
@@ -106,6 +107,8 @@ WORTH = 1.05
 
 
 def _gain(point: pd.Series) -> str:
+    if point["flag"] in BUSY_RATIOS:
+        return ": too disturbed to say"
     if point["speedup_same_low"] > WORTH:
         return ": it pays"
     return ": it does not pay" if point["speedup_same_high"] <= 1 else ": no clear gain"
@@ -131,12 +134,13 @@ def _seeds(points: pd.DataFrame) -> str:
 
 
 def _where(text: str) -> str:
-    """'mpi-n1r2t1' as 'two MPI ranks'."""
+    """'mpi-n2r2t1' as '2 MPI ranks on 2 nodes'."""
     found = place(text)
     names = {"cpu": "CPU", "gpu": "GPU", "ddp": "DDP", "ddp-cpu": "DDP (Gloo)", "mpi": "MPI"}
     if found["ranks"] == 1:
         return f"{found['threads']} threads"
-    return f"{found['ranks']} {names[found['backend']]} ranks"
+    nodes = f" on {found['nodes']} nodes" if found["nodes"] > 1 else ""
+    return f"{found['ranks']} {names[found['backend']]} ranks{nodes}"
 
 
 def _warning(points: pd.DataFrame) -> str:

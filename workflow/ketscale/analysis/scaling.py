@@ -119,6 +119,10 @@ def workers(row: Row) -> int:
     return int(row["ranks"] if on_gpu(row) else row["ranks"] * row["threads"])
 
 
+# Flags of a point whose ratios were taken on a busy machine: itself, or what it is compared with.
+BUSY_RATIOS = ("busy", "busy reference")
+
+
 def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
     """The runs that a median is taken over, and a flag where they are not what they should be.
 

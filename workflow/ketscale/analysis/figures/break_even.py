@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ketscale.analysis.figures import style
 from ketscale.analysis.figures.style import PALETTE, Tables
-from ketscale.analysis.scaling import POINT
+from ketscale.analysis.scaling import BUSY_RATIOS, POINT
 
 WORK = [name for name in POINT if name != "place"]
 NOTE = (
@@ -72,6 +72,6 @@ def _draw(axes: Axes, chosen: pd.DataFrame, name: str, colour: object) -> None:
         chosen["work_s"], chosen["speedup_same_low"], chosen["speedup_same_high"], color=colour, lw=1.5
     )
     for _, point in chosen.iterrows():
-        hollow = point["flag"] in style.BUSY_RATIOS
+        hollow = point["flag"] in BUSY_RATIOS
         style.dot(axes, point["work_s"], point["speedup_same"], colour, hollow, ms=7, zorder=3)
     axes.plot([], [], "o-", color=colour, label=f"{name}: {says}")

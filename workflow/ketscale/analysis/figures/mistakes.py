@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ketscale.analysis.figures import style
 from ketscale.analysis.figures.style import PALETTE, Tables
-from ketscale.analysis.scaling import POINT
+from ketscale.analysis.scaling import BUSY_RATIOS, POINT
 
 # Columns of runs.csv by what the time of a step was taken from.
 ACCOUNTS = {
@@ -70,7 +70,7 @@ def _draw_slowdowns(axes: Axes, drawn: pd.DataFrame) -> None:
     for height, (_, row) in enumerate(drawn.iterrows()):
         colour = PALETTE[0] if row["fair"] else PALETTE[3]
         axes.hlines(height, row["slowdown_low"], row["slowdown_high"], color=colour, lw=2)
-        style.dot(axes, row["slowdown"], height, colour, row["flag"] in style.BUSY_RATIOS, ms=8)
+        style.dot(axes, row["slowdown"], height, colour, row["flag"] in BUSY_RATIOS, ms=8)
         axes.annotate(
             f"{row['slowdown']:.3g}x",
             (row["slowdown_high"], height),

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from ketscale.analysis.figures import style
 from ketscale.analysis.figures.style import PALETTE, Tables
+from ketscale.analysis.scaling import BUSY_RATIOS
 from ketscale.grid import place
 
 # Of what a study varies besides places; diamonds are the best serial runs.
@@ -150,7 +151,7 @@ def _line(
 ) -> None:
     """One family of places in the three panels; busy points are hollow, and ratios to busy ones."""
     x = points["workers"] + shift
-    busy, ratio_busy = points["flag"] == "busy", points["flag"].isin(style.BUSY_RATIOS)
+    busy, ratio_busy = points["flag"] == "busy", points["flag"].isin(BUSY_RATIOS)
     for axes, column, low, high in (
         (line[0], "speedup_same", "speedup_same_low", "speedup_same_high"),
         (line[1], "efficiency", None, None),

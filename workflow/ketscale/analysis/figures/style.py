@@ -19,7 +19,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ketscale.analysis.scaling import POINT
+from ketscale.analysis.scaling import BUSY_RATIOS, POINT
 from ketscale.records import write_atomic
 from ketscale.workloads.catalogue import WORKLOADS
 
@@ -31,8 +31,6 @@ DATELESS: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
 }
 BUSY = "hollow: the machine was busy, left out of fits"
-# Flags of a point whose ratios were taken on a busy machine: itself, or what it is compared with.
-BUSY_RATIOS = ("busy", "busy reference")
 
 
 @dataclass(frozen=True)
