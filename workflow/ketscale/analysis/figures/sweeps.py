@@ -96,7 +96,9 @@ def _with_fits(axes: Axes, points: pd.DataFrame) -> pd.DataFrame:
             fitted.append(group)
             continue
         ends = [0, max(x)]
-        label = f"{style.seconds(line.intercept)} + {style.seconds(line.slope)} a layer (R² {line.r2:.3f})"
+        sign = "+" if line.slope >= 0 else "-"
+        slope = style.seconds(abs(line.slope))
+        label = f"{style.seconds(line.intercept)} {sign} {slope} a layer (R² {line.r2:.3f})"
         axes.plot(
             ends,
             [line.intercept + line.slope * v for v in ends],
