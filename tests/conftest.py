@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ketscale.backends.launch import THREAD_VARIABLES
+from ketscale.jobs.launch import THREAD_VARIABLES
 
 # `ketscale`, mpirun and torchrun of this environment, however pytest was started.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -29,8 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def digits_features(tmp_path_factory) -> Path:
     """features.json of digits; two steps of pre-training give real if poor features."""
-    from ketscale.workloads.features import compute
-    from ketscale.workloads.pretrain import pretrain
+    from ketscale.problems.images.features import compute
+    from ketscale.problems.images.pretrain import pretrain
 
     folder = tmp_path_factory.mktemp("features")
     weights = folder / "weights.safetensors"

@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from ketscale.backends.single import Single
 from ketscale.grid import Run, place
-from ketscale.models.likelihood import ShiftedClosedForm
-from ketscale.models.transformer import SuperpositionTransformer
-from ketscale.models.vqc import VQC
-from ketscale.training.clock import Clock
+from ketscale.measure.clock import Clock
+from ketscale.parallel.single import Single
+from ketscale.problems.classification import Classification
+from ketscale.problems.images.vqc import VQC
+from ketscale.problems.problem import Problem
+from ketscale.problems.sentences.likelihood import ShiftedClosedForm
+from ketscale.problems.sentences.next_word import NextWord, transitions
+from ketscale.problems.sentences.sentences import Prepared, Sentences
+from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training.loop import Trainer
-from ketscale.workloads.classification import Classification
-from ketscale.workloads.next_word import NextWord, transitions
-from ketscale.workloads.problem import Problem
-from ketscale.workloads.sentences import Prepared, Sentences
 
 
 def classification(

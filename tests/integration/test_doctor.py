@@ -2,7 +2,7 @@
 
 import subprocess
 
-from ketscale import doctor
+from ketscale.jobs import doctor
 from tests.parallel.worlds import environment
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ketscale import config
-from ketscale.simulators import create
+from ketscale.engines.circuits.create import create
 from tests.parallel.worlds import ROOT
 from tests.toys import classification, trainer
 

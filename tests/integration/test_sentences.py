@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from ketscale import records
+from ketscale.measure import records
 from tests.integration import study
 from tests.parallel.worlds import environment
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 
-from ketscale import records
+from ketscale.measure import records
 from tests.integration import study
 
 
@@ -28,7 +28,7 @@ def test_a_timed_run_waits_for_the_host(tmp_path, digits_features):
 
 
 def test_other_processes_at_work_are_noticed():
-    from ketscale.training.host import Quiet
+    from ketscale.measure.host import Quiet
 
     quiet = Quiet()
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as burner:

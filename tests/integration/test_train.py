@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from ketscale import grid, records
+from ketscale import grid
+from ketscale.measure import records
 from tests.integration import study
 
 
@@ -62,8 +63,8 @@ def test_a_diverged_run_leaves_a_record_that_says_so(tmp_path, digits_features):
 def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
     tmp_path, digits_features, monkeypatch, one_thread, message
 ):
-    from ketscale.models.vqc import VQC
-    from ketscale.training import session
+    from ketscale.jobs import session
+    from ketscale.problems.images.vqc import VQC
 
     def forward(self, x):
         raise RuntimeError(message)

@@ -51,7 +51,7 @@ def test_ranks_that_all_do_every_sample_by_mistake_compute_the_same(alone):
 )
 def test_a_world_of_another_size_is_refused(launched, wanted):
     script = (
-        "from ketscale.backends import base, create; from tests.toys import run_at; "
+        "from ketscale.parallel import backend as base, create; from tests.toys import run_at; "
         f"run = run_at('{wanted}'); b = create.create(run); base.check_nodes(run, b.gather('here'))"
     )
     done = worlds.start(launched, f'{worlds.sys.executable} -c "{script}"')

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ketscale.backends.base import Backend
-from ketscale.backends.create import create
-from ketscale.training.clock import Clock
+from ketscale.measure.clock import Clock
+from ketscale.parallel.backend import Backend
+from ketscale.parallel.create import create
 from ketscale.training.loop import Trainer
 from tests.toys import PROBLEMS, QUIETLY, TRAINING, run_at
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ketscale.backends.launch import prefix
+from ketscale.jobs.launch import prefix
 from tests.toys import run_at
 
 ROOT = Path(__file__).resolve().parents[2]

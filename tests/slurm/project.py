@@ -16,9 +16,10 @@ from typing import Any
 
 import yaml
 
-from ketscale import grid, records
+from ketscale import grid
 from ketscale.grid import Run
-from ketscale.slurm import queue, site
+from ketscale.jobs.slurm import queue, site
+from ketscale.measure import records
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from ketscale.grid import Run
-from ketscale.slurm import queue
+from ketscale.jobs.slurm import queue
 from tests.slurm.project import DRIVER, Project, accounted, ask, wait_for
 
 STEPS = 1500

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import torch
 
-from ketscale.slurm import queue
+from ketscale.jobs.slurm import queue
 from tests.slurm.project import accounted, wait_for
 from tests.slurm.test_ends import config, one_run
 

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from ketscale import grid, records
+from ketscale import grid
 from ketscale.errors import UserError
+from ketscale.measure import records
 from tests.slurm.project import ROOT, Project
 
 DEFAULT = yaml.safe_load((ROOT / "config.yaml").read_text())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ketscale.slurm import check
+from ketscale.jobs.slurm import check
 from tests.slurm.project import Project, accounted, ask
 
 AXES = {

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from ketscale import grid, records
+from ketscale import grid
+from ketscale.measure import records
 
 ROOT = Path(__file__).resolve().parents[2]
 FEATURES = "f" * 64

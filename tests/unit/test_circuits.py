@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ketscale.circuits import (
+from ketscale.engines.circuits.circuit import (
     GATES,
     Angles,
     Circuit,

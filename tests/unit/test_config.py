@@ -267,7 +267,7 @@ def test_reading_a_config_imports_nothing_heavy() -> None:
     heavy = "{'torch', 'numpy', 'pandas', 'pennylane', 'qiskit', 'mpi4py', 'matplotlib', 'sklearn', 'transformers'}"
     lines = (
         "import sys",
-        "import ketscale.config, ketscale.grid, ketscale.backends.launch, ketscale.analysis.catalogue",
+        "import ketscale.config, ketscale.grid, ketscale.jobs.launch, ketscale.analysis.catalogue",
         f"print(sorted({heavy} & set(sys.modules)))",
     )
     done = subprocess.run(

@@ -4,8 +4,8 @@ import re
 
 import torch
 
-from ketscale.circuits import Circuit
-from ketscale.simulators import default
+from ketscale.engines.circuits.circuit import Circuit
+from ketscale.engines.circuits.create import default
 from tests.parallel.worlds import ROOT
 
 

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ketscale.models.hydra import Hydra, HydraHybrid
-from ketscale.models.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
-from ketscale.models.scan import linear_scan
-from ketscale.models.state_space import ClassicalHydra, ClassicalMamba
-from ketscale.models.superposition import parameter_count
-from ketscale.simulators import create
-from ketscale.simulators.base import Simulator
+from ketscale.engines.circuits.create import create
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
+from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
+from ketscale.problems.eeg.scan import linear_scan
+from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
+from ketscale.problems.eeg.superposition import parameter_count
 
 Array = NDArray[Any]
 SETTINGS = {

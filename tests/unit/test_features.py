@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from ketscale.errors import UserError
-from ketscale.workloads import digits, resnet
-from ketscale.workloads.augment import views
-from ketscale.workloads.features import FILES, Features, compute
-from ketscale.workloads.images import Images
-from ketscale.workloads.pretrain import clusters, pretrain, train
+from ketscale.problems.images import digits, resnet
+from ketscale.problems.images.augment import views
+from ketscale.problems.images.features import FILES, Features, compute
+from ketscale.problems.images.images import Images
+from ketscale.problems.images.pretrain import clusters, pretrain, train
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"split_seed": 0, "weights": "selfsupervised", "image_size": 8}
@@ -293,7 +293,7 @@ def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Pa
 
 def test_imagenet_weights_that_cannot_be_had_are_an_error(tmp_path: Path) -> None:
     code = (
-        "import pathlib; from ketscale.errors import UserError; from ketscale.workloads import resnet\n"
+        "import pathlib; from ketscale.errors import UserError; from ketscale.problems.images import resnet\n"
         "try: resnet.fetch_imagenet(pathlib.Path('out.safetensors'))\n"
         "except UserError as error: print(error)"
     )
@@ -331,7 +331,7 @@ def test_another_networks_weights_are_refused(tmp_path: Path) -> None:
 
 def test_reading_cached_features_does_not_import_transformers(computed: Path) -> None:
     code = (
-        "import sys, pathlib; from ketscale.workloads.features import Features; "
+        "import sys, pathlib; from ketscale.problems.images.features import Features; "
         "Features.open(pathlib.Path(sys.argv[1])); print('transformers' in sys.modules, 'sklearn' in sys.modules)"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}

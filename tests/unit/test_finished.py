@@ -2,8 +2,9 @@
 
 import pytest
 
-from ketscale import grid, records
-from ketscale.training import finished
+from ketscale import grid
+from ketscale.jobs import finished
+from ketscale.measure import records
 from tests.unit import records_factory as factory
 from tests.unit.test_tables import CONFIG
 

@@ -13,7 +13,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ketscale.circuits import (
+from ketscale.engines.circuits import fused, routes
+from ketscale.engines.circuits.circuit import (
     GATES,
     Angles,
     Circuit,
@@ -24,14 +25,14 @@ from ketscale.circuits import (
     strongly_entangling_ansatz,
     vqc_ansatz,
 )
-from ketscale.compiled import library
+from ketscale.engines.circuits.create import create
+from ketscale.engines.circuits.fused import Fused, cpu, route
+from ketscale.engines.circuits.fused.frame import CONJUGATES, Frame, Pauli
+from ketscale.engines.circuits.fused.plan import Wanted
+from ketscale.engines.circuits.fused.schedule import Span
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.compiled import library
 from ketscale.errors import UserError
-from ketscale.simulators import create, fused, routes
-from ketscale.simulators.base import Simulator
-from ketscale.simulators.fused import Fused, cpu, route
-from ketscale.simulators.fused.frame import CONJUGATES, Frame, Pauli
-from ketscale.simulators.fused.plan import Wanted
-from ketscale.simulators.fused.schedule import Span
 
 CPU = torch.device("cpu")
 REFERENCE: Simulator = create(
@@ -305,8 +306,8 @@ def test_a_span_knows_its_members() -> None:
 
 COMPILE = """
 import torch
-from ketscale.circuits import Angles, vqc_ansatz
-from ketscale.simulators.fused import Fused
+from ketscale.engines.circuits.circuit import Angles, vqc_ansatz
+from ketscale.engines.circuits.fused import Fused
 angles = Angles(torch.zeros(1, 2), torch.zeros(2))
 assert Fused().expval(vqc_ansatz(2, 1), angles, ("ZI",)).tolist() == [[1.0]]
 """
@@ -357,7 +358,11 @@ def test_a_cache_of_somebody_else_is_an_error_that_names_the_setting(
 
 
 def test_without_its_compiler_one_line_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [n for n in sys.modules if n.startswith(("ketscale.simulators.fused.", "ketscale.compiled"))]:
+    for name in [
+        n
+        for n in sys.modules
+        if n.startswith(("ketscale.engines.circuits.fused.", "ketscale.engines.compiled"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(fused, "cpu")
     monkeypatch.setitem(sys.modules, "llvmlite", None)

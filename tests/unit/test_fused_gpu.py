@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 import torch
 
-from ketscale.circuits import (
+from ketscale.engines.circuits import fused
+from ketscale.engines.circuits.circuit import (
     Angles,
     pauli_words,
     strongly_entangling_ansatz,
     vqc_ansatz,
 )
+from ketscale.engines.circuits.fused import gpu
+from ketscale.engines.circuits.fused.frame import word
+from ketscale.engines.circuits.fused.tables import exchange
 from ketscale.errors import UserError
-from ketscale.simulators import fused
-from ketscale.simulators.fused import gpu
-from ketscale.simulators.fused.frame import word
-from ketscale.simulators.fused.tables import exchange
 from tests.unit.test_simulators import (
     dense_word,
     random_angles,
@@ -101,7 +101,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[int, Any]:
     """A set of kernels: each launch compiles its kernel for a GPU, adds it here and computes nothing."""
     from triton.runtime import driver
 
-    from ketscale.simulators.fused import triton_kernels
+    from ketscale.engines.circuits.fused import triton_kernels
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(driver, "_active", Hopper())
@@ -163,7 +163,7 @@ def test_a_literal_circuit_is_refused() -> None:
 
 def test_without_triton_one_line_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "ketscale.simulators.fused.triton_kernels", raising=False)
+    monkeypatch.delitem(sys.modules, "ketscale.engines.circuits.fused.triton_kernels", raising=False)
     monkeypatch.delattr(fused, "triton_kernels", raising=False)
     gpu._kernels.cache_clear()
     circuit = vqc_ansatz(2, 1)

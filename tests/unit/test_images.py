@@ -20,8 +20,9 @@ import numpy as np
 import pytest
 
 from ketscale.errors import UserError
-from ketscale.workloads import catalogue, digits, mnist
-from ketscale.workloads.images import SPLITS, Images
+from ketscale.problems import workloads as catalogue
+from ketscale.problems.images import digits, mnist
+from ketscale.problems.images.images import SPLITS, Images
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("KETSCALE_SHARED", ROOT.parent / "shared"))
@@ -301,7 +302,7 @@ def test_fetch_says_what_to_do_without_a_network(mirror: tuple[str, Path], tmp_p
 
 def test_the_catalogue_imports_no_heavy_library() -> None:
     code = (
-        "import sys, ketscale.workloads.catalogue; "
+        "import sys, ketscale.problems.workloads; "
         "print(sorted({'torch', 'numpy', 'sklearn', 'transformers'} & set(sys.modules)))"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ketscale.training.session import _lost_s
+from ketscale.jobs.session import _lost_s
 
 
 def at(clock: str) -> str:

@@ -14,7 +14,8 @@ from ketscale import config as settings
 from ketscale import grid
 from ketscale.analysis import figures, tables
 from ketscale.errors import UserError
-from ketscale.training import host, session
+from ketscale.jobs import session
+from ketscale.measure import host
 from tests.unit import records_factory as factory
 
 STEP_S = {

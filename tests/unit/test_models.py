@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from ketscale.models import catalogue
-from ketscale.models.mlp import MLP
-from ketscale.models.vqc import VQC, head
-from ketscale.simulators import default
+from ketscale.engines.circuits.create import default
+from ketscale.problems import models as catalogue
+from ketscale.problems.images.mlp import MLP
+from ketscale.problems.images.vqc import VQC, head
 
 
 def count(module: torch.nn.Module) -> int:

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ketscale.errors import UserError
-from ketscale.slurm import queue
+from ketscale.jobs.slurm import queue
 
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 

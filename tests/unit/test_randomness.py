@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ketscale import randomness
-from ketscale.models.dropout import SampleDropout, keyed
+from ketscale.problems import randomness
+from ketscale.problems.dropout import SampleDropout, keyed
 
 
 def splitmix64(state: int) -> int:

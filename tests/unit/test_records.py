@@ -5,8 +5,9 @@ import os
 
 import pytest
 
-from ketscale import grid, records
+from ketscale import grid
 from ketscale.errors import UserError
+from ketscale.measure import records
 from tests.unit import records_factory
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ketscale import cli, grid, records, recover
+from ketscale import cli, grid
 from ketscale.config.kinds import KINDS
-from ketscale.slurm import queue
+from ketscale.jobs import recover
+from ketscale.jobs.slurm import queue
+from ketscale.measure import records
 from tests.unit.records_factory import point, record, small_config
 
 DEADLINE_S = 120.0

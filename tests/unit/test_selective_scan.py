@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ketscale.models import selective_scan, state_space
-from ketscale.models.selective_scan import fits
-from ketscale.models.state_space import INNER, STATE, ClassicalHydra, ClassicalMamba
+from ketscale.problems.eeg import selective_scan, state_space
+from ketscale.problems.eeg.selective_scan import fits
+from ketscale.problems.eeg.state_space import INNER, STATE, ClassicalHydra, ClassicalMamba
 
 Tensors = tuple[torch.Tensor, ...]
 

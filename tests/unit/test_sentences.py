@@ -11,11 +11,10 @@ import torch
 
 from ketscale.config import source_files
 from ketscale.errors import UserError
-from ketscale.models import likelihoods
-from ketscale.models.transformer import SuperpositionTransformer, whole_unitary
-from ketscale.workloads import next_word
-from ketscale.workloads.next_word import NextWord
-from ketscale.workloads.sentences import BUILT_IN, Prepared, Sentences, embed, prepare, read, split
+from ketscale.problems.sentences import likelihoods, next_word
+from ketscale.problems.sentences.next_word import NextWord
+from ketscale.problems.sentences.sentences import BUILT_IN, Prepared, Sentences, embed, prepare, read, split
+from ketscale.problems.sentences.transformer import SuperpositionTransformer, whole_unitary
 
 SETTINGS: dict[str, Any] = {"seed": 5, "held_out": 2, "split_seed": 0}
 CLOSED = {"device": "closed-form", "gradient": "backprop", "batching": "broadcast", "placement": "model"}

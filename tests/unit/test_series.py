@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ketscale.errors import UserError
-from ketscale.workloads import eeg_synthetic, eegmmidb, series
-from ketscale.workloads.catalogue import eeg_file
-from ketscale.workloads.images import SPLITS
-from ketscale.workloads.series import Prepared, by_subject, leaving_one_run_out
+from ketscale.problems.eeg import eeg_synthetic, eegmmidb, series
+from ketscale.problems.eeg.series import Prepared, by_subject, leaving_one_run_out
+from ketscale.problems.images.images import SPLITS
+from ketscale.problems.workloads import eeg_file
 from tests.unit.edf_factory import RATE, write_edf
 
 ROOT = Path(__file__).resolve().parents[2]

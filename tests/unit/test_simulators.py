@@ -15,12 +15,21 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 from scipy.stats import unitary_group
 
-from ketscale.circuits import GATES, Angles, Circuit, Column, Gate, given, pauli_words, vqc_ansatz
+from ketscale.engines.circuits.circuit import (
+    GATES,
+    Angles,
+    Circuit,
+    Column,
+    Gate,
+    given,
+    pauli_words,
+    vqc_ansatz,
+)
+from ketscale.engines.circuits.create import SUPPORTED, create
+from ketscale.engines.circuits.placement import Placed
+from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
-from ketscale.simulators import SUPPORTED, create
-from ketscale.simulators.base import Simulator
-from ketscale.simulators.placement import Placed
-from ketscale.spans import Recorder, recording
+from ketscale.measure.spans import Recorder, recording
 
 Matrix = NDArray[np.complex128]
 
@@ -382,7 +391,9 @@ def test_a_placed_simulator_gives_the_same_and_times_its_transfers_both_ways() -
 
 
 def test_the_catalogue_is_read_without_heavy_imports() -> None:
-    program = "import sys, ketscale.simulators.catalogue, ketscale.simulators; print(*sys.modules)"
+    program = (
+        "import sys, ketscale.engines.circuits.methods, ketscale.engines.circuits.create; print(*sys.modules)"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout

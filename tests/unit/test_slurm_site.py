@@ -7,7 +7,7 @@ import pytest
 from ketscale import config, grid
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.slurm import check, packs, site
+from ketscale.jobs.slurm import check, packs, site
 from tests.toys import run_at
 
 ROOT = Path(__file__).resolve().parents[2]

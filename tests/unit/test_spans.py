@@ -5,9 +5,9 @@ import time
 import pytest
 import torch
 
-from ketscale import spans
-from ketscale.circuits import Angles, pauli_words, vqc_ansatz
-from ketscale.simulators import default
+from ketscale.engines.circuits.circuit import Angles, pauli_words, vqc_ansatz
+from ketscale.engines.circuits.create import default
+from ketscale.measure import spans
 
 
 def recorder():

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from ketscale import cli, grid, records
+from ketscale import cli, grid
 from ketscale.config.kinds import KINDS
-from ketscale.slurm.queue import Job
-from ketscale.slurm.site import Site
-from ketscale.status import report
-from ketscale.status.estimate import estimate
-from ketscale.status.survey import Queue, survey
-from ketscale.training import lease
+from ketscale.jobs import lease
+from ketscale.jobs.slurm.queue import Job
+from ketscale.jobs.slurm.site import Site
+from ketscale.jobs.status import report
+from ketscale.jobs.status.estimate import estimate
+from ketscale.jobs.status.survey import Queue, survey
+from ketscale.measure import records
 from tests.unit.records_factory import default_config, point, record, small_config, write_history
 
 NOW = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ketscale.circuits import (
+from ketscale.engines.circuits.circuit import (
     Angles,
     Circuit,
     Column,
@@ -14,13 +14,13 @@ from ketscale.circuits import (
     qlcu_ansatz,
     strongly_entangling_ansatz,
 )
+from ketscale.engines.circuits.create import create
+from ketscale.engines.circuits.fused import Fused, cpu
+from ketscale.engines.circuits.looped import Looped
+from ketscale.engines.circuits.placement import Placed
+from ketscale.engines.circuits.simulator import Simulator, Superposition
+from ketscale.engines.circuits.superposition import reversal, through_states
 from ketscale.errors import UserError
-from ketscale.simulators import create
-from ketscale.simulators.base import Simulator, Superposition
-from ketscale.simulators.fused import Fused, cpu
-from ketscale.simulators.looped import Looped
-from ketscale.simulators.placement import Placed
-from ketscale.simulators.superposition import reversal, through_states
 
 REFERENCE: Simulator = create(
     "default.qubit",

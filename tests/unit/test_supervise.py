@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from ketscale.backends import launch, supervise
+from ketscale.jobs import launch, supervise
 from tests.toys import run_at
 
 # As SLURM 22.05, Open MPI 5 and torchrun 2.13 were seen to say it.
@@ -95,7 +95,7 @@ def test_who_has_asked_is_what_slurm_says(tmp_path, monkeypatch, said, reason):
 def supervised(folder, script):
     """A process that supervises a shell script for the run of `folder`, its stderr a file as under Snakemake."""
     code = (
-        "import os, sys; from pathlib import Path; from ketscale.backends import supervise; "
+        "import os, sys; from pathlib import Path; from ketscale.jobs import supervise; "
         f"sys.exit(supervise.run({script!r}, Path({str(folder)!r}), os.environ))"
     )
     with (folder / "train.log").open("wb") as log:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from ketscale import grid, records
+from ketscale import grid
 from ketscale.analysis import catalogue, tables
 from ketscale.errors import UserError
+from ketscale.measure import records
 from tests.unit import records_factory as factory
 
 STRONG = {"kind": "strong", "question": "?", "axes": factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"])}

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from ketscale import randomness
-from ketscale.training.clock import sampled_steps, spread
+from ketscale.measure.clock import sampled_steps, spread
+from ketscale.problems import randomness
 from ketscale.training.loop import Diverged
 from tests.toys import Fidelity, classification, trainer
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from ketscale.errors import UserError
-from ketscale.models import likelihoods
-from ketscale.models.likelihood import Likelihood, ShiftedClosedForm, Shifts
-from ketscale.models.transformer import (
+from ketscale.problems.sentences import likelihoods
+from ketscale.problems.sentences.likelihood import Likelihood, ShiftedClosedForm, Shifts
+from ketscale.problems.sentences.sentences import BUILT_IN, embed
+from ketscale.problems.sentences.transformer import (
     TINY,
     SuperpositionTransformer,
     loss,
@@ -21,8 +22,7 @@ from ketscale.models.transformer import (
     whole_circuit,
     whole_unitary,
 )
-from ketscale.models.transitions import Transitions
-from ketscale.workloads.sentences import BUILT_IN, embed
+from ketscale.problems.sentences.transitions import Transitions
 
 CPU = torch.device("cpu")
 FUSED = {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "placement": "model"}

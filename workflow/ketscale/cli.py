@@ -249,13 +249,13 @@ def _folder(options: argparse.Namespace) -> Path:
 def _train(options: argparse.Namespace) -> int:
     run, settings = _run_and_settings(options)
     manifest = options.features or _manifest(run)
-    from ketscale.backends.launch import THREAD_VARIABLES
+    from ketscale.jobs.launch import THREAD_VARIABLES
 
     # Started by hand without them: pools of threads read them when they are imported. Other numbers are refused.
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, str(run.threads))
+    from ketscale.jobs.session import train
     from ketscale.training.loop import Stopped
-    from ketscale.training.session import train
 
     try:
         status = train(run, settings, _folder(options), manifest, options.trace)
@@ -268,9 +268,8 @@ def _train(options: argparse.Namespace) -> int:
 
 def _launch(options: argparse.Namespace) -> int:
     run, settings = _run_and_settings(options)
-    from ketscale.backends import launch, supervise
-    from ketscale.slurm import queue, site
-    from ketscale.training import finished
+    from ketscale.jobs import finished, launch, supervise
+    from ketscale.jobs.slurm import queue, site
 
     folder = _folder(options)
     manifest = options.features or _manifest(run)
@@ -310,19 +309,19 @@ def _workload_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _fetch_mnist(options: argparse.Namespace) -> None:
-    from ketscale.workloads import mnist
+    from ketscale.problems.images import mnist
 
     mnist.fetch(options.folder)
 
 
 def _fetch_eegmmidb(options: argparse.Namespace) -> None:
-    from ketscale.workloads import eegmmidb
+    from ketscale.problems.eeg import eegmmidb
 
     eegmmidb.fetch(options.folder, options.subjects, options.runs)
 
 
 def _fetch_imagenet(options: argparse.Namespace) -> None:
-    from ketscale.workloads import resnet
+    from ketscale.problems.images import resnet
 
     resnet.fetch_imagenet(options.out, folder=options.folder)
 
@@ -330,7 +329,7 @@ def _fetch_imagenet(options: argparse.Namespace) -> None:
 def _pretrain(options: argparse.Namespace) -> None:
     from tqdm import tqdm
 
-    from ketscale.workloads.pretrain import pretrain
+    from ketscale.problems.images.pretrain import pretrain
 
     with tqdm(unit="step", mininterval=2) as bar:
 
@@ -344,7 +343,7 @@ def _pretrain(options: argparse.Namespace) -> None:
 
 
 def _compute(options: argparse.Namespace) -> None:
-    from ketscale.workloads import features
+    from ketscale.problems.images import features
 
     features.compute(
         options.workload,
@@ -356,7 +355,8 @@ def _compute(options: argparse.Namespace) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    from ketscale.workloads import sentences, series
+    from ketscale.problems.eeg import series
+    from ketscale.problems.sentences import sentences
 
     settings = _workload_settings(options)
     if options.workload == "sentences":
@@ -393,7 +393,7 @@ def _report(options: argparse.Namespace) -> None:
 
 def _status(options: argparse.Namespace) -> None:
     study = _checked(options.config)
-    from ketscale.status import report
+    from ketscale.jobs.status import report
 
     said = report.look(study, options.config, Path())
     print((report.as_json if options.json else report.as_text)(said, options.failed))
@@ -401,7 +401,7 @@ def _status(options: argparse.Namespace) -> None:
 
 def _recover(options: argparse.Namespace) -> None:
     study = _checked(options.config)
-    from ketscale.recover import recover
+    from ketscale.jobs.recover import recover
 
     recover(study, options.config, options.wait)
 
@@ -435,7 +435,7 @@ def _files(options: argparse.Namespace) -> Files:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from ketscale.doctor import diagnose
+    from ketscale.jobs.doctor import diagnose
 
     return diagnose()
 

@@ -1,10 +1,10 @@
 # What a scheduler is told about a job: which pack it belongs to, and what that asks for. No rules. On one machine
 # Snakemake knows no groups, most of these functions give None, and nothing limits the others.
-from ketscale.backends import supervise
-from ketscale.slurm import check as cluster
-from ketscale.slurm import packs
-from ketscale.slurm import site as sites
-from ketscale.training import finished
+from ketscale.jobs import supervise
+from ketscale.jobs.slurm import check as cluster
+from ketscale.jobs.slurm import packs
+from ketscale.jobs.slurm import site as sites
+from ketscale.jobs import finished
 
 try:
     SITE = sites.load()

@@ -10,7 +10,7 @@ from ketscale import config as settings
 from ketscale import grid
 from ketscale.analysis.catalogue import FORMATS, TABLES, figures as figure_names
 from ketscale.errors import UserError
-from ketscale.workloads.catalogue import WORKLOADS, files
+from ketscale.problems.workloads import WORKLOADS, files
 
 
 wildcard_constraints:

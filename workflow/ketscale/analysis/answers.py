@@ -8,7 +8,7 @@ import pandas as pd
 
 from ketscale.analysis.scaling import BUSY_RATIOS
 from ketscale.grid import place
-from ketscale.workloads.catalogue import WORKLOADS
+from ketscale.problems.workloads import WORKLOADS
 
 Tables = dict[str, pd.DataFrame]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.errors import UserError
-from ketscale.records import SCHEMAS
+from ketscale.measure.records import SCHEMAS
 
 LEDGER = SCHEMAS.parent / "claims.yaml"
 COLUMNS = (

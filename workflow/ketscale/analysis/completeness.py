@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ketscale import grid, records
+from ketscale import grid
 from ketscale.errors import UserError
-from ketscale.training import finished
+from ketscale.jobs import finished
+from ketscale.measure import records
 
 # done: in every table. diverged, out_of_memory: results too, shown but in no median or fit.
 # missing, stale, refused: in no table but this one; without `partial` they stop the collection.

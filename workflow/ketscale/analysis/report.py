@@ -16,7 +16,7 @@ import pandas as pd
 from ketscale.analysis import answers, catalogue
 from ketscale.analysis.figures import read_table
 from ketscale.errors import UserError
-from ketscale.records import SCHEMAS, write_atomic
+from ketscale.measure.records import SCHEMAS, write_atomic
 
 TEMPLATES = SCHEMAS.parent / "report"
 LARGEST_BYTES = 5_000_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ketscale.circuits import UNITARY, Circuit, Gate
+from ketscale.engines.circuits.circuit import UNITARY, Circuit, Gate
 
 GATE_FLOPS: dict[str, int] = {
     "Rot": 14,

@@ -8,7 +8,7 @@ import torch
 
 from ketscale.bench.own import torch_call
 from ketscale.bench.problem import Call, Problem
-from ketscale.circuits import Angles, Circuit, Column, Gate
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
 
 # DeepQuantum's gate and whether the first wire is a control.
 CLASSES: dict[str, tuple[str, bool]] = {

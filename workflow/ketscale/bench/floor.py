@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from ketscale.bench.own import torch_call
 from ketscale.bench.problem import Call, Problem
-from ketscale.circuits import Angles
+from ketscale.engines.circuits.circuit import Angles
 
 
 class Floor:

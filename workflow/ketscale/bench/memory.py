@@ -33,7 +33,7 @@ def _measure(arguments: Sequence[str]) -> int:
     import torch
 
     from ketscale.bench import training
-    from ketscale.training import host
+    from ketscale.measure import host
 
     model, qubits, batch, arm, threads = arguments
     torch.set_num_threads(int(threads))

@@ -12,7 +12,7 @@ from ketscale.bench.run import FAILED, OVER_BUDGET, TIMED, WRONG, machine, surro
 from ketscale.bench.selection import all_cores, at_least, names_of, numbers_of
 from ketscale.bench.training import Cell
 from ketscale.errors import UserError
-from ketscale.models import catalogue
+from ketscale.problems import models as catalogue
 
 MODELS = (
     "hydra", "hydra_hybrid", "mamba", "mamba_hybrid", "mamba_lite", "mamba_hybrid_lite",

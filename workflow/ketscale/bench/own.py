@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from ketscale import simulators
 from ketscale.bench.problem import Call, Problem
-from ketscale.circuits import Angles
+from ketscale.engines.circuits import create as simulators
+from ketscale.engines.circuits.circuit import Angles
 
 FUSED = {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}
 SETTINGS: dict[str, dict[str, str]] = {

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 
 import ketscale
-from ketscale.backends.launch import THREAD_VARIABLES
 from ketscale.bench import agreement, ceiling, stopwatch, subjects
 from ketscale.bench.arithmetic import literal_flops
 from ketscale.bench.own import Own
 from ketscale.bench.problem import Call, Subject, problem
 from ketscale.bench.selection import FLOOR, Cell, Selection
 from ketscale.errors import UserError
-from ketscale.training import host
+from ketscale.jobs.launch import THREAD_VARIABLES
+from ketscale.measure import host
 
 TIMED, WRONG, OVER_BUDGET = "timed", "parity failed", "over budget"
 FAILED, MISSING = "failed", "not installed"

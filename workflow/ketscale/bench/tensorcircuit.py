@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ketscale.bench.problem import Call, Problem
-from ketscale.circuits import Circuit
+from ketscale.engines.circuits.circuit import Circuit
 
 # TensorCircuit's methods; the arguments are the angles in PennyLane's order.
 FIXED = {

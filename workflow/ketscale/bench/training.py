@@ -10,14 +10,16 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ketscale import simulators, spans
-from ketscale.models import catalogue, likelihoods
-from ketscale.models.dropout import keyed
-from ketscale.models.transformer import SuperpositionTransformer
-from ketscale.spans import span
+from ketscale.engines.circuits import create as simulators
+from ketscale.measure import spans
+from ketscale.measure.spans import span
+from ketscale.problems import models as catalogue
+from ketscale.problems.dropout import keyed
+from ketscale.problems.sentences import likelihoods
+from ketscale.problems.sentences.next_word import NextWord, transitions
+from ketscale.problems.sentences.sentences import BUILT_IN, Prepared
+from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training.optimiser import Adam, GradientDescent
-from ketscale.workloads.next_word import NextWord, transitions
-from ketscale.workloads.sentences import BUILT_IN, Prepared
 
 CHANNELS, STEPS, CLASSES, LAYERS = 64, 249, 2, 2
 DROPOUT = 0.1

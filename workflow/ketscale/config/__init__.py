@@ -17,8 +17,8 @@ from ketscale.config.points import check_axes, check_protocol, check_simulator, 
 from ketscale.config.schema import check_schema, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import Run, Study
-from ketscale.models.catalogue import MODELS
-from ketscale.workloads.catalogue import WORKLOADS, files
+from ketscale.problems.models import MODELS
+from ketscale.problems.workloads import WORKLOADS, files
 
 
 class _Loader(yaml.SafeLoader):

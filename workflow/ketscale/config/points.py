@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ketscale.config.schema import suggestion
+from ketscale.engines.circuits.methods import SUPPORTED, Method
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.models.catalogue import MODELS
-from ketscale.simulators.catalogue import SUPPORTED, Method
-from ketscale.workloads.catalogue import WORKLOADS
+from ketscale.problems.models import MODELS
+from ketscale.problems.workloads import WORKLOADS
 
 SINGLE = ("cpu", "gpu")
 WITHOUT_GPU = ("cpu", "ddp-cpu", "mpi")

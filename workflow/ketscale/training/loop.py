@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import torch
 from tqdm import tqdm
 
-from ketscale import randomness
-from ketscale.backends.base import Backend
 from ketscale.errors import UserError
-from ketscale.sharding import shard
-from ketscale.spans import recording, span
+from ketscale.measure.clock import Clock
+from ketscale.measure.spans import recording, span
+from ketscale.parallel.backend import Backend
+from ketscale.parallel.sharding import shard
+from ketscale.problems import randomness
+from ketscale.problems.problem import Problem
 from ketscale.training import lbfgs, optimiser
-from ketscale.training.clock import Clock
-from ketscale.workloads.problem import Problem
 
 LOSSES_KEPT = 20
 # Ranks agree on losses, NaN and requests every so many steps, since each agreement is a message of its own; sooner

@@ -20,8 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ketscale.analysis.scaling import BUSY_RATIOS, POINT
-from ketscale.records import write_atomic
-from ketscale.workloads.catalogue import WORKLOADS
+from ketscale.measure.records import write_atomic
+from ketscale.problems.workloads import WORKLOADS
 
 PALETTE = sns.color_palette("colorblind")
 FRAME = "#3c4043"

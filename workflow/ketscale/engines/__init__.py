@@ -1,0 +1,1 @@
+"""How physics is evaluated and differentiated."""

@@ -1,0 +1,1 @@
+"""Circuits, their ansaetze, and simulators that evaluate and differentiate them."""

@@ -1,0 +1,59 @@
+"""What every simulator checks before it computes, and what it answers for a batch of zero samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+
+from ketscale.engines.circuits.circuit import Angles, Circuit, check
+from ketscale.errors import UserError
+
+
+def check_request(
+    circuit: Circuit, angles: Angles, initial: torch.Tensor | None, paulis: Sequence[str] | None = None
+) -> None:
+    """Raise UserError unless the angles, the initial state and the Pauli words fit the circuit."""
+    check(circuit, angles)
+    if initial is not None:
+        batch, size = angles.inputs.shape[0], 2**circuit.qubits
+        if tuple(initial.shape) not in {(size,), (batch, size)}:
+            raise UserError(f"initial must be ({size},) or ({batch}, {size}), not {tuple(initial.shape)}")
+        if initial.dtype != angles.inputs.dtype.to_complex():
+            raise UserError(
+                f"initial is {initial.dtype}: with {angles.inputs.dtype} angles it must be "
+                f"{angles.inputs.dtype.to_complex()}"
+            )
+        if initial.device != angles.inputs.device:
+            raise UserError(
+                f"initial is on {initial.device} and the angles on {angles.inputs.device}: use one device"
+            )
+    if paulis is not None:
+        _check_words(tuple(paulis), circuit.qubits)
+
+
+# Kept for the words that passed: every call of a simulator brings the same ones.
+@lru_cache(maxsize=256)
+def _check_words(paulis: tuple[str, ...], qubits: int) -> None:
+    if not paulis:
+        raise UserError("expval needs at least one Pauli word")
+    for word in paulis:
+        if len(word) != qubits or not set(word) <= set("IXYZ"):
+            raise UserError(f"Pauli word {word!r} must be {qubits} of the letters I, X, Y and Z")
+
+
+def no_rows(angles: Angles, initial: torch.Tensor | None, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    """A (0, columns) result that depends on the angles and the initial state, with zero gradients."""
+    anchor = angles.inputs.sum() + angles.weights.sum()
+    if initial is not None:
+        anchor = anchor + initial.real.sum()
+    return anchor.to(dtype).expand(0, columns)
+
+
+def refuse_gradient(simulator: str, what: str, *tensors: torch.Tensor | None) -> None:
+    """Raise UserError if a gradient through one of `tensors` is asked of a simulator that has none."""
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        raise UserError(
+            f"{simulator} cannot differentiate {what}: use default.qubit with gradient 'backprop'"
+        )

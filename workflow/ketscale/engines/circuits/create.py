@@ -1,0 +1,97 @@
+"""Ways of evaluating and differentiating a Circuit, one file each, and the choice among them.
+
+PennyLane, Qiskit and torch are imported only by what uses them, so that the config's checks stay quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ketscale.engines.circuits.methods import BOUND_TO, PLACEMENTS, ROUTES, SUPPORTED, Method
+from ketscale.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ketscale.engines.circuits.simulator import Simulator
+
+__all__ = ["SUPPORTED", "create", "default"]
+
+
+def create(name: str, settings: Mapping[str, str], device: torch.device) -> Simulator:
+    """The simulator that the config calls `name`, for a model whose tensors live on `device`.
+
+    settings: the config's block, with the keys `device`, `gradient`, `batching` and `placement`, and for
+        `fused` perhaps `route`.
+
+    Raises:
+        UserError: the settings are not supported together, or what they need is not here.
+    """
+    method = Method(settings["device"], settings["gradient"], settings["batching"])
+    if method not in SUPPORTED:
+        choices = "; ".join(", ".join(m) for m in sorted(SUPPORTED))
+        raise UserError(
+            f"simulator {name!r}: no {', '.join(method)}; device, gradient, batching are one of\n{choices}"
+        )
+    route = settings.get("route")
+    if route is not None and (method.device != "fused" or route not in ROUTES):
+        raise UserError(
+            f"simulator {name!r}: only fused has a route, one of {', '.join(ROUTES)}; not {route!r}"
+        )
+    from ketscale.engines.circuits.spanned import Spanned
+
+    simulator = Spanned(_build(method, route or ROUTES[0]))
+    target = _target(name, method, settings["placement"], device)
+    if target == device:
+        return simulator
+    from ketscale.engines.circuits.placement import Placed
+
+    return Placed(simulator, target)
+
+
+def default() -> Simulator:
+    """The simulator of a model that was given none: fused, wherever the model's tensors are."""
+    import torch
+
+    method = Method("fused", "adjoint", "broadcast")
+    return create("fused", {**method._asdict(), "placement": "model"}, torch.device("cpu"))
+
+
+def _target(name: str, method: Method, placement: str, device: torch.device) -> torch.device:
+    """The device that the circuits' tensors must be on."""
+    import torch
+
+    if placement not in PLACEMENTS:
+        raise UserError(
+            f"simulator {name!r}: placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}"
+        )
+    if placement == "gpu" and not torch.cuda.is_available():
+        raise UserError(f"simulator {name!r}: placement 'gpu' needs a CUDA GPU and torch sees none")
+    kind = {"model": device.type, "cpu": "cpu", "gpu": "cuda"}[placement]
+    needed = BOUND_TO.get(method.device, kind)
+    if needed != kind:
+        where = {"cpu": "cpu", "cuda": "gpu"}[needed]
+        raise UserError(
+            f"simulator {name!r}: {method.device} computes on the {where} only: set placement: {where}"
+        )
+    return device if kind == device.type else torch.device(kind)
+
+
+def _build(method: Method, route: str) -> Simulator:
+    if method.device == "fused":
+        from ketscale.engines.circuits.fused import Fused
+
+        fused = Fused(route)
+        if method.batching == "broadcast":
+            return fused
+        from ketscale.engines.circuits.looped import Looped
+
+        return Looped(fused)
+    if method.device == "qiskit":
+        from ketscale.engines.circuits.qiskit import Qiskit
+
+        return Qiskit()
+    from ketscale.engines.circuits.pennylane import PennyLane
+
+    return PennyLane(method)

@@ -1,0 +1,166 @@
+"""`fused`: small circuits compiled whole, samples in the lanes of vectors, gradients by the adjoint method.
+
+`frame` and `program` turn a circuit into rotations about Pauli words, `schedule` orders them into passes
+over a state, `plan` lays out the buffers, `vector`, `block`, `rows`, `words`, `mixing`, `once` and
+`kernels` write the machine code that `library` compiles, keeps and loads, and `cpu` calls it from torch. On a
+GPU `tables` puts the program into device memory, and `gpu` launches the two kernels of `triton_kernels`.
+`route` weighs one matrix product against a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import torch
+
+from ketscale.engines.circuits.checks import check_request, no_rows
+from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.circuits.fused.program import reduce
+from ketscale.engines.circuits.fused.route import choose, split
+from ketscale.engines.circuits.simulator import Superposition
+from ketscale.engines.circuits.superposition import (
+    TINY,
+    check_superposition,
+    reversal,
+    through_states,
+)
+
+# What a call does, once its shapes are known: of inputs, weights and initial states.
+Way = Callable[[torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
+
+# More shapes than any training has.
+MOST_WAYS = 4096
+
+
+class Fused:
+    """Our own simulator; everything of a circuit is differentiable: angles, initial states and final ones.
+
+    route: one of `catalogue.ROUTES`.
+
+    Raises:
+        UserError: the compiler's package is not installed.
+    """
+
+    def __init__(self, route: str = "auto") -> None:
+        from ketscale.engines.circuits.fused import cpu, gpu
+
+        self._cpu, self._gpu = cpu, gpu
+        self.route = route
+        # Checks and choices depend on shapes alone, and a small circuit takes less time than they do.
+        self._ways: dict[object, Way] = {}
+
+    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+        """See `Simulator.state`."""
+        return self._run(circuit, angles, None, initial)
+
+    def expval(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `Simulator.expval`."""
+        return self._run(circuit, angles, tuple(paulis), initial)
+
+    def superposed(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
+    ) -> torch.Tensor:
+        """See `Simulator.superposed`; on the CPU one kernel that sweeps, in which no state leaves the cache.
+
+        It goes by way of states on a GPU, for no samples, by the route `matrix`, and where Clifford gates leave powers of i.
+        """
+        inputs, weights = angles
+        literal = self.route == "literal"
+        swept = inputs.is_cpu and len(inputs) > 0 and self.route != "matrix"
+        places = _places(circuit, literal) if swept else None
+        if places is None:
+            return through_states(self, circuit, angles, paulis, superposition)
+        words = (*paulis, "I" * circuit.qubits)
+        check_request(circuit, angles, None, words)
+        check_superposition(circuit, angles, superposition)
+        constant = superposition.constant[torch.tensor(places.order)]
+        mix = torch.view_as_real(torch.cat([superposition.coefficients, constant])).flatten()
+        compiled = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, places.partners)
+        sums = self._cpu.call(compiled, inputs, weights, None, mix)
+        return sums[:, :-1] / (sums[:, -1:].sqrt() + TINY).square()
+
+    def _run(
+        self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
+    ) -> torch.Tensor:
+        inputs, weights = angles
+        key = (
+            circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype, inputs.is_cpu, weights.is_cpu,
+            torch.is_grad_enabled(), inputs.requires_grad, weights.requires_grad,
+            initial is None or (initial.shape, initial.dtype, initial.is_cpu, initial.requires_grad),
+        )  # fmt: skip
+        way = self._ways.get(key)
+        if way is None:
+            check_request(circuit, angles, initial, paulis)
+            way = self._way(circuit, angles, paulis, initial)
+            if len(self._ways) >= MOST_WAYS:
+                self._ways.clear()
+            self._ways[key] = way
+        return way(inputs, weights, initial)
+
+    def _way(
+        self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
+    ) -> Way:
+        """How a checked request is answered."""
+        inputs, weights = angles
+        batch, literal = inputs.shape[0], self.route == "literal"
+        evaluate = self._cpu.evaluate if inputs.is_cpu else self._gpu.evaluate
+        if batch == 0:
+            columns = 2**circuit.qubits if paulis is None else len(paulis)
+            dtype = inputs.dtype.to_complex() if paulis is None else inputs.dtype
+            return lambda i, w, s: no_rows(Angles(i, w), s, columns, dtype)
+        if circuit.inputs == 0 and (initial is None or initial.ndim == 1):
+            # All samples are equal: one is computed.
+            return lambda i, w, s: evaluate(circuit, i[:1], w, paulis, s, literal).expand(batch, -1)
+        route = self.route
+        if route == "auto":
+            # To make the matrix is to sweep its columns: never cheaper for fewer samples. And the model knows no GPU.
+            several = batch > 2**circuit.qubits and inputs.is_cpu
+            route = choose(circuit, batch) if several else "sweep"
+        if route == "matrix":
+            return lambda i, w, s: _through_matrix(evaluate, circuit, i, w, paulis, s)
+        if inputs.is_cpu:
+            return partial(
+                self._cpu.call, self._cpu.kernel_for(circuit, inputs, weights, paulis, initial, literal)
+            )
+        return lambda i, w, s: evaluate(circuit, i, w, paulis, s, literal)
+
+
+class _Places(NamedTuple):
+    """Of the amplitudes that a kernel computes: which true one each is, and which one the reversal puts in its place."""
+
+    order: tuple[int, ...]
+    partners: tuple[int, ...]
+
+
+@lru_cache(maxsize=256)
+def _places(circuit: Circuit, literal: bool) -> _Places | None:
+    """None where the circuit's Clifford gates leave powers of i to be applied, which a superposition would mix."""
+    program = reduce(circuit, None, literal)
+    if any(program.powers or ()):
+        return None
+    order = program.order or tuple(range(2**circuit.qubits))
+    places = {index: place for place, index in enumerate(order)}
+    mirrored = reversal(circuit.qubits)
+    return _Places(order, tuple(places[mirrored[index]] for index in order))
+
+
+def _through_matrix(
+    evaluate: Callable[..., torch.Tensor],
+    circuit: Circuit,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    paulis: tuple[str, ...] | None,
+    initial: torch.Tensor | None,
+) -> torch.Tensor:
+    """The gates behind the last one with an input become one matrix, made once for the whole batch."""
+    head, tail = split(circuit)
+    states = evaluate(head, inputs, weights, None, initial)
+    columns = torch.eye(2**circuit.qubits, dtype=states.dtype, device=states.device)
+    states = states @ evaluate(tail, inputs.new_empty(len(columns), 0), weights, None, columns)
+    if paulis is None:
+        return states
+    return evaluate(Circuit(circuit.qubits, ()), inputs[:, :0], weights, paulis, states)

@@ -1,0 +1,343 @@
+"""Calling compiled kernels from torch: buffers, threads, and the autograd function.
+
+A small circuit's arithmetic takes a few microseconds, so every call of Python counts here: what does not
+change between calls (`Kernel`, `Workspace`) is kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ketscale.engines.circuits.circuit import Circuit
+from ketscale.engines.circuits.fused.plan import ARGUMENTS, CALL_ARGUMENTS, Plan, Wanted
+from ketscale.engines.circuits.fused.program import Program, reduce
+from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.errors import UserError
+
+# A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
+TILE_BYTES = 512 * 1024
+
+# With fewer multiply-adds for each, more threads cost more than they bring: about 0.1 ms of one's work.
+WORK_PER_THREAD = 4_000_000
+
+# Up to this many amplitudes a call takes a few microseconds in vectors of 256 bits. Wider ones save one or
+# two in a loop of such calls, but in a training step, between torch's kernels, they were 20 slower.
+FEW_AMPLITUDES = 512
+
+# What one call sets of the arguments, as 64-bit integers.
+pack_forward = struct.Struct(f"{CALL_ARGUMENTS.index('cotangent')}q").pack_into
+pack_backward = struct.Struct(f"{len(CALL_ARGUMENTS)}q").pack_into
+
+
+class Kernel:
+    """Compiled functions for one circuit, one set of wanted gradients and one batch size."""
+
+    def __init__(self, plan: Plan, batch: int) -> None:
+        self.plan = plan
+        self.batch = batch
+        self.tiles = -(-batch // plan.samples)
+        self.library = Library(recipe(plan))
+        functions = self.library.on_one_thread
+        self.prepare, self.prepare_and_forward = functions["prepare"], functions["prepare_and_forward"]
+        if plan.wanted:
+            self.backward, self.collect = functions["backward"], functions["collect"]
+        self.real = torch.float64 if plan.double else torch.float32
+        self.complex = self.real.to_complex()
+        words, size = plan.program.words, 2**plan.program.qubits
+        self.shape = (batch, size if words is None else len(words))
+        self.dtype = self.complex if words is None else self.real
+        self.sources = torch.tensor(plan.program.order or (), dtype=torch.int64).argsort()
+        self.powers = torch.tensor(plan.program.powers or (), dtype=torch.int8)[self.sources]
+        # The tables of shared angles lie in front of the tiles' states, so that the way back need not make them again.
+        self.shared_floats = -(-plan.shared_size // plan.lanes) * plan.lanes
+        self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
+        self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
+        work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
+        self._most_threads = max(1, min(self.tiles, work // WORK_PER_THREAD))
+        self._free: list[Workspace] = []
+
+    def borrow(self) -> Workspace:
+        """A workspace that no other call is using; give it back with `give_back`."""
+        threads = min(torch.get_num_threads(), self._most_threads)
+        try:
+            workspace = self._free.pop()
+        except IndexError:
+            return Workspace(self, threads)
+        return workspace if workspace.threads == threads else Workspace(self, threads)
+
+    def give_back(self, workspace: Workspace) -> None:
+        """Let the next call use a workspace."""
+        self._free.append(workspace)
+
+
+# Code that a circuit's machine code depends on: all of this package.
+SOURCES = tuple(sorted(Path(__file__).parent.glob("*.py")))
+
+
+def recipe(plan: Plan) -> Recipe:
+    """How to write the functions of a plan."""
+
+    def write() -> Any:
+        from ketscale.engines.circuits.fused.kernels import module
+
+        return module(plan)
+
+    names: tuple[str, ...] = ("prepare", "forward", "prepare_and_forward")
+    if plan.wanted:
+        names += ("backward", "collect")
+    return Recipe(repr(plan), names, write, SOURCES)
+
+
+class Workspace:
+    """The memory of one call: scratch for each thread, sums of tiles, and the arguments."""
+
+    def __init__(self, kernel: Kernel, threads: int) -> None:
+        plan = kernel.plan
+        self.threads = threads
+        # torch aligns what it allocates to 64 bytes, the widest vector.
+        self._scratch = torch.empty(threads * plan.scratch["end"] * plan.lanes, dtype=kernel.real)
+        several = kernel.tiles if kernel.tiles > 1 else 0
+        self._weight_rows = torch.empty(several * plan.weights, dtype=kernel.real)
+        self._mix_rows = torch.empty(several * plan.mix_size, dtype=kernel.real)
+        self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
+        # Where no way back follows, states are kept for each thread instead of each tile.
+        unsaved = 0 if plan.wanted else kernel.shared_floats + threads * plan.state_vectors * plan.lanes
+        self.unsaved = torch.empty(unsaved, dtype=kernel.real)
+        fixed = {
+            "batch": kernel.batch,
+            "tiles": kernel.tiles,
+            "scratch": self._scratch.data_ptr(),
+            "scratch_vectors": plan.scratch["end"],
+            "states_per_tile": plan.state_vectors if plan.wanted else 0,
+            "states_per_worker": 0 if plan.wanted else plan.state_vectors,
+            "sources": kernel.sources.data_ptr(),
+            "powers": kernel.powers.data_ptr(),
+        }
+        self.arguments = array("q", [fixed.get(name, 0) for name in ARGUMENTS])
+        self.address = self.arguments.buffer_info()[0]
+
+
+@lru_cache(maxsize=4096)
+def kernel(
+    circuit: Circuit,
+    paulis: tuple[str, ...] | None,
+    dtype: torch.dtype,
+    batch: int,
+    from_zero: bool,
+    wanted: tuple[Wanted, ...],
+    literal: bool,
+    partners: tuple[int, ...] | None = None,
+) -> Kernel:
+    """The compiled kernel for a circuit and what is asked of it."""
+    program = reduced(circuit, paulis, literal)
+    double = dtype == torch.float64
+    real = from_zero and program.real and not literal and partners is None
+    lanes = _lanes(batch << circuit.qubits, double)
+    bits = lane_bits(lanes, circuit.qubits, batch, double, real) if partners is None else 0
+    plan = Plan(
+        program=program,
+        inputs=circuit.inputs,
+        weights=circuit.weights,
+        double=double,
+        lanes=lanes,
+        lane_bits=bits,
+        widths=block_widths(real),
+        from_zero=from_zero,
+        wanted=wanted,
+        literal=literal,
+        partners=partners,
+    )
+    return Kernel(plan, batch)
+
+
+@lru_cache(maxsize=256)
+def reduced(circuit: Circuit, paulis: tuple[str, ...] | None, literal: bool) -> Program:
+    """`program.reduce`, kept."""
+    return reduce(circuit, paulis, literal)
+
+
+def block_widths(real: bool) -> tuple[int, int]:
+    """Dimensions of blocks that fill the vector registers, forward and backward."""
+    return (4, 3) if real else (3, 2)
+
+
+def _lanes(amplitudes: int, double: bool) -> int:
+    """Floats in a vector, for a batch with so many amplitudes."""
+    width = min(vector_bytes(), 32) if amplitudes <= FEW_AMPLITUDES else vector_bytes()
+    return width // (8 if double else 4)
+
+
+def lane_bits(lanes: int, qubits: int, batch: int, double: bool, real: bool) -> int:
+    """How many bits of a basis index to put into a vector's lanes: few, as samples there cost no shuffles.
+
+    More where a batch is smaller than a vector, or where so many samples' states would not fit the cache.
+    """
+    size = (8 if double else 4) * (1 if real else 2) * 2
+    bits = 0
+    while (
+        bits < qubits
+        and lanes >> bits > 1
+        and (lanes >> (bits + 1) >= batch or (lanes >> bits) * size << qubits > TILE_BYTES)
+    ):
+        bits += 1
+    return bits
+
+
+def evaluate(
+    circuit: Circuit,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    paulis: tuple[str, ...] | None,
+    initial: torch.Tensor | None,
+    literal: bool = False,
+) -> torch.Tensor:
+    """Expectation values of `paulis`, or the state without any, differentiable in all tensors.
+
+    Shapes and errors are those of `Simulator`; inputs are (batch, columns) with a batch of at least 1.
+    """
+    compiled = kernel_for(circuit, inputs, weights, paulis, initial, literal)
+    return call(compiled, inputs, weights, initial)
+
+
+def kernel_for(
+    circuit: Circuit,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    paulis: tuple[str, ...] | None,
+    initial: torch.Tensor | None,
+    literal: bool,
+    mix: torch.Tensor | None = None,
+    partners: tuple[int, ...] | None = None,
+) -> Kernel:
+    """The kernel for tensors of these shapes that want these gradients; `mix` and `partners` go together."""
+    wanted: tuple[Wanted, ...] = ()
+    if torch.is_grad_enabled():
+        if initial is not None and initial.requires_grad:
+            wanted += ("initial",)
+        if inputs.requires_grad:
+            wanted += ("input",)
+        if weights.requires_grad:
+            wanted += ("weight",)
+        if mix is not None and mix.requires_grad:
+            wanted += ("mix",)
+    return kernel(circuit, paulis, inputs.dtype, inputs.shape[0], initial is None, wanted, literal, partners)
+
+
+def call(
+    compiled: Kernel,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    initial: torch.Tensor | None,
+    mix: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The result of a kernel, with a gradient where it was made for one."""
+    if compiled.plan.wanted:
+        result: torch.Tensor = _Evaluate.apply(inputs, weights, initial, mix, compiled)
+        return result
+    return _forward(compiled, inputs, weights, initial, mix, None)
+
+
+class _Evaluate(torch.autograd.Function):
+    """A kernel's values, with gradients by its backward sweep."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: torch.Tensor,
+        weights: torch.Tensor,
+        initial: torch.Tensor | None,
+        mix: torch.Tensor | None,
+        compiled: Kernel,
+    ) -> torch.Tensor:
+        saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
+        ctx.save_for_backward(inputs, weights, mix, saved)
+        ctx.compiled = compiled
+        ctx.one_initial = initial is not None and initial.ndim == 1
+        return _forward(compiled, inputs, weights, initial, mix, saved)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        # Cheaper than torch's once_differentiable, and for a caller who wants more, clearer.
+        if torch.is_grad_enabled():
+            raise UserError(
+                "simulator 'fused' has first derivatives only: for create_graph=True use default.qubit"
+            )
+        inputs, weights, mix, saved = ctx.saved_tensors
+        compiled: Kernel = ctx.compiled
+        plan = compiled.plan
+        inputs, weights = inputs.contiguous(), weights.contiguous()
+        cotangent = cotangent.resolve_conj().contiguous()
+        columns = inputs.shape[1]
+        to_inputs = to_weights = to_initial = to_mix = None
+        input_gradient = rows = weight_gradient = initial_gradient = mix_rows = mix_gradient = 0
+        workspace = compiled.borrow()
+        if "input" in plan.wanted:
+            to_inputs = torch.empty_like(inputs) if columns == plan.inputs else torch.zeros_like(inputs)
+            input_gradient = to_inputs.data_ptr()
+        if "weight" in plan.wanted:
+            exact = weights.shape[0] == plan.weights
+            to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
+            weight_gradient = to_weights.data_ptr()
+            # The row of a single tile is the sum.
+            rows = workspace.weight_rows if compiled.tiles > 1 else weight_gradient
+        if "initial" in plan.wanted:
+            to_initial = torch.empty(compiled.batch, 2**plan.program.qubits, dtype=compiled.complex)
+            initial_gradient = to_initial.data_ptr()
+        if "mix" in plan.wanted:
+            to_mix = torch.empty_like(mix)
+            mix_gradient = to_mix.data_ptr()
+            mix_rows = workspace.mix_rows if compiled.tiles > 1 else mix_gradient
+        shared = saved.data_ptr()
+        pack_backward(
+            workspace.arguments, 0,
+            0, 0, inputs.data_ptr(), columns, weights.data_ptr(), shared, shared + compiled.shared_bytes,
+            0, 0, 0, 0 if mix is None else mix.data_ptr(), cotangent.data_ptr(),
+            input_gradient, columns, rows, weight_gradient, initial_gradient, mix_rows, mix_gradient,
+        )  # fmt: skip
+        if workspace.threads == 1:
+            compiled.backward(workspace.address)
+        else:
+            compiled.library.on_threads("backward", workspace.address, workspace.threads)
+        if compiled.tiles > 1:
+            compiled.collect(workspace.address)
+        compiled.give_back(workspace)
+        if to_initial is not None and ctx.one_initial:
+            to_initial = to_initial.sum(0)
+        return to_inputs, to_weights, to_initial, to_mix, None
+
+
+def _forward(
+    compiled: Kernel,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    initial: torch.Tensor | None,
+    mix: torch.Tensor | None,
+    saved: torch.Tensor | None,
+) -> torch.Tensor:
+    """The result; what a backward pass needs is left in `saved`."""
+    inputs, weights = inputs.contiguous(), weights.contiguous()
+    out = torch.empty(compiled.shape, dtype=compiled.dtype)
+    first = stride = 0
+    if initial is not None:
+        initial = initial.resolve_conj().contiguous()
+        first, stride = initial.data_ptr(), 2 * initial.shape[-1] * (initial.ndim - 1)
+    workspace = compiled.borrow()
+    shared = (workspace.unsaved if saved is None else saved).data_ptr()
+    pack_forward(
+        workspace.arguments, 0,
+        0, 0, inputs.data_ptr(), inputs.shape[1], weights.data_ptr(), shared, shared + compiled.shared_bytes,
+        out.data_ptr(), first, stride, 0 if mix is None else mix.data_ptr(),
+    )  # fmt: skip
+    if workspace.threads == 1:
+        compiled.prepare_and_forward(workspace.address)
+    else:
+        compiled.prepare(workspace.address)
+        compiled.library.on_threads("forward", workspace.address, workspace.threads)
+    compiled.give_back(workspace)
+    return out

@@ -1,0 +1,185 @@
+"""What a compiled kernel is made for, and how its buffers are laid out.
+
+A *vector* holds `lanes` floats: 2**lane_bits amplitudes (the lowest bits of a basis index) of each of
+`samples` samples. A *tile* is the state of that many samples: 2**(n - lane_bits) vectors, or pairs of
+them (real, imaginary). Everything that is computed for a tile stays in the cache of one core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from ketscale.engines.circuits.fused.program import Angle, Program, Rotation
+from ketscale.engines.circuits.fused.schedule import Pass, Phases, Schedule, reversed_passes, schedule
+
+Wanted = Literal["input", "weight", "initial", "mix"]
+
+# The arguments of every compiled function: an array of 64-bit numbers and addresses, in this order.
+# First those of one call; `cpu` packs those up to the cotangent for the way forward, all for the way back.
+CALL_ARGUMENTS = (
+    "next_tile", "next_worker",  # counters, 0 at the start
+    "inputs", "input_stride", "weights",
+    "shared",  # address of what `prepare` computes
+    "states",  # address of the tiles' states
+    "out",  # expectation values (batch, words) or complex amplitudes (batch, 2**n)
+    "initial", "initial_stride",  # complex amplitudes, and floats between samples (0: one for all)
+    "mix",  # alpha, beta and the constant of a superposition, complex
+    "cotangent",  # of the shape of `out`
+    "input_gradient", "input_gradient_stride",
+    "weight_rows", "weight_gradient",  # (tiles, weights), and their sum (weights,)
+    "initial_gradient",  # (batch, 2**n) complex
+    "mix_rows", "mix_gradient",  # (tiles, mix_size) floats, and their sum (mix_size,)
+)  # fmt: skip
+ARGUMENTS = (
+    *CALL_ARGUMENTS,
+    "batch",  # number of samples
+    "tiles",  # number of tiles
+    "scratch", "scratch_vectors",  # address, and vectors for each worker
+    "states_per_tile", "states_per_worker",  # vectors between the states of tiles, and of workers
+    "sources", "powers",  # where true basis states are in a tile and their powers of i, 64-bit integers and bytes
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One program for one layout, precision and set of wanted gradients.
+
+    lanes: floats in a vector of this machine. lane_bits: how many of a basis index's bits lie in a vector.
+    widths: dimensions of a block in registers, on the way forward and on the way back.
+    from_zero: the state starts as |0...0> instead of one that is given.
+    partners: which amplitude of the computed state the reversal of all wires puts in each one's place, where a
+        superposition with the reversed state is measured (`mixing`); all samples then lie in lanes of their own.
+    """
+
+    program: Program
+    inputs: int
+    weights: int
+    double: bool
+    lanes: int
+    lane_bits: int
+    widths: tuple[int, int]
+    from_zero: bool
+    wanted: tuple[Wanted, ...]
+    literal: bool = False
+    partners: tuple[int, ...] | None = None
+
+    @property
+    def samples(self) -> int:
+        """Samples in a tile."""
+        return self.lanes >> self.lane_bits
+
+    @property
+    def vectors(self) -> int:
+        """Vectors (pairs, of a complex state) in a tile."""
+        return 1 << (self.program.qubits - self.lane_bits)
+
+    @property
+    def real(self) -> bool:
+        """Whether all amplitudes are real, and imaginary parts are left out."""
+        return self.from_zero and self.program.real and not self.literal and self.partners is None
+
+    @property
+    def state_vectors(self) -> int:
+        """Vectors of a tile's state."""
+        return self.vectors * (1 if self.real else 2)
+
+    @cached_property
+    def forward(self) -> Schedule:
+        """The order of the way forward."""
+        width = min(self.widths[0], self.program.qubits - self.lane_bits)
+        return schedule(self.program, width, self.lane_bits, self.from_zero, self.literal)
+
+    @cached_property
+    def backward(self) -> tuple[Pass, ...]:
+        """The passes of the way back, without the last ones that no wanted gradient needs."""
+        width = min(self.widths[1], self.program.qubits - self.lane_bits)
+        passes = reversed_passes(self.forward, width, self.lane_bits)
+        if "initial" in self.wanted or any(self.wants(r) for r in self.forward.product):
+            return passes
+        needed = [
+            i for i, p in enumerate(passes) if any(self.wants(r) for s in p.steps for r in rotations(s))
+        ]
+        return passes[: max(needed, default=-1) + 1]
+
+    def wants(self, rotation: Rotation) -> bool:
+        """Whether the gradient of the rotation's angle is wanted."""
+        return rotation.angle.kind in self.wanted
+
+    @cached_property
+    def steps(self) -> tuple[Rotation | Phases, ...]:
+        """All rotations and tables of phases, in the order of the way forward."""
+        steps = (*self.forward.product, *(s for p in self.forward.passes for s in p.steps))
+        return tuple(s for s in steps if isinstance(s, (Rotation, Phases)))
+
+    @cached_property
+    def sample_angles(self) -> tuple[Angle, ...]:
+        """Distinct angles of which every sample has its own."""
+        return self._angles(shared=False)
+
+    @cached_property
+    def shared_angles(self) -> tuple[Angle, ...]:
+        """Distinct angles of single rotations that all samples share."""
+        return self._angles(shared=True)
+
+    def _angles(self, shared: bool) -> tuple[Angle, ...]:
+        singles = (s.angle for s in self.steps if isinstance(s, Rotation))
+        return tuple(dict.fromkeys(angle for angle in singles if angle.shared == shared))
+
+    @cached_property
+    def tables(self) -> tuple[Phases, ...]:
+        """The tables of phases."""
+        return tuple(s for s in self.steps if isinstance(s, Phases))
+
+    @cached_property
+    def differentiated(self) -> tuple[Rotation, ...]:
+        """Rotations whose angle's gradient is wanted; each has an accumulator (equal ones the same)."""
+        return tuple(dict.fromkeys(r for s in self.steps for r in rotations(s) if self.wants(r)))
+
+    # --- buffers ---
+
+    @property
+    def mix_size(self) -> int:
+        """Floats of a superposition's coefficients and constant."""
+        return 0 if self.partners is None else 4 + 2 * len(self.partners)
+
+    @property
+    def table_size(self) -> int:
+        """Floats of the real (or imaginary) part of a table."""
+        return int(max(2**self.program.qubits, self.lanes))
+
+    @property
+    def shared_size(self) -> int:
+        """Floats that `prepare` writes: (cos, sin, -sin) of each shared angle, then the tables."""
+        return self.shared_tables + 2 * self.table_size * len(self.tables)
+
+    @property
+    def shared_tables(self) -> int:
+        """Where the tables start, a whole number of vectors."""
+        return -(-3 * len(self.shared_angles) // self.lanes) * self.lanes
+
+    @cached_property
+    def scratch(self) -> dict[str, int]:
+        """Where each buffer of a worker starts, in vectors; 'end' is their size."""
+        words = self.program.words or ()
+        sizes = {
+            "inputs": self.inputs,
+            "coefficients": 3 * len(self.sample_angles),
+            "words": len(words),
+            "gradients": len(self.differentiated),
+            "mix": 0 if self.partners is None else 4,
+            "psi": self.state_vectors if self.wanted or self.partners else 0,
+            "adjoint": self.state_vectors if self.wanted else 0,
+        }
+        starts, end = {}, 0
+        for name, size in sizes.items():
+            starts[name], end = end, end + size
+        return {**starts, "end": end}
+
+
+def rotations(step: object) -> tuple[Rotation, ...]:
+    """The rotations of a step."""
+    if isinstance(step, Phases):
+        return step.rotations
+    return (step,) if isinstance(step, Rotation) else ()

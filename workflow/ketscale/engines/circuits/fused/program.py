@@ -1,0 +1,227 @@
+"""A circuit as rotations about Pauli words: what both the CPU and the GPU kernels execute.
+
+Every gate is a product of rotations exp(-i theta/2 P) and Clifford gates that permute basis states. The
+latter go into a frame (`frame.py`), so that a program is nothing but rotations, a final permutation, and
+the Pauli words that are measured. Controlled rotations are two rotations: CRX(t) = exp(-i t/4 X) on the
+target times exp(i t/4 ZX), and so on. PhaseShift(t) is RZ(t) with the global phase t/2, a rotation about
+the identity, which only a state shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import pi
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.engines.circuits.circuit import Circuit, Gate
+from ketscale.engines.circuits.fused.frame import CONJUGATES, Frame, Pauli, word
+
+
+@dataclass(frozen=True)
+class Angle:
+    """factor times column `index` of the inputs or the weights; of kind 'constant', factor alone."""
+
+    kind: Literal["input", "weight", "constant"]
+    index: int
+    factor: float
+
+    @property
+    def shared(self) -> bool:
+        """Whether all samples have the same angle."""
+        return self.kind != "input"
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """exp(-i angle/2 P), P the Hermitian word of X on mask `x` and Z on mask `z` (both on a bit: Y)."""
+
+    x: int
+    z: int
+    angle: Angle
+
+    @property
+    def ys(self) -> int:
+        """How many letters of P are Y."""
+        return (self.x & self.z).bit_count()
+
+    def commutes(self, other: Rotation | Flip) -> bool:
+        """Whether the order of the two does not matter."""
+        if isinstance(other, Flip):
+            return other.commutes(self)
+        return not Pauli(self.x, self.z).anticommutes(Pauli(other.x, other.z))
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Exchange basis states p and p ^ x where an odd number of the bits of `control` is set in p.
+
+    Only the literal form of a circuit has it: there CNOT and X are moves of amplitudes.
+    """
+
+    x: int
+    control: int
+
+    def commutes(self, other: Rotation | Flip) -> bool:
+        """Conservative: never, unless the two touch different bits."""
+        theirs = other.x | (other.control if isinstance(other, Flip) else other.z)
+        return not (self.x | self.control) & theirs
+
+
+@dataclass(frozen=True)
+class Word:
+    """A measured Pauli word in the frame: sign times X on mask `x` and Z on mask `z`."""
+
+    x: int
+    z: int
+    sign: int
+
+    @property
+    def ys(self) -> int:
+        """How many letters are Y."""
+        return (self.x & self.z).bit_count()
+
+
+@dataclass(frozen=True)
+class Program:
+    """Rotations on `qubits` bits in order, and what is wanted: the state, or words' expectation values.
+
+    order, powers: basis state p of the computed state is i**powers[p] times basis state order[p] of the
+        true one; None where they are the identity or no state is asked for.
+    """
+
+    qubits: int
+    rotations: tuple[Rotation | Flip, ...]
+    words: tuple[Word, ...] | None
+    order: tuple[int, ...] | None = None
+    powers: tuple[int, ...] | None = None
+
+    @property
+    def real(self) -> bool:
+        """Whether every amplitude that starts from |0...0> stays real: all words have an odd number of Y."""
+        return all(isinstance(r, Flip) or r.ys % 2 == 1 for r in self.rotations)
+
+
+def reduce(circuit: Circuit, paulis: Sequence[str] | None, literal: bool = False) -> Program:
+    """The program of a circuit that measures `paulis`, or, without any, gives its state.
+
+    literal: keep every gate, permutations as moves of amplitudes, to show what the frame saves.
+    """
+    frame = Frame(circuit.qubits)
+    rotations: list[Rotation | Flip] = []
+    for gate in (part for whole in circuit.gates for part in _parts(whole)):
+        if gate.name in CONJUGATES and not literal:
+            frame.absorb(gate.name, gate.wires)
+            continue
+        rotations += _flips(gate, circuit.qubits)
+        for letters, angle in _rotations(gate):
+            spelt = ["I"] * circuit.qubits
+            for letter, wire in zip(letters, gate.wires, strict=True):
+                spelt[wire] = letter
+            image = frame.pull_back(word("".join(spelt)))
+            if paulis is not None and not (image.x or image.z):
+                continue  # a global phase, which no expectation value shows
+            rotations.append(
+                Rotation(image.x, image.z, Angle(angle.kind, angle.index, image.sign * angle.factor))
+            )
+    if paulis is None:
+        order, powers = frame.permutation()
+        identity = not powers.any() and np.array_equal(order, np.arange(len(order)))
+        tables = (None, None) if identity else (tuple(order.tolist()), tuple(powers.tolist()))
+        return Program(circuit.qubits, tuple(rotations), None, *tables)
+    images = [frame.pull_back(word(letters)) for letters in paulis]
+    words = tuple(Word(image.x, image.z, image.sign) for image in images)
+    return Program(circuit.qubits, tuple(rotations), words)
+
+
+def _flips(gate: Gate, qubits: int) -> list[Flip]:
+    """The moves of amplitudes in a gate that is kept literally."""
+    bits = [1 << (qubits - 1 - w) for w in gate.wires]
+    there, back = Flip(bits[-1], bits[0]), Flip(bits[0], bits[-1])
+    moves = {"CNOT": [there], "SWAP": [there, back, there]}
+    if gate.name in ("PauliX", "PauliY"):
+        return [Flip(bits[0], 0)]
+    return moves.get(gate.name, [])
+
+
+# diag(1, e^(i angle)); S and Z only where a circuit is kept literally.
+_PHASES = {"T": pi / 4, "S": pi / 2, "PauliZ": pi}
+
+
+def _rotations(gate: Gate) -> Iterator[tuple[str, Angle]]:
+    """The gate as rotations, first one first: letters on the gate's wires, and an angle."""
+
+    def of(column: int, factor: float) -> Angle:
+        return Angle(gate.columns[column].kind, gate.columns[column].index, factor)
+
+    name = gate.name
+    if name in ("RX", "RY", "RZ"):
+        yield name[1], of(0, 1.0)
+    elif name.startswith("Ising"):
+        yield name[-2:], of(0, 1.0)
+    elif name == "Rot":
+        yield from zip("ZYZ", (of(column, 1.0) for column in range(3)), strict=True)
+    elif name in ("CRX", "CRY", "CRZ"):
+        yield "I" + name[-1], of(0, 0.5)
+        yield "Z" + name[-1], of(0, -0.5)
+    elif name == "PhaseShift":
+        yield "Z", of(0, 1.0)
+        yield "I", of(0, -1.0)
+    elif name in _PHASES:
+        yield "Z", _constant(_PHASES[name])
+        yield "I", _constant(-_PHASES[name])
+    elif name == "PauliY":  # after X: Y = i X Z = -i Z X
+        yield "Z", _constant(pi)
+    elif name == "CZ":
+        yield from (("ZI", _constant(pi / 2)), ("IZ", _constant(pi / 2)))
+        yield from (("ZZ", _constant(-pi / 2)), ("II", _constant(-pi / 2)))
+    elif name == "Hadamard":  # RY(pi/2) Z, the Z being absorbed before
+        yield "Y", _constant(pi / 2)
+    elif name == "QubitUnitary":
+        yield from _unitary(np.asarray(gate.matrix))
+
+
+def _parts(gate: Gate) -> tuple[Gate, ...]:
+    return (Gate("PauliZ", gate.wires), gate) if gate.name == "Hadamard" else (gate,)
+
+
+def _constant(value: float) -> Angle:
+    return Angle("constant", 0, value)
+
+
+def _unitary(matrix: NDArray[np.complex128]) -> Iterator[tuple[str, Angle]]:
+    """A given unitary: Euler angles on one wire, the Weyl decomposition on two.
+
+    Source: Tucci, arXiv:quant-ph/0507171 (the KAK decomposition), as Qiskit computes it.
+    """
+    if len(matrix) == 2:
+        *angles, phase = _euler(matrix)
+        yield from zip("ZYZ", map(_constant, angles), strict=True)
+        yield "I", _constant(-2 * phase)
+        return
+    from qiskit.synthesis import TwoQubitWeylDecomposition
+
+    weyl = TwoQubitWeylDecomposition(matrix, fidelity=None)
+    phase = float(weyl.global_phase)
+    for locals_, letters in (((weyl.K2l, weyl.K2r), "ab"), ((weyl.K1l, weyl.K1r), "")):
+        for wire, factor in enumerate(locals_):
+            *angles, extra = _euler(np.asarray(factor))
+            phase += extra
+            for letter, angle in zip("ZYZ", angles, strict=True):
+                yield ("I" + letter if wire else letter + "I"), _constant(angle)
+        if letters:
+            for pair, value in (("XX", weyl.a), ("YY", weyl.b), ("ZZ", weyl.c)):
+                yield pair, _constant(-2 * float(value))
+    yield "II", _constant(-2 * phase)
+
+
+def _euler(matrix: NDArray[np.complex128]) -> tuple[float, float, float, float]:
+    """(phi, theta, omega, phase) with matrix = exp(i phase) RZ(omega) RY(theta) RZ(phi)."""
+    phase = np.angle(np.linalg.det(matrix)) / 2
+    _, (c, d) = matrix * np.exp(-1j * phase)
+    theta = 2 * np.arctan2(abs(c), abs(d))
+    plus, minus = 2 * np.angle(d), 2 * np.angle(c)
+    return (plus - minus) / 2, theta, (plus + minus) / 2, float(phase)

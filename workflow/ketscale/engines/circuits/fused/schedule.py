@@ -1,0 +1,176 @@
+"""The order in which a program is executed: passes over the state, each with its rotations in registers.
+
+Rotations that commute may change places. A pass loads blocks of 2**k vectors that are closed under the
+flips of all its rotations (the span of their X masks has dimension k), applies them in registers and
+stores the block. Rotations about words of Z alone flip nothing: those with shared angles are gathered,
+across wires and layers, into one table of phases, a single complex product for each amplitude.
+
+Source of blocking by gates: Häner and Steiger, SC17 (arXiv:1704.01127); of commuting rotations about
+Pauli words: Litinski, Quantum 3, 128 (2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from ketscale.engines.circuits.fused.program import Flip, Program, Rotation, Word
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The product of rotations about words of Z whose angles are shared: one diagonal for all samples."""
+
+    rotations: tuple[Rotation, ...]
+
+
+Step = Rotation | Flip | Phases
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Steps in order, and a reduced basis (`Span.basis`) of the flips that the block is closed under."""
+
+    steps: tuple[Step, ...]
+    basis: tuple[int, ...]
+
+
+class Span:
+    """A subspace of bit masks over GF(2), its basis in reduced echelon form with the highest bits as pivots."""
+
+    def __init__(self, basis: Sequence[int] = ()) -> None:
+        self.basis: tuple[int, ...] = tuple(basis)
+
+    def reduced(self, mask: int) -> int:
+        """What of `mask` lies outside the span: 0 for a member."""
+        for vector in self.basis:
+            mask = min(mask, mask ^ vector)
+        return mask
+
+    def joined(self, mask: int) -> Span:
+        """The span with `mask` in it."""
+        rest = self.reduced(mask)
+        if not rest:
+            return self
+        pivot = 1 << (rest.bit_length() - 1)
+        return Span(sorted((*(v ^ rest if v & pivot else v for v in self.basis), rest), reverse=True))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A program's rotations in the order of execution.
+
+    product: first rotations, each on a bit of its own that is still |0>: they make a product state.
+    passes: the rest.
+    """
+
+    product: tuple[Rotation, ...]
+    passes: tuple[Pass, ...]
+
+
+def schedule(
+    program: Program, width: int, lane_bits: int, from_zero: bool, literal: bool = False
+) -> Schedule:
+    """Order a program's rotations in passes of at most `width` dimensions.
+
+    lane_bits: so many of the lowest bits lie inside a vector; flips of these need no other vector.
+    from_zero: the state starts as |0...0>, so that first rotations may make a product state.
+    literal: keep the order of the circuit, merge no phases and make no product state.
+    """
+    if literal:
+        steps = [Phases((r,)) if _is_phase(r) else r for r in program.rotations]
+        return Schedule((), _packed([[step] for step in steps], width, lane_bits))
+    rest = list(program.rotations)
+    product = _take_product(rest, keep_phase=program.words is None) if from_zero else []
+    return Schedule(tuple(product), _packed(_layers(rest), width, lane_bits))
+
+
+def reversed_passes(done: Schedule, width: int, lane_bits: int) -> tuple[Pass, ...]:
+    """The passes of a schedule backwards, blocked anew for another width."""
+    steps = [step for pass_ in reversed(done.passes) for step in reversed(pass_.steps)]
+    return _packed([[step] for step in steps], width, lane_bits)
+
+
+def measurement_passes(
+    words: Sequence[Word], width: int, lane_bits: int
+) -> list[tuple[tuple[int, ...], list[int]]]:
+    """Blocks for measuring: for each pass its basis and the X masks of the words that it measures."""
+    passes: list[tuple[Span, list[int]]] = []
+    for mask in dict.fromkeys(w.x for w in words):
+        for at, (span, masks) in enumerate(passes):
+            wider = span.joined(mask >> lane_bits)
+            if len(wider.basis) <= width:
+                passes[at] = (wider, [*masks, mask])
+                break
+        else:
+            passes.append((Span().joined(mask >> lane_bits), [mask]))
+    return [(span.basis, masks) for span, masks in passes]
+
+
+def _is_phase(step: Rotation | Flip) -> TypeGuard[Rotation]:
+    """Whether the step only multiplies amplitudes by phases that all samples share."""
+    return isinstance(step, Rotation) and not step.x and step.angle.shared
+
+
+def _take_product(rest: list[Rotation | Flip], keep_phase: bool) -> list[Rotation]:
+    """Remove and return the rotations that act first, each on one bit of its own, in the order of the bits.
+
+    Rotations about words of Z that meet |0...0> only give it a phase: where nobody sees that they are
+    dropped, else they become rotations about the identity.
+    """
+    taken: dict[int, Rotation] = {}
+    kept: list[Rotation | Flip] = []
+    for step in rest:
+        first = all(step.commutes(other) for other in kept)
+        if isinstance(step, Rotation) and first:
+            if not step.x and not any(step.z & bit for bit in taken):
+                kept += [Rotation(0, 0, step.angle)] if keep_phase else []
+                continue
+            if step.x.bit_count() == 1 and not step.z & ~step.x and step.x not in taken:
+                taken[step.x] = step
+                continue
+        kept.append(step)
+    rest[:] = kept
+    return [taken[bit] for bit in sorted(taken)]
+
+
+def _layers(steps: Sequence[Rotation | Flip]) -> list[list[Step]]:
+    """Sets of steps that commute with each other; phases wait until no flip is free, then go as one step."""
+    waiting = list(steps)
+    layers: list[list[Step]] = []
+    while waiting:
+        free = [i for i, step in enumerate(waiting) if all(step.commutes(other) for other in waiting[:i])]
+        flips = [i for i in free if not _is_phase(waiting[i])]
+        chosen = [waiting[i] for i in flips or free]
+        phases = tuple(step for step in chosen if _is_phase(step))
+        layers.append([Phases(phases)] if phases else list(chosen))
+        gone = set(flips or free)
+        waiting = [step for i, step in enumerate(waiting) if i not in gone]
+    return layers
+
+
+def _packed(layers: Sequence[Sequence[Step]], width: int, lane_bits: int) -> tuple[Pass, ...]:
+    """Passes of at most `width` dimensions: the steps of a layer in any order, layer after layer."""
+    passes: list[Pass] = []
+    steps: list[Step] = []
+    span = Span()
+    for layer in layers:
+        left = list(layer)
+        while left:
+            at = next(
+                (i for i, s in enumerate(left) if len(span.joined(_flip(s, lane_bits)).basis) <= width), None
+            )
+            inside = next((i for i, s in enumerate(left) if not span.reduced(_flip(s, lane_bits))), at)
+            if inside is None:
+                passes.append(Pass(tuple(steps), span.basis))
+                steps, span = [], Span()
+                continue
+            step = left.pop(inside)
+            span = span.joined(_flip(step, lane_bits))
+            steps.append(step)
+    return (*passes, Pass(tuple(steps), span.basis)) if steps else tuple(passes)
+
+
+def _flip(step: Step, lane_bits: int) -> int:
+    return 0 if isinstance(step, Phases) else step.x >> lane_bits

@@ -1,0 +1,153 @@
+"""A program as tables of real arithmetic in device memory: what the GPU's kernels read.
+
+A complex number is a pair of reals, its part the lowest bit of an index, so that i is a signed exchange of
+the pair: (re, im) becomes (-im, re). Pauli words, alone or times a power of i, are signed exchanges with it.
+Where every amplitude is real there is no such bit, and half as many numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from ketscale.engines.circuits.fused.plan import Wanted
+from ketscale.engines.circuits.fused.program import Program, Rotation
+
+# Where an angle comes from, by its number in the table: INPUT, WEIGHT and CONSTANT of `triton_kernels`.
+SOURCES = ("input", "weight", "constant")
+
+
+class Exchange(NamedTuple):
+    """The map that makes number k of number k ^ x, times `sign`, times -1 if k & z has an odd number of bits."""
+
+    x: int
+    z: int
+    sign: int
+
+
+class Columns(NamedTuple):
+    """How derivatives by half angles add up to the gradients of columns.
+
+    slots, factors: (columns, most rotations of a column); a column with fewer has factors 0.
+    """
+
+    slots: torch.Tensor
+    factors: torch.Tensor
+
+    def sums(self, derivatives: torch.Tensor, columns: int) -> torch.Tensor:
+        """(rows, columns) from (rows, slots); columns that the circuit does not have get 0."""
+        # Neither a matrix product, which may round to TF32, nor an atomic sum.
+        parts = derivatives.index_select(1, self.slots.flatten()).unflatten(1, self.slots.shape)
+        return torch.nn.functional.pad((parts * self.factors).sum(2), (0, columns - len(self.slots)))
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A program on a device, for one set of wanted gradients; shapes stand with the kernels' arguments.
+
+    bits: of an index. first: no gradient is wanted of rotations before this one. slots: how many rotations
+    one is wanted of.
+    """
+
+    bits: int
+    wanted: tuple[Wanted, ...]
+    rotation_table: torch.Tensor
+    factors: torch.Tensor
+    first: int
+    slots: int
+    inputs: Columns
+    weights: Columns
+    word_table: torch.Tensor
+    signs: torch.Tensor
+    places: torch.Tensor | None
+    place_signs: torch.Tensor | None
+
+
+def tabulate(
+    program: Program, real: bool, wanted: tuple[Wanted, ...], dtype: torch.dtype, device: torch.device
+) -> Tables:
+    """The tables of a program without flips.
+
+    real: leave out imaginary parts; only for expectation values of a program that is `Program.real`.
+    """
+    rotations = [r for r in program.rotations if isinstance(r, Rotation)]
+    # -i times a word, since a rotation is cos - i sin times it.
+    exchanges = [exchange(r.x, r.z, r.ys + 3, real) for r in rotations]
+    factors = [e.sign * r.angle.factor / 2 for e, r in zip(exchanges, rotations, strict=True)]
+    differentiated = [i for i, r in enumerate(rotations) if r.angle.kind in wanted]
+    slots = {rotation: slot for slot, rotation in enumerate(differentiated)}
+    first = 0 if "initial" in wanted else min(differentiated, default=len(rotations))
+    rows = [
+        (e.x, e.z, SOURCES.index(r.angle.kind), r.angle.index, slots.get(i, -1))
+        for i, (e, r) in enumerate(zip(exchanges, rotations, strict=True))
+    ]
+    words = [(exchange(w.x, w.z, w.ys, real), w.sign) for w in program.words or ()]
+
+    def integers(values: ArrayLike, kind: type = np.int32) -> torch.Tensor:
+        return torch.tensor(np.asarray(values, dtype=kind), device=device)
+
+    def reals(values: ArrayLike) -> torch.Tensor:
+        return torch.tensor(np.asarray(values, dtype=np.float64), dtype=dtype, device=device)
+
+    def columns(kind: Wanted) -> Columns:
+        summands: dict[int, list[tuple[int, float]]] = {}
+        for rotation in differentiated:
+            angle = rotations[rotation].angle
+            if angle.kind == kind:
+                summands.setdefault(angle.index, []).append((slots[rotation], factors[rotation]))
+        shape = (max(summands, default=-1) + 1, max(map(len, summands.values()), default=0), 2)
+        table = np.zeros(shape)
+        for column, pairs in summands.items():
+            table[column, : len(pairs)] = pairs
+        return Columns(integers(table[..., 0], np.int64), reals(table[..., 1]))
+
+    places = place_signs = None
+    if program.words is None:
+        numbers, signs = _places(program)
+        places, place_signs = integers(numbers), reals(signs)
+    return Tables(
+        bits=program.qubits + (not real),
+        wanted=wanted,
+        rotation_table=integers(np.reshape(rows, (-1, 5)).T.copy()),
+        factors=reals(factors),
+        first=first,
+        slots=len(slots),
+        inputs=columns("input"),
+        weights=columns("weight"),
+        word_table=integers(np.reshape([(e.x, e.z) for e, _ in words], (-1, 2)).T.copy()),
+        signs=reals([e.sign * sign for e, sign in words]),
+        places=places,
+        place_signs=place_signs,
+    )
+
+
+def exchange(x: int, z: int, power: int, real: bool) -> Exchange:
+    """i**power times X on mask `x` after Z on mask `z`, on pairs of reals or on reals alone.
+
+    An odd power takes reals out of the reals: with `real` it is their projection, 0.
+    """
+    parts = power % 2
+    if real and parts:
+        return Exchange(0, 0, 0)
+    if not real:
+        # i itself: X after Z on the bit of the part, as the imaginary part comes back negative.
+        x, z = 2 * x + parts, 2 * z + parts
+    # Z acts on k ^ x, where the number comes from: its sign for k has (-1)**bits(x & z) besides.
+    minus = power // 2 + (x & z).bit_count()
+    return Exchange(x, z, -1 if minus % 2 else 1)
+
+
+def _places(program: Program) -> tuple[Sequence[int], Sequence[int]]:
+    """Where each real number of the computed state stands in the true one, and its sign there."""
+    size = 2**program.qubits
+    order = np.asarray(program.order or range(size))
+    powers = np.asarray(program.powers or [0] * size)
+    parts = np.arange(2)
+    places = 2 * order[:, None] + (parts ^ powers[:, None] % 2)
+    minus = powers[:, None] // 2 + powers[:, None] % 2 * parts
+    return places.ravel().tolist(), (1 - 2 * (minus % 2)).ravel().tolist()

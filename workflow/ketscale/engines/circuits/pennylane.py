@@ -1,0 +1,152 @@
+"""Circuits on PennyLane's devices: default.qubit by backprop or parameter-shift, Lightning by adjoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
+from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.circuits.methods import Method
+from ketscale.engines.circuits.superposition import ThroughStates
+from ketscale.errors import UserError
+
+QNode = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], Any]
+
+
+class PennyLane(ThroughStates):
+    """One of PennyLane's devices with one of its gradient rules, through its torch interface.
+
+    Parameter-shift is the naive formulation: Python calls the QNode once per sample. Elsewhere one call
+    gets the whole batch: default.qubit broadcasts over it, Lightning's adjoint makes PennyLane loop.
+    Only backprop differentiates the initial state and the final one.
+
+    Raises:
+        UserError: PennyLane or the device is not installed.
+    """
+
+    def __init__(self, method: Method) -> None:
+        self.method = method
+        self._qnodes: dict[tuple[Circuit, tuple[str, ...] | None, torch.dtype], QNode] = {}
+        try:
+            import pennylane
+
+            self._qml: Any = pennylane
+            self._device(1, torch.float64)
+        # DeviceError (an Exception of PennyLane's) where a plugin is absent, the others where its libraries are.
+        except (ImportError, OSError, RuntimeError, _device_error()) as error:
+            install = "`make env-cuda`" if method.device == "lightning.gpu" else "`make setup`"
+            raise UserError(
+                f"simulator.device {method.device!r} cannot start: install it with {install} "
+                f"or choose another device ({str(error).partition(chr(10))[0]})"
+            ) from error
+
+    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+        """See `Simulator.state`."""
+        check_request(circuit, angles, initial)
+        if self.method.gradient != "backprop":
+            refuse_gradient(self._name, "a state", *angles, initial)
+        return self._evaluate(circuit, angles, initial, None)
+
+    def expval(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `Simulator.expval`."""
+        check_request(circuit, angles, initial, paulis)
+        if self.method.gradient != "backprop":
+            refuse_gradient(self._name, "an initial state", initial)
+        return self._evaluate(circuit, angles, initial, tuple(paulis))
+
+    @property
+    def _name(self) -> str:
+        return f"{self.method.device} with gradient {self.method.gradient!r}"
+
+    def _evaluate(
+        self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None, paulis: tuple[str, ...] | None
+    ) -> torch.Tensor:
+        """The state (no `paulis`) or the expectation values, one row per sample."""
+        inputs, weights = angles
+        batch = inputs.shape[0]
+        columns = 2**circuit.qubits if paulis is None else len(paulis)
+        dtype = inputs.dtype.to_complex() if paulis is None else inputs.dtype
+        if batch == 0:
+            return no_rows(angles, initial, columns, dtype)
+        qnode = self._qnode(circuit, paulis, inputs.dtype)
+        with _default_precision(inputs.dtype):
+            if self.method.gradient == "parameter-shift":
+                starts = [None] * batch if initial is None else initial.expand(batch, -1)
+                rows = torch.stack(
+                    [_stacked(qnode(row, weights, start)) for row, start in zip(inputs, starts, strict=True)]
+                )
+            else:
+                rows = _stacked(qnode(inputs, weights, initial))
+        # default.qubit keeps a complex128 state whatever the angles are (only the gates' matrices follow
+        # them), and a batch whose samples do not differ comes back as a single row.
+        return rows.to(dtype).expand(batch, columns)
+
+    def _qnode(self, circuit: Circuit, paulis: tuple[str, ...] | None, precision: torch.dtype) -> QNode:
+        """The QNode of a circuit, built once; it maps (inputs, weights, initial) to what is measured."""
+        key = (circuit, paulis, precision)
+        if key not in self._qnodes:
+            # Adjoint and parameter-shift have no rule for a state: there the gradient is refused before.
+            gradient = None if paulis is None and self.method.gradient != "backprop" else self.method.gradient
+            device = self._device(circuit.qubits, precision)
+            function = self._quantum_function(circuit, paulis)
+            self._qnodes[key] = self._qml.QNode(function, device, interface="torch", diff_method=gradient)
+        return self._qnodes[key]
+
+    def _quantum_function(self, circuit: Circuit, paulis: tuple[str, ...] | None) -> QNode:
+        qml = self._qml
+        wires = range(circuit.qubits)
+
+        def function(inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None) -> Any:
+            if initial is not None:
+                qml.StatePrep(initial, wires=wires, validate_norm=False)
+            for gate in circuit.gates:
+                if gate.matrix is not None:
+                    qml.QubitUnitary(np.asarray(gate.matrix), wires=gate.wires)
+                    continue
+                angles = [
+                    inputs[..., c.index] if c.kind == "input" else weights[c.index] for c in gate.columns
+                ]
+                getattr(qml, gate.name)(*angles, wires=gate.wires)
+            if paulis is None:
+                return qml.state()
+            return [qml.expval(qml.pauli.string_to_pauli_word(word)) for word in paulis]
+
+        return function
+
+    def _device(self, qubits: int, precision: torch.dtype) -> Any:
+        if self.method.device == "default.qubit":
+            return self._qml.device("default.qubit", wires=qubits)
+        c_dtype = np.complex64 if precision == torch.float32 else np.complex128
+        return self._qml.device(self.method.device, wires=qubits, c_dtype=c_dtype)
+
+
+def _device_error() -> type[Exception]:
+    """PennyLane's error for a device that it does not know; ImportError where there is no PennyLane."""
+    try:
+        from pennylane.exceptions import DeviceError
+    except ImportError:
+        return ImportError
+    return DeviceError
+
+
+@contextmanager
+def _default_precision(dtype: torch.dtype) -> Iterator[None]:
+    """Let torch read Python floats as `dtype`: Lightning's results are such, and would be cut to float32."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _stacked(measured: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
+    """A QNode's answer with the observables in the last dimension (a state is one already)."""
+    return measured if isinstance(measured, torch.Tensor) else torch.stack(tuple(measured), dim=-1)

@@ -1,0 +1,66 @@
+"""Circuits on another device than the model's: the transfers there and back, timed as their own span."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.circuits.simulator import Simulator, Superposition
+from ketscale.measure.spans import span
+
+
+class Placed:
+    """A simulator whose circuits run on `device`, for a model whose tensors live elsewhere."""
+
+    def __init__(self, simulator: Simulator, device: torch.device) -> None:
+        self.simulator = simulator
+        self.device = device
+
+    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+        """See `Simulator.state`."""
+        there, start = self._send(angles, initial)
+        return _move(self.simulator.state(circuit, there, start), angles.inputs.device)
+
+    def expval(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `Simulator.expval`."""
+        there, start = self._send(angles, initial)
+        return _move(self.simulator.expval(circuit, there, paulis, start), angles.inputs.device)
+
+    def superposed(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
+    ) -> torch.Tensor:
+        """See `Simulator.superposed`."""
+        there, _ = self._send(angles, None)
+        moved = Superposition(*(_move(tensor, self.device) for tensor in superposition))
+        return _move(self.simulator.superposed(circuit, there, paulis, moved), angles.inputs.device)
+
+    def _send(self, angles: Angles, initial: torch.Tensor | None) -> tuple[Angles, torch.Tensor | None]:
+        there = Angles(*(_move(tensor, self.device) for tensor in angles))
+        return there, None if initial is None else _move(initial, self.device)
+
+
+class _Move(torch.autograd.Function):
+    """`Tensor.to` whose gradient's way back is timed too."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+        ctx.origin = tensor.device
+        with span("transfer"):
+            return tensor.to(device)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        with span("transfer"):
+            return gradient.to(ctx.origin), None
+
+
+def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    moved: torch.Tensor = _Move.apply(tensor, device)
+    return moved

@@ -1,0 +1,225 @@
+"""Circuits on Qiskit's StatevectorEstimator, differentiated by parameter-shift rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.autograd.function import once_differentiable
+
+from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
+from ketscale.engines.circuits.superposition import ThroughStates
+from ketscale.errors import UserError
+
+# (coefficient, shift) pairs: f'(x) = sum of coefficient * f(x + shift), exact for gates whose generator
+# has two eigenvalues one apart, and for controlled rotations, which have a third (Wierichs et al.,
+# Quantum 6, 677 (2022), eq. 5; Anselmetti et al., New J. Phys. 23, 113010 (2021), eq. 13).
+TWO_TERMS = ((0.5, np.pi / 2), (-0.5, -np.pi / 2))
+_NEAR, _FAR = (2**0.5 + 1) / (4 * 2**0.5), (2**0.5 - 1) / (4 * 2**0.5)
+FOUR_TERMS = ((_NEAR, np.pi / 2), (-_NEAR, -np.pi / 2), (-_FAR, 3 * np.pi / 2), (_FAR, -3 * np.pi / 2))
+
+# Our gate names as methods of qiskit.QuantumCircuit; Rot, the only gate that becomes several, stands apart.
+METHODS = {
+    "Hadamard": "h", "PauliX": "x", "PauliY": "y", "PauliZ": "z", "S": "s", "T": "t",
+    "RX": "rx", "RY": "ry", "RZ": "rz", "PhaseShift": "p", "CNOT": "cx", "CZ": "cz", "SWAP": "swap",
+    "CRX": "crx", "CRY": "cry", "CRZ": "crz", "IsingXX": "rxx", "IsingYY": "ryy", "IsingZZ": "rzz",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Program:
+    """A circuit as Qiskit sees it: every use of an angle is a parameter of its own.
+
+    circuit: the parametrised QuantumCircuit; its parameters are in the order of `columns`.
+    columns: the angle behind each parameter.
+    rules: the shift rule of each parameter.
+    """
+
+    circuit: Any
+    columns: tuple[Column, ...]
+    rules: tuple[tuple[tuple[float, float], ...], ...]
+
+
+class Qiskit(ThroughStates):
+    """Qiskit's exact estimator primitive, always on the CPU and in double precision.
+
+    Raises:
+        UserError: Qiskit is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from qiskit.primitives import StatevectorEstimator
+        except ImportError as error:
+            raise UserError("simulator.device 'qiskit' is not installed: run `make setup`") from error
+        self._estimator: Any = StatevectorEstimator()
+        self._programs: dict[Circuit, Program] = {}
+
+    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+        """See `Simulator.state`."""
+        from qiskit.quantum_info import Statevector
+
+        check_request(circuit, angles, initial)
+        refuse_gradient("qiskit", "a state", *angles, initial)
+        dtype = angles.inputs.dtype.to_complex()
+        if angles.inputs.shape[0] == 0:
+            return no_rows(angles, initial, 2**circuit.qubits, dtype)
+        program = self._program(circuit)
+        values = _gather(program, angles).double().numpy()
+        starts = _starts(initial)
+        rows = [
+            Statevector(_prepared(program.circuit, start).assign_parameters(row)).data
+            for start, row in zip(starts * (len(values) // len(starts)), values, strict=True)
+        ]
+        return torch.as_tensor(np.stack(rows)).to(dtype)
+
+    def expval(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `Simulator.expval`."""
+        check_request(circuit, angles, initial, paulis)
+        refuse_gradient("qiskit", "an initial state", initial)
+        if angles.inputs.shape[0] == 0:
+            return no_rows(angles, initial, len(paulis), angles.inputs.dtype)
+        program = self._program(circuit)
+        shifted = [
+            (p, coefficient, shift)
+            for p, column in enumerate(program.columns)
+            if (angles.inputs if column.kind == "input" else angles.weights).requires_grad
+            for coefficient, shift in program.rules[p]
+        ]
+        experiment = _Experiment(self._estimator, program.circuit, tuple(paulis), _starts(initial), shifted)
+        values: torch.Tensor = _ParameterShift.apply(_gather(program, angles), experiment)
+        return values
+
+    def _program(self, circuit: Circuit) -> Program:
+        if circuit not in self._programs:
+            self._programs[circuit] = _translate(circuit)
+        return self._programs[circuit]
+
+
+def _translate(circuit: Circuit) -> Program:
+    """Build the parametrised Qiskit circuit; wire 0 becomes Qiskit's last, most significant qubit."""
+    from qiskit import QuantumCircuit
+    from qiskit.circuit import ParameterVector
+
+    gates = [part for gate in circuit.gates for part in _parts(gate)]
+    columns = tuple(column for gate in gates for column in gate.columns)
+    parameters = iter(ParameterVector("angle", len(columns)))
+    translated = QuantumCircuit(circuit.qubits)
+    for gate in gates:
+        qubits = [circuit.qubits - 1 - wire for wire in gate.wires]
+        if gate.matrix is not None:
+            # Qiskit's first qubit of a matrix is the least significant one.
+            translated.unitary(np.asarray(gate.matrix), qubits[::-1])
+        else:
+            getattr(translated, METHODS[gate.name])(*(next(parameters) for _ in gate.columns), *qubits)
+    rules = tuple(
+        FOUR_TERMS if gate.name.startswith("CR") else TWO_TERMS for gate in gates for _ in gate.columns
+    )
+    return Program(translated, columns, rules)
+
+
+def _parts(gate: Gate) -> tuple[Gate, ...]:
+    """A gate as gates of at most one angle: Rot(a, b, c) is RZ(a), RY(b), RZ(c) in this order."""
+    if gate.name != "Rot":
+        return (gate,)
+    return tuple(Gate(n, gate.wires, (c,)) for n, c in zip(("RZ", "RY", "RZ"), gate.columns, strict=True))
+
+
+def _gather(program: Program, angles: Angles) -> torch.Tensor:
+    """The angles in the order of the program's parameters, (batch, parameters)."""
+    inputs, weights = angles
+    every = torch.cat([inputs, weights.expand(len(inputs), -1)], dim=1)
+    return every[:, [c.index if c.kind == "input" else inputs.shape[1] + c.index for c in program.columns]]
+
+
+def _starts(initial: torch.Tensor | None) -> list[NDArray[np.complex128] | None]:
+    """The states to start from: one for the whole batch (None is |0...0>) or one per sample."""
+    if initial is None:
+        return [None]
+    return list(initial.detach().reshape(-1, initial.shape[-1]).to(torch.complex128).numpy())
+
+
+def _prepared(circuit: Any, start: NDArray[np.complex128] | None) -> Any:
+    """The circuit behind a preparation of `start`."""
+    if start is None:
+        return circuit
+    prepared = circuit.copy_empty_like()
+    prepared.prepare_state(start, normalize=True)
+    return prepared.compose(circuit)
+
+
+@dataclass(frozen=True)
+class _Experiment:
+    """What is measured on a batch: Pauli words, states to start from, and the shifts to differentiate by.
+
+    shifted: (parameter, coefficient, shift) of every term of every rule that a gradient needs.
+    """
+
+    estimator: Any
+    circuit: Any
+    paulis: tuple[str, ...]
+    starts: list[NDArray[np.complex128] | None]
+    shifted: list[tuple[int, float, float]]
+
+    def expvals(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Expectation values (batch, paulis) at parameter values (batch, parameters)."""
+        return self._estimate(values[:, None], [list(self.paulis)])
+
+    def gradient(self, values: NDArray[np.float64], cotangents: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Gradient (batch, parameters) of sum(cotangents * expvals).
+
+        The cotangents of a sample weigh its Pauli words into one observable: each shifted circuit is
+        run once, however many words there are.
+        """
+        shifts = np.zeros((len(self.shifted), values.shape[1]))
+        coefficients = np.zeros_like(shifts)
+        for term, (parameter, coefficient, shift) in enumerate(self.shifted):
+            shifts[term, parameter] = shift
+            coefficients[term, parameter] = coefficient
+        observables = [[_weighted(self.paulis, row)] for row in cotangents]
+        return self._estimate(values[:, None] + shifts, observables) @ coefficients
+
+    def _estimate(self, values: NDArray[np.float64], observables: list[list[Any]]) -> NDArray[np.float64]:
+        """Run (batch, variants, parameters) values against (batch or 1, variants or 1) observables."""
+        if len(self.starts) == 1:
+            blocks = [(_prepared(self.circuit, self.starts[0]), observables, values)]
+        else:
+            each = observables if len(observables) > 1 else observables * len(values)
+            blocks = [
+                (_prepared(self.circuit, start), [words], row[None])
+                for start, words, row in zip(self.starts, each, values, strict=True)
+            ]
+        results = self.estimator.run(blocks).result()
+        return np.concatenate([result.data.evs for result in results])
+
+
+def _weighted(paulis: tuple[str, ...], weights: NDArray[np.float64]) -> dict[str, float]:
+    """The observable sum(weight * word), a word that comes twice added up."""
+    observable = dict.fromkeys(paulis, 0.0)
+    for word, weight in zip(paulis, weights, strict=True):
+        observable[word] += float(weight)
+    return observable
+
+
+class _ParameterShift(torch.autograd.Function):
+    """Expectation values of an experiment, with gradients to its parameter values."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, experiment: _Experiment) -> torch.Tensor:
+        ctx.experiment = experiment
+        ctx.save_for_backward(values)
+        return torch.as_tensor(experiment.expvals(values.double().numpy())).to(values.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, cotangents: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (values,) = ctx.saved_tensors
+        gradient = ctx.experiment.gradient(values.double().numpy(), cotangents.double().numpy())
+        return torch.as_tensor(gradient).to(values.dtype), None

@@ -1,0 +1,1 @@
+"""What starts, guards, watches and restarts runs."""

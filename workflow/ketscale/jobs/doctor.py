@@ -1,0 +1,170 @@
+"""`ketscale doctor`: what this machine can run, tried out rather than guessed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.jobs.launch import THREAD_VARIABLES, prefix_here
+from ketscale.jobs.slurm import queue
+
+# Started by the same prefix as a run: what passes here is what runs get.
+# In a broken world every process is rank 0 of 1, so each would print.
+_MPI_PROBE = (
+    "from mpi4py import MPI; w = MPI.COMM_WORLD; n = w.allreduce(1); w.rank or print('world', n, flush=True)"
+)
+_GLOO_PROBE = (
+    "import torch, torch.distributed as d; d.init_process_group('gloo'); t = torch.ones(1); d.all_reduce(t); "
+    "d.get_rank() or print('world', int(t), flush=True); d.destroy_process_group()"
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the diagnosis: whether it is there, what was seen, and what it (would) enable."""
+
+    name: str
+    present: bool
+    detail: str
+    enables: str
+
+
+def diagnose() -> int:
+    """Print every finding; 0 if a run on one CPU process can work here, else 1."""
+    essential = True
+    for check in CHECKS:
+        for finding in check():
+            mark = "ok     " if finding.present else "missing"
+            print(f"{mark}  {finding.name}: {finding.detail}")
+            if not finding.present:
+                print(f"{'':9}it would enable {finding.enables}")
+                essential &= finding.name != "environment"
+    return 0 if essential else 1
+
+
+def _environment() -> Iterator[Finding]:
+    names = (
+        "torch",
+        "pennylane",
+        "pennylane-lightning",
+        "qiskit",
+        "mpi4py",
+        "snakemake",
+        "transformers",
+        "seaborn",
+    )
+    absent = [name for name in names if not _version(name)]
+    detail = (
+        f"missing {', '.join(absent)}; `make setup` installs them"
+        if absent
+        else ", ".join(f"{name} {_version(name)}" for name in names)
+    )
+    yield Finding("environment", not absent, detail, "any run at all")
+
+
+def _cores() -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0))
+    yield Finding("cores", True, f"{cores} for this process of {os.cpu_count()}", "ranks and threads")
+    wanted = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
+    over = [f"{name}={value}" for name, value in wanted.items() if value.isdigit() and int(value) > cores]
+    yield Finding(
+        "threads",
+        not over,
+        f"{', '.join(over)} ask for more than {cores} cores: unset them"
+        if over
+        else "no oversubscription is set; runs set their own",
+        "undisturbed timings",
+    )
+
+
+def _gpus() -> Iterator[Finding]:
+    import torch
+
+    count = torch.cuda.device_count()
+    names = ", ".join(torch.cuda.get_device_name(i) for i in range(count))
+    yield Finding("GPU", count > 0, names or f"torch {torch.__version__} sees none", "the backend gpu")
+    several = count > 1 and torch.distributed.is_nccl_available()
+    yield Finding(
+        "NCCL", several, f"{count} GPUs" if several else "needs two GPUs and a CUDA build", "the backend ddp"
+    )
+    version = _version("pennylane-lightning-gpu")
+    yield Finding(
+        "lightning.gpu", bool(version), version or "not installed (`make env-cuda`)", "that simulator"
+    )
+
+
+def _worlds() -> Iterator[Finding]:
+    for backend, probe, enables in (
+        ("mpi", _MPI_PROBE, "the backend mpi"),
+        ("ddp-cpu", _GLOO_PROBE, "the backend ddp-cpu"),
+    ):
+        run = Run("digits", "vqc", 4, 3, 64, "default.qubit", backend, 1, 2, 1, "timing", 0)
+        yield Finding(f"two ranks of {backend}", *_two_ranks(prefix_here(run), probe), enables)
+
+
+def _two_ranks(start: str, probe: str) -> tuple[bool, str]:
+    """Whether two processes started so find themselves in one world of two, and what they said."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    try:
+        done = subprocess.run(
+            ["sh", "-c", f'exec {start} {sys.executable} -c "{probe}"'],
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    except subprocess.TimeoutExpired:
+        return False, "no answer in 120 s"
+    worlds = [line for line in done.stdout.splitlines() if line.startswith("world")]
+    if worlds == ["world 2"]:
+        return True, "one world of two ranks"
+    if worlds:
+        return (
+            False,
+            "two processes that each believe to be alone: launcher and library do not belong together",
+        )
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return False, lines[-1]
+
+
+def _slurm() -> Iterator[Finding]:
+    present, detail = False, "no sinfo on the PATH"
+    if shutil.which("sinfo"):
+        try:
+            detail = queue.ask("sinfo", "-h", "-o", "%P %D nodes %c cores").strip().replace("\n", "; ")
+            present = bool(detail)
+        except UserError as error:
+            detail = str(error)
+    yield Finding("SLURM", present, detail or "sinfo shows no partition", "`snakemake --profile slurm`")
+
+
+def _weights() -> Iterator[Finding]:
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = isinstance(try_to_load_from_cache("microsoft/resnet-18", "config.json"), str)
+    yield Finding(
+        "ImageNet weights",
+        cached,
+        "microsoft/resnet-18 is in the hub's cache"
+        if cached
+        else "microsoft/resnet-18 is not in the hub's cache",
+        "`weights: imagenet` without network (or name a weights_folder)",
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_environment, _cores, _gpus, _worlds, _slurm, _weights)

@@ -1,0 +1,364 @@
+"""One writer a run: a lease in the run's folder, without file locks and without comparing the clocks of hosts.
+
+The lease is `FOLDER/lease/<n>.json`; the highest generation n holds. Who finds it stale creates n + 1 with
+O_EXCL, which one process alone can do. The highest file is never deleted, so that no older one can come back
+to life: who took over deletes the lower ones, and who releases leaves its own as a tombstone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ketscale.errors import UserError
+from ketscale.jobs.slurm import site
+from ketscale.measure.records import write_atomic
+
+# A generation, or what a killed process left of one that it was writing.
+_NAME = re.compile(r"([1-9][0-9]*)\.json")
+_LEFTOVER = re.compile(r"\.([1-9][0-9]*)\.json\.[0-9]+\.tmp")
+# One look counts for at most this share of the patience, see `_unchanged`.
+_LONGEST_LOOK = 1 / 3
+# Beats that a holder may miss at least, whatever the patience.
+_BEATS = 3
+
+
+def _unknown(job: str) -> bool | None:
+    return None
+
+
+class Lease:
+    """The right to write into the folder of a run, kept by a heartbeat.
+
+    `holder` says in words who held it at the last look; `former` is the content of the lease that this one
+    followed ({}: it could not be read; None: there was none, or its holder had finished the run); `lost` is set
+    once another process has taken it over; the holder sets `finished` when it has finished the run.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        interval_s: float = 10.0,
+        patience_s: float = 60.0,
+        job_over: Callable[[str], bool | None] = _unknown,
+    ) -> None:
+        """Take nothing yet.
+
+        `job_over` says of the SLURM job of this cluster that it is given whether all its processes have
+        ended (None: unknown); it is asked at most once an interval.
+        """
+        self.folder = folder
+        self.interval_s = interval_s
+        self.patience_s = patience_s
+        self.holder = "nobody"
+        self.former: Mapping[str, Any] | None = None
+        self.lost = False
+        self.finished = False
+        self._job_over = job_over
+        self._asked: float | None = None
+        self._me = identity() | {"interval_s": interval_s}
+        self._seen: tuple[int, bytes] | None = None
+        self._looked = 0.0
+        self._unchanged_s = 0.0
+        self._generation = 0  # 0: not acquired
+        self._beat = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread()
+
+    def try_acquire(self) -> bool:
+        """Look once, without waiting; True: held by this object from now on (once lost: False until `release`).
+
+        Raises:
+            OSError: the folder cannot be listed or written; nothing is held then.
+        """
+        if self._generation:
+            return not self.lost
+        top = max(_generations(self.folder), default=0)
+        if top and not self._is_free(top):
+            return False
+        return self._create(top + 1)
+
+    def check(self) -> None:
+        """Return only while the lease is held; call it right before a write.
+
+        Raises:
+            UserError: another process has taken over, or the lease was deleted.
+            OSError: the lease cannot be read; a write into the folder is likely to fail just the same.
+        """
+        if not self._generation and not self.lost:
+            raise RuntimeError(f"{self.folder}: check of a lease that was not acquired")
+        if not self.lost and not self._is_owned():
+            self.lost = True
+        if self.lost:
+            self._stop.set()
+            now = read(self.folder)
+            reason = (
+                "the lease of this run was deleted"
+                if now is None
+                else f"another process has taken over this run ({_process(now)})"
+            )
+            raise UserError(f"{self.folder}: {reason}; this one stops and writes nothing")
+
+    def release(self) -> None:
+        """Stop the heartbeat and leave a tombstone, if the lease is still held; a second call does nothing."""
+        if not self._generation:
+            return
+        self._stop.set()
+        self._thread.join()
+        # Without a tombstone others find the lease stale as they find that of a crashed process.
+        with contextlib.suppress(OSError):
+            if not self.lost and self._is_owned():
+                self._write(released=True)
+        self._generation = 0
+
+    def _is_free(self, generation: int) -> bool:
+        try:
+            raw = _path(self.folder, generation).read_bytes()
+        except OSError as error:
+            # Deleted by the next holder just now, or not readable: no sign of death either way.
+            self.holder = f"a process whose lease cannot be read ({error.strerror})"
+            self._seen = None
+            return False
+        content = _parse(raw)
+        self.holder = who(content)
+        verdict = self._verdict(content)
+        return self._unchanged(generation, raw, content) if verdict is None else verdict
+
+    def _verdict(self, content: Mapping[str, Any]) -> bool | None:
+        """Whether the lease is free, as far as can be said at once."""
+        if not content:
+            return None
+        if content["released"]:
+            return True
+        # The namespace, as a container may share the host's name and yet count its processes from 1.
+        here = ("host", "boot", "pid_namespace")
+        if None not in (content["boot"], content["pid_namespace"]) and _equal(content, self._me, here):
+            alive = is_alive(content["pid"], content["started"])
+            if alive is not None:
+                # Alive means held, however long without a beat: it may be stopped in a debugger.
+                return not alive
+        # The cluster, as two clusters on one file system count their jobs alike.
+        if content["job"] is not None and _equal(content, self._me, ("cluster",)):
+            if content["job"] == self._me["job"]:
+                # SLURM has requeued this job: its former life is over.
+                return True if content["restarts"] < self._me["restarts"] else None
+            if self._ask(content["job"]):
+                return True
+        return None
+
+    def _ask(self, job: str) -> bool:
+        now = time.monotonic()
+        if self._asked is not None and now - self._asked < self.interval_s:
+            return False
+        self._asked = now
+        return self._job_over(job) is True
+
+    def _unchanged(self, generation: int, raw: bytes, content: Mapping[str, Any]) -> bool:
+        """Whether the file has stayed the same for the patience, by the clock of this process alone."""
+        now = time.monotonic()
+        if self._seen != (generation, raw):
+            self._seen = (generation, raw)
+            self._unchanged_s = 0.0
+        else:
+            # Capped: where this process was frozen, or the file system hung, the holder had no chance either.
+            self._unchanged_s += min(now - self._looked, self.patience_s * _LONGEST_LOOK)
+        self._looked = now
+        return self._unchanged_s >= max(self.patience_s, _BEATS * content.get("interval_s", 0.0))
+
+    def _create(self, generation: int) -> bool:
+        path = _path(self.folder, generation)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        except FileExistsError:
+            return False
+        self._me |= {"token": secrets.token_hex(16), "since": _utc()}
+        self._generation, self._beat = generation, 0
+        try:
+            self._write()
+            # Since this process looked, others may have taken and left this generation and deleted its file:
+            # then there is a higher one, and this one was created in vain.
+            owned = self._is_owned()
+            self.former = self._predecessor()
+        except OSError:
+            self._withdraw()
+            raise
+        if not owned:
+            self._withdraw()
+            return False
+        self.lost = False
+        self._delete_lower()
+        self.holder = who(self._content())
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread.start()
+        return True
+
+    def _withdraw(self) -> None:
+        # Not held yet, so that the lower generations are all still there and nothing opens below this one.
+        with contextlib.suppress(OSError):
+            _path(self.folder, self._generation).unlink()
+        self._generation = 0
+
+    def _predecessor(self) -> Mapping[str, Any] | None:
+        """The lease before this one; below an empty file lies the one that its writer wanted to follow."""
+        lower = sorted(n for n in _generations(self.folder) if n < self._generation)
+        for generation in reversed(lower):
+            try:
+                content = _parse(_path(self.folder, generation).read_bytes())
+            except OSError:
+                continue
+            if content:
+                return None if content["finished"] else content
+        return {} if lower else None
+
+    def _delete_lower(self) -> None:
+        folder = _path(self.folder, self._generation).parent
+        with contextlib.suppress(OSError):  # what stays does no harm beside a higher one
+            for name in os.listdir(folder):
+                match = _NAME.fullmatch(name) or _LEFTOVER.fullmatch(name)
+                if match and int(match[1]) < self._generation:
+                    (folder / name).unlink(missing_ok=True)
+
+    def _keep(self) -> None:
+        while not self._stop.wait(self.interval_s):
+            # Disk full, say, or a stale file handle: the next beat may get through. If none does, another
+            # process takes over and `check` finds that out.
+            with contextlib.suppress(OSError):
+                if not self._is_owned():
+                    self.lost = True
+                    return
+                self._beat += 1
+                self._write()
+
+    def _is_owned(self) -> bool:
+        # Both, as NFS may show an old listing for a while but opens no deleted file.
+        try:
+            content = _parse(_path(self.folder, self._generation).read_bytes())
+        except FileNotFoundError:
+            return False
+        newest = max(_generations(self.folder), default=0)
+        return content.get("token") == self._me["token"] and newest <= self._generation
+
+    def _content(self, released: bool = False) -> dict[str, Any]:
+        state = {"beat": self._beat, "at": _utc(), "released": released, "finished": self.finished}
+        return self._me | state
+
+    def _write(self, released: bool = False) -> None:
+        data = json.dumps(self._content(released), indent=1) + "\n"
+        write_atomic(_path(self.folder, self._generation), data.encode())
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """The content of the lease on `folder`: None where there is none, {} where it cannot be read."""
+    for _ in range(3):
+        generations = _generations(folder)
+        if not generations:
+            return None
+        try:
+            return _parse(_path(folder, max(generations)).read_bytes())
+        except FileNotFoundError:  # taken over between the two lines above
+            continue
+        except OSError:
+            break
+    return {}
+
+
+def who(content: Mapping[str, Any]) -> str:
+    """Words for the holder whose lease has this content."""
+    return "nobody" if content.get("released") else _process(content)
+
+
+def _process(content: Mapping[str, Any]) -> str:
+    if not content:
+        return "a process whose lease is empty or damaged"
+    job = f", job {content['job']}" if content["job"] is not None else ""
+    return f"process {content['pid']} on {content['host']}{job} (last sign of life {content['at']})"
+
+
+def _path(folder: Path, generation: int) -> Path:
+    return folder / "lease" / f"{generation}.json"
+
+
+def _utc() -> str:
+    """The time for people, and for differences of two times of one host; no two hosts' are compared."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _generations(folder: Path) -> list[int]:
+    try:
+        names = os.listdir(folder / "lease")
+    except FileNotFoundError:
+        return []
+    return [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
+
+
+# All that a lease says, for telling a whole one from anything else.
+_ME = frozenset({"host", "pid", "started", "boot", "pid_namespace", "job", "restarts", "cluster"})
+_KEYS = _ME | {"token", "since", "interval_s", "beat", "at", "released", "finished"}
+
+
+def _parse(raw: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(raw)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) and content.keys() >= _KEYS else {}
+
+
+def _equal(one: Mapping[str, Any], other: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
+    return all(one[key] == other[key] for key in keys)
+
+
+def identity() -> dict[str, Any]:
+    """What tells this process from every other one, and where to ask for it."""
+    boot = pid_namespace = None
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        pid_namespace = os.readlink("/proc/self/ns/pid")
+    return {
+        "host": site.node_name(),
+        "pid": os.getpid(),
+        "started": _started(Path("/proc/self/stat").read_text()),
+        "boot": boot,
+        "pid_namespace": pid_namespace,
+        "job": site.here(),
+        "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
+    }
+
+
+def _started(stat: str) -> float:
+    """Seconds from the boot to the start of a process, which unlike a date no set clock can shift."""
+    return int(_fields(stat)[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _fields(stat: str) -> list[str]:
+    """The fields of /proc/PID/stat after the command's name, which may hold anything: the state is the first."""
+    return stat.rpartition(")")[2].split()
+
+
+def is_alive(pid: int, started: float) -> bool | None:
+    """Whether the process of this host that started then still runs; None: it cannot be seen."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        # Gone, or another user's and hidden (the mount option hidepid): a signal tells one from the other.
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            pass
+        return None
+    # Z and X: dead, though its parent has not asked for the exit code yet.
+    return _fields(stat)[0] not in "ZX" and _started(stat) == started

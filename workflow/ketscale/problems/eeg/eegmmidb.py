@@ -1,0 +1,130 @@
+"""The workload eegmmidb: PhysioNet's EEG Motor Movement/Imagery Database, imagined left against right fist.
+
+Schalk et al., IEEE Trans. Biomed. Eng. 51, 1034 (2004); Goldberger et al., Circulation 101, e215 (2000).
+Each run is resampled, the runs of a subject are put together, and trials are cut 1.0 to 4.1 s after the cues
+T1 (left) and T2 (right). Volts become millivolts; nothing is filtered or standardised unless asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ketscale.errors import UserError
+from ketscale.problems.eeg.series import Series
+from ketscale.problems.workloads import eeg_file
+
+CHANNELS = 64
+CUES = {"T1": 0, "T2": 1}
+WINDOW_S = (1.0, 4.1)
+TO_MILLIVOLTS = 1e3
+
+
+def load(
+    folder: Path,
+    subjects: Sequence[int],
+    runs: Sequence[int],
+    rate: float,
+    window: Sequence[float] = WINDOW_S,
+    band: Sequence[float] | None = None,
+    standardise: bool = False,
+) -> Series:
+    """The trials of these subjects and runs at `rate` Hz, `window` seconds after the cues.
+
+    band: (low, high) in Hz of a band-pass before resampling. standardise: each channel of each trial to mean 0
+    and standard deviation 1.
+
+    Raises:
+        UserError: a file is missing, damaged, too short, or lacks channels or cues.
+    """
+    signals, labels, of_subject, of_run = [], [], [], []
+    for subject in subjects:
+        for run in runs:
+            path = folder / eeg_file(subject, run)
+            cut, cues = _trials(path, rate, window, band)
+            signals.append(cut)
+            labels.append(cues)
+            of_subject.append(np.full(len(cues), subject))
+            of_run.append(np.full(len(cues), run))
+    data = np.concatenate(signals) * TO_MILLIVOLTS
+    if standardise:
+        data = (data - data.mean(2, keepdims=True)) / data.std(2, keepdims=True)
+    return Series(
+        data.astype(np.float32),
+        np.concatenate(labels).astype(np.int64),
+        np.concatenate(of_subject).astype(np.int64),
+        np.concatenate(of_run).astype(np.int64),
+    )
+
+
+def _trials(
+    path: Path, rate: float, window: Sequence[float], band: Sequence[float] | None
+) -> tuple[Any, Any]:
+    """Volts (trials, channels, steps) and labels (trials,) of one run."""
+    import mne
+
+    raw = _read(path)
+    if len(raw.ch_names) != CHANNELS:
+        raise UserError(f"{path}: {len(raw.ch_names)} channels, not {CHANNELS}; fetch or copy it again")
+    if band is not None:
+        raw.filter(*band, verbose="ERROR")
+    raw.resample(rate, verbose="ERROR")
+    cues = [a for a in raw.annotations if a["description"] in CUES]
+    if not cues:
+        raise UserError(f"{path}: no cue T1 or T2: runs 4, 8 and 12 have imagined left and right fists")
+    events, _ = mne.events_from_annotations(raw, event_id=CUES, verbose="ERROR")
+    epochs = mne.Epochs(raw, events, CUES, *window, baseline=None, preload=True, proj=False, verbose="ERROR")
+    if len(epochs) != len(events):
+        raise UserError(
+            f"{path}: ends before {window[1]} s after its last cue; shorten the window, or fetch or copy it again"
+        )
+    return epochs.get_data(copy=False), epochs.events[:, 2]
+
+
+def _read(path: Path) -> Any:
+    import mne
+
+    if not path.is_file():
+        raise UserError(
+            f"{path}: missing; the folder of workloads.eegmmidb must hold it, or leave folder out to fetch it"
+        )
+    try:
+        raw = mne.io.read_raw_edf(path, preload=True, verbose="ERROR")
+    # MNE raises whatever its parsing of a damaged header runs into.
+    except Exception as error:
+        raise UserError(
+            f"{path}: not a readable EDF file ({type(error).__name__}: {error}); fetch or copy it again"
+        ) from error
+    promised = int(path.read_bytes()[236:244])
+    if promised * raw.info["sfreq"] > raw.n_times + raw.info["sfreq"]:
+        raise UserError(f"{path}: shorter than its header promises; fetch or copy it again")
+    return raw
+
+
+def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> None:
+    """Download runs with MNE, which checks their sums, into `folder`; what is there and whole is kept.
+
+    Raises:
+        UserError: the network or the disk fails.
+    """
+    import mne
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for subject in subjects:
+        try:
+            files = mne.datasets.eegbci.load_data(
+                subjects=subject, runs=list(runs), path=folder, update_path=False, verbose="ERROR"
+            )
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"PhysioNet's subject {subject} cannot be fetched ({error}); "
+                "fetch it elsewhere and set workloads.eegmmidb.folder"
+            ) from error
+        for file in map(Path, files):
+            target = folder / f"S{subject:03d}" / file.name
+            target.parent.mkdir(exist_ok=True)
+            if not target.exists():
+                target.hardlink_to(file)

@@ -1,0 +1,161 @@
+"""`hydra` and `hydra_hybrid`: three branches of a circuit for each time step, in superposition or mixed.
+
+Quantum Hydra imitates the quasiseparable mixer of classical Hydra (Hwang et al., arXiv:2407.09941): a forward
+branch, a backward one and a skip. With `flip` the reversal of the wires, |0...0> is its own flip, so the
+backward branch flip shift QLCU flip |0...0> is the flip of the forward one: a permutation of amplitudes, no
+second simulation. The skip does not depend on the data: it is computed once for a whole batch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words, qlcu_ansatz
+from ketscale.engines.circuits.simulator import Simulator, Superposition
+from ketscale.engines.circuits.superposition import measured
+from ketscale.problems.eeg.angles import AngleHead
+from ketscale.problems.eeg.per_step import PerStep
+from ketscale.problems.eeg.superposition import ComplexSum, ComplexWeights, Mixture, SoftmaxSum
+
+# What the published code takes for 2 pi.
+PUBLISHED_TURN = 2 * 3.14159
+
+
+def shift(qubits: int) -> list[Gate]:
+    """SWAP(0, 1), SWAP(1, 2), ...: the first wire moves to the end."""
+    return [Gate("SWAP", (w, w + 1)) for w in range(qubits - 1)]
+
+
+def flip(qubits: int) -> list[Gate]:
+    """The wires in reverse order."""
+    return [Gate("SWAP", (w, qubits - 1 - w)) for w in range(qubits // 2)]
+
+
+def skip_circuit(qubits: int) -> Circuit:
+    """RX on all wires, then RY on all, then RZ on all, with 3n weights."""
+    return Circuit(
+        qubits,
+        tuple(
+            Gate(name, (w,), (Column("weight", i * qubits + w),))
+            for i, name in enumerate(("RX", "RY", "RZ"))
+            for w in range(qubits)
+        ),
+    )
+
+
+class HydraCircuits(nn.Module):
+    """The three branches of both models.
+
+    literal: run the backward branch's own circuit for every row, and the skip too, as published.
+    """
+
+    def __init__(self, qubits: int, layers: int, simulator: Simulator, literal: bool) -> None:
+        super().__init__()
+        self.simulator = simulator
+        self.literal = literal
+        layer = qlcu_ansatz(qubits, layers)
+        self.width = layer.inputs
+        self.forward_branch = Circuit(qubits, (*layer.gates, *shift(qubits)))
+        flipped = flip(qubits)
+        self.backward_branch = Circuit(qubits, (*flipped, *layer.gates, *shift(qubits), *flipped))
+        self.skip = skip_circuit(qubits)
+        self.words = pauli_words(qubits, "XYZ")
+        self.angles = AngleHead(self.width, PUBLISHED_TURN, torch.rand(self.width))
+        self.skip_angles = nn.Parameter(2 * math.pi * torch.rand(self.skip.weights))
+
+    def skip_of(self, angles: torch.Tensor) -> Angles:
+        """The skip's angles: for every row, or for one where rows do not matter."""
+        rows = len(angles) if self.literal else 1
+        return Angles(angles.new_empty(rows, 0), self.skip_angles)
+
+
+class HydraCore(HydraCircuits):
+    """(rows, P) -> (rows, 3n): expectation values of the normalised superposition of the branches' states."""
+
+    def __init__(self, qubits: int, layers: int, simulator: Simulator, literal: bool = False) -> None:
+        super().__init__(qubits, layers, simulator, literal)
+        self.coefficients = ComplexWeights(torch.rand(3), torch.zeros(3))
+        self.out = nn.Linear(len(self.words), len(self.words))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """X on all wires, then Y, then Z, through a Linear."""
+        angles = self.angles(x)
+        per_row = Angles(angles, angles.new_empty(0))
+        alpha, beta, gamma = self.coefficients()
+        skip = gamma * self.simulator.state(self.skip, self.skip_of(angles))
+        if not self.literal:
+            superposition = Superposition(torch.stack([alpha, beta]), skip[0])
+            return self.out(
+                self.simulator.superposed(self.forward_branch, per_row, self.words, superposition)
+            )
+        forward = self.simulator.state(self.forward_branch, per_row)
+        state = alpha * forward + beta * self.simulator.state(self.backward_branch, per_row) + skip
+        return self.out(measured(self.simulator, state, self.words))
+
+
+class HydraHybridCore(HydraCircuits):
+    """(rows, P) -> (rows, 3n): the branches measured one by one and mixed."""
+
+    def __init__(self, qubits: int, layers: int, simulator: Simulator, literal: bool = False) -> None:
+        super().__init__(qubits, layers, simulator, literal)
+        self.mixture = Mixture(len(self.words))
+        # Where a flipped state's word is measured on the state itself: letters in turn, wires reversed.
+        order = [letter * qubits + qubits - 1 - w for letter in range(3) for w in range(qubits)]
+        self.register_buffer("flipped", torch.tensor(order), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """X on all wires, then Y, then Z, of the mixture."""
+        angles = self.angles(x)
+        per_row = Angles(angles, angles.new_empty(0))
+        forward = self.simulator.expval(self.forward_branch, per_row, self.words)
+        if self.literal:
+            backward = self.simulator.expval(self.backward_branch, per_row, self.words)
+        else:
+            backward = forward[:, self.get_buffer("flipped")]
+        skip = self.simulator.expval(self.skip, self.skip_of(angles), self.words)
+        return self.mixture(forward, backward, skip)
+
+
+class Hydra(PerStep):
+    """Series (batch, channels, steps) -> logits, by superposed branches and complex weights over time.
+
+    6,170 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs.
+    """
+
+    def __init__(
+        self,
+        qubits: int,
+        layers: int,
+        simulator: Simulator,
+        inputs: tuple[int, int],
+        outputs: int,
+        dropout: float,
+        literal: bool = False,
+    ) -> None:
+        channels, steps = inputs
+        core = HydraCore(qubits, layers, simulator, literal)
+        super().__init__(channels, core.width, core, ComplexSum(steps), 3 * qubits, outputs, dropout)
+
+
+class HydraHybrid(PerStep):
+    """Series (batch, channels, steps) -> logits, by branches measured one by one and softmax weights over time.
+
+    7,196 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs.
+    """
+
+    def __init__(
+        self,
+        qubits: int,
+        layers: int,
+        simulator: Simulator,
+        inputs: tuple[int, int],
+        outputs: int,
+        dropout: float,
+        literal: bool = False,
+    ) -> None:
+        channels, steps = inputs
+        core = HydraHybridCore(qubits, layers, simulator, literal)
+        super().__init__(channels, core.width, core, SoftmaxSum(steps), 3 * qubits, outputs, dropout)

@@ -1,0 +1,274 @@
+"""`mamba`, `mamba_hybrid` and their lite forms: circuits shaped after a selective state-space model.
+
+Their state-space, gate and skip circuits follow the Quantum Mamba models; the classical one is Gu and Dao,
+arXiv:2312.00752. In `mamba` the data enter as amplitudes and all angles are learned, so each circuit is one
+fixed unitary; in `mamba_hybrid` they enter as angles, and gate and skip do not depend on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.problems.dropout import SampleDropout
+from ketscale.problems.eeg.angles import AngleHead
+from ketscale.problems.eeg.hydra import skip_circuit
+from ketscale.problems.eeg.per_step import PerStep
+from ketscale.problems.eeg.superposition import ComplexSum, Mixture, SoftmaxSum
+
+
+def _weights(count: int) -> nn.Parameter:
+    """Learned angles, uniform in [0, 2 pi) at the start."""
+    return nn.Parameter(2 * math.pi * torch.rand(count))
+
+
+def _on_all(name: str, qubits: int, columns: Iterator[Column]) -> list[Gate]:
+    return [Gate(name, (w,), (next(columns),)) for w in range(qubits)]
+
+
+def _columns(kind: str, first: int, count: int) -> Iterator[Column]:
+    return iter([Column(kind, first + i) for i in range(count)])  # type: ignore[arg-type]
+
+
+def amplitude_ssm(qubits: int, layers: int) -> Circuit:
+    """The state-space circuit of `mamba`: its weights are layers * 4n angles, then b (n), then c (n).
+
+    Per layer RY and RZ on each wire in turn, a chain of CRX, RY(b), RX, RZ(c) on all wires. Of the angles,
+    4n - 1 a layer are used.
+    """
+    n = qubits
+    columns = _columns("weight", 0, 4 * n * layers)
+    gates = []
+    for _ in range(layers):
+        for w in range(n):
+            gates += [Gate(name, (w,), (next(columns),)) for name in ("RY", "RZ")]
+        gates += [Gate("CRX", (w, w + 1), (next(columns),)) for w in range(n - 1)]
+        gates += _on_all("RY", n, _columns("weight", 4 * n * layers, n))
+        gates += _on_all("RX", n, columns)
+        gates += _on_all("RZ", n, _columns("weight", 4 * n * layers + n, n))
+    return Circuit(n, tuple(gates))
+
+
+def amplitude_gate(qubits: int) -> Circuit:
+    """The gate circuit of `mamba`: RY on all wires, a chain of CNOT."""
+    chain = [Gate("CNOT", (w, w + 1)) for w in range(qubits - 1)]
+    return Circuit(qubits, (*_on_all("RY", qubits, _columns("weight", 0, qubits)), *chain))
+
+
+def amplitude_skip(qubits: int) -> Circuit:
+    """The skip circuit of `mamba`: RZ on all wires."""
+    return Circuit(qubits, tuple(_on_all("RZ", qubits, _columns("weight", 0, qubits))))
+
+
+def angle_ssm(qubits: int, layers: int) -> Circuit:
+    """The state-space circuit of `mamba_hybrid`: its inputs are 4n angles a layer, its weights b, c and dt (n each).
+
+    Per layer RY on all wires, IsingXX on the ring, RY(b), RY on all, IsingYY on the ring, RZ(c), RX(dt).
+    """
+    n = qubits
+    inputs = _columns("input", 0, 4 * n * layers)
+    gates = []
+    for _ in range(layers):
+        gates += _on_all("RY", n, inputs)
+        gates += [Gate("IsingXX", (w, (w + 1) % n), (next(inputs),)) for w in range(n)]
+        gates += _on_all("RY", n, _columns("weight", 0, n))
+        gates += _on_all("RY", n, inputs)
+        gates += [Gate("IsingYY", (w, (w + 1) % n), (next(inputs),)) for w in range(n)]
+        gates += _on_all("RZ", n, _columns("weight", n, n))
+        gates += _on_all("RX", n, _columns("weight", 2 * n, n))
+    return Circuit(n, tuple(gates))
+
+
+def angle_gate(qubits: int, layers: int) -> Circuit:
+    """The gate circuit of `mamba_hybrid`: per layer RX on all wires, a chain of CRZ, RY on all, CRZ(n-1 -> 0)."""
+    n = qubits
+    columns = _columns("weight", 0, 3 * n * layers)
+    gates = []
+    for _ in range(layers):
+        gates += _on_all("RX", n, columns)
+        gates += [Gate("CRZ", (w, w + 1), (next(columns),)) for w in range(n - 1)]
+        gates += _on_all("RY", n, columns)
+        gates += [Gate("CRZ", (n - 1, 0), (next(columns),))]
+    return Circuit(n, tuple(gates))
+
+
+class AmplitudeCore(nn.Module):
+    """(rows, features) -> (rows, outputs): the row as amplitudes, three circuits on it, their values superposed.
+
+    The coefficients are complex, their real parts uniform in [0, 1) and the imaginary ones 0 at the start.
+    """
+
+    def __init__(
+        self, qubits: int, layers: int, simulator: Simulator, features: int, outputs: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.simulator = simulator
+        self.words = pauli_words(qubits, "XYZ")
+        self.circuits = (amplitude_ssm(qubits, layers), amplitude_gate(qubits), amplitude_skip(qubits))
+        self.amplitudes = nn.Linear(features, 2**qubits)
+        self.norm = nn.LayerNorm(2**qubits)
+        self.ssm_angles = _weights(4 * qubits * layers)
+        self.b = _weights(qubits)
+        self.c = _weights(qubits)
+        self.gate_angles = _weights(qubits)
+        self.skip_angles = _weights(qubits)
+        # Real and imaginary parts: six parameters.
+        self.coefficients = nn.Parameter(torch.stack([torch.rand(3), torch.zeros(3)], dim=1))
+        values = len(self.words)
+        self.mlp = nn.Sequential(
+            nn.Linear(values, values),
+            nn.ReLU(),
+            SampleDropout(dropout, stream=1),
+            nn.Linear(values, outputs),
+            SampleDropout(dropout, stream=2),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The MLP of the modulus of the superposed expectation values."""
+        amplitudes = nn.functional.normalize(self.norm(self.amplitudes(x)), dim=1)
+        state = torch.complex(amplitudes, torch.zeros_like(amplitudes))
+        weights = (torch.cat([self.ssm_angles, self.b, self.c]), self.gate_angles, self.skip_angles)
+        nothing = x.new_empty(len(x), 0)
+        values = torch.stack(
+            [
+                self.simulator.expval(circuit, Angles(nothing, angles), self.words, state)
+                for circuit, angles in zip(self.circuits, weights, strict=True)
+            ]
+        )
+        # Real and imaginary parts of the superposition: (2, 3) times (3, rows * values).
+        parts = self.coefficients.T @ values.flatten(1)
+        parts = parts.unflatten(1, (len(x), -1))
+        norm = torch.sqrt(parts.square().sum((0, 2)) + 1e-8)
+        # The modulus as of complex numbers: a norm over two rows takes torch nine times as long.
+        return self.mlp(torch.complex(parts[0], parts[1]).abs() / norm[:, None])
+
+
+class AngleCore(nn.Module):
+    """(rows, P) -> (rows, 3n): a state-space circuit fed with angles, a gate and a skip, measured and mixed.
+
+    literal: run gate and skip for every row, although no row changes them, as published.
+    """
+
+    def __init__(self, qubits: int, layers: int, simulator: Simulator, literal: bool = False) -> None:
+        super().__init__()
+        self.simulator = simulator
+        self.literal = literal
+        self.words = pauli_words(qubits, "XYZ")
+        self.circuits = (angle_ssm(qubits, layers), angle_gate(qubits, layers), skip_circuit(qubits))
+        self.width = self.circuits[0].inputs
+        self.angles = AngleHead(self.width, 2 * math.pi, 2 * math.pi * torch.rand(self.width))
+        self.b = _weights(qubits)
+        self.c = _weights(qubits)
+        self.dt = _weights(qubits)
+        # As published: 4n angles a layer, of which the circuit takes the first 3n * layers.
+        self.gate_angles = _weights(4 * qubits * layers)
+        self.skip_angles = _weights(3 * qubits)
+        self.mixture = Mixture(len(self.words))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The mixture of the three circuits' values."""
+        ssm, gate, skip = self.circuits
+        angles = self.angles(x)
+        shared = torch.cat([self.b, self.c, self.dt])
+        nothing = angles.new_empty(len(x) if self.literal else 1, 0)
+        return self.mixture(
+            self.simulator.expval(ssm, Angles(angles, shared), self.words),
+            self.simulator.expval(gate, Angles(nothing, self.gate_angles), self.words),
+            self.simulator.expval(skip, Angles(nothing, self.skip_angles), self.words),
+        )
+
+
+class Mamba(nn.Module):
+    """Series (batch, channels, steps) -> depthwise convolution, SiLU, mean over time -> amplitudes -> logits.
+
+    5,002 trainable parameters at 6 qubits, 2 layers, 64 channels and 2 outputs.
+    """
+
+    def __init__(
+        self,
+        qubits: int,
+        layers: int,
+        simulator: Simulator,
+        inputs: tuple[int, int],
+        outputs: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        channels, _ = inputs
+        self.convolution = nn.Conv1d(channels, channels, 3, padding=1, groups=channels)
+        self.core = AmplitudeCore(qubits, layers, simulator, channels, outputs, dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits of series."""
+        return self.core(nn.functional.silu(self.convolution(x)).mean(2))
+
+
+class MambaHybrid(nn.Module):
+    """Series (batch, channels, steps) -> convolution, SiLU, mean over time -> angles -> logits.
+
+    19,365 trainable parameters at 6 qubits, 2 layers, 64 channels and 2 outputs.
+    """
+
+    def __init__(
+        self,
+        qubits: int,
+        layers: int,
+        simulator: Simulator,
+        inputs: tuple[int, int],
+        outputs: int,
+        dropout: float,
+        literal: bool = False,
+    ) -> None:
+        super().__init__()
+        channels, _ = inputs
+        self.convolution = nn.Conv1d(channels, channels, 3, padding=1)
+        self.dropout = SampleDropout(dropout, stream=0)
+        self.core = AngleCore(qubits, layers, simulator, literal)
+        self.embed = nn.Linear(channels, self.core.width)
+        self.classifier = nn.Linear(3 * qubits, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits of series."""
+        pooled = nn.functional.silu(self.convolution(x)).mean(2)
+        return self.classifier(self.core(self.embed(self.dropout(pooled))))
+
+
+class MambaLite(PerStep):
+    """The core of `mamba` at every time step, complex weights over time; 7,433 trainable parameters at 6 qubits."""
+
+    def __init__(
+        self,
+        qubits: int,
+        layers: int,
+        simulator: Simulator,
+        inputs: tuple[int, int],
+        outputs: int,
+        dropout: float,
+    ) -> None:
+        channels, steps = inputs
+        width, values = 4 * qubits * layers, 3 * qubits
+        core = AmplitudeCore(qubits, layers, simulator, width, values, dropout=0.0)
+        super().__init__(channels, width, core, ComplexSum(steps), values, outputs, dropout)
+
+
+class MambaHybridLite(PerStep):
+    """The core of `mamba_hybrid` at every time step, softmax weights over time; 7,262 parameters at 6 qubits."""
+
+    def __init__(
+        self,
+        qubits: int,
+        layers: int,
+        simulator: Simulator,
+        inputs: tuple[int, int],
+        outputs: int,
+        dropout: float,
+        literal: bool = False,
+    ) -> None:
+        channels, steps = inputs
+        core = AngleCore(qubits, layers, simulator, literal)
+        super().__init__(channels, core.width, core, SoftmaxSum(steps), 3 * qubits, outputs, dropout)

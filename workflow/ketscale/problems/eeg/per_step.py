@@ -1,0 +1,44 @@
+"""The wrapper of the models that treat every time step of a series by itself: a batch, never a loop."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ketscale.problems.dropout import SampleDropout
+
+
+class PerStep(nn.Module):
+    """Series (batch, channels, steps) -> logits (batch, outputs).
+
+    Every step is a row of channels: dropout, Linear(channels, width), `core` to m values. `over_time` sums the
+    steps, and a last Linear gives the logits.
+
+    Args:
+        core: (rows, width) -> (rows, values).
+        over_time: (batch, steps, values) -> (batch, values).
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        width: int,
+        core: nn.Module,
+        over_time: nn.Module,
+        values: int,
+        outputs: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.dropout = SampleDropout(dropout, stream=0)
+        self.embed = nn.Linear(channels, width)
+        self.core = core
+        self.over_time = over_time
+        self.classifier = nn.Linear(values, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits of series."""
+        batch, _, steps = x.shape
+        rows = self.dropout(x).transpose(1, 2).flatten(0, 1)
+        values = self.core(self.embed(rows))
+        return self.classifier(self.over_time(values.unflatten(0, (batch, steps))))

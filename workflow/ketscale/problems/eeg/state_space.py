@@ -1,0 +1,149 @@
+"""`classical_mamba` and `classical_hydra`: the classical counterparts of the quantum models on series.
+
+Mamba: Gu and Dao, arXiv:2312.00752. Hydra: Hwang et al., arXiv:2407.09941, here as a scan in both directions
+with shared parameters. Sizes: d = 128, inner 256, state 16, convolution 4, dt of rank 8, 2 blocks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from ketscale.problems.dropout import SampleDropout
+from ketscale.problems.eeg import selective_scan
+from ketscale.problems.eeg.scan import linear_scan
+
+WIDTH, INNER, STATE, KERNEL, RANK, BLOCKS = 128, 256, 16, 4, 8, 2
+EPSILON = 1e-5
+
+
+# The states of a whole batch are gigabytes and would pass through memory dozens of times; those of so many
+# numbers stay in the cache, and are computed again on the way back.
+SLICE = 2**20
+
+
+def _scanned(
+    rate: torch.Tensor, dt: torch.Tensor, x: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+) -> torch.Tensor:
+    """c[t] . h[t] of h[t] = exp(dt[t] rate) h[t - 1] + b[t] x[t]."""
+    h = linear_scan(torch.exp(dt.unsqueeze(-1) * rate), x.unsqueeze(-1) * b.unsqueeze(2))
+    return (h @ c.unsqueeze(-1)).squeeze(-1)
+
+
+class SelectiveScan(nn.Module):
+    """What both blocks share: a causal convolution, and a state-space model whose step and matrices depend on the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(INNER, INNER, KERNEL, padding=KERNEL - 1, groups=INNER)
+        self.dt = nn.Linear(RANK, INNER)
+        self.a_log = nn.Parameter(torch.arange(1.0, STATE + 1).log().repeat(INNER, 1))
+        self.d = nn.Parameter(torch.ones(INNER))
+
+    def convolved(self, x: torch.Tensor) -> torch.Tensor:
+        """SiLU of the causal convolution of (batch, steps, inner)."""
+        steps = x.shape[1]
+        return nn.functional.silu(self.convolution(x.transpose(1, 2))[..., :steps].transpose(1, 2))
+
+    def scan(
+        self, x: torch.Tensor, dt: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, scale_input: bool
+    ) -> torch.Tensor:
+        """y[t] = c[t] . h[t] + d x[t], h[t] = exp(dt[t] A) h[t - 1] + b[t] x[t], the last times dt[t] if `scale_input`.
+
+        x, dt and y: (batch, steps, inner); b, c: (batch, steps, state).
+        """
+        entering = dt * x if scale_input else x
+        rate = -torch.exp(self.a_log)
+        if x.is_cpu and selective_scan.fits(INNER, STATE, x.dtype):
+            return selective_scan.selective_scan(rate, dt, entering, b, c) + self.d * x
+        rows = max(1, SLICE // (x.shape[1] * INNER * STATE))
+        slices = zip(*(part.split(rows) for part in (dt, entering, b, c)), strict=True)
+        y = [
+            checkpoint(_scanned, rate, *parts, use_reentrant=False, preserve_rng_state=False)
+            for parts in slices
+        ]
+        return torch.cat(y) + self.d * x
+
+
+class MambaBlock(nn.Module):
+    """(batch, steps, width) -> the same, its input added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(WIDTH, EPSILON)
+        self.enter = nn.Linear(WIDTH, 2 * INNER, bias=False)
+        self.ssm = SelectiveScan()
+        self.select = nn.Linear(INNER, RANK + 2 * STATE, bias=False)
+        self.leave = nn.Linear(INNER, WIDTH, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The block with its skip connection."""
+        inner, z = self.enter(self.norm(x)).split(INNER, dim=-1)
+        inner = self.ssm.convolved(inner)
+        rank, b, c = self.select(inner).split([RANK, STATE, STATE], dim=-1)
+        dt = nn.functional.softplus(self.ssm.dt(rank))
+        y = self.ssm.scan(inner, dt, b, c, scale_input=True)
+        return x + self.leave(y * nn.functional.silu(z))
+
+
+class HydraBlock(nn.Module):
+    """(batch, steps, width) -> the same: the scan forward plus the scan of the reversed series, reversed back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Linear(WIDTH, 2 * INNER + 2 * STATE + RANK, bias=False)
+        self.ssm = SelectiveScan()
+        self.inner_norm = nn.RMSNorm(INNER, EPSILON)
+        self.leave = nn.Linear(INNER, WIDTH, bias=False)
+        self.norm = nn.RMSNorm(WIDTH, EPSILON)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The block with its skip connection."""
+        z, inner, b, c, rank = self.enter(x).split([INNER, INNER, STATE, STATE, RANK], dim=-1)
+        inner = self.ssm.convolved(inner)
+        dt = nn.functional.softplus(self.ssm.dt(rank))
+        # Both directions are one batch.
+        both = [torch.cat([part, part.flip(1)]) for part in (inner, dt, b, c)]
+        ahead, back = self.ssm.scan(*both, scale_input=False).chunk(2)
+        y = self.inner_norm(ahead + back.flip(1))
+        return x + self.norm(self.leave(y * nn.functional.silu(z)))
+
+
+class ClassicalMamba(nn.Module):
+    """Series (batch, channels, steps) -> logits; 241,922 trainable parameters at 64 channels and 2 outputs."""
+
+    def __init__(self, inputs: tuple[int, int], outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.embed = nn.Linear(inputs[0], WIDTH)
+        self.dropout = SampleDropout(dropout, stream=0)
+        self.blocks = nn.Sequential(*(MambaBlock() for _ in range(BLOCKS)))
+        self.norm = nn.RMSNorm(WIDTH, EPSILON)
+        self.classifier = nn.Linear(WIDTH, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits of series."""
+        rows = self.dropout(self.embed(x.transpose(1, 2)))
+        return self.classifier(self.norm(self.blocks(rows)).mean(1))
+
+
+class ClassicalHydra(nn.Module):
+    """Series (batch, channels, steps) -> logits; 240,322 trainable parameters at 64 channels and 2 outputs."""
+
+    def __init__(self, inputs: tuple[int, int], outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.embed = nn.Linear(inputs[0], WIDTH)
+        self.dropout = SampleDropout(dropout, stream=0)
+        self.blocks = nn.Sequential(*(HydraBlock() for _ in range(BLOCKS)))
+        self.norm = nn.RMSNorm(WIDTH, EPSILON)
+        self.classifier = nn.Sequential(
+            nn.Linear(WIDTH, WIDTH // 2),
+            nn.GELU(),
+            SampleDropout(dropout, stream=1),
+            nn.Linear(WIDTH // 2, outputs),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits of series."""
+        rows = self.dropout(self.embed(x.transpose(1, 2)))
+        return self.classifier(self.norm(self.blocks(rows)).mean(1))

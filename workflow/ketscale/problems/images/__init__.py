@@ -1,0 +1,1 @@
+"""Images: features of a frozen network, and a classifier with a circuit."""

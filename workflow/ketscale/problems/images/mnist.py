@@ -1,0 +1,161 @@
+"""The workload mnist: the original idx files, read from a local folder or fetched with their checksums."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.client
+import os
+import urllib.request
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.errors import UserError
+from ketscale.problems.images.images import Images, stratified
+
+PEAK = 255
+SIDE = 28
+VALIDATION = 6_000  # taken from the 60,000 training images
+HELD_OUT = 1_000  # of the 10,000 test images, for validation and for the test, when they are all there is
+COUNTS = {"train": 60_000, "t10k": 10_000}
+MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist"
+SHA256 = {
+    "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+}
+
+
+def load(folder: Path, split: str, split_seed: int) -> Images:
+    """MNIST from `folder`.
+
+    split: "original" is 54,000/6,000/10,000 and needs all four files; "test-images" is 8,000/1,000/1,000
+        of the 10,000 test images and needs only theirs.
+
+    Raises:
+        UserError: a file is missing, damaged, or not the data set's.
+    """
+    if split not in ("original", "test-images"):
+        raise UserError(f"workloads.mnist.split is {split!r}: choose original or test-images")
+    if not folder.is_dir():
+        raise UserError(
+            f"{folder}: no such folder; set workloads.mnist.folder, or leave it out to fetch MNIST"
+        )
+    if split == "test-images":
+        pixels, labels = _pair(folder, "t10k")
+        rest, test = stratified(labels, np.arange(len(labels)), HELD_OUT, split_seed)
+        train, validation = stratified(labels, rest, HELD_OUT, split_seed)
+    else:
+        if not any(path.exists() for path in _candidates(folder, "train-images-idx3-ubyte")):
+            raise UserError(
+                f"{folder}: train-images-idx3-ubyte(.gz) is missing; add it, "
+                "or set workloads.mnist.split: test-images to use the test images alone"
+            )
+        both = [_pair(folder, "train"), _pair(folder, "t10k")]
+        pixels, labels = np.concatenate([p for p, _ in both]), np.concatenate([v for _, v in both])
+        train, validation = stratified(labels, np.arange(COUNTS["train"]), VALIDATION, split_seed)
+        test = np.arange(COUNTS["train"], len(labels))
+    return Images(pixels, labels, {"train": train, "validation": validation, "test": test}, PEAK)
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """The array in an idx file of unsigned bytes, gzipped or not.
+
+    The format: two zero bytes, the type (8), the number of dimensions, each dimension as a big-endian
+    32-bit integer, the data in C order.
+
+    Raises:
+        UserError: the file cannot be read or is damaged.
+    """
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read ({error}); fetch or copy it again") from None
+    if len(data) < 4 or data[:3] != b"\x00\x00\x08":
+        raise UserError(
+            f"{path}: not an idx file of bytes (it starts with {data[:4].hex() or 'nothing'}); fetch it again"
+        )
+    start = 4 + 4 * data[3]
+    shape = tuple(int(size) for size in np.frombuffer(data[4:start], ">u4")) if len(data) >= start else ()
+    expected = start + int(np.prod(shape, dtype=np.int64))
+    if not shape or len(data) != expected:
+        raise UserError(
+            f"{path}: {len(data):,} bytes where its header promises {expected:,}; fetch or copy it again"
+        )
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+
+
+def fetch(folder: Path, mirror: str = MIRROR) -> None:
+    """Download the four original files into `folder`, checking each against its SHA-256.
+
+    A file that is already there and whole is kept. A file appears under its name only when it is whole.
+
+    Raises:
+        UserError: the network, the disk or a checksum fails; the failed file is not left behind.
+    """
+    for name, digest in SHA256.items():
+        target = folder / name
+        if target.exists() and hashlib.sha256(target.read_bytes()).hexdigest() == digest:
+            continue
+        _download(f"{mirror}/{name}", target, digest)
+
+
+def _download(url: str, target: Path, digest: str) -> None:
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            data = answer.read()
+        found = hashlib.sha256(data).hexdigest()
+        if found != digest:
+            raise UserError(
+                f"{url}: SHA-256 is {found[:12]}..., not {digest[:12]}...; nothing was kept, try again later"
+            )
+        temporary.write_bytes(data)
+        os.replace(temporary, target)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise UserError(
+            f"{url}: cannot be fetched ({error}); fetch it elsewhere and set workloads.mnist.folder"
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _candidates(folder: Path, name: str) -> tuple[Path, Path]:
+    return folder / name, folder / f"{name}.gz"
+
+
+def _find(folder: Path, name: str) -> Path:
+    for path in _candidates(folder, name):
+        if path.exists():
+            return path
+    raise UserError(
+        f"{folder}: {name}(.gz) is missing; workloads.mnist.folder must hold the original idx files"
+    )
+
+
+def _pair(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The checked images and labels of one part, "train" or "t10k"."""
+    images_path, labels_path = (
+        _find(folder, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1")
+    )
+    pixels, labels = read_idx(images_path), read_idx(labels_path)
+    if pixels.shape != (COUNTS[part], SIDE, SIDE):
+        raise UserError(
+            f"{images_path}: holds {pixels.shape}, not {COUNTS[part]:,} images of 28x28; fetch it again"
+        )
+    if labels.shape != (len(pixels),):
+        raise UserError(
+            f"{labels_path}: {labels.shape} labels for {len(pixels):,} images; fetch or copy it again"
+        )
+    if labels.max() > 9:
+        raise UserError(
+            f"{labels_path}: holds the label {labels.max()}, not only 0 to 9; fetch or copy it again"
+        )
+    return pixels, labels.astype(np.int64)

@@ -1,0 +1,247 @@
+"""ResNet-18: the network that turns images into 512 features, its weight files, and ImageNet's weights.
+
+The network is Hugging Face transformers' (imported only when a network is built: a run on cached features
+needs neither the library nor its import time). He et al., "Deep residual learning" (arXiv 1512.03385).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ketscale.errors import UserError
+from ketscale.measure.records import write_atomic
+
+FEATURES = 512
+IMAGENET = "microsoft/resnet-18"
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+SIZES = (8, 512)  # smallest and largest image_size
+THREADS = 2  # sums differ in the last bits between thread counts, and training amplifies that
+INFO = "ketscale"  # the metadata key of our weight files
+
+
+@contextmanager
+def fixed_threads() -> Iterator[None]:
+    """Run with `THREADS` torch threads whatever the caller's setting, so that results repeat bit by bit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def resnet18(channels: int) -> torch.nn.Module:
+    """ResNet-18 without its classifier, freshly initialised; 11,170,240 parameters with one channel."""
+    from transformers import ResNetConfig, ResNetModel
+
+    config = ResNetConfig(
+        num_channels=channels,
+        embedding_size=64,
+        hidden_sizes=[64, 128, 256, FEATURES],
+        depths=[2, 2, 2, 2],
+        layer_type="basic",
+    )
+    network: torch.nn.Module = ResNetModel(config)
+    return network
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How stored pixels become the network's input: resized to `size`, divided by `peak`, normalised.
+
+    `mean` and `std` have one entry per channel of the network; a grey image is repeated to all of them.
+    """
+
+    size: int
+    peak: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, pixels: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """uint8 (batch, height, width) -> (batch, channels, size, size)."""
+        shape = (self.size, self.size)
+        grey = torch.nn.functional.interpolate(
+            pixels[:, None].to(dtype) / self.peak, size=shape, mode="bilinear", align_corners=False
+        )
+        return self.normalise(grey)
+
+    def normalise(self, grey: torch.Tensor) -> torch.Tensor:
+        """Grey images in 0..1, (batch, 1, height, width) -> (batch, channels, height, width)."""
+        mean, std = (grey.new_tensor(values)[None, :, None, None] for values in (self.mean, self.std))
+        return (grey - mean) / std
+
+
+def scaling_for(weights: str, size: int, peak: int, brightness: tuple[float, float]) -> Scaling:
+    """The scaling that goes with the weights: ImageNet's constants, or the training split's brightness."""
+    if weights == "imagenet":
+        return Scaling(size, peak, IMAGENET_MEAN, IMAGENET_STD)
+    mean, std = brightness
+    return Scaling(size, peak, (mean,), (std,))
+
+
+def check_size(image_size: object) -> int:
+    """`image_size` as an integer.
+
+    Raises:
+        UserError: it is not an integer in the range that the network can take.
+    """
+    low, high = SIZES
+    if isinstance(image_size, bool) or not isinstance(image_size, int) or not low <= image_size <= high:
+        raise UserError(f"image_size is {image_size!r}: it must be an integer from {low} to {high}")
+    return image_size
+
+
+def embed(
+    network: torch.nn.Module, pixels: NDArray[np.uint8], scaling: Scaling, batch: int = 256
+) -> NDArray[np.float32]:
+    """Pooled features of uint8 (n, height, width) images in eval mode, float32 (n, 512)."""
+    network.eval()
+    features = np.empty((len(pixels), FEATURES), np.float32)
+    with torch.no_grad():
+        for start in range(0, len(pixels), batch):
+            images = torch.from_numpy(np.array(pixels[start : start + batch]))
+            features[start : start + batch] = network(scaling(images)).pooler_output.flatten(1).numpy()
+    return features
+
+
+class Backbone(torch.nn.Module):
+    """The frozen network, its scaling and the standardisation: what `features: inline` computes.
+
+    forward: uint8 (batch, height, width) -> (batch, 512), the cached embeddings up to rounding. It stays in
+    eval mode (batch norm must not drift) and follows `.to(dtype)` and `.to(device)`.
+    """
+
+    mean: torch.Tensor
+    std: torch.Tensor
+
+    def __init__(
+        self, network: torch.nn.Module, scaling: Scaling, mean: NDArray[Any], std: NDArray[Any]
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.scaling = scaling
+        self.register_buffer("mean", torch.tensor(np.asarray(mean)))
+        self.register_buffer("std", torch.tensor(np.asarray(std)))
+        self.requires_grad_(False)
+        self.eval()
+
+    def train(self, mode: bool = True) -> Backbone:
+        """Stay in eval mode whatever the model around it does."""
+        return super().train(False)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Standardised embeddings of a batch of stored images."""
+        features: torch.Tensor = self.network(self.scaling(pixels, self.mean.dtype)).pooler_output.flatten(1)
+        return (features - self.mean) / self.std
+
+
+def write_weights(path: Path, state: Mapping[str, torch.Tensor], origin: Mapping[str, Any]) -> None:
+    """Write a network's state atomically as safetensors, with its origin and its own checksum inside."""
+    from safetensors.torch import save
+
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in sorted(state.items())}
+    info = json.dumps({**origin, "sha256": _digest(state)}, sort_keys=True)
+    write_atomic(path, save(state, {INFO: info}))
+
+
+def read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """A network's state and its origin, as `write_weights` wrote them.
+
+    Raises:
+        UserError: the file is missing, damaged, or not written by this project.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            info = json.loads((file.metadata() or {}).get(INFO, "{}"))
+            state = {name: file.get_tensor(name) for name in sorted(file.keys())}
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: no such weights; run the rule that makes them (pretrain or fetch_imagenet)"
+        ) from None
+    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+        raise UserError(f"{path}: not a weight file ({error}); delete it and make it again") from None
+    if info.pop("sha256", None) != _digest(state):
+        raise UserError(f"{path}: the weights do not match their checksum; delete the file and make it again")
+    return state, info
+
+
+def _digest(state: Mapping[str, torch.Tensor]) -> str:
+    total = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        total.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+        total.update(tensor.numpy().tobytes())
+    return total.hexdigest()
+
+
+def network_from(path: Path, channels: int) -> torch.nn.Module:
+    """ResNet-18 with the weights at `path`, in eval mode.
+
+    Raises:
+        UserError: as for `read_weights`, or the weights are another network's.
+    """
+    state, _ = read_weights(path)
+    network = resnet18(channels)
+    _load(network, state, path)
+    return network.eval()
+
+
+def _load(network: torch.nn.Module, state: Mapping[str, torch.Tensor], source: Path | str) -> None:
+    try:
+        network.load_state_dict(dict(state))
+    except RuntimeError as error:
+        first = str(error).splitlines()[1:2]
+        raise UserError(f"{source}: not the weights of this ResNet-18 ({' '.join(first).strip()})") from None
+
+
+def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
+    """Write ImageNet's ResNet-18 (`microsoft/resnet-18`) to `out`, without its classifier.
+
+    They come from `folder` if given (a download of that repository, with its model.safetensors), else from
+    the Hugging Face cache or hub; HF_HUB_OFFLINE=1 keeps to the cache.
+
+    Raises:
+        UserError: they cannot be had, or are another network's; nothing is written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    source = folder / "model.safetensors" if folder else _from_hub()
+    try:
+        tensors = load_file(source)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"{source}: not a weight file ({error}); weights_folder must be a download of {IMAGENET}"
+        ) from None
+    prefix = "resnet." if any(name.startswith("resnet.") for name in tensors) else ""
+    state = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix) and not name.startswith("classifier.")
+    }
+    _load(resnet18(len(IMAGENET_MEAN)), state, source)
+    write_weights(out, state, {"kind": "imagenet", "source": IMAGENET})
+
+
+def _from_hub() -> Path:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(IMAGENET, "model.safetensors"))
+    except Exception as error:  # the client's errors have no common base short of Exception
+        raise UserError(
+            f"weights: imagenet: {IMAGENET} cannot be had ({type(error).__name__}); fetch it where there is "
+            "a network,\nset weights_folder to a local copy of it, or choose weights: selfsupervised"
+        ) from None

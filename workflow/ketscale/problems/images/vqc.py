@@ -1,0 +1,66 @@
+"""`vqc`: a dense head on 512 image features, a variational circuit, and a small classifier."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ketscale.engines.circuits.circuit import Angles, pauli_words, vqc_ansatz
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.problems.dropout import SampleDropout
+
+
+def head(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
+    """inputs -> 128 -> 32 -> outputs with ReLU and dropout, then tanh."""
+    return nn.Sequential(
+        nn.Linear(inputs, 128),
+        nn.ReLU(),
+        SampleDropout(dropout, stream=0),
+        nn.Linear(128, 32),
+        nn.ReLU(),
+        SampleDropout(dropout, stream=1),
+        nn.Linear(32, outputs),
+        nn.Tanh(),
+    )
+
+
+def classifier(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
+    """inputs -> 16 -> outputs with ReLU and dropout: logits."""
+    return nn.Sequential(
+        nn.Linear(inputs, 16), nn.ReLU(), SampleDropout(dropout, stream=2), nn.Linear(16, outputs)
+    )
+
+
+class VQC(nn.Module):
+    """Features (batch, inputs) -> head -> `qubits` angles in (-1, 1) rad -> circuit -> <Z> -> logits (batch, outputs).
+
+    The circuit is `circuits.vqc_ansatz`; its weights start from N(0, 0.01^2). 70,186 trainable parameters
+    at 4 qubits, 3 layers, 512 inputs and 10 outputs. Without a simulator it uses fused.
+    """
+
+    def __init__(
+        self,
+        qubits: int = 4,
+        layers: int = 3,
+        simulator: Simulator | None = None,
+        inputs: int = 512,
+        outputs: int = 10,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        if simulator is None:
+            from ketscale.engines.circuits.create import default
+
+            simulator = default()
+        self.simulator = simulator
+        self.circuit = vqc_ansatz(qubits, layers)
+        self.paulis = pauli_words(qubits)
+        self.head = head(inputs, qubits, dropout)
+        self.weights = nn.Parameter(0.01 * torch.randn(self.circuit.weights))
+        self.classifier = classifier(qubits, outputs, dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits (batch, outputs) of features (batch, inputs)."""
+        # Under automatic mixed precision the head gives half-precision angles; the circuit keeps its weights'.
+        angles = Angles(self.head(x).to(self.weights.dtype), self.weights)
+        return self.classifier(self.simulator.expval(self.circuit, angles, self.paulis))

@@ -1,0 +1,1 @@
+"""Sentences: predicting the next word."""

@@ -1,0 +1,177 @@
+"""Ways to evaluate the probability P of the superposition transformer, and to differentiate its loss.
+
+The sum over a sentence's transitions touches W (x) V only once: with T of `Transitions.closed`, 256 numbers of a
+sentence that no angle changes, P = |sum_kl T_kl (W (x) V)_kl|^2, whatever the number of transitions.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from ketscale.engines.circuits.circuit import Angles
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.measure.spans import active, span, with_backward_span
+from ketscale.parallel.sharding import shard
+from ketscale.problems.sentences.transformer import TINY, loss, whole_circuit, whole_unitary
+from ketscale.problems.sentences.transitions import PAIR, Transitions
+
+
+class Likelihood(nn.Module, ABC):
+    """P of sentences, and losses that can be differentiated.
+
+    tasks: rank and ranks that share the (angle, sign, sentence) tasks of parameter-shift; (0, 1) for one that does all.
+    """
+
+    tasks: tuple[int, int] = (0, 1)
+
+    @abstractmethod
+    def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+        """P (sentences,) of the sentences with these numbers."""
+
+    def losses(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+        """The loss of each sentence (sentences,), differentiable in the weights.
+
+        Where ranks share tasks, every rank has all sentences: it gives the losses of its share, and zero for the others,
+        so that losses and gradients add up over ranks.
+        """
+
+        def forward(weights: torch.Tensor) -> torch.Tensor:
+            with span("circuit.forward"):
+                return loss(self.probabilities(weights, sentences))
+
+        return (
+            forward(weights) if active() is None else with_backward_span("circuit.backward", forward, weights)
+        )
+
+
+class ClosedForm(Likelihood):
+    """P by the closed form, differentiated by torch."""
+
+    def __init__(self, layers: int, transitions: Transitions) -> None:
+        super().__init__()
+        self.layers = layers
+        self.register_buffer("closed", transitions.closed().flatten(1), persistent=False)
+
+    def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+        """P (..., sentences), for weights (..., angles)."""
+        closed = self.get_buffer("closed")[sentences]
+        return _modulus(whole_unitary(weights, self.layers).flatten(-2), closed)
+
+
+class Simulated(Likelihood):
+    """The closed form with W (x) V from a simulator: one circuit on the 16 basis states, whatever the sentences."""
+
+    def __init__(self, layers: int, transitions: Transitions, simulator: Simulator) -> None:
+        super().__init__()
+        self.simulator = simulator
+        self.circuit = whole_circuit(layers)
+        # Row l of the final states is column l of the matrix: T is transposed with it.
+        self.register_buffer("closed", transitions.closed().transpose(1, 2).flatten(1), persistent=False)
+        self.register_buffer("basis", torch.eye(PAIR, dtype=torch.float64), persistent=False)
+
+    def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+        """P (sentences,)."""
+        basis = self.get_buffer("basis")
+        inputs = weights.new_empty(PAIR, 0)
+        columns = self.simulator.state(
+            self.circuit, Angles(inputs, weights), torch.complex(basis, torch.zeros_like(basis))
+        )
+        return _modulus(
+            columns.flatten().to(weights.dtype.to_complex()), self.get_buffer("closed")[sentences]
+        )
+
+    def losses(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+        """The loss of each sentence; the simulator counts its own time."""
+        return loss(self.probabilities(weights, sentences))
+
+
+class Shifts(NamedTuple):
+    """Evaluations of parameter-shift, int64 (n,) each: which angle, which way (1 or -1), which of the sentences."""
+
+    angle: torch.Tensor
+    sign: torch.Tensor
+    row: torch.Tensor
+
+
+class Shifted(Likelihood):
+    """A likelihood whose gradient is found by parameter-shift: of P, then through the logarithm.
+
+    P has frequency 1 in every angle, so (P(+) - P(-)) / 2 with shifts of pi/2 is its derivative (Schuld et al.,
+    arXiv:1811.11184), and that of the loss is -(P(+) - P(-)) / (2 (P + 1e-12)). The rule applied to -ln P itself is
+    wrong: a logarithm has all frequencies.
+    """
+
+    @abstractmethod
+    def shifted(self, weights: torch.Tensor, sentences: torch.Tensor, shifts: Shifts) -> torch.Tensor:
+        """P (n,) of sentences[row] with weights[angle] shifted by sign * pi/2, for n shifts ordered by angle, then sign."""
+
+    def losses(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+        """The losses, whose backward pass does this rank's tasks."""
+        result: torch.Tensor = _ByShift.apply(weights, sentences, self)
+        return result
+
+
+class ShiftedClosedForm(Shifted):
+    """The closed form by parameter-shift, all shifted angles at once."""
+
+    def __init__(self, layers: int, transitions: Transitions) -> None:
+        super().__init__()
+        self.form = ClosedForm(layers, transitions)
+
+    def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+        """P (sentences,)."""
+        return self.form.probabilities(weights, sentences)
+
+    def shifted(self, weights: torch.Tensor, sentences: torch.Tensor, shifts: Shifts) -> torch.Tensor:
+        """See `Shifted.shifted`; each shifted set of angles is evaluated once for all sentences."""
+        number = 2 * shifts.angle + (shifts.sign < 0)
+        first = int(number[0])
+        wanted = torch.arange(first, int(number[-1]) + 1, device=weights.device)
+        rows = weights.repeat(len(wanted), 1)
+        signs = 1.0 - 2.0 * (wanted % 2).to(weights.dtype)
+        rows[torch.arange(len(wanted)), wanted // 2] += signs * (math.pi / 2)
+        return self.form.probabilities(rows, sentences)[number - first, shifts.row]
+
+
+class _ByShift(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, weights: torch.Tensor, sentences: torch.Tensor, likelihood: Shifted
+    ) -> torch.Tensor:
+        with span("circuit.forward"):
+            probabilities = likelihood.probabilities(weights, sentences)
+        ctx.save_for_backward(weights, sentences, probabilities)
+        ctx.likelihood = likelihood
+        rank, ranks = likelihood.tasks
+        losses = loss(probabilities)
+        if ranks > 1:
+            mine = torch.zeros_like(losses)
+            mine[shard(torch.arange(len(losses)), rank, ranks)] = 1
+            losses = losses * mine
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        weights, sentences, probabilities = ctx.saved_tensors
+        count = 2 * len(weights) * len(sentences)
+        with span("circuit.backward"):
+            mine = shard(torch.arange(count, device=weights.device), *ctx.likelihood.tasks)
+            gradient = torch.zeros_like(weights)
+            if len(mine):
+                number, row = mine // len(sentences), mine % len(sentences)
+                shifts = Shifts(number // 2, 1 - 2 * (number % 2), row)
+                values = ctx.likelihood.shifted(weights, sentences, shifts)
+                factor = -cotangent / (2 * (probabilities + TINY))
+                gradient.index_add_(0, shifts.angle, shifts.sign.to(values.dtype) * values * factor[row])
+        return gradient, None, None
+
+
+def _modulus(matrices: torch.Tensor, closed: torch.Tensor) -> torch.Tensor:
+    """|sum_k closed[s, k] matrices[..., k]|^2, real (..., sentences)."""
+    real, imaginary = matrices.real @ closed.T, matrices.imag @ closed.T
+    return real.square() + imaginary.square()

@@ -1,0 +1,186 @@
+"""The workload `sentences`: words as vectors of four numbers, for a model that predicts the next word.
+
+A word's vector is a function of the word and the seed, the same on every rank and machine, plus its
+position's (Vaswani et al., arXiv:1706.03762), normalised. A sentence of m words has m - 1 transitions, each
+from the words before to the next one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.errors import UserError
+from ketscale.problems import store
+from ketscale.problems.images.images import SPLITS
+
+BUILT_IN = (
+    "The bird sings",
+    "Old ships cross cold water",
+    "A small dog chases leaves",
+    "Rain falls on quiet hills",
+    "The tall baker sells bread",
+    "Two friends walk home slowly",
+    "Bright stars fill winter skies",
+    "My sister paints blue doors",
+)
+SIZE = 4
+SPREAD = 0.1
+
+Vectors = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sentences as numbers of words.
+
+    words: int64 (n, longest), -1 behind a sentence's end. vocabulary: the words, in order of their appearance.
+    """
+
+    words: NDArray[np.int64]
+    vocabulary: tuple[str, ...]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Words of each sentence (n,)."""
+        return np.asarray((self.words >= 0).sum(1), dtype=np.int64)
+
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> Sentences:
+        """From texts; words are compared in lower case."""
+        split = [line.casefold().split() for line in lines]
+        vocabulary = tuple(dict.fromkeys(word for words in split for word in words))
+        number = {word: i for i, word in enumerate(vocabulary)}
+        table = np.full((len(split), max(map(len, split))), -1, dtype=np.int64)
+        for row, words in zip(table, split, strict=True):
+            row[: len(words)] = [number[word] for word in words]
+        return cls(table, vocabulary)
+
+    def digest(self) -> str:
+        """SHA-256 of words and order: the data's identity."""
+        text = "\n".join(" ".join(self.vocabulary[i] for i in row if i >= 0) for row in self.words)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read(path: Path) -> list[str]:
+    """The sentences of a text file, one a line; empty lines are skipped.
+
+    Raises:
+        UserError: the file is missing, not UTF-8, has no sentence, or one of a single word; file and line are named.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        broken = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}, line {broken}: not UTF-8; save the file as UTF-8") from None
+    for number, line in enumerate(lines, 1):
+        if len(line.split()) == 1:
+            raise UserError(
+                f"{path}, line {number}: {line.strip()!r} is one word, which has no next word; "
+                "write sentences of two words or more, one a line"
+            )
+    sentences = [line for line in lines if line.split()]
+    if not sentences:
+        raise UserError(f"{path}: no sentence in it; write one a line")
+    return sentences
+
+
+def embed(words: Sequence[str], positions: Sequence[int], seed: int) -> Vectors:
+    """Unit vectors (n, 4) of words at positions counted from 0."""
+    vectors = np.stack([_word(word, seed) + _position(p) for word, p in zip(words, positions, strict=True)])
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+def _word(word: str, seed: int) -> Vectors:
+    digest = hashlib.sha256(f"{seed} {word}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16])).uniform(0, SPREAD, SIZE)
+
+
+def _position(position: int) -> Vectors:
+    rates = position / 10000.0 ** (np.arange(0, SIZE, 2) / SIZE)
+    return np.stack([np.sin(rates), np.cos(rates)], axis=1).reshape(-1)
+
+
+def split(count: int, held_out: int, seed: int) -> dict[str, NDArray[np.int64]]:
+    """Indices of train, validation and test: `held_out` sentences each for the latter two, drawn with `seed`.
+
+    Raises:
+        UserError: nothing is left to train on.
+    """
+    if 2 * held_out >= count:
+        raise UserError(
+            f"workloads.sentences.held_out: {held_out} of {count} sentences each for validation and test leave "
+            "none to train on; hold out fewer"
+        )
+    order = np.random.default_rng(seed).permutation(count) if held_out else np.arange(count)
+    parts = (order[2 * held_out :], order[held_out : 2 * held_out], order[:held_out])
+    return {name: np.sort(part) for name, part in zip(SPLITS, parts, strict=True)}
+
+
+VERSION = 1  # raise it whenever the words, vectors or splits of the same settings change
+FILES = ("words.npy", "splits.npz", "vocabulary.txt")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Sentences as a run reads them."""
+
+    sentences: Sentences
+    splits: Mapping[str, NDArray[np.int64]]
+    seed: int
+    hash: str
+    data_hash: str
+
+    @classmethod
+    def open(cls, manifest: Path, verify: bool = True) -> Prepared:
+        """What `manifest` points to.
+
+        Raises:
+            UserError: as for `store.opened`.
+        """
+        folder, described = store.opened(manifest, FILES, VERSION, verify)
+        with np.load(folder / "splits.npz") as archive:
+            splits = {name: archive[name] for name in SPLITS}
+        vocabulary = tuple((folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n"))
+        sentences = Sentences(np.load(folder / "words.npy"), vocabulary)
+        return cls(
+            sentences, splits, described["settings"]["seed"], described["hash"], described["data_hash"]
+        )
+
+    @classmethod
+    def of(cls, lines: Sequence[str], seed: int) -> Prepared:
+        """Sentences that all belong to the training split, from texts; they have no hash."""
+        made = Sentences.of(lines)
+        return cls(made, split(len(made.words), 0, 0), seed, "", "")
+
+
+def prepare(settings: Mapping[str, Any], manifest: Path, source: Path | None) -> None:
+    """Write the sentences of a file, or those built in, with their split, then the manifest.
+
+    Raises:
+        UserError: the file or the settings do not fit; nothing is left behind.
+    """
+    sentences = Sentences.of(BUILT_IN if source is None else read(source))
+    splits = split(len(sentences.words), settings["held_out"], settings["split_seed"])
+    identity = {
+        "workload": "sentences",
+        "settings": {key: value for key, value in sorted(settings.items()) if key != "file"},
+        "data_hash": sentences.digest(),
+        "code_version": VERSION,
+    }
+
+    def fill(folder: Path) -> dict[str, Any]:
+        np.save(folder / "words.npy", sentences.words)
+        np.savez(folder / "splits.npz", allow_pickle=False, **splits)
+        (folder / "vocabulary.txt").write_text("\n".join(sentences.vocabulary), encoding="utf-8")
+        return {"samples": len(sentences.words)}
+
+    store.publish(manifest, identity, FILES, fill)

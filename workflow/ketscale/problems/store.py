@@ -1,0 +1,135 @@
+"""Prepared data on disk: a folder named by the hash of all that decides its content, and a manifest beside it.
+
+A small JSON manifest points to the folder. Its bytes depend on content alone, so a run that lists the manifest
+as its input retrains when the content changes, not when a file is touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ketscale.errors import UserError
+from ketscale.measure.records import write_atomic
+
+SCHEMA = 1
+INNER = "manifest.json"
+KEYS = {"schema", "folder", "hash", "data_hash", "settings", "files", "code_version"}
+
+
+def publish(
+    manifest: Path,
+    identity: Mapping[str, Any],
+    files: Sequence[str],
+    fill: Callable[[Path], Mapping[str, Any]],
+) -> None:
+    """Make the folder of `identity` unless it is there and whole, then point `manifest` to it.
+
+    identity: all that decides the content, with `data_hash`, `settings` and `code_version`.
+    fill: writes `files` into the folder that it is given, and returns what else the manifest should say. It may
+        write more files, which are not checked.
+    """
+    identity = {"schema": SCHEMA, **identity}
+    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    folder = manifest.parent / name
+    if not _valid(folder, files, identity["code_version"]):
+        _build(folder, {**identity, "hash": name, "folder": name}, files, fill)
+    write_atomic(manifest, (folder / INNER).read_bytes())
+
+
+def opened(
+    manifest: Path, files: Sequence[str], code_version: int, verify: bool
+) -> tuple[Path, dict[str, Any]]:
+    """The folder that `manifest` points to and what it says; with `verify`, every file's SHA-256 is checked.
+
+    Raises:
+        UserError: the manifest or a file is missing, damaged, or of another version.
+    """
+    described = _read(manifest, files, code_version)
+    folder = manifest.parent / described["folder"]
+    remedy = f"delete {folder} and {manifest} and run the features rule again"
+    for name, digest in described["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise UserError(f"{path}: missing; {remedy}")
+        if verify and sha256(path) != digest:
+            raise UserError(f"{path}: damaged (its SHA-256 is not the manifest's); {remedy}")
+    return folder, described
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _build(
+    folder: Path,
+    description: dict[str, Any],
+    files: Sequence[str],
+    fill: Callable[[Path], Mapping[str, Any]],
+) -> None:
+    """Write `folder` whole or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        temporary.chmod(0o755)
+        more = fill(temporary)
+        description = {
+            **description,
+            **more,
+            "files": {name: sha256(temporary / name) for name in files},
+        }
+        write_atomic(temporary / INNER, (json.dumps(description, indent=1, sort_keys=True) + "\n").encode())
+        for file in (temporary / name for name in files):
+            _sync(file)
+        if folder.exists() and not _valid(folder, files, description["code_version"]):
+            shutil.rmtree(folder)
+        if not folder.exists():
+            os.rename(temporary, folder)
+            _sync(folder.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]:
+    try:
+        described = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such features; run the features rule, or `ketscale features`") from None
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path}: not a features manifest ({error}); delete it and run the rule again"
+        ) from None
+    if (
+        not isinstance(described, dict)
+        or not described.keys() >= KEYS
+        or set(described["files"]) != set(files)
+    ):
+        raise UserError(f"{path}: not a features manifest; delete it and run the features rule again")
+    if (described["schema"], described["code_version"]) != (SCHEMA, code_version):
+        raise UserError(f"{path}: written by another version; delete it and run the features rule again")
+    return described
+
+
+def _valid(folder: Path, files: Sequence[str], code_version: int) -> bool:
+    """Whether `folder` is there with every file as its inner manifest lists it."""
+    try:
+        digests = _read(folder / INNER, files, code_version)["files"]
+        return all(sha256(folder / name) == digest for name, digest in digests.items())
+    except (UserError, OSError):
+        return False
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
