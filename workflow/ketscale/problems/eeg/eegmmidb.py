@@ -15,7 +15,7 @@ import numpy as np
 
 from ketscale.errors import UserError
 from ketscale.problems.eeg.series import Series
-from ketscale.problems.workloads import eeg_file
+from ketscale.problems.eeg.specification import eeg_file
 
 CHANNELS = 64
 CUES = {"T1": 0, "T2": 1}
@@ -89,7 +89,7 @@ def _read(path: Path) -> Any:
 
     if not path.is_file():
         raise UserError(
-            f"{path}: missing; the folder of workloads.eegmmidb must hold it, or leave folder out to fetch it"
+            f"{path}: missing; the workload's folder must hold it, or leave folder out to fetch it"
         )
     try:
         raw = mne.io.read_raw_edf(path, preload=True, verbose="ERROR")
@@ -104,8 +104,8 @@ def _read(path: Path) -> Any:
     return raw
 
 
-def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> None:
-    """Download runs with MNE, which checks their sums, into `folder`; what is there and whole is kept.
+def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> list[Path]:
+    """Download runs with MNE, which checks their sums, into `folder`; what is there and whole is kept; the files.
 
     Raises:
         UserError: the network or the disk fails.
@@ -128,3 +128,4 @@ def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> None:
             target.parent.mkdir(exist_ok=True)
             if not target.exists():
                 target.hardlink_to(file)
+    return [folder / eeg_file(subject, run) for subject in subjects for run in runs]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ketscale.config import Split
 from ketscale.errors import UserError
 from ketscale.problems import store
 from ketscale.problems.images.images import SPLITS, stratified
+
+if TYPE_CHECKING:
+    from ketscale.problems.eeg.specification import SeriesWorkload
 
 TRAIN_SHARE, VALIDATION_SHARE = 0.70, 0.15
 # Of the runs that are not held out, the share of trials that early stopping looks at.
@@ -32,6 +35,11 @@ class Series:
     labels: NDArray[np.int64]
     subjects: NDArray[np.int64]
     runs: NDArray[np.int64]
+
+    @property
+    def classes(self) -> int:
+        """How many labels there are."""
+        return int(self.labels.max()) + 1
 
     def digest(self) -> str:
         """SHA-256 over all arrays: the data's identity."""
@@ -118,33 +126,32 @@ class Prepared:
             Series(*arrays), folds, described["settings"]["split"], described["hash"], described["data_hash"]
         )
 
-    def fold(self, seed: int) -> tuple[dict[str, NDArray[np.int64]], dict[str, Any]]:
+    def fold(self, seed: int) -> tuple[dict[str, NDArray[np.int64]], Split]:
         """The split of the run with this seed, and what it is: for the record."""
         if self.how == "subjects":
-            return self.folds[0], {"by": "subjects", "fold": None, "folds": None, "held_out": None}
+            return self.folds[0], Split("subjects")
         number = seed % len(self.folds)
         held_out = int(self.series.runs[self.folds[number]["test"][0]])
-        about = {"by": "runs", "fold": number, "folds": len(self.folds), "held_out": held_out}
-        return self.folds[number], about
+        return self.folds[number], Split("runs", number, len(self.folds), held_out)
 
 
 _ARRAYS = ("signals", "labels", "subjects", "runs")
 
 
-def prepare(workload: str, settings: Mapping[str, Any], manifest: Path, source: Path | None) -> None:
+def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> None:
     """Write a workload's trials and their split, then the manifest; a valid folder is used again.
+
+    fetched: the folder of what the rule `fetch` has fetched, where anything was.
 
     Raises:
         UserError: settings or data are missing, damaged or do not fit; nothing is left behind.
     """
-    from ketscale.problems import workloads as catalogue
-
-    series = catalogue.load_series(workload, settings, source)
-    split, seed = settings["split"], settings["split_seed"]
+    series = workload.load(fetched)
+    split, seed = workload.split, workload.split_seed
     folds = [by_subject(series, seed)] if split == "subjects" else leaving_one_run_out(series, seed)
     identity = {
-        "workload": workload,
-        "settings": {key: value for key, value in sorted(settings.items()) if key != "folder"},
+        "workload": type(workload).__name__,
+        "settings": workload.content(),
         "data_hash": series.digest(),
         "code_version": VERSION,
     }

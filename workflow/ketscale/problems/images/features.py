@@ -9,20 +9,26 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from ketscale.errors import UserError
 from ketscale.measure.records import write_atomic
 from ketscale.problems import store
-from ketscale.problems import workloads as catalogue
+from ketscale.problems import store
 from ketscale.problems.images import resnet
 from ketscale.problems.images.images import SPLITS, Images
+from ketscale.problems.images.pretrain import STEPS, origin_of, pretrain
+from ketscale.problems.images.specification import IMAGENET_FILE
+
+if TYPE_CHECKING:
+    from ketscale.problems.images.specification import ImageWorkload
 
 FEATURES_VERSION = 1  # raise it whenever the arithmetic below changes
 FILES = ("embeddings.npy", "pixels.npy", "labels.npy", "splits.npz", "norm.npz", "weights.safetensors")
@@ -46,6 +52,11 @@ class Features:
     weights_hash: str
     settings: dict[str, Any]
     folder: Path
+
+    @property
+    def classes(self) -> int:
+        """How many labels there are."""
+        return int(self.labels.max()) + 1
 
     @classmethod
     def open(cls, manifest: Path, verify: bool = True) -> Features:
@@ -79,40 +90,51 @@ class Features:
         return resnet.Backbone(network, scaling, mean, std)
 
 
-def compute(
-    workload: str, settings: Mapping[str, Any], manifest: Path, source: Path | None, weights: Path | None
-) -> None:
+def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> None:
     """Embed a workload's images and write the arrays, then the manifest; a valid folder is used again.
 
-    source: the folder of the data's files (None for digits); weights: the file that `pretrain` or
-    `fetch_imagenet` wrote.
+    Weights that are trained here are kept beside the manifest, and used again for the same images.
+
+    fetched: the folder of what the rule `fetch` has fetched, where anything was.
 
     Raises:
-        UserError: settings, data or weights are missing, damaged or do not fit; nothing is left behind.
+        UserError: data or weights are missing, damaged or do not fit; nothing is left behind.
     """
-    catalogue.check(workload, settings)
-    size = resnet.check_size(settings["image_size"])
-    if weights is None:
-        raise UserError(
-            f"workloads.{workload}: features need a weight file; run the rule pretrain or fetch_imagenet"
-        )
-    images = catalogue.load(workload, settings, source)
+    images = workload.load(fetched)
+    if workload.weights == "imagenet":
+        assert fetched is not None
+        weights = fetched / IMAGENET_FILE
+    else:
+        weights = manifest.parent / "weights-selfsupervised.safetensors"
+        if not _trained_for(weights, images, workload.image_size):
+            with tqdm(unit="step", mininterval=2) as bar:
+                pretrain(images, workload.image_size, weights, progress=_shown_by(bar))
+    compute(workload, images, weights, manifest)
+
+
+def compute(workload: ImageWorkload, images: Images, weights: Path, manifest: Path) -> None:
+    """Embed images by the network with these weights, as `prepare` does."""
     data_hash = images.digest()
-    _check_origin(weights, settings["weights"], data_hash, size)
-    scaling = resnet.scaling_for(settings["weights"], size, images.peak, images.brightness())
-    # Where data and weights lie is the machine's business, so it is no part of the content.
-    resolved = {
-        key: value for key, value in sorted(settings.items()) if key not in ("folder", "weights_folder")
-    }
+    scaling = resnet.scaling_for(workload.weights, workload.image_size, images.peak, images.brightness())
     identity = {
-        "workload": workload,
-        "settings": resolved,
+        "workload": type(workload).__name__,
+        # Where data and weights are is the machine's business, so it is no part of the content.
+        "settings": workload.content(),
         "data_hash": data_hash,
         "weights_hash": store.sha256(weights),
         "code_version": FEATURES_VERSION,
         "normalisation": {"pixel_mean": scaling.mean, "pixel_std": scaling.std, "floor": FLOOR},
     }
     store.publish(manifest, identity, FILES, lambda folder: _fill(folder, images, scaling, weights))
+
+
+def _shown_by(bar: tqdm[NoReturn]) -> Callable[[int, int, float], None]:
+    def progress(step: int, steps: int, loss: float) -> None:
+        bar.total = steps
+        bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
+        bar.update()
+
+    return progress
 
 
 def _fill(folder: Path, images: Images, scaling: resnet.Scaling, weights: Path) -> dict[str, Any]:
@@ -149,14 +171,9 @@ def _statistics(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDA
     return mean.astype(np.float32), np.maximum(std, floor if floor > 0 else 1.0).astype(np.float32)
 
 
-def _check_origin(weights: Path, kind: str, data_hash: str, size: int) -> None:
-    """Refuse weights of another kind, and self-supervised ones that saw another split: a leak."""
+def _trained_for(weights: Path, images: Images, size: int) -> bool:
+    """Whether these weights were trained on these images with this split: others have seen test images."""
+    if not weights.exists():
+        return False
     _, origin = resnet.read_weights(weights)
-    if origin.get("kind") != kind:
-        raise UserError(
-            f"{weights}: holds {origin.get('kind')} weights, not {kind}; delete it and run its rule again"
-        )
-    if kind == "selfsupervised" and (origin["data_hash"], origin["image_size"]) != (data_hash, size):
-        raise UserError(
-            f"{weights}: was trained on another data set, split or image_size; delete it and run the rule pretrain again"
-        )
+    return origin == origin_of(images, size, STEPS)

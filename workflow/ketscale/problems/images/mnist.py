@@ -91,8 +91,8 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
-def fetch(folder: Path, mirror: str = MIRROR) -> None:
-    """Download the four original files into `folder`, checking each against its SHA-256.
+def fetch(folder: Path, mirror: str = MIRROR) -> list[Path]:
+    """Download the four original files into `folder`, checking each against its SHA-256; the files.
 
     A file that is already there and whole is kept. A file appears under its name only when it is whole.
 
@@ -104,6 +104,7 @@ def fetch(folder: Path, mirror: str = MIRROR) -> None:
         if target.exists() and hashlib.sha256(target.read_bytes()).hexdigest() == digest:
             continue
         _download(f"{mirror}/{name}", target, digest)
+    return [folder / name for name in SHA256]
 
 
 def _download(url: str, target: Path, digest: str) -> None:

@@ -8,14 +8,12 @@ minute of training teaches more than predicting rotations or contrasting views d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ketscale.errors import UserError
-from ketscale.problems import workloads as catalogue
 from ketscale.problems.images import resnet
 from ketscale.problems.images.augment import views
 from ketscale.problems.images.images import Images
@@ -32,41 +30,33 @@ WARMUP = 5
 
 
 def pretrain(
-    workload: str,
-    settings: Mapping[str, Any],
-    source: Path | None,
+    images: Images,
+    size: int,
     out: Path,
     steps: int = STEPS,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> None:
-    """Train on the workload's training images and write the weights to `out`, atomically.
+    """Train on the training images, scaled to `size` pixels, and write the weights to `out`, atomically.
 
-    The same data, settings and steps give the same bytes on one kind of CPU, whatever the caller's torch
-    threads and generator. `progress` is called after each step with (step, steps, loss).
-
-    Raises:
-        UserError: settings or data are missing, damaged or do not fit; nothing is written.
+    The same images, size and steps give the same bytes on one kind of CPU, whatever the caller's torch threads and
+    generator. `progress` is called after each step with (step, steps, loss).
     """
-    catalogue.check(workload, settings)
-    size = resnet.check_size(settings["image_size"])
-    if settings["weights"] != "selfsupervised":
-        raise UserError(
-            f"workloads.{workload}.weights is {settings['weights']}: set selfsupervised to train them"
-        )
-    images = catalogue.load(workload, settings, source)
     with resnet.fixed_threads(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         state = train(images, size, steps, progress or (lambda step, steps, loss: None))
-    origin = {
+    resnet.write_weights(out, state, origin_of(images, size, steps))
+
+
+def origin_of(images: Images, size: int, steps: int) -> dict[str, Any]:
+    """All that decides the weights: what their file says of where they come from."""
+    return {
         "kind": "selfsupervised",
-        "workload": workload,
         "data_hash": images.digest(),
         "image_size": size,
         "steps": steps,
         "seed": SEED,
         "version": PRETRAIN_VERSION,
     }
-    resnet.write_weights(out, state, origin)
 
 
 def train(

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from ketscale.errors import UserError
 from ketscale.problems import store
 from ketscale.problems.images.images import SPLITS
+
+if TYPE_CHECKING:
+    from ketscale.problems.sentences.specification import SentencesWorkload
 
 BUILT_IN = (
     "The bird sings",
@@ -162,17 +165,18 @@ class Prepared:
         return cls(made, split(len(made.words), 0, 0), seed, "", "")
 
 
-def prepare(settings: Mapping[str, Any], manifest: Path, source: Path | None) -> None:
+def prepare(workload: SentencesWorkload, manifest: Path) -> None:
     """Write the sentences of a file, or those built in, with their split, then the manifest.
 
     Raises:
         UserError: the file or the settings do not fit; nothing is left behind.
     """
-    sentences = Sentences.of(BUILT_IN if source is None else read(source))
-    splits = split(len(sentences.words), settings["held_out"], settings["split_seed"])
+    sources = workload.sources()
+    sentences = Sentences.of(read(sources[0]) if sources else BUILT_IN)
+    splits = split(len(sentences.words), workload.held_out, workload.split_seed)
     identity = {
-        "workload": "sentences",
-        "settings": {key: value for key, value in sorted(settings.items()) if key != "file"},
+        "workload": type(workload).__name__,
+        "settings": workload.content(),
         "data_hash": sentences.digest(),
         "code_version": VERSION,
     }

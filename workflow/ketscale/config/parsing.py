@@ -1,4 +1,4 @@
-"""The config against its schema, and what breaks it in the words of the config's author."""
+"""From plain values to typed blocks; what does not fit is said in the words of the config's author."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import difflib
 import functools
 import re
 from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import yaml
+import msgspec
 
+from ketscale.config.block import NAME_PATTERN, Block
 from ketscale.errors import UserError
 
-SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "config.schema.yaml"
+B = TypeVar("B", bound=Block)
+
+LAYOUT_PATTERN = r"^[a-z]+(-cpu)?-n[1-9][0-9]*r[1-9][0-9]*t[1-9][0-9]*$"
 _TYPES = {
     "object": "a block of settings",
     "array": "a list",
@@ -22,33 +24,68 @@ _TYPES = {
     "number": "a number",
     "boolean": "true or false",
 }
+# A fault that begins with the field that it is about.
+_FIELD = re.compile(r"^\w+(\.[\w.-]+)?: ")
 
 
-@functools.cache
-def _validator(schema: Path) -> Any:
-    import jsonschema
-
-    return jsonschema.Draft202012Validator(yaml.safe_load(schema.read_text()))
-
-
-def check_schema(config: Any, schema: Path = SCHEMA) -> None:
-    """Refuse what breaks the schema, in the words of its author; the first problem found.
+def parse(kind: type[B], value: Any, where: str) -> B:
+    """The block of settings at `where` in the config.
 
     Raises:
-        UserError: names the setting and what is wrong with it.
+        UserError: names the setting, what is wrong and what to do; the first problem found.
     """
     errors = sorted(
-        _validator(schema).iter_errors(config), key=lambda error: (len(error.absolute_path), str(error.path))
+        _validator(kind).iter_errors(value), key=lambda error: (len(error.absolute_path), str(error.path))
     )
     # A misspelt key breaks two rules: the right one is missing and the wrong one unknown. Say the latter.
     errors.sort(key=lambda error: error.validator != "additionalProperties")
     if errors:
-        raise UserError(_explain(errors[0]))
+        raise UserError(_explain(errors[0], where))
+    block = msgspec.convert(value, kind)
+    for fault in block.faults():
+        raise UserError(at(where, fault))
+    return block
 
 
-def _explain(error: Any) -> str:
+def at(where: str, fault: str) -> str:
+    """A fault with its place in the config; it may begin with a field of its own."""
+    if not where:
+        return fault
+    return f"{where}.{fault}" if _FIELD.match(fault) else f"{where}: {fault}"
+
+
+def schema(kind: type[Block]) -> dict[str, Any]:
+    """The JSON schema of a block: as msgspec makes it, but a setting that is left out is not null."""
+    return _without_null(msgspec.json.schema(kind))
+
+
+def _without_null(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_null(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    node = {key: _without_null(value) for key, value in node.items()}
+    options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
+    if "anyOf" in node and len(options) < len(node["anyOf"]):
+        rest = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
+        return {**rest, **options[0]} if len(options) == 1 else {**rest, "anyOf": options}
+    if isinstance(node.get("type"), list):
+        kinds = [kind for kind in node["type"] if kind != "null"]
+        node["type"] = kinds[0] if len(kinds) == 1 else kinds
+    return node
+
+
+@functools.cache
+def _validator(kind: type[Block]) -> Any:
+    import jsonschema
+
+    return jsonschema.Draft202012Validator(schema(kind))
+
+
+def _explain(error: Any, root: str) -> str:
     """What is wrong with a setting, in the words of the config's author rather than of JSON schema."""
-    where = ".".join(map(str, error.absolute_path)) or "config"
+    place = ".".join(map(str, error.absolute_path))
+    where = ".".join(filter(None, (root, place))) or "config"
     value, rule = error.instance, error.validator_value
     match error.validator:
         case "additionalProperties":
@@ -71,28 +108,28 @@ def _explain(error: Any) -> str:
                 for e in error.context
                 if isinstance(value, list) == (e.schema.get("type") == "array" or len(e.path))
             ]
-            return _explain(inner[0]) if inner else f"{where}: {_shown(value)} does not fit"
-        case "oneOf":
-            named = [next(iter(option["required"])) for option in rule if "required" in option]
-            given = [name for name in named if name in value]
-            return f"{where}: give {' or '.join(named)}, {'not both' if given else 'one of them is missing'}"
+            return _explain(inner[0], root) if inner else f"{where}: {_shown(value)} does not fit"
         case "minimum" | "exclusiveMinimum":
             return f"{where}: {value} is too small; it should be {'at least' if error.validator == 'minimum' else 'above'} {rule}"
         case "maximum" | "exclusiveMaximum":
             return f"{where}: {value} is too large; it should be {'at most' if error.validator == 'maximum' else 'below'} {rule}"
         case "minItems":
-            return f"{where}: the list is empty; give at least one value, or leave the setting out"
+            return (
+                f"{where}: the list is empty; give at least one value, or leave the setting out"
+                if not value
+                else f"{where}: {_shown(value)} should have {rule} values"
+            )
+        case "maxItems" | "items" if isinstance(value, list):
+            return f"{where}: {_shown(value)} has too many values"
         case "minProperties":
             return f"{where}: nothing is defined here; define at least one"
-        case "uniqueItems":
-            return f"{where}: a value is given twice in {_shown(value)}; keep one"
-        case "pattern" if "n[1-9]" in rule:
+        case "pattern" if rule == LAYOUT_PATTERN:
             return (
-                f"{where}: {_shown(value)} is no place to run; write NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1, "
-                "with NAME one of cpu, gpu, ddp, ddp-cpu, mpi"
+                f"{where}: {_shown(value)} is no layout; write NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1, "
+                "with NAME a backend such as cpu or mpi"
             )
-        case "pattern":
-            return f"{where}: {_shown(value)} cannot be a name; use letters, digits and _ . - (it stands in paths)"
+        case "pattern" if rule == NAME_PATTERN:
+            return f"{where}: {_shown(value)} cannot be a name; use letters, digits and _ . - (it is part of paths)"
     return f"{where}: {error.message}"
 
 

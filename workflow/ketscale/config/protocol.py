@@ -1,0 +1,136 @@
+"""A protocol: how a run is trained and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ketscale.config.block import Block, Name, Positive
+
+
+class Plateau(Block, frozen=True, kw_only=True):
+    """Multiply the learning rate by `factor` after more than `patience` epochs without a better validation loss."""
+
+    factor: Annotated[float, Meta(gt=0, lt=1)]
+    patience: Annotated[int, Meta(ge=0)]
+
+
+class EarlyStopping(Block, frozen=True, kw_only=True):
+    """Stop after `patience` epochs without a better validation figure."""
+
+    monitor: Annotated[Name, Meta(description="loss, or a metric of the workload's family")]
+    patience: Positive
+
+
+class Protocol(Block, frozen=True, kw_only=True):
+    """How a run is trained and timed."""
+
+    precision: Annotated[
+        Literal["fp32", "fp64", "amp"], Meta(description="amp: automatic mixed precision, GPUs only")
+    ]
+    features: Annotated[
+        Literal["cached", "inline"],
+        Meta(description="cached: embeddings read from disk; inline: the feature network runs in every step"),
+    ] = "cached"
+    epochs: (
+        Annotated[int, Meta(ge=1, description="Train at most this many epochs with validation and test")]
+        | None
+    ) = None
+    steps: (
+        Annotated[int, Meta(ge=1, description="Train exactly this many steps without validation")] | None
+    ) = None
+    steps_for: Annotated[
+        dict[Name, Positive],
+        Meta(description="Other numbers of steps for slow simulators by name, none for classical models"),
+    ] = {}
+    timed: Annotated[bool, Meta(description="The run has the machine to itself")]
+    warmup: Annotated[int, Meta(ge=1, description="Steps left out of the steady figure")] = 2
+    sampled_steps: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Steps in which spans are measured with the device synchronised (at most half of those after warm-up)",
+        ),
+    ] = 0
+    mistake: (
+        Annotated[
+            Literal["one-device", "oversubscribed", "unsharded"],
+            Meta(
+                description="A misconfiguration made on purpose, to see what it costs. one-device: all ranks on the cores "
+                "of the first; oversubscribed: each rank with as many threads as there are cores; unsharded: each rank "
+                "does every sample"
+            ),
+        ]
+        | None
+    ) = None
+    optimiser: Annotated[
+        Literal["adam", "gradient-descent", "l-bfgs"],
+        Meta(description="l-bfgs: SciPy's, with all samples at once, an iteration an epoch"),
+    ] = "adam"
+    sharding: Annotated[
+        Literal["balanced", "strided"],
+        Meta(
+            description="How ranks share a batch. balanced: neighbouring samples; strided: every n-th of n ranks"
+        ),
+    ] = "balanced"
+    parallel: Annotated[
+        Literal["samples", "tasks"],
+        Meta(
+            description="What ranks share: samples, or the evaluations of parameter-shift (sample, angle, sign)"
+        ),
+    ] = "samples"
+    learning_rate: Annotated[
+        float, Meta(gt=0, description="Of Adam or gradient descent; l-bfgs finds its own steps")
+    ]
+    weight_decay: Annotated[float, Meta(ge=0)] = 0.0
+    clip_norm: (
+        Annotated[float, Meta(gt=0, description="Largest gradient norm; without it nothing is clipped")]
+        | None
+    ) = None
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    plateau: Plateau | None = None
+    early_stopping: EarlyStopping | None = None
+    checkpoint_steps: Annotated[int, Meta(ge=1, description="Steps between checkpoints")] = 200
+    checkpoint_minutes: Annotated[
+        float, Meta(gt=0, description="Minutes between checkpoints, where steps are slow")
+    ] = 5.0
+    keep_model: Annotated[
+        bool, Meta(description="Keep the trained weights, and the test predictions, beside the record")
+    ] = True
+
+    @property
+    def by_epochs(self) -> bool:
+        """Whether training goes by epochs, with validation and test, and not by steps."""
+        return self.epochs is not None
+
+    def faults(self) -> Iterator[str]:
+        """What does not go together."""
+        if (self.epochs is None) == (self.steps is None):
+            both = self.epochs is not None
+            yield f"give epochs or steps, {'not both' if both else 'one of them is missing'}"
+            return
+        if self.steps is None:
+            if self.steps_for:
+                yield "steps_for: only shortens a protocol with steps; this one has epochs"
+            return
+        for setting in ("plateau", "early_stopping"):
+            if getattr(self, setting) is not None:
+                yield f"{setting}: needs validation, which a protocol with steps has none of; use epochs or leave it out"
+        lengths = {"steps": self.steps} | {f"steps_for.{key}": value for key, value in self.steps_for.items()}
+        for setting, steps in lengths.items():
+            if steps <= self.warmup:
+                yield f"{setting}: {steps} steps are all warm-up (warmup: {self.warmup}); give more than {self.warmup}"
+        # Slow simulators sample fewer steps than the protocol says; the protocol's own steps must leave some unsampled.
+        if self.sampled_steps and self.warmup + self.sampled_steps >= self.steps:
+            yield (
+                f"sampled_steps: {self.sampled_steps} sampled and {self.warmup} warm-up steps leave none of {self.steps} "
+                "to time; give more steps or sample fewer"
+            )
+
+    def for_simulator(self, name: str) -> Protocol:
+        """The protocol as runs of this simulator follow it: with its number of steps."""
+        steps = self.steps_for.get(name, self.steps)
+        return msgspec.structs.replace(self, steps=steps, steps_for={})

@@ -1,0 +1,64 @@
+"""Reading a config file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ketscale.errors import UserError
+
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key given twice is an error instead of a lost setting."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == _MERGE:
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str | int | float | bool | None):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key is not plain text", key_node.start_mark
+                )
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key!r} is given twice; keep one of the two", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge `<<` as usual, but note the keys that are there first: merged ones may be overridden."""
+        keys = [key.value for key, _ in node.value if key.tag != _MERGE]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            where = [key.start_mark for key, _ in node.value if key.value == twice][1]
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{twice!r} is given twice; keep one of the two", where
+            )
+        super().flatten_mapping(node)
+
+
+def load(path: Path | str) -> dict[str, Any]:
+    """The settings in a file, not yet checked.
+
+    Raises:
+        UserError: the file is missing or is not YAML, or gives a key twice.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        settings = yaml.load(text, _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{line}: {getattr(error, 'problem', None) or 'not YAML'}") from None
+    if not isinstance(settings, dict):
+        raise UserError(f"{path}: not a config; write its settings as `key: value`")
+    return settings

@@ -1,0 +1,34 @@
+"""Runs, studies and paths: the only place that knows a run's axes and where its record is kept.
+
+Imports nothing of ours but the error type, so that the Snakefile, the command line and the tables all build on it
+cheaply.
+"""
+
+from ketscale.grid.backend import BACKENDS, Backend
+from ketscale.grid.hashing import canonical, config_hash
+from ketscale.grid.run import AXES, CONSTRAINTS, HISTORY, LAYOUT, PATTERN, POINT, RECORD, RUNS, Run, layout
+from ketscale.grid.size import SizeAxis, decode, encode
+from ketscale.grid.study import Study, expand, schedule
+
+__all__ = [
+    "AXES",
+    "BACKENDS",
+    "Backend",
+    "CONSTRAINTS",
+    "HISTORY",
+    "LAYOUT",
+    "PATTERN",
+    "POINT",
+    "RECORD",
+    "RUNS",
+    "Run",
+    "SizeAxis",
+    "Study",
+    "canonical",
+    "config_hash",
+    "decode",
+    "encode",
+    "expand",
+    "layout",
+    "schedule",
+]

@@ -1,0 +1,18 @@
+"""One text, and one hash, for equal settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def canonical(settings: Mapping[str, Any]) -> str:
+    """Sorted JSON without spaces."""
+    return json.dumps(settings, sort_keys=True, separators=(",", ":"))
+
+
+def config_hash(settings: Mapping[str, Any]) -> str:
+    """SHA-256 of the resolved settings, hexadecimal."""
+    return hashlib.sha256(canonical(settings).encode()).hexdigest()

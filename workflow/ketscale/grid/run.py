@@ -1,0 +1,125 @@
+"""A run: one point of the grid, its axes, and the path that names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ketscale.errors import UserError
+
+# Below the results folder; in a run's folder.
+RUNS = "runs"
+RECORD = "metrics.json"
+HISTORY = "history.csv"
+
+# The axes as a path has them; Snakemake's wildcards and `Run.parse` share it.
+PATTERN = "{workload}/{model}/{size}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}"
+NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+NUMBER = r"\d+"
+CONSTRAINTS = {
+    "workload": NAME,
+    "model": NAME,
+    # b is the batch's letter.
+    "size": r"[ac-z]\d+(?:-[ac-z]\d+)*",
+    "batch": NUMBER,
+    "simulator": NAME,
+    "backend": r"[a-z]+(?:-cpu)?",
+    "nodes": NUMBER,
+    "ranks": NUMBER,
+    "threads": NUMBER,
+    "protocol": NAME,
+    "seed": NUMBER,
+}
+_PATH = re.compile(
+    "(?:^|/)"
+    + re.sub(r"\{(\w+)\}", lambda m: f"(?P<{m[1]}>{CONSTRAINTS[m[1]]})", PATTERN)
+    + f"(?:/{re.escape(RECORD)})?/?$"
+)
+_LAYOUT = re.compile(r"^(?P<backend>[a-z]+(?:-cpu)?)-n(?P<nodes>\d+)r(?P<ranks>\d+)t(?P<threads>\d+)$")
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """One point of the grid, trained once: one directory, one record.
+
+    size: the letters and values of the family's size axes, e.g. 'q4-l3'; `grid.decode` gives their names.
+    """
+
+    workload: str
+    model: str
+    size: str
+    batch: int
+    simulator: str
+    backend: str
+    nodes: int
+    ranks: int
+    threads: int
+    protocol: str
+    seed: int
+
+    @property
+    def layout(self) -> str:
+        """Where the ranks run, e.g. 'mpi-n1r2t1'."""
+        return f"{self.backend}-n{self.nodes}r{self.ranks}t{self.threads}"
+
+    @property
+    def name(self) -> str:
+        """The run in one line: its folder below results/runs."""
+        return PATTERN.format(**asdict(self))
+
+    @property
+    def folder(self) -> str:
+        """The run's directory, relative to the results folder."""
+        return f"{RUNS}/{self.name}"
+
+    @property
+    def path(self) -> str:
+        """The run's record, relative to the results folder; `parse` is its inverse."""
+        return f"{self.folder}/{RECORD}"
+
+    @classmethod
+    def parse(cls, path: str) -> Run:
+        """The run whose record or folder is `path`.
+
+        Raises:
+            UserError: the path does not name a run.
+        """
+        match = _PATH.search(str(path))
+        if match is None:
+            raise UserError(
+                f"{path}: not a run's path; it should look like results/{RUNS}/{PATTERN}/{RECORD}"
+            )
+        return cls.of(match.groupdict())
+
+    @classmethod
+    def of(cls, axes: Mapping[str, Any]) -> Run:
+        """The run with these axes, such as Snakemake's wildcards (strings become integers where needed)."""
+        return cls(**{axis: int(axes[axis]) if axis in INTEGERS else str(axes[axis]) for axis in AXES})
+
+    def without(self, *axes: str) -> tuple[Any, ...]:
+        """The other axes' values: equal for runs that differ in no more than `axes`."""
+        return tuple(getattr(self, axis) for axis in AXES if axis not in axes)
+
+
+AXES = tuple(field.name for field in fields(Run))
+INTEGERS = frozenset(axis for axis in AXES if CONSTRAINTS[axis] == NUMBER)
+# The axes that `Run.layout` puts together.
+LAYOUT = ("backend", "nodes", "ranks", "threads")
+# What the runs of one point of a study share, which differ in their seed: the axes with the layout in one word.
+POINT = tuple(
+    "layout" if axis == LAYOUT[0] else axis for axis in AXES if axis != "seed" and axis not in LAYOUT[1:]
+)
+
+
+def layout(text: str) -> dict[str, Any]:
+    """Split 'mpi-n1r2t1' into backend, nodes, ranks and threads.
+
+    Raises:
+        UserError: it is not written so.
+    """
+    match = _LAYOUT.match(text)
+    if match is None:
+        raise UserError(f"backend {text!r}: write it as NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1")
+    return {axis: int(value) if axis in INTEGERS else value for axis, value in match.groupdict().items()}

@@ -1,0 +1,51 @@
+"""Studies: named subsets of the grid, expanded to their runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ketscale.grid.run import Run, layout
+from ketscale.grid.size import SizeAxis, encode
+
+
+@dataclass(frozen=True)
+class Study:
+    """A named subset of the grid that asks one question; studies share runs."""
+
+    name: str
+    kind: str
+    question: str
+    runs: tuple[Run, ...]
+
+
+def expand(
+    points: Iterable[Mapping[str, Any]], sizes: Callable[[str], Sequence[SizeAxis]]
+) -> tuple[Run, ...]:
+    """Every combination of the values that each point lists, once, in the order given.
+
+    Args:
+        points: axes by the names that configs use (the layout as `backend`, the sizes by name), values or lists.
+        sizes: the size axes of a workload's family.
+    """
+    return tuple(dict.fromkeys(run for point in points for run in _combinations(point, sizes)))
+
+
+def _combinations(point: Mapping[str, Any], sizes: Callable[[str], Sequence[SizeAxis]]) -> Iterator[Run]:
+    values = [value if isinstance(value, list | tuple) else [value] for value in point.values()]
+    for combination in itertools.product(*values):
+        chosen = dict(zip(point, combination, strict=True))
+        size = encode(sizes(chosen["workload"]), chosen)
+        yield Run.of({**chosen, **layout(chosen["backend"]), "size": size})
+
+
+def schedule(studies: Iterable[Study], timed: Callable[[Run], bool]) -> tuple[Run, ...]:
+    """Every run of every study once, in the order in which they start.
+
+    Timed runs go seed by seed, so that the points of one ratio are close in time; before them go the untimed ones,
+    which share the machine and so fill it best together.
+    """
+    unique = dict.fromkeys(run for study in studies for run in study.runs)
+    return tuple(sorted(unique, key=lambda run: (timed(run), run.seed)))

@@ -1,0 +1,36 @@
+"""From the settings of a run and its trials to the problem that the trainer trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ketscale.config import Settings
+from ketscale.problems import models
+from ketscale.problems.classification import Classification
+from ketscale.problems.eeg.series import Series
+
+
+class Fold(NamedTuple):
+    """Trials with the split of one run."""
+
+    series: Series
+    splits: Mapping[str, NDArray[np.int64]]
+
+
+def problem(settings: Settings, fold: Fold, device: torch.device) -> Classification:
+    """Classification of trials."""
+    series, splits = fold
+    model = models.of_run(settings, device, inputs=series.signals.shape[1:], outputs=series.classes)
+    return Classification(
+        model,
+        # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.
+        inputs=torch.from_numpy(np.array(series.signals)),
+        labels=torch.from_numpy(np.array(series.labels)),
+        splits={name: torch.from_numpy(rows) for name, rows in splits.items()},
+        seed=settings.run.seed,
+    )

@@ -1,0 +1,26 @@
+"""From the settings of a run and its features to the problem that the trainer trains."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ketscale.config import Settings
+from ketscale.problems import models
+from ketscale.problems.classification import Classification
+from ketscale.problems.images.features import Features
+
+
+def problem(settings: Settings, features: Features, device: torch.device) -> Classification:
+    """Classification of the cached features, or of the images through the frozen network (features: inline)."""
+    inline = settings.protocol.features == "inline"
+    model = models.of_run(settings, device, inputs=features.embeddings.shape[1], outputs=features.classes)
+    # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.
+    return Classification(
+        model,
+        inputs=torch.from_numpy(np.array(features.pixels if inline else features.embeddings)),
+        labels=torch.from_numpy(np.array(features.labels)),
+        splits={name: torch.from_numpy(rows) for name, rows in features.splits.items()},
+        seed=settings.run.seed,
+        backbone=features.backbone() if inline else None,
+    )

@@ -1,0 +1,21 @@
+"""From the settings of a run and its sentences to the problem that the trainer trains."""
+
+from __future__ import annotations
+
+import torch
+
+from ketscale.config import Settings
+from ketscale.problems.sentences import likelihoods
+from ketscale.problems.sentences.next_word import NextWord, transitions
+from ketscale.problems.sentences.sentences import Prepared
+from ketscale.problems.sentences.transformer import SuperpositionTransformer
+
+
+def problem(settings: Settings, prepared: Prepared, device: torch.device) -> NextWord:
+    """The prediction of next words, its probabilities evaluated as the simulator says."""
+    assert settings.simulator is not None
+    layers = settings.sizes["layers"]
+    likelihood = likelihoods.create(
+        settings.run.simulator, settings.simulator.content(), layers, transitions(prepared), device
+    )
+    return NextWord(SuperpositionTransformer(layers), likelihood, prepared)
