@@ -1,5 +1,7 @@
 # The targets. `snakemake --profile profiles/local` trains every run of config.yaml, or of one --configfile instead
 # of it, and ends in results/report.html; a run's record is a target of its own.
+import os
+
 from snakemake.utils import min_version
 
 min_version("9.19")
@@ -7,7 +9,7 @@ min_version("9.19")
 # A config file on the command line replaces config.yaml; Snakemake alone would merge the studies of both.
 if not workflow.overwrite_configfiles:
 
-    configfile: "config.yaml"
+    configfile: "config.yaml" if os.path.exists("config.yaml") else os.path.join(workflow.basedir, "config.yaml")
 
 
 report: "workflow/report/workflow.rst"
@@ -40,7 +42,7 @@ rule all:
     default_target: True
     input:
         records,
-        "results/report.html",
+        f"{RESULTS}/report.html",
 
 
 rule runs:
@@ -50,13 +52,13 @@ rule runs:
 
 rule figures:
     input:
-        expand("results/figures/{figure}.{format}", figure=FIGURES, format=FORMATS),
+        expand(f"{RESULTS}/figures/{{figure}}.{{format}}", figure=FIGURES, format=FORMATS),
 
 
 rule report:
     input:
         records,
-        "results/report.html",
+        f"{RESULTS}/report.html",
 
 
 # Snakemake's limit of 100 submissions a second leaves one more timer behind at every job that ends, and each wakes the

@@ -1,6 +1,6 @@
 """The command line.
 
-`ketscale train | launch | features | collect | figures | report | status | recover | bench | doctor`.
+`ketscale train | launch | fetch | prepare | collect | figures | report | status | recover | schema | bench | doctor`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ketscale import __version__, config, grid
+from ketscale import __version__, grid
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:
     from ketscale.bench.command import Files
+    from ketscale.config import Config, Settings, Workload
 
 Command = Callable[[argparse.Namespace], int | None]
 
@@ -29,7 +30,7 @@ examples:
   ketscale launch results/runs/digits/vqc/q4-l3-b64/fused/cpu-n1r1t1/timing/seed0/metrics.json
       train one run of config.yaml with its ranks and threads set, no Snakemake needed
   ketscale status
-      where every run of config.yaml stands, and how much is left
+      where every run of config.yaml is, and how much is left
   snakemake --profile profiles/local report
       the whole study, its tables and figures, and results/report.html
 """
@@ -86,15 +87,14 @@ def _parser() -> argparse.ArgumentParser:
         sub = command(name, function, text, detail)
         sub.add_argument("record", help="the run, as the path of its record: results/runs/.../metrics.json")
         source = sub.add_mutually_exclusive_group()
-        source.add_argument(
-            "--config", type=Path, default=Path("config.yaml"), help="study that defines the run's names"
-        )
+        _add_config(source)
         source.add_argument("--settings", help="the run's resolved settings as JSON, in place of a config")
         sub.add_argument(
             "--features",
             type=Path,
+            nargs="?",
             metavar="FILE",
-            help="features.json of the workload (default: results/features/WORKLOAD/features.json)",
+            help="features.json of the workload (default: features/WORKLOAD/features.json in the results folder)",
         )
         sub.add_argument(
             "--trace",
@@ -103,65 +103,59 @@ def _parser() -> argparse.ArgumentParser:
             help="write the spans of the sampled steps for chrome://tracing or Perfetto",
         )
 
-    features = commands.add_parser(
-        "features", help="Fetch data, train the feature network, compute cached features"
+    makers: tuple[tuple[str, Command, str, str], ...] = (
+        (
+            "fetch",
+            _fetch,
+            "Fetch what a workload needs from a network, sums verified",
+            "Data sets and weights that no folder of the config has.",
+        ),
+        (
+            "prepare",
+            _prepare,
+            "Put a workload's data into the form that runs read, once",
+            "Embeds images, cuts trials, splits sentences; what is there whole is kept.",
+        ),
     )
-    steps = features.add_subparsers(required=True, metavar="STEP")
-    fetch = steps.add_parser("fetch-mnist", help="download the four idx files, checksums verified")
-    fetch.add_argument("folder", type=Path)
-    fetch.set_defaults(command=_fetch_mnist)
-    eeg = steps.add_parser("fetch-eegmmidb", help="download EDF files from PhysioNet with MNE, sums verified")
-    eeg.add_argument("folder", type=Path)
-    for name in ("subjects", "runs"):
-        eeg.add_argument(f"--{name}", type=int, nargs="+", required=True, metavar="NUMBER")
-    eeg.set_defaults(command=_fetch_eegmmidb)
-    imagenet = steps.add_parser(
-        "fetch-imagenet", help="get microsoft/resnet-18 from the hub, its cache or a folder"
-    )
-    imagenet.add_argument("out", type=Path)
-    imagenet.add_argument("--folder", type=Path, help="local folder with the model's config.json and weights")
-    imagenet.set_defaults(command=_fetch_imagenet)
-    steps_of: tuple[tuple[str, Command, str], ...] = (
-        ("pretrain", _pretrain, "train ResNet-18 on the training images without labels"),
-        ("compute", _compute, "compute the embeddings of all images once"),
-        ("prepare", _prepare, "put the trials of series, or sentences, into arrays, and split them"),
-    )
-    for name, function, text in steps_of:
-        step = steps.add_parser(name, help=text)
-        step.add_argument("workload")
-        source = step.add_mutually_exclusive_group()
-        source.add_argument("--config", type=Path, default=Path("config.yaml"))
-        source.add_argument("--settings", help="the workload's config block as JSON")
-        step.add_argument("--source", type=Path, help="folder with the workload's files, where it needs any")
-        step.add_argument("--out", type=Path, required=True)
-        if name == "compute":
-            step.add_argument(
-                "--weights", type=Path, required=True, help="file of pretrain or fetch-imagenet"
+    for name, function, text, detail in makers:
+        sub = command(name, function, text, detail)
+        sub.add_argument("workload", help="its name in the config")
+        source = sub.add_mutually_exclusive_group()
+        _add_config(source)
+        source.add_argument("--settings", help="the workload's settings as JSON, in place of a config")
+        sub.add_argument(
+            "--local", default="{}", help="where its files are on this machine, as JSON, with --settings"
+        )
+        if name == "prepare":
+            sub.add_argument(
+                "--fetched", type=Path, nargs="?", metavar="FILE", help="fetched.json of `ketscale fetch`"
             )
-        step.set_defaults(command=function)
+        sub.add_argument(
+            "--out", type=Path, metavar="FILE", help="the manifest to write (default: in the results folder)"
+        )
 
     stages: tuple[tuple[str, Command, str], ...] = (
-        ("collect", _collect, "Check all records of a study and write results/tables"),
-        ("figures", _figures, "Draw results/figures from the tables"),
-        ("report", _report, "Build results/report.html from tables and figures"),
+        ("collect", _collect, "Check all records of a study and write its tables"),
+        ("figures", _figures, "Draw a study's figures from its tables"),
+        ("report", _report, "Build a study's report.html from tables and figures"),
     )
     for name, function, text in stages:
         sub = command(name, function, text)
         source = sub.add_mutually_exclusive_group()
-        source.add_argument("--config", type=Path, default=Path("config.yaml"))
-        source.add_argument("--study", help="the whole config as JSON")
+        _add_config(source)
         if name == "collect":
             sub.add_argument(
                 "--partial", action="store_true", help="use the runs that exist and list the missing ones"
             )
+        source.add_argument("--study", help="the whole config as JSON")
 
     sub = command(
         "status",
         _status,
-        "Say where every run of a study stands, and how much is left",
+        "Say where every run of a study is, and how much is left",
         "It only looks, and may be called at any time.",
     )
-    sub.add_argument("--config", type=Path, default=Path("config.yaml"))
+    _add_config(sub)
     sub.add_argument("--json", action="store_true", help="the same as JSON, for scripts")
     sub.add_argument(
         "--failed",
@@ -175,14 +169,23 @@ def _parser() -> argparse.ArgumentParser:
         "It cancels\nthis folder's jobs in SLURM's queue, takes locks off, and keeps finished runs\n"
         "from being trained again. Call it on the machine where Snakemake ran.",
     )
-    sub.add_argument("--config", type=Path, default=Path("config.yaml"))
+    _add_config(sub)
     sub.add_argument(
         "--wait", action="store_true", help="let the jobs that run finish; cancel only those that wait"
+    )
+    command(
+        "schema", _schema, "Print the JSON schema of configs", "Editors complete and check a config by it."
     )
 
     _add_bench(commands)
     command("doctor", _doctor, "Say what this machine can run, and what each missing thing would enable")
     return parser
+
+
+def _add_config(parser: Any) -> None:
+    parser.add_argument(
+        "--config", type=Path, default=Path("config.yaml"), help="the study (default: config.yaml)"
+    )
 
 
 def _add_bench(commands: Any) -> None:
@@ -222,14 +225,20 @@ def _add_bench(commands: Any) -> None:
             subject.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the results as {kind}")
 
 
-def _run_and_settings(options: argparse.Namespace) -> tuple[grid.Run, dict[str, Any]]:
+def _settings(options: argparse.Namespace) -> Settings:
+    """The settings of the run that a record's path names; those given must be of the same run."""
+    from ketscale.config import Settings
+    from ketscale.problems.registry import FAMILIES, read_config
+
     run = grid.Run.parse(options.record)
-    if options.settings:
-        return run, _json(options.settings, "--settings")
-    study = config.load(options.config)
-    config.check(study)
-    config.check_run(run, study)
-    return run, grid.resolve(study, run)
+    if not options.settings:
+        return read_config(options.config).settings(run)
+    settings = Settings.of(_json(options.settings, "--settings"), FAMILIES)
+    if settings.run != run:
+        raise UserError(
+            f"--settings are of {settings.run.path}, not of {run.path}; give those of the run in the path"
+        )
+    return settings
 
 
 def _json(text: str, option: str) -> dict[str, Any]:
@@ -246,170 +255,153 @@ def _folder(options: argparse.Namespace) -> Path:
     return Path(options.record.removesuffix(grid.RECORD))
 
 
+def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
+    """The manifest of the run's data: the one given, or that of its results folder; None for a family without data."""
+    if not settings.family.prepared:
+        return None
+    if options.features:
+        return Path(options.features)
+    folder = str(_folder(options)).rstrip("/")
+    results = (
+        Path(folder.removesuffix(settings.run.folder))
+        if folder.endswith(settings.run.folder)
+        else Path("results")
+    )
+    return results / "features" / settings.run.workload / "features.json"
+
+
 def _train(options: argparse.Namespace) -> int:
-    run, settings = _run_and_settings(options)
-    manifest = options.features or _manifest(run)
-    from ketscale.jobs.launch import THREAD_VARIABLES
+    settings = _settings(options)
+    from ketscale.measure.process import THREAD_VARIABLES
 
     # Started by hand without them: pools of threads read them when they are imported. Other numbers are refused.
     for name in THREAD_VARIABLES:
-        os.environ.setdefault(name, str(run.threads))
+        os.environ.setdefault(name, str(settings.run.threads))
     from ketscale.jobs.session import train
     from ketscale.training.loop import Stopped
 
     try:
-        status = train(run, settings, _folder(options), manifest, options.trace)
+        status = train(settings, _folder(options), _manifest(options, settings), options.trace)
     except Stopped as stopped:
         print(f"ketscale: {stopped}", file=sys.stderr)
         return 143
-    print(f"{run.folder}: {status}")
+    print(f"{settings.run.folder}: {status}")
     return 0
 
 
 def _launch(options: argparse.Namespace) -> int:
-    run, settings = _run_and_settings(options)
+    settings = _settings(options)
     from ketscale.jobs import finished, launch, supervise
-    from ketscale.jobs.slurm import queue, site
+    from ketscale.jobs.slurm import queue
+    from ketscale.measure.process import slurm_job
 
-    folder = _folder(options)
-    manifest = options.features or _manifest(run)
+    run, folder, manifest = settings.run, _folder(options), _manifest(options, settings)
     if finished.restore(folder, settings, finished.features_hash(manifest)):
         print(f"{run.folder}: finished in this call already")
         return 0
-    arguments = ["ketscale", "train", options.record, "--settings", grid.canonical(settings)]
-    for name in ("features", "trace"):
-        if getattr(options, name):
-            arguments += [f"--{name}", str(getattr(options, name))]
+    arguments = ["ketscale", "train", options.record, "--settings", settings.text]
+    for name, value in (("features", manifest), ("trace", options.trace)):
+        if value:
+            arguments += [f"--{name}", str(value)]
     # The launchers are found beside this Python, in its environment, before any others.
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
     }
-    job = site.here()
+    job = slurm_job()
     if job is not None:
         # Snakemake hides it from a run, whose lease tells by it that the job's former life is over.
         environment["SLURM_RESTART_COUNT"] = str(queue.restarts(job) or 0)
     return supervise.run(f"{launch.prefix_here(run)} {shlex.join(arguments)}", folder, environment)
 
 
-def _manifest(run: grid.Run) -> Path:
-    return Path(f"results/features/{run.workload}/features.json")
+def _workload(options: argparse.Namespace) -> tuple[Workload, Path]:
+    """The workload's settings, and the results folder of the config that they are from."""
+    from ketscale.config import suggestion
+    from ketscale.problems.registry import read_config, workload_of
 
-
-def _workload_settings(options: argparse.Namespace) -> dict[str, Any]:
     if options.settings:
-        return _json(options.settings, "--settings")
-    study = config.load(options.config)
-    config.check(study)
-    if options.workload not in study["workloads"]:
+        given = _json(options.settings, "--settings") | _json(options.local, "--local")
+        return workload_of(given, f"workloads.{options.workload}"), Path("results")
+    config = read_config(options.config)
+    if options.workload not in config.workloads:
         raise UserError(
-            f"{options.config}: no workload {options.workload!r}; it has {', '.join(study['workloads'])}"
+            f"{options.config}: no workload is called {options.workload}{suggestion(options.workload, config.workloads)}"
         )
-    return study["workloads"][options.workload]
+    return config.workloads[options.workload][1], Path(config.results)
 
 
-def _fetch_mnist(options: argparse.Namespace) -> None:
-    from ketscale.problems.images import mnist
+def _fetch(options: argparse.Namespace) -> None:
+    from ketscale.problems import fetching
 
-    mnist.fetch(options.folder)
-
-
-def _fetch_eegmmidb(options: argparse.Namespace) -> None:
-    from ketscale.problems.eeg import eegmmidb
-
-    eegmmidb.fetch(options.folder, options.subjects, options.runs)
-
-
-def _fetch_imagenet(options: argparse.Namespace) -> None:
-    from ketscale.problems.images import resnet
-
-    resnet.fetch_imagenet(options.out, folder=options.folder)
-
-
-def _pretrain(options: argparse.Namespace) -> None:
-    from tqdm import tqdm
-
-    from ketscale.problems.images.pretrain import pretrain
-
-    with tqdm(unit="step", mininterval=2) as bar:
-
-        def progress(step: int, steps: int, loss: float) -> None:
-            bar.total = steps
-            bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
-            bar.update()
-
-        settings = _workload_settings(options)
-        pretrain(options.workload, settings, source=options.source, out=options.out, progress=progress)
-
-
-def _compute(options: argparse.Namespace) -> None:
-    from ketscale.problems.images import features
-
-    features.compute(
-        options.workload,
-        _workload_settings(options),
-        manifest=options.out,
-        source=options.source,
-        weights=options.weights,
-    )
+    workload, results = _workload(options)
+    fetching.fetch(workload, options.out or results / "data" / options.workload / fetching.MANIFEST)
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    from ketscale.problems.eeg import series
-    from ketscale.problems.sentences import sentences
+    from ketscale.problems import fetching
+    from ketscale.problems.registry import family_of
 
-    settings = _workload_settings(options)
-    if options.workload == "sentences":
-        sentences.prepare(settings, manifest=options.out, source=options.source)
-    else:
-        series.prepare(options.workload, settings, manifest=options.out, source=options.source)
+    workload, results = _workload(options)
+    family = family_of(workload)
+    if family.prepare is None:
+        raise UserError(f"workloads.{options.workload}: the family {family.name} has no data to prepare")
+    fetched = None
+    if workload.fetched:
+        fetched = fetching.folder_of(
+            options.fetched or results / "data" / options.workload / fetching.MANIFEST
+        )
+    out = options.out or results / "features" / options.workload / "features.json"
+    family.prepare(workload, out, fetched)
 
 
-def _study(options: argparse.Namespace) -> dict[str, Any]:
-    study = _json(options.study, "--study") if options.study else config.load(options.config)
-    config.check(study)
-    return study
+def _study(options: argparse.Namespace) -> tuple[Config, Path]:
+    """The config, and its results folder."""
+    from ketscale import analysis
+
+    config = analysis.of(_json(options.study, "--study")) if options.study else analysis.read(options.config)
+    return config, Path(config.results)
 
 
 def _collect(options: argparse.Namespace) -> None:
     from ketscale.analysis import tables
 
-    tables.collect(_study(options), Path(), Path("results/tables"), partial=options.partial)
+    config, results = _study(options)
+    tables.collect(config, results, options.partial or config.partial)
 
 
 def _figures(options: argparse.Namespace) -> None:
     from ketscale.analysis import figures
 
-    figures.draw(_study(options), Path("results/tables"), Path("results/figures"))
+    figures.draw(*_study(options))
 
 
 def _report(options: argparse.Namespace) -> None:
     from ketscale.analysis import report
 
-    report.build(
-        _study(options), Path("results/tables"), Path("results/figures"), Path("results/report.html")
-    )
+    report.build(*_study(options))
 
 
 def _status(options: argparse.Namespace) -> None:
-    study = _checked(options.config)
     from ketscale.jobs.status import report
+    from ketscale.problems.registry import read_config
 
-    said = report.look(study, options.config, Path())
+    said = report.look(read_config(options.config), options.config, Path())
     print((report.as_json if options.json else report.as_text)(said, options.failed))
 
 
 def _recover(options: argparse.Namespace) -> None:
-    study = _checked(options.config)
     from ketscale.jobs.recover import recover
+    from ketscale.problems.registry import read_config
 
-    recover(study, options.config, options.wait)
+    recover(read_config(options.config), options.config, options.wait)
 
 
-def _checked(path: Path) -> dict[str, Any]:
-    study = config.load(path)
-    config.check(study)
-    return study
+def _schema(options: argparse.Namespace) -> None:
+    from ketscale.config import published_schema
+    from ketscale.problems.registry import FAMILIES
+
+    print(json.dumps(published_schema(FAMILIES), indent=1))
 
 
 def _bench_simulators(options: argparse.Namespace) -> None:

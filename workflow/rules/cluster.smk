@@ -1,23 +1,26 @@
 # What a scheduler is told about a job: which pack it belongs to, and what that asks for. No rules. On one machine
 # Snakemake knows no groups, most of these functions give None, and nothing limits the others.
+# Where the workflow runs in another folder, the site file is its own, unless that folder has one.
+if not Path("profiles/slurm/site.yaml").exists():
+    os.environ.setdefault("KETSCALE_SITE", str(Path(workflow.basedir) / "profiles/slurm/site.yaml"))
+
 from ketscale.jobs import supervise
 from ketscale.jobs.slurm import check as cluster
 from ketscale.jobs.slurm import packs
 from ketscale.jobs.slurm import site as sites
-from ketscale.jobs import finished
 
 try:
-    SITE = sites.load()
-    PACKS = packs.packs(RUNS, timed, SITE)
+    SITE = sites.load_site(CONFIG.sizes, CONFIG.size_names)
+    PACKS = packs.packs(RUNS, CONFIG.timed, SITE)
 except UserError as error:
     sys.exit(f"Error: {error}")
 
 # A run that was finished in this call of Snakemake is not trained again when its pack is tried again.
 if workflow.is_main_process:
     finished.begin_call()
-elif SITE.setup:
+elif SITE.file.setup:
     # A command of the site that fails ends the run. Not -u, which modules do not survive; Snakemake formats the text.
-    commands = SITE.setup.replace("{", "{{").replace("}", "}}")
+    commands = SITE.file.setup.replace("{", "{{").replace("}", "}}")
     failed = f"echo 'ketscale: setup in {sites.PATH} failed' >&2"
     shell.prefix(f'set -eo pipefail\ntrap "{failed}" EXIT\n{commands}\ntrap - EXIT\nset -u\n')
 
@@ -63,39 +66,39 @@ def of_run(function):
 def minutes(attempt, run=None):
     """The time limit of the run, or of features: the attempt's, as far as the partition has time for all of a pack."""
     factor = min(attempt, ROOM[run].factor) if run in ROOM else 1
-    return SITE.minutes(run, factor) if run else int(SITE.features_minutes * factor)
+    return SITE.minutes(run, factor) if run else int(SITE.file.features.minutes * factor)
 
 
 def memory_mb(attempt, run=None):
     """The memory of a node of the run, or of features: the attempt's, as far as the partition's nodes have it."""
     tries = attempt if run in ROOM else 1
-    asked = SITE.memory_mb(run, tries) if run else SITE.features_memory_mb * tries
+    asked = SITE.memory_mb(run, tries) if run else SITE.file.features.memory_mb * tries
     return min(asked, ROOM[run].memory_mb) if run in ROOM else asked
 
 
 def sbatch_options(run):
     """A timed run gets its nodes alone; every run is warned before its time limit."""
-    alone = ["--exclusive"] if timed(run) else []
-    return " ".join([*alone, f"--signal=USR1@{SITE.warning_s}"])
+    alone = ["--exclusive"] if CONFIG.timed(run) else []
+    return " ".join([*alone, f"--signal=USR1@{SITE.file.warning_s}"])
 
 
 def gres(run):
     """The GPUs of each node."""
-    kind = f"{SITE.gpu_type}:" if SITE.gpu_type else ""
+    kind = f"{SITE.file.gpu_type}:" if SITE.file.gpu_type else ""
     return f"gpu:{kind}{sites.gpus_per_node(run)}" if sites.gpus_per_node(run) else None
 
 
 # Of every job alike.
 OF_SITE = {
-    "slurm_account": lambda wildcards: SITE.account if scheduled() else None,
-    "qos": lambda wildcards: SITE.qos if scheduled() else None,
-    "constraint": lambda wildcards: SITE.constraint if scheduled() else None,
-    # Inside an allocation: Snakemake starts no srun around a run, which starts its own (see backends/launch.py).
+    "slurm_account": lambda wildcards: SITE.file.account if scheduled() else None,
+    "qos": lambda wildcards: SITE.file.qos if scheduled() else None,
+    "constraint": lambda wildcards: SITE.file.constraint if scheduled() else None,
+    # Inside an allocation: Snakemake starts no srun around a run, which starts its own (see jobs/launch.py).
     "mpi": lambda wildcards: None if workflow.is_main_process else 1,
 }
 
 # One task a node, which is given all cores of the run's ranks there: srun divides them among the ranks.
-TRAIN = OF_SITE | {
+OF_TRAIN = OF_SITE | {
     "slurm_partition": of_run(lambda run: SITE.partition_of(run)),
     "runtime": lambda wildcards, attempt: minutes(attempt, grid.Run.of(wildcards)),
     "mem_mb": lambda wildcards, attempt: memory_mb(attempt, grid.Run.of(wildcards)),
@@ -107,9 +110,9 @@ TRAIN = OF_SITE | {
     "slurm_extra": of_run(lambda run: sbatch_options(run)),
 }
 
-# Features are computed by two threads on any machine, so that they come out the same (see workloads/resnet.py).
-FEATURES = OF_SITE | {
-    "slurm_partition": lambda wildcards: SITE.partition if scheduled() else None,
+# Features are computed by two threads on any machine, so that they come out the same (see problems/images/resnet.py).
+OF_FEATURES = OF_SITE | {
+    "slurm_partition": lambda wildcards: SITE.file.partition if scheduled() else None,
     "runtime": lambda wildcards, attempt: minutes(attempt),
     "mem_mb": lambda wildcards, attempt: memory_mb(attempt),
     "nodes": lambda wildcards: 1 if scheduled() else None,
@@ -119,10 +122,10 @@ FEATURES = OF_SITE | {
 
 def say_why():
     """Why the runs of this call failed, and where to read on."""
-    notes = {run: supervise.read_note(Path(run.folder)) for run in CALLED}
+    notes = {run: supervise.read_note(Path(RESULTS, run.folder)) for run in CALLED}
     failed = {run: note for run, note in notes.items() if note and note.get("call") == finished.call()}
     for run, note in failed.items():
-        print(f"{run.folder}: {note['reason']}", file=sys.stderr)
+        print(f"{RESULTS}/{run.folder}: {note['reason']}", file=sys.stderr)
     if failed:
         print("`ketscale status` shows what is left; the same command tries it again.", file=sys.stderr)
 
@@ -145,4 +148,4 @@ def begin():
 def end():
     """Nothing will be tried again: what was kept for that goes."""
     for run in CALLED:
-        finished.forget(Path(run.folder))
+        finished.forget(Path(RESULTS, run.folder))

@@ -1,4 +1,4 @@
-# Tables to figures and the report. Required: results/tables/*.csv. Made: results/figures/*, results/report.html.
+# Tables to figures and the report. Required: tables/*.csv. Made: figures/*, report.html.
 
 
 localrules:
@@ -9,24 +9,24 @@ localrules:
 rule draw:
     """Draw every figure that the study leads to, each with the CSV behind it."""
     input:
-        expand("results/tables/{table}.csv", table=TABLES),
+        expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
     output:
         [
             report(
-                f"results/figures/{figure}.svg",
-                caption=f"../report/{figure}.rst",
+                f"{RESULTS}/figures/{figure}.svg",
+                caption=str(Path(RESULTS, "figures", f"{figure}.rst").resolve()),
                 category="Figures",
                 labels={"figure": figure},
             )
             for figure in FIGURES
         ],
         expand(
-            "results/figures/{figure}.{format}",
+            f"{RESULTS}/figures/{{figure}}.{{format}}",
             figure=FIGURES,
             format=[name for name in FORMATS if name != "svg"],
         ),
     log:
-        "results/figures/draw.log",
+        f"{RESULTS}/figures/draw.log",
     conda:
         "../../envs/ketscale.yaml"
     params:
@@ -38,12 +38,12 @@ rule draw:
 rule write_report:
     """Build the self-contained page that opens with the answer."""
     input:
-        expand("results/tables/{table}.csv", table=TABLES),
-        expand("results/figures/{figure}.{format}", figure=FIGURES, format=FORMATS),
+        expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
+        expand(f"{RESULTS}/figures/{{figure}}.{{format}}", figure=FIGURES, format=FORMATS),
     output:
-        "results/report.html",
+        f"{RESULTS}/report.html",
     log:
-        "results/report.log",
+        f"{RESULTS}/report.log",
     conda:
         "../../envs/ketscale.yaml"
     params:

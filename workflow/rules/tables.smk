@@ -1,4 +1,4 @@
-# Records to tidy tables. Required: the records of the study's runs. Made: results/tables/*.csv.
+# Records to tidy tables. Required: the records of the study's runs. Made: tables/*.csv.
 
 
 localrules:
@@ -13,7 +13,7 @@ rule collect:
     output:
         [
             report(
-                f"results/tables/{table}.csv",
+                f"{RESULTS}/tables/{table}.csv",
                 caption="../report/table.rst",
                 category="Tables",
                 labels={"table": table},
@@ -21,7 +21,7 @@ rule collect:
             for table in TABLES
         ],
     log:
-        "results/tables/collect.log",
+        f"{RESULTS}/tables/collect.log",
     conda:
         "../../envs/ketscale.yaml"
     params:

@@ -1,16 +1,17 @@
-# The runs. Required: results/features/{workload}/features.json. Made: one folder a run, its record written last.
-# Its checkpoint/ is undeclared: Snakemake would delete it after a failure, and a retry resumes from it.
+# The runs. Required: features/{workload}/features.json, where the workload has data. Made: one folder a run, its record
+# written last. Its checkpoint/ is undeclared: Snakemake would delete it after a failure, and a retry resumes from it. So
+# is the trained model, which a protocol may leave out.
 
 
 rule train:
     """Train one run of the grid and write its record."""
     input:
-        features="results/features/{workload}/features.json",
+        features=features_of,
     output:
-        record="results/runs/{workload}/{model}/q{qubits}-l{layers}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}/metrics.json",
-        history="results/runs/{workload}/{model}/q{qubits}-l{layers}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}/history.csv",
+        record=f"{RUN}/{grid.RECORD}",
+        history=f"{RUN}/{grid.HISTORY}",
     log:
-        "results/runs/{workload}/{model}/q{qubits}-l{layers}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}/train.log",
+        f"{RUN}/train.log",
     priority: priority
     group:
         pack
@@ -18,7 +19,7 @@ rule train:
         "../../envs/ketscale.yaml"
     threads: lambda wildcards: int(wildcards.ranks) * int(wildcards.threads)
     resources:
-        **TRAIN,
+        **OF_TRAIN,
         host=host_share,
     params:
         settings=run_settings,

@@ -12,7 +12,7 @@ from typing import Any
 from ketscale import grid
 from ketscale.analysis import claims, completeness, parity, quality, scaling
 from ketscale.analysis.completeness import Finding
-from ketscale.measure.records import write_atomic
+from ketscale.files import write_atomic
 
 METRICS = ("accuracy", "auc", "f1", "loss")
 AXES = tuple(field.name for field in fields(grid.Run))

@@ -68,7 +68,7 @@ def _publish(
     lines: Iterable[str],
 ) -> None:
     from ketscale.bench import heatmap, output
-    from ketscale.measure.records import write_atomic
+    from ketscale.files import write_atomic
 
     asked, measured = result["cells"]["asked"], result["cells"]["measured"]
     if not measured:

@@ -17,7 +17,7 @@ from ketscale.analysis.figures import style
 from ketscale.bench.output import hardware
 from ketscale.bench.summary import Factors, factors
 from ketscale.errors import UserError
-from ketscale.measure.records import write_atomic
+from ketscale.files import write_atomic
 
 FORMATS = tuple(style.DATELESS)
 

@@ -3,8 +3,9 @@
 from ketscale.config.block import Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, ConfigFile, sources
 from ketscale.config.family import Data, Families, Family, Metric, Model, Simulator, Split, Workload
-from ketscale.config.parsing import parse, schema, suggestion
+from ketscale.config.parsing import parse, resolved, schema, suggestion
 from ketscale.config.protocol import EarlyStopping, Plateau, Protocol
+from ketscale.config.published import published_schema
 from ketscale.config.settings import Settings
 from ketscale.config.yaml import load
 from ketscale.grid import SizeAxis
@@ -32,6 +33,8 @@ __all__ = [
     "Workload",
     "load",
     "parse",
+    "published_schema",
+    "resolved",
     "schema",
     "sources",
     "suggestion",

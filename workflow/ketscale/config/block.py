@@ -21,7 +21,8 @@ Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings as a config gives them.
 
-    machine: fields that say where something is on this machine; they change no number and enter no hash.
+    machine: fields that say where something is on this machine; they change no number and enter no hash. They have
+        defaults, for a run is not told of them; what is missing is said by `Workload.sources`.
     """
 
     machine: ClassVar[frozenset[str]] = frozenset()

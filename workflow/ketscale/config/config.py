@@ -19,7 +19,7 @@ from ketscale.config.parsing import LAYOUT_PATTERN, at, parse, suggestion
 from ketscale.config.protocol import Protocol
 from ketscale.config.settings import Settings, simulators
 from ketscale.errors import UserError
-from ketscale.grid import Run, SizeAxis, Study, expand, schedule
+from ketscale.grid import Run, SizeAxis, Study, canonical, decode, expand, schedule
 
 B = TypeVar("B", bound=Block)
 
@@ -36,7 +36,9 @@ class StudyBlock(Block, frozen=True, kw_only=True):
 
     kind: Annotated[Name, Meta(description="What is compared, and so how it is checked, tabulated and drawn")]
     question: Annotated[str, Meta(description="The question in one sentence")]
-    axes: Annotated[dict[str, Any], Meta(description="Values shared by every point; a list is expanded")] = {}
+    axes: Annotated[dict[str, Any], Meta(description="Values shared by every point; a list is expanded")] = (
+        msgspec.field(default_factory=dict)
+    )
     points: (
         Annotated[
             list[dict[str, Any]],
@@ -67,11 +69,11 @@ class ConfigFile(Block, frozen=True, kw_only=True):
     models: Annotated[
         _Blocks,
         Meta(description="Variants of models by name; a model that is not here has its kind's defaults"),
-    ] = {}
+    ] = msgspec.field(default_factory=dict)
     simulators: Annotated[
         dict[Name, dict[str, Any]],
         Meta(description="Ways to evaluate and differentiate the physics, by name"),
-    ] = {}
+    ] = msgspec.field(default_factory=dict)
     protocols: Annotated[
         dict[Name, Protocol], Meta(min_length=1, description="How a run is trained and timed, by name")
     ]
@@ -151,6 +153,33 @@ class Config:
         """Every run of every study once, in scheduling order."""
         return schedule(self.studies, self.timed)
 
+    def sizes(self, run: Run) -> dict[str, int]:
+        """The run's sizes by name; none of a run whose workload is not of this config."""
+        return decode(self.family(run.workload).sizes, run.size) if run.workload in self.workloads else {}
+
+    @property
+    def size_names(self) -> tuple[str, ...]:
+        """The names of the sizes of the workloads' families, each once."""
+        axes = (axis for workload in self.workloads for axis in self.family(workload).sizes)
+        return tuple(dict.fromkeys(axis.name for axis in axes))
+
+    @property
+    def text(self) -> str:
+        """What tables, figures and report are made for, as one canonical text: the config without `partial`, and
+        without where data are on this machine.
+        """
+        blocks = {
+            name: {key: value for key, value in block.items() if key not in self.workloads[name][1].machine}
+            for name, block in self.given["workloads"].items()
+        }
+        rest = {key: value for key, value in self.given.items() if key != "partial"}
+        return canonical({**rest, "workloads": blocks})
+
+    def workload_text(self, name: str) -> str:
+        """All that decides a workload's data, as one canonical text."""
+        kind, workload = self.workloads[name]
+        return canonical({"kind": kind, **workload.content()})
+
     def timed(self, run: Run) -> bool:
         """Whether a run has the machine to itself; False for one whose protocol is not of this config."""
         return run.protocol in self.protocols and self.protocols[run.protocol].timed
@@ -211,8 +240,8 @@ class Config:
         of_point = block.points[index] if block.points else {}
         here = f"{where}.points.{index}" if block.points else where
         every = tuple(axis for family in self.families.values() for axis in family.sizes)
-        parse(_axes_block(every), block.axes, f"{where}.axes")
-        parse(_axes_block(every), of_point, here)
+        parse(axes_block(every), block.axes, f"{where}.axes")
+        parse(axes_block(every), of_point, here)
         for axis, value in point.items():
             values = value if isinstance(value, list) else [value]
             if twice := next((v for v in values if values.count(v) > 1), None):
@@ -292,7 +321,7 @@ def _simulators(blocks: Mapping[str, Mapping[str, Any]], families: Families) -> 
 
 
 @functools.cache
-def _axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
+def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
     """The type of a study's axes: those of every run, and the sizes of all families."""
     fields: list[Any] = [
         ("workload", Annotated[Names, Meta(description="Names from workloads")]),

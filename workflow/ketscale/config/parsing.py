@@ -47,6 +47,18 @@ def parse(kind: type[B], value: Any, where: str) -> B:
     return block
 
 
+def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:
+    """The block that another process has resolved, which has every field, some of them null.
+
+    Raises:
+        UserError: it is no block of this version.
+    """
+    try:
+        return msgspec.convert({name: value for name, value in content.items() if name != "kind"}, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{where}: not settings of this version ({error})") from None
+
+
 def at(where: str, fault: str) -> str:
     """A fault with its place in the config; it may begin with a field of its own."""
     if not where:

@@ -45,7 +45,7 @@ class Protocol(Block, frozen=True, kw_only=True):
     steps_for: Annotated[
         dict[Name, Positive],
         Meta(description="Other numbers of steps for slow simulators by name, none for classical models"),
-    ] = {}
+    ] = msgspec.field(default_factory=dict)
     timed: Annotated[bool, Meta(description="The run has the machine to itself")]
     warmup: Annotated[int, Meta(ge=1, description="Steps left out of the steady figure")] = 2
     sampled_steps: Annotated[

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-import msgspec
-
 from ketscale.config.family import Families, Family, Model, Simulator, Workload
+from ketscale.config.parsing import resolved
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, Run, canonical, config_hash, decode
@@ -73,13 +72,13 @@ class Settings:
                 Run.of(content["run"]),
                 family,
                 workload["kind"],
-                _block(family.workloads[workload["kind"]], workload),
+                resolved(family.workloads[workload["kind"]], workload, "--settings"),
                 model["kind"],
-                _block(family.models[model["kind"]], model),
-                simulator and _block(devices[simulator["device"]], simulator),
-                _block(Protocol, content["protocol"]),
+                resolved(family.models[model["kind"]], model, "--settings"),
+                simulator and resolved(devices[simulator["device"]], simulator, "--settings"),
+                resolved(Protocol, content["protocol"], "--settings"),
             )
-        except (KeyError, TypeError, msgspec.ValidationError) as error:
+        except (KeyError, TypeError) as error:
             raise UserError(f"--settings: not settings of this version ({error!r})") from None
 
     def conflicts(self) -> Iterator[str]:
@@ -165,10 +164,6 @@ class Settings:
         names = ["loss", *(metric.name for metric in self.family.metrics)]
         if stopping is not None and stopping.monitor not in names:
             yield f"{where} has monitor: {stopping.monitor}, but {self.family.name} has {', '.join(names)}"
-
-
-def _block(kind: type[Any], content: Mapping[str, Any]) -> Any:
-    return msgspec.convert({name: value for name, value in content.items() if name != "kind"}, kind)
 
 
 def simulators(families: Any) -> dict[str, type[Simulator]]:

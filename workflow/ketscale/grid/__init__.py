@@ -13,7 +13,6 @@ from ketscale.grid.study import Study, expand, schedule
 __all__ = [
     "AXES",
     "BACKENDS",
-    "Backend",
     "CONSTRAINTS",
     "HISTORY",
     "LAYOUT",
@@ -21,6 +20,7 @@ __all__ = [
     "POINT",
     "RECORD",
     "RUNS",
+    "Backend",
     "Run",
     "SizeAxis",
     "Study",

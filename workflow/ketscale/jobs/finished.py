@@ -13,19 +13,27 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ketscale import grid
-from ketscale.errors import UserError
-from ketscale.jobs.slurm import site
-from ketscale.measure.records import read, write_atomic
+from ketscale.config import Config, Settings
+from ketscale.files import write_atomic
+from ketscale.measure import process
+from ketscale.measure.record import check
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # What is read, drawn or timed from outside a run changes none of its numbers.
-_NOT_TRAINING = ("analysis", "bench", "slurm", "cli.py", "doctor.py", "recover.py", "status")
-_FILES = ("history.csv", grid.RECORD)
+_NOT_TRAINING = (
+    "analysis",
+    "bench",
+    "cli.py",
+    "jobs/slurm",
+    "jobs/status",
+    "jobs/doctor.py",
+    "jobs/recover.py",
+)
+_FILES = (grid.HISTORY, grid.RECORD)
 
 
 def begin_call() -> None:
@@ -43,8 +51,8 @@ def code_hash() -> str:
     """SHA-256 of the package's sources that decide a run's numbers and timing."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE)
-        if name.parts[0] not in _NOT_TRAINING:
+        name = path.relative_to(PACKAGE).as_posix()
+        if not name.startswith(_NOT_TRAINING):
             digest.update(str(name).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
@@ -53,18 +61,20 @@ def keep(folder: Path) -> None:
     """Copy the record and history of a run that has just been finished, in an allocation: only there a pack of runs is
     tried again for one that failed, and Snakemake deletes the others' outputs first.
     """
-    if call() is not None and site.here() is not None:
+    if call() is not None and process.slurm_job() is not None:
         for name in _FILES:
             write_atomic(_kept(folder) / name, (folder / name).read_bytes())
 
 
-def restore(folder: Path, settings: Mapping[str, Any], features_hash: str | None) -> bool:
+def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool:
     """Whether this call has finished the run before: then its record and history are there (again).
 
     A copy of another call, or of other settings, features or code, is deleted.
     """
     kept = _kept(folder)
-    if call() is not None and _matches(kept / grid.RECORD, settings, features_hash, call()):
+    mine = call()
+    record = of_this_code(kept / grid.RECORD, settings, features_hash) if mine is not None else None
+    if record is not None and record["call"] == mine:
         for name in _FILES:
             write_atomic(folder / name, (kept / name).read_bytes())
         return True
@@ -77,36 +87,28 @@ def forget(folder: Path) -> None:
     shutil.rmtree(_kept(folder), ignore_errors=True)
 
 
-def is_finished(folder: Path, settings: Mapping[str, Any], features_hash: str | None) -> bool:
-    """Whether the run's record is there, of these settings and features and of this code."""
-    return _matches(folder / grid.RECORD, settings, features_hash, None)
+def of_this_code(path: Path, settings: Settings, features_hash: str | None) -> dict[str, Any] | None:
+    """The record at `path`, where it is of these settings and features and of this code."""
+    found = check(path, settings.run, settings.hash, features_hash).record
+    return found if found is not None and found["code"]["hash"] == code_hash() else None
 
 
-def features_hash(manifest: Path) -> str | None:
+def features_hash(manifest: Path | None) -> str | None:
     """The hash of the features that a manifest names; None where there is none to be read."""
     try:
-        return str(json.loads(manifest.read_text())["hash"])
+        return str(json.loads(manifest.read_text())["hash"]) if manifest else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def features_hashes(root: Path, runs: Iterable[grid.Run]) -> dict[str, str | None]:
-    """The hash of the features in use below `root` for each workload of the runs."""
-    folder = root / "results/features"
-    return {name: features_hash(folder / name / "features.json") for name in {run.workload for run in runs}}
+def features_hashes(config: Config, results: Path) -> dict[str, str | None]:
+    """The hash of the features in use for each workload of the config; None where it has none."""
+    return {name: features_hash(manifest(config, results, name)) for name in config.workloads}
 
 
-def _matches(path: Path, settings: Mapping[str, Any], features_hash: str | None, call: str | None) -> bool:
-    try:
-        record = read(path)
-    except UserError:
-        return False
-    return (
-        record["config_hash"] == grid.config_hash(settings)
-        and record["features_hash"] == features_hash
-        and record["code"]["hash"] == code_hash()
-        and (call is None or record["call"] == call)
-    )
+def manifest(config: Config, results: Path, workload: str) -> Path | None:
+    """Where a workload's prepared data are named; None where its family prepares nothing."""
+    return results / "features" / workload / "features.json" if config.family(workload).prepared else None
 
 
 def _kept(folder: Path) -> Path:

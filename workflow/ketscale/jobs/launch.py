@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from ketscale.grid import Run
 from ketscale.jobs.slurm import site
+from ketscale.measure.process import THREAD_VARIABLES, slurm_job
 
-# Every thread pool that a rank may open. They must be set before Python starts: OpenMP and Numba read them once.
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 # Open MPI refuses to start as root (a container's usual user) without both.
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 # SLURM's warning before the time limit reaches every process of a step, and would end those that do not expect it
@@ -25,7 +22,7 @@ _RENDEZVOUS = (
 def prefix(run: Run, srun_mpi: str | None = None) -> str:
     """What stands before `ketscale train ...` on the command line.
 
-    A run binds its own ranks to cores (see training/host.py), so launchers are told not to.
+    A run binds its own ranks to cores (see measure/host.py), so launchers are told not to.
 
     Args:
         srun_mpi: inside a SLURM allocation, the kind of MPI that srun starts there (`srun --mpi=list`). srun then
@@ -61,12 +58,4 @@ def prefix_here(run: Run) -> str:
     Raises:
         UserError: in an allocation the site file is missing or broken.
     """
-    return prefix(run, site.load().mpi if site.here() else None)
-
-
-def local_rank() -> int:
-    """This process's number among its node's ranks, as its launcher says before any world exists; else 0."""
-    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
-        if name in os.environ:
-            return int(os.environ[name])
-    return 0
+    return prefix(run, site.read_file().mpi if slurm_job() else None)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.errors import UserError
-from ketscale.jobs.slurm import site
-from ketscale.measure.records import write_atomic
+from ketscale.files import write_atomic
+from ketscale.measure import process
 
 # A generation, or what a killed process left of one that it was writing.
 _NAME = re.compile(r"([1-9][0-9]*)\.json")
@@ -326,12 +326,12 @@ def identity() -> dict[str, Any]:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         pid_namespace = os.readlink("/proc/self/ns/pid")
     return {
-        "host": site.node_name(),
+        "host": process.node_name(),
         "pid": os.getpid(),
         "started": _started(Path("/proc/self/stat").read_text()),
         "boot": boot,
         "pid_namespace": pid_namespace,
-        "job": site.here(),
+        "job": process.slurm_job(),
         "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
     }

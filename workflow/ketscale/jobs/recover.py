@@ -10,14 +10,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from ketscale import grid
+from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.jobs.slurm import queue
 from ketscale.jobs.slurm.queue import Job
@@ -25,7 +25,7 @@ from ketscale.jobs.status.report import command
 from ketscale.jobs.status.survey import SNAKEMAKE, Queue, marked, survey
 
 # Both files of a run are declared outputs, and marked as such.
-_OUTPUTS = (grid.RECORD, "history.csv")
+_OUTPUTS = (grid.RECORD, grid.HISTORY)
 # Runs a call of Snakemake: all of their paths must fit on a command line.
 _CHUNK = 300
 _POLL_S = 5.0
@@ -33,11 +33,11 @@ _MESSAGE_S = 60.0
 _PATIENCE_S = 180.0
 
 
-def recover(config: Mapping[str, Any], configfile: Path, wait: bool) -> None:
+def recover(config: Config, configfile: Path, wait: bool) -> None:
     """Make the current folder ready for the next call of Snakemake, and say each step.
 
     Args:
-        config: the checked config.
+        config: the config.
         configfile: where it was read.
         wait: whether jobs that run are left to finish.
 
@@ -53,7 +53,7 @@ def recover(config: Mapping[str, Any], configfile: Path, wait: bool) -> None:
     _unlock(options)
     # Without the queue, in which nothing is left.
     seen = survey(config, Path(), Queue(), datetime.now(UTC))
-    done = [one.run for one in seen if one.state == "done"]
+    done = [f"{config.results}/{one.run.folder}" for one in seen if one.state == "done"]
     _unmark(done, options)
     left = len(seen) - len(done)
     if left:
@@ -138,25 +138,26 @@ def _unlock(options: Sequence[str]) -> None:
     _say("took the lock off the folder")
 
 
-def _unmark(done: Sequence[grid.Run], options: Sequence[str]) -> None:
-    """Drop the marks of finished runs that Snakemake saw start, but not end: it would train them again.
+def _unmark(done: Sequence[str], options: Sequence[str]) -> None:
+    """Drop the marks of finished runs, given by their folders, that Snakemake saw start, but not end: it would train them again.
 
     Only theirs: Snakemake drops its note of a file's settings with the mark, by which it tells that they changed.
     """
     marks = marked(Path())
-    runs = [run for run in done if not marks.isdisjoint(_outputs(run))]
-    for start in range(0, len(runs), _CHUNK):
-        chunk = [path for run in runs[start : start + _CHUNK] for path in _outputs(run) if path in marks]
+    folders = [folder for folder in done if not marks.isdisjoint(_outputs(folder))]
+    for start in range(0, len(folders), _CHUNK):
+        some = folders[start : start + _CHUNK]
+        chunk = [path for folder in some for path in _outputs(folder) if path in marks]
         problem = _snakemake("--cleanup-metadata", *chunk, *options)
         # Its status says nothing: it is an error too where a file had a mark and no note, as after any kill.
         if not marked(Path()).isdisjoint(chunk):
             raise UserError(f"snakemake --cleanup-metadata failed: {problem or 'the marks are still there'}")
-    what = f"{_runs(len(runs))} finished, but held for incomplete by Snakemake: kept as finished"
-    _say(what if runs else "no finished run is held for incomplete")
+    what = f"{_runs(len(folders))} finished, but held for incomplete by Snakemake: kept as finished"
+    _say(what if folders else "no finished run is held for incomplete")
 
 
-def _outputs(run: grid.Run) -> list[str]:
-    return [f"{run.folder}/{name}" for name in _OUTPUTS]
+def _outputs(folder: str) -> list[str]:
+    return [f"{folder}/{name}" for name in _OUTPUTS]
 
 
 def _snakemake(*arguments: str) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.metadata
 import io
 import math
 import os
@@ -11,8 +10,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,33 +18,20 @@ from typing import Any
 import psutil
 import torch
 
-import ketscale
-from ketscale.engines.circuits import routes
+from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError
-from ketscale.grid import RECORD, Run, config_hash
-from ketscale.jobs import finished, supervise
+from ketscale.files import write_atomic
+from ketscale.grid import HISTORY, RECORD
+from ketscale.jobs import finished, kept, outcome, supervise
 from ketscale.jobs.lease import Lease
-from ketscale.jobs.slurm import queue, site
-from ketscale.measure import host, records
-from ketscale.measure.clock import Clock, sampled_steps, spread
-from ketscale.parallel.backend import Backend, check_nodes
+from ketscale.jobs.slurm import queue
+from ketscale.measure import host, process, record
+from ketscale.measure.clock import Clock, sampled_steps
+from ketscale.parallel.backend import World, check_nodes
 from ketscale.parallel.create import create
-from ketscale.problems import build
-from ketscale.problems.eeg.superposition import parameter_count
+from ketscale.problems.problem import Problem
 from ketscale.training import checkpoint
-from ketscale.training.loop import Diverged, Stopped, Trainer
-
-PACKAGES = (
-    "torch",
-    "numpy",
-    "pennylane",
-    "pennylane-lightning",
-    "qiskit",
-    "mpi4py",
-    "scikit-learn",
-    "snakemake",
-)
-
+from ketscale.training.loop import Stopped, Trainer
 
 # The history on disk is for who watches; the finished run's is written with its record.
 _REPORT_S = 2.0
@@ -73,14 +58,16 @@ class Signals:
         return asked
 
 
-def train(
-    run: Run, settings: Mapping[str, Any], folder: Path, manifest: Path | None, trace: Path | None
-) -> str:
-    """Train `run` and write `folder`/metrics.json and history.csv; its status.
+def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path | None) -> str:
+    """Train a run and write `folder`/metrics.json, history.csv and the trained model; its status.
 
     Every rank calls this. A diverged run, or one that does not fit in memory, leaves a record that says so.
 
     A second process that is given the same run waits for the first one, and takes its result if it is there then.
+
+    Args:
+        manifest: of the workload's prepared data; None for a family that prepares nothing.
+        trace: where to write the spans of the sampled steps, if anywhere.
 
     Raises:
         UserError: something that was asked for is missing here, the world is not the one asked for, or another
@@ -88,47 +75,48 @@ def train(
         Stopped: SIGTERM came and the checkpoint is written.
     """
     signals = Signals()
+    run, protocol = settings.run, settings.protocol
     host.set_threads(run.threads)
-    if settings["protocol"].get("mistake") == "oversubscribed":
+    if protocol.mistake == "oversubscribed":
         host.set_threads_of_all_cores(run.threads)
-    with host.alone(settings["protocol"]["timed"]):
-        backend = create(run)
+    with host.alone(protocol.timed):
+        world = create(run)
         lease = Lease(folder, job_over=queue.job_over)
         try:
-            if _hold(lease, backend, signals):
-                status = _finished_meanwhile(backend, folder, settings, manifest)
+            if _hold(lease, world, signals):
+                status = _finished_meanwhile(world, folder, settings, manifest)
                 if status is not None:
                     return status
             try:
-                return _train(run, settings, folder, manifest, trace, backend, signals, lease)
+                return _train(settings, folder, manifest, trace, world, signals, lease)
             except Stopped as stopped:
-                if backend.rank == 0:
+                if world.rank == 0:
                     # Here too: what started the ranks may have been ended before it could write its own note.
                     supervise.leave_note(folder, f"{supervise.why_stopped()}; {stopped}")
                 raise
         except Stopped:
             raise
         except BaseException:
-            if backend.ranks > 1:
+            if world.ranks > 1:
                 # The other ranks wait in a collective for this one, some launchers for ever.
-                _say_why(backend.rank)
-                backend.abort()
+                _say_why(world.rank)
+                world.abort()
             raise
         finally:
             lease.release()
-            backend.close()
+            world.close()
 
 
-def _hold(lease: Lease, backend: Backend, signals: Signals) -> bool:
+def _hold(lease: Lease, world: World, signals: Signals) -> bool:
     """Rank 0 takes the run's lease, waiting for who holds it; whether it had to wait. Every rank calls this."""
     waited = False
     while True:
-        held = backend.rank == 0 and lease.try_acquire()
-        if any(backend.gather(held)):
+        held = world.rank == 0 and lease.try_acquire()
+        if any(world.gather(held)):
             return waited
-        if any(backend.gather(signals.stop)):
+        if any(world.gather(signals.stop)):
             raise Stopped(f"stopped while waiting for {lease.holder}, which trains this run")
-        if backend.rank == 0:
+        if world.rank == 0:
             if not waited:
                 print(
                     f"ketscale: {lease.folder}: trained by {lease.holder}; waiting until it ends, or shows no sign of "
@@ -140,16 +128,13 @@ def _hold(lease: Lease, backend: Backend, signals: Signals) -> bool:
         waited = True
 
 
-def _finished_meanwhile(
-    backend: Backend, folder: Path, settings: Mapping[str, Any], manifest: Path | None
-) -> str | None:
+def _finished_meanwhile(world: World, folder: Path, settings: Settings, manifest: Path | None) -> str | None:
     """The status of the record that the process before has written; rank 0 looks, since others may see it later."""
     status = None
-    if backend.rank == 0:
-        features = finished.features_hash(manifest) if manifest else None
-        if finished.is_finished(folder, settings, features):
-            status = records.read(folder / RECORD)["status"]
-    return backend.gather(status)[0]
+    if world.rank == 0:
+        found = finished.of_this_code(folder / RECORD, settings, finished.features_hash(manifest))
+        status = found["status"] if found else None
+    return world.gather(status)[0]
 
 
 def _say_why(rank: int) -> None:
@@ -163,32 +148,29 @@ def _say_why(rank: int) -> None:
 
 
 def _train(
-    run: Run,
-    settings: Mapping[str, Any],
+    settings: Settings,
     folder: Path,
     manifest: Path | None,
     trace: Path | None,
-    backend: Backend,
+    world: World,
     signals: Signals,
     lease: Lease,
 ) -> str:
-    names = backend.gather(site.node_name())
+    run, protocol = settings.run, settings.protocol
+    names = world.gather(process.node_name())
     check_nodes(run, names)
     machine = host.describe()
-    cores = _bind(run, settings["protocol"], backend, names.count(site.node_name()))
+    cores = _bind(settings, world, names.count(process.node_name()))
     started = datetime.now(UTC)
     quiet = host.Quiet()
     startup_s = time.time() - psutil.Process().create_time()
-    protocol, identity = settings["protocol"], config_hash(settings)
     start = time.perf_counter()
-    data = build.read(run, manifest)
+    data = read(settings, manifest)
     data_s = time.perf_counter() - start
     # Other settings, features or arithmetic than those of a checkpoint never go on from it.
-    key = checkpoint.identify(identity, data.features_hash, finished.code_hash())
-    problem = build.problem(run, settings, data, backend.device)
-    warmup = protocol.get("warmup", 2)
-    steps = protocol.get("steps") or -(-problem.samples // run.batch)
-    clock = Clock(backend.device, warmup, sampled_steps(steps, warmup, protocol.get("sampled_steps", 0)))
+    key = checkpoint.identify(settings.hash, data.features_hash or "", finished.code_hash())
+    problem = build(settings, data, world.device)
+    clock = _clock(protocol, problem, run.batch, world.device)
     if trace is not None and not clock.sampled:
         raise UserError(
             f"--trace: protocol {run.protocol} samples no step of this run, so there is nothing to trace; "
@@ -202,7 +184,7 @@ def _train(
 
     trainer = Trainer(
         problem,
-        backend,
+        world,
         clock,
         protocol,
         run.batch,
@@ -210,151 +192,91 @@ def _train(
         save=save,
         stop_requested=lambda: signals.stop,
         save_requested=signals.save,
-        report=_seldom(lambda history: write_history(folder / "history.csv", history)),
+        report=_seldom(lambda history: write_history(folder / HISTORY, history)),
         progress=sys.stderr.isatty(),
+        metrics=settings.family.metrics,
     )
     resumed, lost_s = 0, _lost_s(lease, None)
     # From rank 0: on a shared disk another node may still see an older checkpoint, or none.
-    saved = backend.gather(checkpoint.load(folder, key) if backend.rank == 0 else None)[0]
+    saved = world.gather(checkpoint.load(folder, key) if world.rank == 0 else None)[0]
     if saved is not None:
         resumed = saved["resumed"] + 1
         lost_s = (
             saved["lost_s"] + _lost_s(lease, saved["saved"]) + time.time() - psutil.Process().create_time()
         )
         trainer.restore(saved)
-    elif checkpoint.others(folder, key) and backend.rank == 0:
+    elif checkpoint.others(folder, key) and world.rank == 0:
         print(
             "ketscale: the checkpoint in this folder is of other settings, features or code: starting anew",
             file=sys.stderr,
         )
-    outcome = _run(trainer)
+    ended = outcome.run(trainer)
     # A rank that ran out of memory cannot be waited for in a collective.
-    collective = outcome.status != "out_of_memory" or backend.ranks == 1
-    mine = _of_rank(backend, cores, quiet, trainer)
-    ranks = backend.gather(mine) if collective else [mine]
-    stopped = datetime.now(UTC)
-    hours = (stopped - started).total_seconds() / 3600
-    record = {
-        "schema": records.SCHEMA_VERSION,
-        "run": settings["run"],
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "resumed": resumed,
-        "lost_s": lost_s,
-        "call": finished.call(),
-        "parameters": parameter_count(problem.model),
-        "config": dict(settings),
-        "config_hash": identity,
-        "data_hash": data.data_hash,
-        "features_hash": data.features_hash,
-        "split": data.split,
-        "code": {
-            "version": ketscale.__version__,
-            "hash": finished.code_hash(),
-            **host.git_state(Path(__file__).parent),
-        },
-        "packages": _packages(),
-        "mpi_library": backend.library,
-        "machine": {**machine, "ranks": ranks},
-        "slurm_job_id": site.here(),
-        "started": started.isoformat(),
-        "stopped": stopped.isoformat(),
-        "quiet": quiet.report(sum(r["cpu_s"] for r in ranks if r["host"] == site.node_name())),
-        "quality": outcome.quality,
-        "losses": trainer.losses,
-        "weights_hash": trainer.weights_hash() if outcome.status == "completed" else None,
-        "routes": routes.taken(),
-        "timing": {
-            "startup_s": startup_s,
-            "data_s": data_s,
-            **_timing(clock, trainer, run.batch),
-            "train_s": outcome.train_s,
-        },
-        "node_hours": hours * run.nodes,
-        "gpu_hours": hours * run.ranks if backend.device.type == "cuda" else 0.0,
-    }
-    if backend.rank == 0 or not collective:
-        if backend.rank == 0:
+    collective = ended.status != "out_of_memory" or world.ranks == 1
+    mine = outcome.of_rank(world, cores, quiet, trainer)
+    ranks = world.gather(mine) if collective else [mine]
+    if world.rank == 0 or not collective:
+        if world.rank == 0:
             lease.check()
-        write_history(folder / "history.csv", trainer.history)
+        write_history(folder / HISTORY, trainer.history)
         if trace:
             clock.write_trace(trace)
-        records.write(folder / RECORD, record)
+        measured = {
+            "resumed": resumed,
+            "lost_s": lost_s,
+            "mpi_library": world.library,
+            "machine": {**machine, "ranks": ranks},
+            "quiet": quiet.report(sum(r["cpu_s"] for r in ranks if r["host"] == process.node_name())),
+            "model": kept.keep(settings, problem, ended, folder),
+            "timing": {
+                "startup_s": startup_s,
+                "data_s": data_s,
+                **outcome.timing(clock, trainer, run.batch, ended),
+            },
+            **outcome.spent(started, run, world.device),
+        }
+        record.write(folder / RECORD, outcome.record_of(settings, data, problem, trainer, ended, measured))
         finished.keep(folder)
         (folder / supervise.NOTE).unlink(missing_ok=True)
         checkpoint.clear(folder)
         lease.finished = True
     if not collective:
-        backend.abort()
-    return outcome.status
+        world.abort()
+    return ended.status
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """How a training ended, and how long it took in seconds."""
+def read(settings: Settings, manifest: Path | None) -> Data:
+    """The workload's data as the run reads them.
 
-    status: str
-    train_s: float
-    reason: str | None = None
-    quality: dict[str, Any] | None = None
-
-
-def _run(trainer: Trainer) -> _Outcome:
-    start = time.perf_counter()
-    try:
-        trainer.run()
-        train_s = time.perf_counter() - start
-        return _Outcome("completed", train_s, quality=_quality(trainer) if trainer.by_epochs else None)
-    except Diverged as error:
-        return _Outcome("diverged", time.perf_counter() - start, str(error))
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
-        return _Outcome("out_of_memory", time.perf_counter() - start, str(error).splitlines()[0])
+    Raises:
+        UserError: there is no manifest although the family prepares data, or a file does not match it.
+    """
+    if settings.family.read is None:
+        return Data()
+    if manifest is None:
+        raise UserError(
+            f"workload {settings.run.workload} needs its prepared data: give --features FILE (`ketscale prepare --help`)"
+        )
+    return settings.family.read(settings, manifest)
 
 
-def _quality(trainer: Trainer) -> dict[str, Any]:
-    return {
-        "epochs": len(trainer.history),
-        "best_epoch": trainer.best["epoch"],
-        "validation": trainer.evaluate("validation", full=True),
-        "test": trainer.evaluate("test", full=True),
-    }
+def build(settings: Settings, data: Data, device: torch.device) -> Problem:
+    """The run's problem on `device`, in the protocol's precision, its weights drawn from the run's seed.
+
+    Weights are drawn in fp32 on the CPU whatever the precision and device, so that they are the same numbers.
+
+    Raises:
+        UserError: model, simulator or data do not fit together.
+    """
+    torch.manual_seed(settings.run.seed)
+    problem: Problem = settings.family.build(settings, data, device)
+    problem.convert(device, torch.float64 if settings.protocol.precision == "fp64" else torch.float32)
+    return problem
 
 
-def _of_rank(backend: Backend, cores: list[int], quiet: host.Quiet, trainer: Trainer) -> dict[str, Any]:
-    """What a record says of this rank."""
-    return {
-        "rank": backend.rank,
-        "host": site.node_name(),
-        "pid": os.getpid(),
-        "threads": {"torch": torch.get_num_threads()}
-        | {name: os.environ[name] for name in host.THREAD_VARIABLES},
-        "affinity": cores,
-        "gpu_uuid": _gpu_uuid(backend.device),
-        "peak_rss_bytes": host.peak_rss_bytes(),
-        "peak_device_bytes": torch.cuda.max_memory_allocated() if backend.device.type == "cuda" else None,
-        "cpu_s": quiet.own_s(),
-        "samples": trainer.samples_seen,
-    }
-
-
-def _timing(clock: Clock, trainer: Trainer, batch: int) -> dict[str, Any]:
-    """What the clock has measured, in seconds."""
-    step = spread(clock.steady_s)
-    median = step["median_s"]
-    return {
-        "first_step_s": clock.first_s,
-        "step": step,
-        "spans": {name: spread(seconds) for name, seconds in sorted(clock.spans_s.items())},
-        "sampled_step": spread(clock.sampled_s),
-        "validation_s": spread(clock.validations_s)["median_s"],
-        "epoch": spread(clock.epochs_s),
-        "steps": trainer.step,
-        "steps_per_epoch": trainer.steps_per_epoch,
-        "epoch_s": median and median * trainer.steps_per_epoch,
-        "samples_per_s": median and batch / median,
-    }
+def _clock(protocol: Protocol, problem: Problem, batch: int, device: torch.device) -> Clock:
+    steps = protocol.steps or problem.sampler.steps_per_epoch(batch)
+    return Clock(device, protocol.warmup, sampled_steps(steps, protocol.warmup, protocol.sampled_steps))
 
 
 def _lost_s(lease: Lease, saved: float | None) -> float:
@@ -369,15 +291,15 @@ def _lost_s(lease: Lease, saved: float | None) -> float:
     return max(0.0, at - max(since, saved or since))
 
 
-def _bind(run: Run, protocol: Mapping[str, Any], backend: Backend, local_ranks: int) -> list[int]:
+def _bind(settings: Settings, world: World, local_ranks: int) -> list[int]:
     """Bind a timed rank to cores of its own. Untimed runs share the host, so the kernel places them."""
-    mistake = protocol.get("mistake")
-    if not protocol["timed"] or mistake == "oversubscribed":
+    protocol, threads = settings.protocol, settings.run.threads
+    if not protocol.timed or protocol.mistake == "oversubscribed":
         return sorted(os.sched_getaffinity(0))
-    if mistake != "one-device":
-        return host.bind(backend.local_rank, local_ranks, run.threads)
-    cores = host.bind(0, local_ranks, run.threads)
-    if any(other != cores for other in backend.gather(cores)):
+    if protocol.mistake != "one-device":
+        return host.bind(world.local_rank, local_ranks, threads)
+    cores = host.bind(0, local_ranks, threads)
+    if any(other != cores for other in world.gather(cores)):
         raise UserError(
             "mistake one-device wants every rank on the same cores, but the scheduler has bound each rank to its own: "
             "start the ranks unbound (srun --cpu-bind=none, mpiexec -bind-to none)"
@@ -406,23 +328,4 @@ def write_history(path: Path, history: list[dict[str, Any]]) -> None:
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(history)
-    records.write_atomic(path, text.getvalue().encode())
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out; torch's CPU allocator says so in words only."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
-
-
-def _gpu_uuid(device: torch.device) -> str | None:
-    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
-
-
-def _packages() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    write_atomic(path, text.getvalue().encode())

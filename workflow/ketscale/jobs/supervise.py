@@ -19,8 +19,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ketscale.files import write_atomic
 from ketscale.jobs.slurm import queue, site
-from ketscale.measure.records import write_atomic
+from ketscale.measure import process
 
 NOTE = "failure.json"
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
@@ -100,7 +101,7 @@ def leave_note(folder: Path, reason: str) -> None:
     note = {
         "reason": reason,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "job": site.here(),
+        "job": process.slurm_job(),
         "call": os.environ.get("KETSCALE_CALL"),
     }
     write_atomic(folder / NOTE, (json.dumps(note, indent=1) + "\n").encode())
@@ -157,7 +158,7 @@ def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
 
 def why_stopped() -> str:
     """Who has asked this process to stop, as far as SLURM says already."""
-    job = site.here()
+    job = process.slurm_job()
     return (_asked_by(queue.state(job)) if job else None) or "it was asked to stop (SIGTERM)"
 
 
@@ -177,7 +178,7 @@ def _asked_by(said: str) -> str | None:
 
 def _out_of_memory() -> str:
     """Only the limit is known: the kernel ends a process that wants more without saying how much more."""
-    job = site.here()
+    job = process.slurm_job()
     asked = queue.memory_mb(job) if job else None
     if asked is None:
         return (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ketscale.measure.records import write_atomic
+from ketscale.files import write_atomic
 from ketscale.measure.spans import Event, Recorder
 
 

@@ -1,8 +1,11 @@
-"""Models by name: their torch modules, built from a run's settings or from arguments."""
+"""Models by name: their torch modules, built from a run's settings or from arguments, saved and loaded."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Model, Settings, suggestion
@@ -12,6 +15,12 @@ from ketscale.problems.registry import FAMILIES
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from ketscale.problems.problem import Problem
+
+# The file of trained weights in a run's folder, and what it says of itself.
+WEIGHTS = "model.safetensors"
+_INFO = "ketscale"
 
 
 def construct(kind: str, **arguments: Any) -> nn.Module:
@@ -31,13 +40,66 @@ def of_run(settings: Settings, device: torch.device, **arguments: Any) -> nn.Mod
 
     arguments: what the data decide, such as inputs and outputs.
     """
-    given = {**settings.model.content(), **arguments, "dropout": settings.protocol.dropout}
-    if settings.simulator is not None:
-        from ketscale.engines.circuits.create import create
+    from ketscale.engines.circuits.create import create
 
+    simulator = None
+    if settings.simulator is not None:
         simulator = create(settings.run.simulator, settings.simulator.content(), device)
-        given |= {**settings.sizes, "simulator": simulator}
-    return _implementation(type(settings.model))(**given)
+    return _of_settings(settings, simulator, arguments)
+
+
+def _of_settings(settings: Settings, simulator: Any, arguments: dict[str, Any]) -> nn.Module:
+    """The model, given of all that is known what it takes."""
+    implementation = _implementation(type(settings.model))
+    known = {
+        **settings.model.content(),
+        **settings.sizes,
+        "dropout": settings.protocol.dropout,
+        "simulator": simulator,
+        **arguments,
+    }
+    taken = inspect.signature(implementation).parameters
+    return implementation(**{name: value for name, value in known.items() if name in taken})
+
+
+def saved(settings: Settings, problem: Problem) -> bytes:
+    """The model's weights as a safetensors file that says how to build the model."""
+    from safetensors.torch import save
+
+    about = {"settings": settings.content, "arguments": dict(problem.arguments)}
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in problem.model.state_dict().items()}
+    return save(state, {_INFO: json.dumps(about, sort_keys=True)})
+
+
+def load(run: Path | str, simulator: Any = None) -> nn.Module:
+    """The trained model of a run, in evaluation mode, on the CPU.
+
+    run: the run's folder, its record, or its model.safetensors. simulator: a name or an object to evaluate its circuits
+    with; None for fused, whatever it was trained with.
+
+    Raises:
+        UserError: there is no trained model, or it is none of ours.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(run)
+    path = path if path.name == WEIGHTS else (path if path.is_dir() else path.parent) / WEIGHTS
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {})[_INFO])
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        settings = Settings.of(about["settings"], FAMILIES)
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: no trained model; train the run, with keep_model: true in its protocol"
+        ) from None
+    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        raise UserError(f"{path}: not a model of this version ({error}); train the run again") from None
+    model = _of_settings(settings, simulator, about["arguments"])
+    dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), None)
+    model = model.to(dtype) if dtype is not None else model
+    model.load_state_dict(state)
+    return model.eval()
 
 
 def _implementation(settings: type[Model]) -> type[nn.Module]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.errors import UserError
-from ketscale.measure.records import write_atomic
+from ketscale.files import write_atomic
 
 SCHEMA = 1
 INNER = "manifest.json"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ketscale.errors import UserError
-from ketscale.measure.records import write_atomic
+from ketscale.files import write_atomic
 
 
 def identify(*parts: str) -> str:

@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ketscale.analysis.scaling import BUSY_RATIOS, POINT
-from ketscale.measure.records import write_atomic
+from ketscale.files import write_atomic
 from ketscale.problems.workloads import WORKLOADS
 
 PALETTE = sns.color_palette("colorblind")

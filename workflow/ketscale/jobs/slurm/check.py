@@ -62,21 +62,21 @@ def check(
     _check_age_of_ended_jobs(status_command)
     _check_account(site)
     found = partitions()
-    where = _named(site.partition, "partition", found)
-    if features and site.features_minutes > where.minutes:
+    where = _named(site.file.partition, "partition", found)
+    if features and site.file.features.minutes > where.minutes:
         raise UserError(
-            f"{PATH}: features asks for {site.features_minutes} min, and partition {where.name} allows "
+            f"{PATH}: features asks for {site.file.features.minutes} min, and partition {where.name} allows "
             f"{where.minutes:g}; lower it, or set a longer partition"
         )
-    if features and site.features_memory_mb > where.memory_mb:
+    if features and site.file.features.memory_mb > where.memory_mb:
         raise UserError(
-            f"{PATH}: features asks for {site.features_memory_mb} MB, and the nodes of partition {where.name} have "
+            f"{PATH}: features asks for {site.file.features.memory_mb} MB, and the nodes of partition {where.name} have "
             f"{where.memory_mb} MB; lower it, or set a larger partition"
         )
     packed: dict[str, int] = {}
     for run, pack in runs.items():
         packed[pack] = packed.get(pack, 0) + site.minutes(run)
-    room: dict[Run | None, Room] = {None: Room(where.minutes / site.features_minutes, where.memory_mb)}
+    room: dict[Run | None, Room] = {None: Room(where.minutes / site.file.features.minutes, where.memory_mb)}
     for run, pack in runs.items():
         partition = _partition_of(site, run, found)
         _check_run(site, run, partition, packed[pack])
@@ -111,13 +111,15 @@ def _check_account(site: Site) -> None:
         yours.setdefault(account, set()).update(qos.split(",") if qos else ())
     names = ", ".join(sorted(yours))
     # Without one the executor would take the account of the user's last job, whatever that was.
-    if site.account is None and len(yours) > 1:
+    if site.file.account is None and len(yours) > 1:
         raise UserError(f"{PATH}: account is not set; name one of yours: {names}")
-    if site.account is not None and site.account not in yours:
-        raise UserError(f"{PATH}: account {site.account} is not one of yours: {names}")
-    allowed = yours[site.account or names]
-    if site.qos is not None and allowed and site.qos not in allowed:
-        raise UserError(f"{PATH}: qos {site.qos} is not one of this account's: {', '.join(sorted(allowed))}")
+    if site.file.account is not None and site.file.account not in yours:
+        raise UserError(f"{PATH}: account {site.file.account} is not one of yours: {names}")
+    allowed = yours[site.file.account or names]
+    if site.file.qos is not None and allowed and site.file.qos not in allowed:
+        raise UserError(
+            f"{PATH}: qos {site.file.qos} is not one of this account's: {', '.join(sorted(allowed))}"
+        )
 
 
 def partitions() -> dict[str, Partition]:
@@ -145,7 +147,7 @@ def partitions() -> dict[str, Partition]:
 
 
 def _partition_of(site: Site, run: Run, found: Mapping[str, Partition]) -> Partition:
-    key = "gpu_partition" if gpus_per_node(run) and site.gpu_partition else "partition"
+    key = "gpu_partition" if gpus_per_node(run) and site.file.gpu_partition else "partition"
     return _named(site.partition_of(run), key, found)
 
 
@@ -166,15 +168,17 @@ def _check_run(site: Site, run: Run, partition: Partition, pack_minutes: int) ->
     where = f"partition {partition.name}"
     cores, gpus, memory = cores_per_node(run), gpus_per_node(run), site.memory_mb(run)
     if run.nodes > partition.nodes:
-        raise UserError(f"{run.path}: {run.place} needs {run.nodes} nodes, and {where} has {partition.nodes}")
+        raise UserError(
+            f"{run.path}: {run.layout} needs {run.nodes} nodes, and {where} has {partition.nodes}"
+        )
     if cores > partition.cores:
         raise UserError(
-            f"{run.path}: {run.place} puts {run.ranks // run.nodes} rank(s) of {run.threads} thread(s) on a node, and the "
+            f"{run.path}: {run.layout} puts {run.ranks // run.nodes} rank(s) of {run.threads} thread(s) on a node, and the "
             f"nodes of {where} have {partition.cores} cores; ask for more nodes or fewer ranks"
         )
     if gpus > partition.gpus:
         raise UserError(
-            f"{run.path}: {run.place} needs {gpus} GPU(s) a node, and the nodes of {where} have {partition.gpus}; "
+            f"{run.path}: {run.layout} needs {gpus} GPU(s) a node, and the nodes of {where} have {partition.gpus}; "
             f"set gpu_partition in {PATH}, or ask for fewer ranks a node"
         )
     if memory > partition.memory_mb:

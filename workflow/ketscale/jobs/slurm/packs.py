@@ -1,7 +1,7 @@
 """Packs: runs that share an allocation, one after another, so that runs of seconds do not each cost a job.
 
 A pack is one of Snakemake's groups. Timed runs of one model, size, protocol and seed on the same number of nodes, in
-whatever place, simulator and batch, form a block that is never split: a ratio of them then pairs runs on the same host.
+whatever layout, simulator and batch, form a block that is never split: a ratio of them then pairs runs on the same host.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ketscale.grid import Run
+from ketscale.grid import LAYOUT, Run
 from ketscale.jobs.slurm.site import Site, cores_per_node, gpus_per_node
 
 
@@ -43,14 +43,14 @@ def packs(runs: Iterable[Run], timed: Callable[[Run], bool], site: Site) -> dict
         shape = _Shape(
             "timed" if alone else "shared", run.nodes, gpus_per_node(run), 0 if alone else cores_per_node(run)
         )
-        key = (run.workload, run.model, run.qubits, run.layers, run.protocol, run.seed) if alone else (run,)
+        key = run.without("batch", "simulator", *LAYOUT) if alone else (run,)
         blocks.setdefault(shape, {}).setdefault(key, []).append(run)
     names: dict[Run, str] = {}
     for shape, of_shape in blocks.items():
         number = minutes = size = 0
         for block in of_shape.values():
             more = sum(site.minutes(run) for run in block)
-            if size and (minutes + more > site.pack_minutes or size + len(block) > site.pack_runs):
+            if size and (minutes + more > site.file.pack.minutes or size + len(block) > site.file.pack.runs):
                 number, minutes, size = number + 1, 0, 0
             minutes, size = minutes + more, size + len(block)
             names |= dict.fromkeys(block, f"{shape}-{number}")

@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ketscale.grid import Run
+from ketscale.grid import LAYOUT
 from ketscale.jobs.slurm.site import Site
 from ketscale.jobs.status.survey import Seen
-
-# Runs that differ in no more than their seed, or their place too, are expected to take equally long.
-_SIBLINGS = ("workload", "model", "qubits", "layers", "batch", "simulator", "protocol")
-_PLACE = ("backend", "nodes", "ranks", "threads")
 
 
 @dataclass(frozen=True)
@@ -37,12 +33,13 @@ class Estimate:
 def estimate(seen: Iterable[Seen], site: Site | None, now: datetime) -> Estimate:
     """How long the runs without a result will take; what running ones have had is taken off."""
     seen = list(seen)
-    exact, elsewhere = _medians(seen, _SIBLINGS + _PLACE), _medians(seen, _SIBLINGS)
+    # Runs that differ in no more than their seed, or their layout too, are expected to take equally long.
+    exact, elsewhere = _medians(seen, "seed"), _medians(seen, "seed", *LAYOUT)
     left = [one for one in seen if one.state != "done"]
     siblings = limits = 0
     wall = node = 0.0
     for one in left:
-        expected = exact.get(_key(one.run, _SIBLINGS + _PLACE), elsewhere.get(_key(one.run, _SIBLINGS)))
+        expected = exact.get(one.run.without("seed"), elsewhere.get(one.run.without("seed", *LAYOUT)))
         if expected is not None:
             siblings += 1
         elif site is not None:
@@ -57,13 +54,10 @@ def estimate(seen: Iterable[Seen], site: Site | None, now: datetime) -> Estimate
     return Estimate(len(left), siblings, limits, wall, node, sum(one.state == "running" for one in seen))
 
 
-def _medians(seen: Iterable[Seen], axes: tuple[str, ...]) -> dict[tuple[Any, ...], float]:
+def _medians(seen: Iterable[Seen], *but: str) -> dict[tuple[Any, ...], float]:
+    """Median seconds of the finished runs that differ in no more than these axes."""
     taken: dict[tuple[Any, ...], list[float]] = {}
     for one in seen:
         if one.wall_s is not None:
-            taken.setdefault(_key(one.run, axes), []).append(one.wall_s)
+            taken.setdefault(one.run.without(*but), []).append(one.wall_s)
     return {key: statistics.median(seconds) for key, seconds in taken.items()}
-
-
-def _key(run: Run, axes: tuple[str, ...]) -> tuple[Any, ...]:
-    return tuple(getattr(run, axis) for axis in axes)

@@ -10,10 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from ketscale import grid
-from ketscale.grid import Run
+from ketscale.config import Config
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status.estimate import Estimate, estimate
@@ -31,6 +29,7 @@ class Report:
     """All that `ketscale status` says."""
 
     title: str
+    results: str
     command: str  # that trains what is left
     seen: tuple[Seen, ...]
     queue: Queue
@@ -38,18 +37,20 @@ class Report:
     now: datetime
 
 
-def look(config: Mapping[str, Any], configfile: Path, root: Path) -> Report:
-    """Where the runs of a checked config stand below `root`.
+def look(config: Config, configfile: Path, root: Path) -> Report:
+    """Where the runs of a config are below `root`.
 
     Raises:
         UserError: the site file is there and broken.
     """
     now = datetime.now(UTC)
     path = root / sites.PATH
-    site = sites.load(path) if path.exists() else None
+    site = sites.load_site(config.sizes, config.size_names, path) if path.exists() else None
     queue = ask(config, root, site)
     seen = tuple(survey(config, root, queue, now))
-    return Report(config.get("title", ""), command(configfile), seen, queue, estimate(seen, site, now), now)
+    return Report(
+        config.title, config.results, command(configfile), seen, queue, estimate(seen, site, now), now
+    )
 
 
 def command(configfile: Path) -> str:
@@ -64,7 +65,7 @@ def as_json(report: Report, trouble_only: bool = False) -> str:
     """The report for scripts; `trouble_only` leaves out runs that are well."""
     runs = [
         {
-            "run": one.run.path,
+            "run": f"{report.results}/{one.run.path}",
             "state": one.state,
             "reason": one.reason or None,
             "status": one.status,
@@ -142,7 +143,7 @@ def _table(seen: Iterable[Seen]) -> list[str]:
     groups: dict[str, list[Seen]] = {}
     for one in seen:
         run = one.run
-        name = f"{run.workload}/{run.model} q{run.qubits} {run.place} {run.protocol}"
+        name = f"{run.workload}/{run.model} {run.size} {run.layout} {run.protocol}"
         groups.setdefault(name, []).append(one)
     numbers = {name: counts(group) | {"runs": len(group)} for name, group in groups.items()}
     shown = list(numbers)
@@ -174,7 +175,7 @@ def _running(report: Report) -> list[str]:
     if not running:
         return []
     rows = [
-        (_duration(one.age_s(report.now)), _where(one), one.progress or "-", _name(one.run))
+        (_duration(one.age_s(report.now)), _where(one), one.progress or "-", one.run.name)
         for one in running[:_RUNNING]
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
@@ -199,7 +200,7 @@ def _trouble(report: Report) -> list[str]:
     lines = []
     for (state, reason), runs in list(alike.items())[:_REASONS]:
         lines += textwrap.wrap(f"{len(runs)} {state}: {reason}", _WIDTH, subsequent_indent="    ")
-        lines.append(f"    {'such as ' if len(runs) > 1 else ''}{_name(runs[0].run)}{_when(runs[0])}")
+        lines.append(f"    {'such as ' if len(runs) > 1 else ''}{runs[0].run.name}{_when(runs[0])}")
     if len(alike) > _REASONS:
         lines.append(f"... and {len(alike) - _REASONS} more reasons")
     return [*lines, "all of them, with what runs each again: ketscale status --failed"] if lines else []
@@ -208,11 +209,11 @@ def _trouble(report: Report) -> list[str]:
 def _each_trouble(report: Report) -> list[str]:
     lines = []
     for one in (one for state in TROUBLE for one in report.seen if one.state == state):
-        path = shlex.quote(one.run.path)
+        path = shlex.quote(f"{report.results}/{one.run.path}")
         # Snakemake alone would keep a record whose settings it has no note of.
         delete = f"rm {path} && " if one.state == "stale" else ""
         lines += [
-            one.run.path,
+            f"{report.results}/{one.run.path}",
             f"    {one.state}: {one.reason}{_when(one)}",
             f"    {delete}{report.command} {path}",
         ]
@@ -246,10 +247,6 @@ def _left(report: Report) -> list[str]:
         those = f"the {left.at_once} runs that are" if left.at_once > 1 else "the one run that is"
         lines.append(f"      {rough} {_duration(left.wall_s / left.at_once)} at {those} running now")
     return lines
-
-
-def _name(run: Run) -> str:
-    return run.folder.removeprefix(f"{grid.RUNS}/")
 
 
 def _where(one: Seen) -> str:

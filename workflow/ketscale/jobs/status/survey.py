@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from base64 import urlsafe_b64decode
 from collections import Counter
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale import grid
+from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import finished, lease, supervise
@@ -20,7 +20,7 @@ from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm.packs import packs
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.slurm.site import Site
-from ketscale.measure.records import SCHEMA_VERSION
+from ketscale.measure.record import check
 
 # done has a record of these settings, whatever its status; the others have none to trust.
 STATES = ("done", "running", "queued", "failed", "interrupted", "stale", "missing")
@@ -28,7 +28,6 @@ TROUBLE = ("failed", "interrupted", "stale")
 SNAKEMAKE = Path(".snakemake")
 # A lease that was renewed within so many of its beats counts as held.
 _BEATS = 5
-_AGAIN = "; delete it and run it again"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -71,7 +70,7 @@ class Queue:
         return any(job == other.id and other.state == "RUNNING" for other in self.jobs)
 
 
-def ask(config: Mapping[str, Any], root: Path, site: Site | None) -> Queue:
+def ask(config: Config, root: Path, site: Site | None) -> Queue:
     """The queue of this folder; one that does not answer is a line of the report, and no error."""
     if not slurm.available():
         return Queue()
@@ -80,21 +79,19 @@ def ask(config: Mapping[str, Any], root: Path, site: Site | None) -> Queue:
     except UserError as error:
         return Queue(problem=str(error), available=True)
     # Packs depend on all runs of the config, whatever has become of them.
-    named = (
-        packs(grid.runs(config), lambda run: config["protocols"][run.protocol]["timed"], site) if site else {}
-    )
+    named = packs(config.runs, config.timed, site) if site else {}
     return Queue(jobs, named, available=True)
 
 
-def survey(config: Mapping[str, Any], root: Path, queue: Queue, now: datetime) -> list[Seen]:
-    """Every run of a checked config with its state, in scheduling order."""
-    runs = grid.runs(config)
-    features = finished.features_hashes(root, runs)
+def survey(config: Config, root: Path, queue: Queue, now: datetime) -> list[Seen]:
+    """Every run of a config with its state, in scheduling order."""
+    results = root / config.results
+    features = finished.features_hashes(config, results)
     submitted = marked(root) if queue.jobs else set()
     seen = []
-    for run in runs:
-        job = queue.job_of(run) if run.path in submitted else None
-        seen.append(_see(run, config, features[run.workload], root, queue, job, now))
+    for run in config.runs:
+        job = queue.job_of(run) if f"{config.results}/{run.path}" in submitted else None
+        seen.append(_see(config.settings(run), features[run.workload], results, queue, job, now))
     return seen
 
 
@@ -126,30 +123,27 @@ def counts(seen: Iterable[Seen]) -> dict[str, int]:
 
 
 def _see(
-    run: Run,
-    config: Mapping[str, Any],
+    settings: Settings,
     features: str | None,
-    root: Path,
+    results: Path,
     queue: Queue,
     job: Job | None,
     now: datetime,
 ) -> Seen:
-    folder = root / run.folder
+    run = settings.run
+    folder = results / run.folder
     try:
         names = set(os.listdir(folder))
     except OSError:
         names = set()
-    record, fault = None, ""
-    if grid.RECORD in names:
-        record, fault = _read(folder / grid.RECORD, grid.resolve(config, run), features)
-    if record is not None:
-        status, reason = record["status"], record.get("reason") or ""
-        return Seen(run, "done", reason, status=status, wall_s=_wall_s(record))
+    found = check(folder / grid.RECORD, run, settings.hash, features)
+    if found.record is not None:
+        return Seen(run, "done", found.why, status=found.state, wall_s=_wall_s(found.record))
     note = supervise.read_note(folder) if supervise.NOTE in names else None
     held = lease.read(folder) if "lease" in names else None
     checkpoint = "checkpoint" in names and any((folder / "checkpoint").glob("*.pt"))
     if held and not held["released"] and is_alive(held, note, queue, now):
-        progress = _progress(folder / "history.csv", grid.resolve(config, run)["protocol"])
+        progress = _progress(folder / grid.HISTORY, settings.protocol)
         return Seen(
             run,
             "running",
@@ -165,8 +159,8 @@ def _see(
             f"waits in its pack, job {job.id} runs" if job.state == "RUNNING" else f"pending: {job.reason}"
         )
         return Seen(run, "queued", waits, job=job.id, checkpoint=checkpoint)
-    if fault:
-        return Seen(run, "stale", fault, checkpoint=checkpoint)
+    if found.why:
+        return Seen(run, "stale", f"{found.why}; delete it and run it again", checkpoint=checkpoint)
     if note is not None:
         reason = str(note.get("reason") or f"its {supervise.NOTE} cannot be read; see train.log")
         return Seen(run, "failed", reason, job=note.get("job"), at=note.get("at"), checkpoint=checkpoint)
@@ -186,26 +180,6 @@ def _see(
     return Seen(run, "missing", checkpoint=checkpoint)
 
 
-def _read(
-    path: Path, settings: Mapping[str, Any], features: str | None
-) -> tuple[Mapping[str, Any] | None, str]:
-    """The record, or why it is stale."""
-    try:
-        record = json.loads(path.read_bytes())
-        if record["schema"] != SCHEMA_VERSION:
-            return (
-                None,
-                f"its record has schema {record['schema']!r}, this version reads {SCHEMA_VERSION}{_AGAIN}",
-            )
-        if record["config_hash"] != grid.config_hash(settings):
-            return None, f"trained under other settings: its config hash is not the config's{_AGAIN}"
-        if features is not None and record["features_hash"] != features:
-            return None, f"trained on other features: its features hash is not the manifest's{_AGAIN}"
-        return record | {"status": str(record["status"])}, ""
-    except (OSError, ValueError, KeyError, TypeError):
-        return None, f"its record cannot be read{_AGAIN}"
-
-
 def _wall_s(record: Mapping[str, Any]) -> float | None:
     """Seconds from the start of the process to the record; unknown for a run that ended early or in another life."""
     if record["status"] != "completed" or record.get("resumed"):
@@ -220,7 +194,7 @@ def _wall_s(record: Mapping[str, Any]) -> float | None:
 
 def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Queue, now: datetime) -> bool:
     """Whether the holder of a lease still trains. Only a display: clocks of several hosts are compared here, which the
-    trainer never does (see training/lease.py).
+    trainer never does (see jobs/lease.py).
     """
     # The note is written after the run's end, and deleted before the next start.
     if note is not None and time_of(held["since"]) <= time_of(note.get("at")):
@@ -235,16 +209,16 @@ def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Que
     return now - time_of(held["at"]) < timedelta(seconds=_BEATS * held["interval_s"])
 
 
-def _progress(path: Path, protocol: Mapping[str, Any]) -> str:
+def _progress(path: Path, protocol: Protocol) -> str:
     """How far the history's last row is, such as 'epoch 12 of 100'; '' before the first."""
-    unit = "epoch" if "epochs" in protocol else "step"
+    unit = "epoch" if protocol.by_epochs else "step"
     try:
         header, *rows = path.read_text().splitlines()
         last = int(rows[-1].split(",")[header.split(",").index(unit)])
     except (OSError, ValueError, IndexError):
         return ""
     # Epochs count from 0, and a row is written at the end of one.
-    return f"{unit} {last + (unit == 'epoch')} of {protocol[f'{unit}s']}"
+    return f"{unit} {last + (unit == 'epoch')} of {protocol.epochs or protocol.steps}"
 
 
 def time_of(text: Any) -> datetime:

@@ -25,7 +25,8 @@ class Fold(NamedTuple):
 def problem(settings: Settings, fold: Fold, device: torch.device) -> Classification:
     """Classification of trials."""
     series, splits = fold
-    model = models.of_run(settings, device, inputs=series.signals.shape[1:], outputs=series.classes)
+    arguments = {"inputs": series.signals.shape[1:], "outputs": series.classes}
+    model = models.of_run(settings, device, **arguments)
     return Classification(
         model,
         # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.
@@ -33,4 +34,5 @@ def problem(settings: Settings, fold: Fold, device: torch.device) -> Classificat
         labels=torch.from_numpy(np.array(series.labels)),
         splits={name: torch.from_numpy(rows) for name, rows in splits.items()},
         seed=settings.run.seed,
+        arguments=arguments,
     )

@@ -17,7 +17,6 @@ from ketscale.config import (
     Seed,
     Settings,
     SizeAxis,
-    Split,
     Workload,
 )
 from ketscale.engines.circuits.settings import CircuitSimulator

@@ -14,7 +14,8 @@ from ketscale.problems.images.features import Features
 def problem(settings: Settings, features: Features, device: torch.device) -> Classification:
     """Classification of the cached features, or of the images through the frozen network (features: inline)."""
     inline = settings.protocol.features == "inline"
-    model = models.of_run(settings, device, inputs=features.embeddings.shape[1], outputs=features.classes)
+    arguments = {"inputs": features.embeddings.shape[1], "outputs": features.classes}
+    model = models.of_run(settings, device, **arguments)
     # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.
     return Classification(
         model,
@@ -23,4 +24,5 @@ def problem(settings: Settings, features: Features, device: torch.device) -> Cla
         splits={name: torch.from_numpy(rows) for name, rows in features.splits.items()},
         seed=settings.run.seed,
         backbone=features.backbone() if inline else None,
+        arguments=arguments,
     )

@@ -18,9 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from ketscale.errors import UserError
-from ketscale.measure.records import write_atomic
-from ketscale.problems import store
+from ketscale.files import write_atomic
 from ketscale.problems import store
 from ketscale.problems.images import resnet
 from ketscale.problems.images.images import SPLITS, Images

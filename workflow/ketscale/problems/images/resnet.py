@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
-from ketscale.measure.records import write_atomic
+from ketscale.files import write_atomic
 
 FEATURES = 512
 IMAGENET = "microsoft/resnet-18"

@@ -100,14 +100,6 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
         ),
     ]
 
-    def faults(self) -> Any:
-        """Test images alone are nothing to be fetched."""
-        yield from super().faults()
-        if self.split == "test-images" and self.folder is None:
-            yield (
-                "folder: split: test-images needs it, where its t10k files are; split: original fetches all files"
-            )
-
     @property
     def fetched(self) -> bool:
         """The idx files are, where no folder has them."""
@@ -121,8 +113,12 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
         return [*files, *super().fetch(folder)]
 
     def sources(self) -> list[Path]:
-        """The idx files in the folder."""
+        """The idx files in the folder; test images alone are nothing to be fetched."""
         if self.folder is None:
+            if self.split == "test-images":
+                raise UserError(
+                    "folder: split: test-images needs it, where its t10k files are; split: original fetches all files"
+                )
             return []
         folder, found = Path(self.folder).expanduser(), []
         for name in _TEST if self.split == "test-images" else _TRAIN + _TEST:

@@ -1,0 +1,67 @@
+"""The published schema: the JSON schema of a whole config, made from the types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ketscale.config.block import Block
+from ketscale.config.config import ConfigFile, axes_block
+from ketscale.config.family import Families
+from ketscale.config.parsing import schema
+from ketscale.config.settings import simulators
+
+
+def published_schema(families: Families) -> dict[str, Any]:
+    """Of configs with these families; a block whose kind is its name needs no `kind`."""
+    made = schema(ConfigFile)
+    definitions = made.pop("$defs")
+    properties = definitions["ConfigFile"]["properties"]
+    for section, kinds in (
+        (
+            "workloads",
+            {kind: block for family in families.values() for kind, block in family.workloads.items()},
+        ),
+        ("models", {kind: block for family in families.values() for kind, block in family.models.items()}),
+    ):
+        options = {kind: _with_kind(block, kind, definitions) for kind, block in kinds.items()}
+        properties[section]["properties"] = options
+        properties[section]["additionalProperties"] = {
+            "anyOf": [
+                {**option, "required": [*option.get("required", []), "kind"]} for option in options.values()
+            ]
+        }
+    properties["simulators"]["additionalProperties"] = {
+        "anyOf": [
+            _inlined(block, definitions) for block in dict.fromkeys(simulators(families.values()).values())
+        ]
+    }
+    axes = _inlined(
+        axes_block(tuple(axis for family in families.values() for axis in family.sizes)), definitions
+    )
+    study = definitions["StudyBlock"]["properties"]
+    study["axes"] = {**axes, "description": study["axes"]["description"]}
+    study["points"] = {
+        "type": "array",
+        "minItems": 1,
+        "items": axes,
+        "description": study["points"]["description"],
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **definitions.pop("ConfigFile"),
+        "$defs": definitions,
+    }
+
+
+def _inlined(block: type[Block], definitions: dict[str, Any]) -> dict[str, Any]:
+    made = schema(block)
+    own = made["$defs"].pop(block.__name__)
+    definitions.update(made["$defs"])
+    return dict(own)
+
+
+def _with_kind(block: type[Block], kind: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    own = _inlined(block, definitions)
+    properties: Mapping[str, Any] = own.get("properties", {})
+    return {**own, "properties": {"kind": {"const": kind}, **properties}}

@@ -1,0 +1,37 @@
+"""The trained model beside its record: weights as safetensors, test predictions as arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import numpy as np
+
+from ketscale.config import Settings
+from ketscale.files import write_atomic
+from ketscale.jobs.outcome import Outcome
+from ketscale.problems import models
+from ketscale.problems.problem import Problem
+
+PREDICTIONS = "predictions.npz"
+
+
+def keep(settings: Settings, problem: Problem, ended: Outcome, folder: Path) -> dict[str, str]:
+    """Write the model of a completed run, unless its protocol says not to; the SHA-256 of each file by its name.
+
+    Files of an earlier training of the run are deleted.
+    """
+    for name in (models.WEIGHTS, PREDICTIONS):
+        (folder / name).unlink(missing_ok=True)
+    if ended.status != "completed" or not settings.protocol.keep_model:
+        return {}
+    files = {models.WEIGHTS: models.saved(settings, problem)}
+    if ended.outputs is not None:
+        buffer = io.BytesIO()
+        arrays = problem.predictions("test", ended.outputs)
+        np.savez(buffer, allow_pickle=False, **{name: rows.cpu().numpy() for name, rows in arrays.items()})
+        files[PREDICTIONS] = buffer.getvalue()
+    for name, content in files.items():
+        write_atomic(folder / name, content)
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}

@@ -1,0 +1,175 @@
+"""How a training ended, and the parts of its record."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ketscale
+from ketscale.config import Data, Settings
+from ketscale.grid import Run
+from ketscale.jobs import finished
+from ketscale.measure import host, process
+from ketscale.measure.clock import Clock, spread
+from ketscale.measure.record import SCHEMA_VERSION
+from ketscale.parallel.backend import World
+from ketscale.problems.problem import Problem
+from ketscale.training.loop import Diverged, Trainer
+
+PACKAGES = (
+    "torch",
+    "numpy",
+    "pennylane",
+    "pennylane-lightning",
+    "qiskit",
+    "mpi4py",
+    "scikit-learn",
+    "snakemake",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training ended, and how long it took in seconds.
+
+    outputs: what the best weights say of the test samples, of a protocol with epochs.
+    """
+
+    status: str
+    train_s: float
+    reason: str | None = None
+    quality: dict[str, Any] | None = None
+    outputs: torch.Tensor | None = None
+
+
+def run(trainer: Trainer) -> Outcome:
+    """Train; divergence and memory that runs out are outcomes too."""
+    start = time.perf_counter()
+    try:
+        trainer.run()
+        train_s = time.perf_counter() - start
+        if not trainer.by_epochs:
+            return Outcome("completed", train_s)
+        outputs = {split: trainer.outputs(split) for split in ("validation", "test")}
+        quality = {
+            "epochs": len(trainer.history),
+            "best_epoch": trainer.best["epoch"],
+            **{split: trainer.problem.metrics(split, rows, full=True) for split, rows in outputs.items()},
+        }
+        return Outcome("completed", train_s, quality=quality, outputs=outputs["test"])
+    except Diverged as error:
+        return Outcome("diverged", time.perf_counter() - start, str(error))
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        return Outcome("out_of_memory", time.perf_counter() - start, str(error).splitlines()[0])
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory ran out; torch's CPU allocator says so in words only."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
+def record_of(
+    settings: Settings,
+    data: Data,
+    problem: Problem,
+    trainer: Trainer,
+    ended: Outcome,
+    measured: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The record: what was asked for, what came of it, and what was measured."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "family": settings.family.name,
+        "run": asdict(settings.run),
+        "sizes": settings.sizes,
+        "status": ended.status,
+        "reason": ended.reason,
+        "call": finished.call(),
+        "parameters": problem.parameter_count(),
+        "config": settings.content,
+        "config_hash": settings.hash,
+        "data_hash": data.data_hash,
+        "features_hash": data.features_hash,
+        "split": asdict(data.split),
+        "code": {
+            "version": ketscale.__version__,
+            "hash": finished.code_hash(),
+            **host.git_state(Path(__file__).parent),
+        },
+        "packages": _packages(),
+        "slurm_job_id": process.slurm_job(),
+        "quality": ended.quality,
+        "losses": trainer.losses,
+        "weights_hash": trainer.weights_hash() if ended.status == "completed" else None,
+        "routes": problem.routes(),
+        **measured,
+    }
+
+
+def of_rank(world: World, cores: list[int], quiet: host.Quiet, trainer: Trainer) -> dict[str, Any]:
+    """What a record says of this rank."""
+    gpu = world.device.type == "cuda"
+    return {
+        "rank": world.rank,
+        "host": process.node_name(),
+        "pid": os.getpid(),
+        "threads": {"torch": torch.get_num_threads()}
+        | {name: os.environ[name] for name in process.THREAD_VARIABLES},
+        "affinity": cores,
+        "gpu_uuid": str(torch.cuda.get_device_properties(world.device).uuid) if gpu else None,
+        "peak_rss_bytes": host.peak_rss_bytes(),
+        "peak_device_bytes": torch.cuda.max_memory_allocated() if gpu else None,
+        "cpu_s": quiet.own_s(),
+        "samples": trainer.samples_seen,
+    }
+
+
+def timing(clock: Clock, trainer: Trainer, batch: int, ended: Outcome) -> dict[str, Any]:
+    """What the clock has measured, in seconds."""
+    step = spread(clock.steady_s)
+    median = step["median_s"]
+    return {
+        "first_step_s": clock.first_s,
+        "step": step,
+        "spans": {name: spread(seconds) for name, seconds in sorted(clock.spans_s.items())},
+        "sampled_step": spread(clock.sampled_s),
+        "validation_s": spread(clock.validations_s)["median_s"],
+        "epoch": spread(clock.epochs_s),
+        "steps": trainer.step,
+        "steps_per_epoch": trainer.steps_per_epoch,
+        "epoch_s": median and median * trainer.steps_per_epoch,
+        "samples_per_s": median and batch / median,
+        "train_s": ended.train_s,
+    }
+
+
+def spent(started: datetime, run: Run, device: torch.device) -> dict[str, Any]:
+    """When, and the hours of nodes and GPUs until now."""
+    stopped = datetime.now(UTC)
+    hours = (stopped - started).total_seconds() / 3600
+    return {
+        "started": started.isoformat(),
+        "stopped": stopped.isoformat(),
+        "node_hours": hours * run.nodes,
+        "gpu_hours": hours * run.ranks if device.type == "cuda" else 0.0,
+    }
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,230 @@
+"""The record of a run, and the one validator that says whether it can be trusted.
+
+Training, status, tables and the report all ask `check`. Imports nothing heavy: thousands of records are a matter of a
+second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from ketscale.files import write_atomic
+from ketscale.grid import Run, config_hash
+
+SCHEMA_VERSION = 3
+
+Seconds = Annotated[float, Meta(ge=0)]
+Natural = Annotated[int, Meta(ge=0)]
+# A metric; a table such as a confusion matrix; nothing where it is not defined.
+Figure = float | list[Any] | None
+
+
+class _Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A part of a record."""
+
+
+class Quartiles(_Part):
+    """Of measured times; None where nothing was measured."""
+
+    median_s: Seconds | None
+    q25_s: Seconds | None
+    q75_s: Seconds | None
+    count: Natural
+
+
+class Timing(_Part):
+    """What the clock has measured.
+
+    startup_s: from the process's start to the data being asked for. data_s: opening and verifying the data.
+    step: steady steps after warm-up without the sampled ones. spans: exclusive time of each part of a sampled step.
+    sampled_step: the sampled steps as a whole. validation_s: median of a validation pass. epoch: wall time of whole
+    epochs. steps: taken in all. epoch_s: steps_per_epoch times the median steady step. train_s: wall time of the
+    training loop.
+    """
+
+    startup_s: Seconds
+    data_s: Seconds
+    first_step_s: Seconds | None
+    step: Quartiles
+    spans: dict[str, Quartiles]
+    sampled_step: Quartiles
+    validation_s: Seconds | None
+    epoch: Quartiles
+    steps: Natural
+    steps_per_epoch: Natural
+    epoch_s: Seconds | None
+    samples_per_s: Seconds | None
+    train_s: Seconds
+
+
+class Quality(_Part):
+    """Metrics of the best weights; each split has the loss and the family's metrics."""
+
+    epochs: Natural
+    best_epoch: int
+    validation: dict[str, Figure]
+    test: dict[str, Figure]
+
+
+class Code(_Part):
+    """The code that trained. hash: SHA-256 of the sources that decide numbers and timing."""
+
+    version: str
+    hash: str
+    commit: str | None
+    dirty: bool | None
+
+
+class Machine(msgspec.Struct, kw_only=True):
+    """The host, and an entry a rank in rank order."""
+
+    host: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    gpus: list[Any] | None
+    ranks: Annotated[list[dict[str, Any]], Meta(min_length=1)]
+
+
+class Route(_Part):
+    """How fused evaluated the circuits of batches above 2^qubits, with the modelled seconds that decided it."""
+
+    qubits: int
+    gates: int
+    batch: int
+    route: Literal["sweep", "matrix"]
+    sweep_s: Seconds | None
+    matrix_s: Seconds | None
+
+
+class Split(_Part):
+    """What training, validation and test share nothing of; which fold and what is held out, where there are folds."""
+
+    by: str | None
+    fold: int | None
+    folds: int | None
+    held_out: int | None
+
+
+class Record(_Part):
+    """A run's metrics.json: everything measured and everything needed to trust it.
+
+    run: the axes. sizes: the model's sizes by name. reason: why it did not complete, with the step. resumed: how often
+    training went on from a checkpoint. lost_s: what interruptions cost: work that was done again, and starting anew.
+    call: the call of Snakemake that trained it, None by hand. parameters: trainable ones, a complex number once.
+    config: the resolved settings. started, stopped: UTC, ISO 8601. losses: of the first 20 steps. model: the SHA-256 of
+    each file of the trained model that is kept beside the record.
+    """
+
+    schema: Literal[3]
+    family: str
+    run: dict[str, int | str]
+    sizes: dict[str, Natural]
+    status: Literal["completed", "diverged", "out_of_memory"]
+    reason: str | None
+    resumed: Natural
+    lost_s: Seconds
+    call: str | None
+    parameters: Natural
+    config: dict[str, Any]
+    config_hash: str
+    data_hash: str | None
+    features_hash: str | None
+    split: Split
+    code: Code
+    packages: dict[str, str]
+    mpi_library: str | None
+    machine: Machine
+    slurm_job_id: str | None
+    started: str
+    stopped: str
+    quiet: dict[str, Any]
+    quality: Quality | None
+    losses: Annotated[list[float], Meta(max_length=20)]
+    weights_hash: str | None
+    model: dict[str, str]
+    routes: list[Route]
+    timing: Timing
+    node_hours: Annotated[float, Meta(ge=0)]
+    gpu_hours: Annotated[float, Meta(ge=0)]
+
+
+State = Literal["missing", "refused", "stale", "completed", "diverged", "out_of_memory"]
+FINISHED = ("completed", "diverged", "out_of_memory")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What became of a record.
+
+    state: missing; refused (damaged, or not of this run); stale (of other settings, data or an older version); else the
+    status of a record that can be trusted. why: in words; of a run that did not complete, its reason.
+    """
+
+    state: State
+    why: str = ""
+    record: dict[str, Any] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the record can be trusted."""
+        return self.record is not None
+
+
+def check(path: Path, run: Run, settings_hash: str, features_hash: str | None) -> Checked:
+    """Whether the record at `path` is whole, and of this run with these settings and features.
+
+    features_hash: of the prepared data in use; None where they are unknown, or the family has none.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Checked("missing")
+    except OSError as error:
+        return Checked("refused", f"its record cannot be read ({error.strerror})")
+    try:
+        record = json.loads(data)
+    except ValueError as error:
+        return Checked("refused", f"its record cannot be read (not JSON: {error})")
+    version = record.get("schema") if isinstance(record, dict) else None
+    if version != SCHEMA_VERSION:
+        return Checked("stale", f"its record has schema {version!r}, this version reads {SCHEMA_VERSION}")
+    fault = _fault(record)
+    if fault:
+        return Checked("refused", f"its record is not as this version writes it: {fault}")
+    if record["run"] != asdict(run):
+        return Checked("refused", "the axes inside the record are not those of its path")
+    if record["config_hash"] != settings_hash:
+        return Checked("stale", "trained under other settings: its config hash is not the config's")
+    if features_hash is not None and record["features_hash"] != features_hash:
+        return Checked("stale", "trained on other features: its features hash is not the manifest's")
+    return Checked(record["status"], record["reason"] or "", record)
+
+
+def _fault(record: Mapping[str, Any]) -> str:
+    try:
+        msgspec.convert(record, Record)
+    except msgspec.ValidationError as error:
+        return str(error)
+    if config_hash(record["config"]) != record["config_hash"]:
+        return "its settings do not match its config hash"
+    return ""
+
+
+def write(path: Path, record: Mapping[str, Any]) -> None:
+    """Check the record and write it atomically.
+
+    Raises:
+        ValueError: it is not as `Record` says, or a number in it is not finite.
+    """
+    fault = _fault(record)
+    if fault:
+        raise ValueError(f"{path}: not a record: {fault}")
+    write_atomic(path, (json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
