@@ -1,16 +1,21 @@
 """A config that cannot work is refused before anything runs, in one or two lines that say what to change."""
 
 import copy
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
+from ketscale import analysis
 from ketscale import config as settings
+from ketscale.config import published_schema
 from ketscale.errors import UserError
+from ketscale.problems.registry import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 Config = dict[str, Any]
@@ -75,8 +80,8 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "unknown key": (at("titel", "x"), "titel: unknown setting; did you mean title?"),
     "unknown key of a protocol": (at("protocols.quality.learning_rat", 0.1), "quality.learning_rat: unknown setting; did you mean learning_rate?"),
     "renamed key": (every(gone("protocols.quality.precision"), at("protocols.quality.precison", "fp32")), "did you mean precision?"),
-    "unknown workload": (at("workloads.digit", MNIST), "workloads.digit: unknown setting; did you mean digits?"),
-    "misspelt axis": (at("studies.strong.axes.simulators", "qiskit"), "did you mean simulator?"),
+    "unknown workload": (at("workloads.digit", MNIST), "workloads.digit: no kind of workload is called digit; a block of another name says its kind, one of"),
+    "misspelt axis": (at("studies.strong.axes.simulators", "qiskit"), "studies.strong.axes.simulators: unknown setting; did you mean simulator?"),
     "missing block": (gone("protocols"), "protocols is missing"),
     "missing setting": (gone("workloads.digits.split_seed"), "workloads.digits: split_seed is missing (seed of the train"),
     "missing question": (gone("studies.weak.question"), "studies.weak: question is missing"),
@@ -94,14 +99,14 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "image too small": (at("workloads.digits.image_size", 4), "4 is too small; it should be at least 8"),
     "negative seed": (at("studies.parity.axes.seed", -1), "-1 is too small"),
     "no seeds": (at("studies.parity.axes.seed", []), "studies.parity.axes.seed: the list is empty"),
-    "seed twice": (at("studies.parity.axes.seed", [0, 0]), "a value is given twice in [0, 0]"),
+    "seed twice": (at("studies.parity.axes.seed", [0, 0]), "studies.parity.axes.seed: 0 is given twice; keep one"),
     "no points": (at("studies.weak.points", []), "studies.weak.points: the list is empty"),
     "seed as text": (at("studies.parity.axes.seed", "0"), "'0' should be a whole number"),
     "batch of zero": (at("studies.parity.axes.batch", 0), "0 is too small; it should be at least 1"),
     "name with a slash": (at("simulators", {"a b": {}}), "'a b' cannot be a name"),
-    "place": (at("studies.parity.axes.backend", "cpu"), "'cpu' is no place to run; write NAME-n<nodes>r<ranks>t<threads>"),
-    "one bad place in a list": (at("studies.strong.axes.backend", ["cpu-n1r1t1", "gloo-n1r2t1"]), "'gloo-n1r2t1' is no place to run"),
-    "zero ranks": (at("studies.parity.axes.backend", "mpi-n1r0t1"), "'mpi-n1r0t1' is no place to run"),
+    "layout": (at("studies.parity.axes.backend", "cpu"), "'cpu' is no layout; write NAME-n<nodes>r<ranks>t<threads>"),
+    "no such backend": (at("studies.strong.axes.backend", ["cpu-n1r1t1", "gloo-n1r2t1"]), "backend gloo-n1r2t1: no backend is called gloo; choose from cpu, gpu"),
+    "zero ranks": (at("studies.parity.axes.backend", "mpi-n1r0t1"), "'mpi-n1r0t1' is no layout"),
     "epochs and steps": (at("protocols.quality.steps", 5), "give epochs or steps, not both"),
     "neither epochs nor steps": (gone("protocols.quality.epochs"), "give epochs or steps, one of them is missing"),
     # Names that nothing defines.
@@ -118,9 +123,9 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "study without axes": (gone("studies.strong.axes"), "workload is missing; give it in axes, or in every point"),
     "classical model with a simulator": (at("studies.accuracy.points", [{"model": "mlp", "simulator": "qiskit"}]), "mlp is classical: give it simulator: none"),
     "classical model with qubits": (at("studies.accuracy.points", [{"model": "mlp", "simulator": "none", "layers": 0}]), "mlp is classical"),
-    "quantum model without a simulator": (at("studies.strong.axes.simulator", "none"), "vqc has a circuit, so its simulator cannot be none"),
-    "quantum model without qubits": (at("studies.strong.axes.qubits", 0), "vqc has a circuit, so it needs at least one of qubits"),
-    "quantum model without layers": (at("studies.strong.axes.layers", 0), "vqc has a circuit"),
+    "quantum model without a simulator": (at("studies.strong.axes.simulator", "none"), "vqc has physics to simulate, so its simulator cannot be none"),
+    "quantum model without qubits": (at("studies.strong.axes.qubits", 0), "vqc has physics to simulate, so none of its sizes can be 0 (qubits: 0"),
+    "quantum model without layers": (at("studies.strong.axes.layers", 0), "none of its sizes can be 0"),
     "cpu with two ranks": (at("studies.parity.points", [{"simulator": "qiskit", "backend": "cpu-n1r2t1"}]), "cpu is one process; write cpu-n1r1t1"),
     "gpu on two nodes": (at("studies.parity.points", [{"simulator": "default.qubit", "backend": "gpu-n2r2t1"}]), "gpu is one process"),
     "more nodes than ranks": (at("studies.parity.points", [{"simulator": "qiskit", "backend": "mpi-n4r2t1"}]), "2 ranks do not fill 4 nodes"),
@@ -141,12 +146,12 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "a mistake of one rank": (at("protocols.timing.mistake", "unsharded"), "has mistake: unsharded, which is of several timed ranks on CPUs, not of cpu-n1r1t1"),
     "a study of mistakes without one": (at("studies.depth.kind", "mistakes"), "a study of kind mistakes needs a protocol with a mistake"),
     # Sentences.
-    "a model that takes something else": (at("studies.strong.axes.model", "superposition_transformer"), "superposition_transformer takes sentences, but digits gives images; its models are"),
+    "a model that takes something else": (at("studies.strong.axes.model", "superposition_transformer"), "superposition_transformer is no model of digits (images); its models are vqc, mlp"),
     "a way to evaluate another model": (every(at("simulators.closed", {"device": "closed-form", "gradient": "backprop", "batching": "broadcast", "placement": "model"}),
-                                              at("studies.strong.axes.simulator", "closed")), "simulator closed is a way to evaluate superposition_transformer only, not vqc"),
-    "a closed form sample by sample": (at("simulators.closed", {"device": "closed-form", "gradient": "adjoint", "batching": "loop", "placement": "model"}),
-                                       "closed-form cannot do adjoint with loop batching; it can do backprop with broadcast, parameter-shift with broadcast"),
-    "tasks of a model without": (at("protocols.timing.parallel", "tasks"), "has parallel: tasks, but vqc has no tasks of parameter-shift"),
+                                              at("studies.strong.axes.simulator", "closed")), "simulator closed (device: closed-form) cannot evaluate vqc; models of images take device"),
+    "a closed form sample by sample": (at("simulators.closed", {"device": "closed-form", "gradient": "backprop", "batching": "loop", "placement": "model"}),
+                                       "closed-form cannot do loop batching; it can do broadcast"),
+    "tasks of a model without": (at("protocols.timing.parallel", "tasks"), "has parallel: tasks, which are evaluations of parameter-shift, and simulator fused has none"),
     "l-bfgs in steps": (at("protocols.timing.optimiser", "l-bfgs"), "has optimiser: l-bfgs, which has no steps"),
     "held out of whole studies": (sentences(held_out=0), "workload sentences holds out no sentence; set held_out to 1 or more"),
     "sentences on five qubits": (every(sentences(), at("studies.accuracy.axes.qubits", 5)), "superposition_transformer has 4 qubits, not 5"),
@@ -159,8 +164,13 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "every step is sampled": (at("protocols.timing.sampled_steps", 399), "399 sampled and 1 warm-up steps leave none of 400 to time"),
     # Data and weights.
     "folder for weights that are trained here": (at("workloads.digits.weights_folder", "/data"), "workloads.digits.weights_folder: only weights: imagenet"),
-    "two folders of weights": (every(at("workloads.mnist", {**MNIST, "weights": "imagenet", "weights_folder": "/a"}),
-                                     at("workloads.digits.weights", "imagenet"), at("workloads.digits.weights_folder", "/b")), "several weights_folder (/a, /b)"),
+    # Blocks with a kind.
+    "no such kind": (at("workloads.scans", {"kind": "digit", "split_seed": 0}), "workloads.scans.kind: no kind of workload is called digit; did you mean digits?"),
+    "no such kind of model": (at("models", {"wide": {"kind": "mpl"}}), "models.wide.kind: no kind of model is called mpl; did you mean mlp?"),
+    "unknown setting of a model": (at("models", {"wide": {"kind": "mlp", "widht": 8}}), "models.wide.widht: unknown setting; did you mean width?"),
+    "sizes of another family": (at("studies.strong.axes.segments", 4), "studies.strong.axes.segments: unknown setting"),
+    "no such metric": (at("protocols.quality.early_stopping.monitor", "acuracy"), "protocol quality has monitor: acuracy, but images has loss, accuracy"),
+    "results with a space": (at("results", "my results"), "results: "),
     "folder of embedded data": (at("workloads.digits.folder", "/data"), "workloads.digits.folder: unknown setting"),
 }  # fmt: skip
 
@@ -171,7 +181,7 @@ def test_a_bad_config_is_refused_in_words(name: str, default: Config) -> None:
     config = copy.deepcopy(default)
     change(config)
     with pytest.raises(UserError) as caught:
-        settings.check(config)
+        analysis.of(config)
     message = str(caught.value)
     assert fragment in message
     assert 1 <= len(message.splitlines()) <= 2
@@ -179,19 +189,19 @@ def test_a_bad_config_is_refused_in_words(name: str, default: Config) -> None:
 
 
 def test_the_default_config_is_accepted(default: Config) -> None:
-    settings.check(default)
+    analysis.of(default)
 
 
 def test_the_tiny_config_is_accepted() -> None:
-    settings.check(settings.load(ROOT / "tests" / "data" / "tiny.yaml"))
+    analysis.read(ROOT / "tests" / "data" / "tiny.yaml")
 
 
 def test_weak_scaling_takes_a_thread_as_it_takes_a_rank(default: Config) -> None:
-    places = {
+    layouts = {
         run["backend"] if isinstance(run["backend"], str) else tuple(run["backend"])
         for run in default["studies"]["weak"]["points"]
     }
-    assert any("cpu-n1r1t2" in place for place in places)
+    assert any("cpu-n1r1t2" in layout for layout in layouts)
 
 
 @pytest.mark.parametrize(
@@ -232,42 +242,77 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
         settings.load(path)
 
 
-def test_missing_data_files_are_refused_by_the_setting_that_names_them(tmp_path: Path) -> None:
-    config = {"workloads": {"mnist": {**MNIST, "folder": str(tmp_path)}}}
-    nowhere = {key: value for key, value in MNIST.items() if key != "folder"}
-    with pytest.raises(UserError, match="split: test-images needs folder"):
-        settings.source_files({"workloads": {"mnist": nowhere}}, "mnist")
+def with_mnist(default: Config, **settings: Any) -> settings.Config:
+    given = copy.deepcopy(default)
+    given["workloads"]["mnist"] = {
+        key: value for key, value in {**MNIST, **settings}.items() if value is not None
+    }
+    return analysis.of(given)
+
+
+def test_missing_data_files_are_refused_by_the_setting_that_names_them(
+    default: Config, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"workloads\.mnist\.folder: split: test-images needs it"):
+        settings.sources(with_mnist(default, folder=None), "mnist")
+    config = with_mnist(default, folder=str(tmp_path))
     with pytest.raises(UserError, match=r"workloads\.mnist\.folder: .* has no t10k-images-idx3-ubyte\.gz"):
-        settings.source_files(config, "mnist")
+        settings.sources(config, "mnist")
     (tmp_path / "t10k-images-idx3-ubyte").touch()
     (tmp_path / "t10k-labels-idx1-ubyte.gz").touch()
-    names = [Path(path).name for path in settings.source_files(config, "mnist")]
+    names = [path.name for path in settings.sources(config, "mnist")]
     assert names == ["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte.gz"]
 
 
 def test_data_without_a_folder_are_those_that_the_workflow_fetches(default: Config) -> None:
-    block = {key: value for key, value in MNIST.items() if key != "folder"}
-    files = settings.source_files({"workloads": {"mnist": {**block, "split": "original"}}}, "mnist")
-    assert len(files) == 4
-    assert all(path.startswith("results/data/mnist/") and path.endswith(".gz") for path in files)
-    assert settings.source_files(default, "digits") == []
+    config = with_mnist(default, folder=None, split="original")
+    assert config.workloads["mnist"][1].fetched
+    assert settings.sources(config, "mnist") == []
+    assert not config.workloads["digits"][1].fetched
 
 
-def test_a_study_says_nothing_of_where_data_lie_and_is_a_config_itself(default: Config) -> None:
-    config = {**copy.deepcopy(default), "partial": True}
-    config["workloads"]["mnist"] = MNIST
-    study = settings.study(config)
+def test_a_study_says_nothing_of_where_data_are_and_is_a_config_itself(default: Config) -> None:
+    given = {**copy.deepcopy(default), "partial": True}
+    given["workloads"]["mnist"] = MNIST
+    study = json.loads(analysis.of(given).text)
     assert "partial" not in study
     assert "folder" not in study["workloads"]["mnist"]
-    assert config["workloads"]["mnist"] == MNIST
-    settings.check(study)
+    assert given["workloads"]["mnist"] == MNIST
+    analysis.of(study)
+
+
+def test_two_blocks_of_one_kind_are_two_workloads(default: Config) -> None:
+    given = copy.deepcopy(default)
+    given["workloads"]["small"] = {**given["workloads"]["digits"], "kind": "digits", "image_size": 16}
+    given["models"] = {"wide": {"kind": "mlp", "width": 8}}
+    given["studies"]["accuracy"]["axes"]["workload"] = ["digits", "small"]
+    given["studies"]["accuracy"]["points"].append(
+        {"model": "wide", "qubits": 0, "layers": 0, "simulator": "none"}
+    )
+    config = analysis.of(given)
+    runs = {
+        (run.workload, run.model): config.settings(run) for run in config.runs if run.protocol == "quality"
+    }
+    assert runs["small", "wide"].content["workload"]["image_size"] == 16
+    assert runs["small", "wide"].content["model"] == {"kind": "mlp", "width": 8}
+    assert runs["digits", "mlp"].content["model"] == {"kind": "mlp", "width": 4}
+
+
+def test_the_published_schema_is_made_from_the_types_and_takes_every_config() -> None:
+    schema = published_schema(FAMILIES)
+    assert json.loads((ROOT / "docs" / "config.schema.json").read_text()) == schema
+    validator = jsonschema.Draft202012Validator(schema)
+    for path in (ROOT / "config.yaml", *(ROOT / "workflow" / "studies").glob("*.yaml")):
+        if path.name != "paradox-gpu.yaml":  # a second file over paradox.yaml
+            assert list(validator.iter_errors(settings.load(path))) == []
+    assert list(validator.iter_errors({"titel": 1})) != []
 
 
 def test_reading_a_config_imports_nothing_heavy() -> None:
     heavy = "{'torch', 'numpy', 'pandas', 'pennylane', 'qiskit', 'mpi4py', 'matplotlib', 'sklearn', 'transformers'}"
     lines = (
         "import sys",
-        "import ketscale.config, ketscale.grid, ketscale.jobs.launch, ketscale.analysis.catalogue",
+        "import ketscale.analysis, ketscale.grid, ketscale.jobs.launch, ketscale.analysis.catalogue, ketscale.problems.registry",
         f"print(sorted({heavy} & set(sys.modules)))",
     )
     done = subprocess.run(
