@@ -106,7 +106,7 @@ def _worlds() -> Iterator[Finding]:
         ("mpi", _MPI_PROBE, "the backend mpi"),
         ("ddp-cpu", _GLOO_PROBE, "the backend ddp-cpu"),
     ):
-        run = Run("digits", "vqc", 4, 3, 64, "default.qubit", backend, 1, 2, 1, "timing", 0)
+        run = Run("digits", "vqc", "q4-l3", 64, "default.qubit", backend, 1, 2, 1, "timing", 0)
         yield Finding(f"two ranks of {backend}", *_two_ranks(prefix_here(run), probe), enables)
 
 
