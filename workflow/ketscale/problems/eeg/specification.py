@@ -248,7 +248,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     return build.problem(settings, data.content, device)
 
 
-EEG = Family(
+FAMILY = Family(
     name="eeg",
     title="EEG",
     sample="trial",

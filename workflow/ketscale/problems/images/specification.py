@@ -180,7 +180,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     return build.problem(settings, data.content, device)
 
 
-IMAGES = Family(
+FAMILY = Family(
     name="images",
     title="images",
     sample="image",

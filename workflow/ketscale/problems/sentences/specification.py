@@ -140,7 +140,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     return build.problem(settings, data.content, device)
 
 
-SENTENCES = Family(
+FAMILY = Family(
     name="sentences",
     title="sentences",
     sample="sentence",
