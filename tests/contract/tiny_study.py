@@ -1,0 +1,170 @@
+"""The tiny study of a family: every question of the contract in one call of Snakemake."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+PROTOCOLS: dict[str, Any] = {
+    "parity": {"precision": "fp64", "timed": False, "steps": 6, "learning_rate": 0.003},
+    "timing": {"precision": "fp32", "timed": True, "steps": 12, "sampled_steps": 2, "learning_rate": 0.003},
+    "quality": {
+        "precision": "fp32", "timed": False, "epochs": 3, "learning_rate": 0.003,
+        "early_stopping": {"monitor": "loss", "patience": 3},
+    },
+    "long": {
+        "precision": "fp64", "timed": False, "steps": 3000, "learning_rate": 0.001, "checkpoint_steps": 25,
+    },
+}  # fmt: skip
+LAYOUTS = ["cpu-n1r1t1", "mpi-n1r2t1", "mpi-n1r3t1", "ddp-cpu-n1r2t1"]
+
+
+def config(tiny: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole config from a family's tiny one."""
+    simulators = list(tiny["simulators"])
+    axes = {**tiny["axes"], "simulator": simulators[0], "backend": "cpu-n1r1t1", "seed": 0}
+    accuracy: dict[str, Any] = {
+        "kind": "accuracy",
+        "question": "How good is it?",
+        "axes": {**axes, "protocol": "quality", "seed": [0, 1]},
+    }
+    if "control" in tiny:
+        accuracy["points"] = [{}, tiny["control"]]
+    studies: dict[str, Any] = {
+        "accuracy": accuracy,
+        "parity": {
+            "kind": "parity",
+            "question": "Are the numbers the same everywhere?",
+            "axes": {**axes, "protocol": "parity"},
+            "points": [{"backend": LAYOUTS}, {"simulator": simulators}],
+        },
+        "simulators": {
+            "kind": "simulator",
+            "question": "Which simulator is the fastest?",
+            "axes": {**axes, "protocol": "timing", "simulator": simulators, "seed": [0, 1]},
+        },
+    }
+    return {
+        "title": "Tiny",
+        "results": "out/tiny",
+        "workloads": tiny["workloads"],
+        "models": tiny.get("models", {}),
+        "simulators": tiny["simulators"],
+        "protocols": PROTOCOLS,
+        "studies": studies,
+    }
+
+
+def environment(package: Path) -> dict[str, str]:
+    """With the package of this folder, and no setting of another Snakemake or scheduler."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SNAKEMAKE", "SLURM", "KETSCALE"))}
+    return {**kept, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONPATH": str(package)}
+
+
+class Project:
+    """A folder of its own in which the tiny study of a family runs, from the Snakefile of a checkout."""
+
+    def __init__(self, folder: Path, tiny: Mapping[str, Any], checkout: Path = ROOT) -> None:
+        self.folder, self.checkout = folder, checkout
+        self.config = config(tiny)
+        self.results = folder / self.config["results"]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.yaml").write_text(yaml.safe_dump(self.config))
+
+    def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """A command in the folder."""
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=environment(self.checkout / "workflow"),
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        assert not check or done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}{self._logs()}"
+        return done
+
+    def snakemake(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Snakemake from another directory than the Snakefile's."""
+        profile = self.checkout / "profiles" / "local"
+        command = ["snakemake", "-s", str(self.checkout / "Snakefile"), "--profile", str(profile), *arguments]
+        return self.run(*command, check=check)
+
+    def _logs(self) -> str:
+        return "\n".join(f"--- {log}\n{log.read_text()[-2000:]}" for log in self.folder.rglob("*.log") if ".snakemake" not in log.parts)
+
+    def records(self) -> list[dict[str, Any]]:
+        """All records of the study."""
+        return [json.loads(path.read_text()) for path in sorted((self.results / "runs").rglob("metrics.json"))]
+
+    def table(self, name: str) -> list[dict[str, str]]:
+        """The rows of a table."""
+        with (self.results / "tables" / f"{name}.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def record_path(self, **axes: Any) -> str:
+        """A run's record below this folder: the tiny run with other axes."""
+        from ketscale import grid
+        from ketscale.problems.registry import read_config
+
+        run = read_config(self.folder / "config.yaml").runs[0]
+        layout = grid.layout(axes.pop("backend", "cpu-n1r1t1"))
+        from dataclasses import asdict
+
+        return f"{self.config['results']}/{grid.Run.of({**asdict(run), **layout, **axes}).path}"
+
+    def interrupted_and_resumed(self, record: str) -> dict[str, Any]:
+        """The record of a run that was stopped in its middle, and then run again."""
+        folder = (self.folder / record).parent
+        process = subprocess.Popen(
+            ["ketscale", "launch", record],
+            cwd=self.folder,
+            env=environment(self.checkout / "workflow"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            end = time.monotonic() + 120
+            while not list(folder.glob("checkpoint/*.pt")) and process.poll() is None:
+                assert time.monotonic() < end, "no checkpoint within two minutes"
+                time.sleep(0.02)
+            assert process.poll() is None, f"it ended before it could be stopped: {process.communicate()[1]}"
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        assert not (self.folder / record).exists()
+        self.run("ketscale", "launch", record)
+        return json.loads((self.folder / record).read_text())
+
+
+def with_family(folder: Path, files: Mapping[str, str], name: str) -> Path:
+    """A copy of the checkout with one more family: its files, and its line in the registry."""
+    folder.mkdir(parents=True)
+    for part in ("Snakefile", "config.yaml"):
+        shutil.copy(ROOT / part, folder / part)
+    for part in ("workflow", "profiles", "envs"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    registry = folder / "workflow/ketscale/problems/registry.py"
+    registry.write_text(registry.read_text().replace("NAMES = (\n", f'NAMES = (\n    "{name}",\n', 1))
+    return folder
