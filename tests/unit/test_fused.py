@@ -14,17 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ketscale.engines.circuits import fused, routes
-from ketscale.engines.circuits.circuit import (
-    GATES,
-    Angles,
-    Circuit,
-    Column,
-    Gate,
-    pauli_words,
-    qlcu_ansatz,
-    strongly_entangling_ansatz,
-    vqc_ansatz,
-)
+from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
+from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.create import create
 from ketscale.engines.circuits.fused import Fused, cpu, route
 from ketscale.engines.circuits.fused.frame import CONJUGATES, Frame, Pauli
@@ -306,7 +297,8 @@ def test_a_span_knows_its_members() -> None:
 
 COMPILE = """
 import torch
-from ketscale.engines.circuits.circuit import Angles, vqc_ansatz
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
+from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.fused import Fused
 angles = Angles(torch.zeros(1, 2), torch.zeros(2))
 assert Fused().expval(vqc_ansatz(2, 1), angles, ("ZI",)).tolist() == [[1.0]]

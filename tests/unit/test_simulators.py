@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 from scipy.stats import unitary_group
 
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import (
     GATES,
     Angles,
@@ -23,7 +24,6 @@ from ketscale.engines.circuits.circuit import (
     Gate,
     given,
     pauli_words,
-    vqc_ansatz,
 )
 from ketscale.engines.circuits.create import SUPPORTED, create
 from ketscale.engines.circuits.placement import Placed

@@ -5,7 +5,8 @@ import time
 import pytest
 import torch
 
-from ketscale.engines.circuits.circuit import Angles, pauli_words, vqc_ansatz
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
+from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.create import default
 from ketscale.measure import spans
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ketscale.engines.circuits.circuit import (
-    Angles,
-    Circuit,
-    Column,
-    Gate,
-    pauli_words,
-    qlcu_ansatz,
-    strongly_entangling_ansatz,
-)
+from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.create import create
 from ketscale.engines.circuits.fused import Fused, cpu
 from ketscale.engines.circuits.looped import Looped

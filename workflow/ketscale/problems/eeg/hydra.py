@@ -13,7 +13,8 @@ import math
 import torch
 from torch import nn
 
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words, qlcu_ansatz
+from ketscale.engines.circuits.ansaetze import qlcu_ansatz
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.simulator import Simulator, Superposition
 from ketscale.engines.circuits.superposition import measured
 from ketscale.problems.eeg.angles import AngleHead

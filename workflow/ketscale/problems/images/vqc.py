@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ketscale.engines.circuits.circuit import Angles, pauli_words, vqc_ansatz
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
+from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.problems.dropout import SampleDropout
 
@@ -34,7 +35,7 @@ def classifier(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
 class VQC(nn.Module):
     """Features (batch, inputs) -> head -> `qubits` angles in (-1, 1) rad -> circuit -> <Z> -> logits (batch, outputs).
 
-    The circuit is `circuits.vqc_ansatz`; its weights start from N(0, 0.01^2). 70,186 trainable parameters
+    The circuit is `ansaetze.vqc_ansatz`; its weights start from N(0, 0.01^2). 70,186 trainable parameters
     at 4 qubits, 3 layers, 512 inputs and 10 outputs. Without a simulator it uses fused.
     """
 
