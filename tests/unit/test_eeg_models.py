@@ -15,11 +15,11 @@ from torch import nn
 
 from ketscale.engines.circuits.create import create
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
 from ketscale.problems.eeg.scan import linear_scan
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
-from ketscale.problems.eeg.superposition import parameter_count
 
 Array = NDArray[Any]
 SETTINGS = {

@@ -32,7 +32,7 @@ from ketscale.measure.clock import Clock, sampled_steps, spread
 from ketscale.parallel.backend import Backend, check_nodes
 from ketscale.parallel.create import create
 from ketscale.problems import build
-from ketscale.problems.eeg.superposition import parameter_count
+from ketscale.problems.complex_weights import parameter_count
 from ketscale.training import checkpoint
 from ketscale.training.loop import Diverged, Stopped, Trainer
 

@@ -17,9 +17,10 @@ from ketscale.engines.circuits.ansaetze import qlcu_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.simulator import Simulator, Superposition
 from ketscale.engines.circuits.superposition import measured
+from ketscale.problems.complex_weights import ComplexWeights
 from ketscale.problems.eeg.angles import AngleHead
 from ketscale.problems.eeg.per_step import PerStep
-from ketscale.problems.eeg.superposition import ComplexSum, ComplexWeights, Mixture, SoftmaxSum
+from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
 
 # What the published code takes for 2 pi.
 PUBLISHED_TURN = 2 * 3.14159

@@ -19,7 +19,7 @@ from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.eeg.angles import AngleHead
 from ketscale.problems.eeg.hydra import skip_circuit
 from ketscale.problems.eeg.per_step import PerStep
-from ketscale.problems.eeg.superposition import ComplexSum, Mixture, SoftmaxSum
+from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
 
 
 def _weights(count: int) -> nn.Parameter:
