@@ -21,7 +21,7 @@ import psutil
 import torch
 
 import ketscale
-from ketscale.engines.circuits import routes
+from ketscale.engines.circuits.fused import routes_taken
 from ketscale.errors import UserError
 from ketscale.grid import RECORD, Run, config_hash
 from ketscale.jobs import finished, supervise
@@ -263,7 +263,7 @@ def _train(
         "quality": outcome.quality,
         "losses": trainer.losses,
         "weights_hash": trainer.weights_hash() if outcome.status == "completed" else None,
-        "routes": routes.taken(),
+        "routes": routes_taken(problem),
         "timing": {
             "startup_s": startup_s,
             "data_s": data_s,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ketscale.engines.circuits.create import create
+from ketscale.engines.circuits.factory import build_simulator
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems import models as models
@@ -99,7 +99,7 @@ def _classification(
         "dropout": protocol.get("dropout", 0.0),
     }
     if models.MODELS[run.model].quantum:
-        simulator = create(run.simulator, settings["simulator"], device)
+        simulator = build_simulator(run.simulator, settings["simulator"], device)
         arguments |= {"qubits": run.qubits, "layers": run.layers, "simulator": simulator}
     model = models.build(run.model, **arguments)
     network = data.features if protocol["features"] == "inline" else None
@@ -116,11 +116,11 @@ def _classification(
 def _next_word(
     run: Run, settings: Mapping[str, Any], prepared: sentences.Prepared, device: torch.device
 ) -> Problem:
-    from ketscale.problems.sentences import likelihoods
+    from ketscale.problems.sentences.likelihood import build_likelihood
     from ketscale.problems.sentences.next_word import NextWord, transitions
     from ketscale.problems.sentences.transformer import SuperpositionTransformer
 
-    likelihood = likelihoods.create(
+    likelihood = build_likelihood(
         run.simulator, settings["simulator"], run.layers, transitions(prepared), device
     )
     return NextWord(SuperpositionTransformer(run.layers), likelihood, prepared)

@@ -110,6 +110,13 @@ class Circuit:
                     f"{gate.name} on wires {gate.wires}: wires must differ and lie in 0..{self.qubits - 1}"
                 )
 
+    # A copy is the circuit itself, and a pickle leaves out what is kept: another process hashes texts differently.
+    def __deepcopy__(self, memo: dict[int, object]) -> Circuit:
+        return self
+
+    def __reduce__(self) -> tuple[type[Circuit], tuple[int, tuple[Gate, ...]]]:
+        return Circuit, (self.qubits, self.gates)
+
     # Kept, since every call of a simulator asks for them.
     def __hash__(self) -> int:
         return self._hash

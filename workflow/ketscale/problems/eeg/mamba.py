@@ -14,12 +14,14 @@ import torch
 from torch import nn
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
+from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.eeg.angles import AngleHead
 from ketscale.problems.eeg.hydra import skip_circuit
 from ketscale.problems.eeg.per_step import PerStep
 from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
+from ketscale.problems.shapes import check_inputs
 
 
 def _weights(count: int) -> nn.Parameter:
@@ -104,10 +106,16 @@ class AmplitudeCore(nn.Module):
     """
 
     def __init__(
-        self, qubits: int, layers: int, simulator: Simulator, features: int, outputs: int, dropout: float
+        self,
+        qubits: int,
+        layers: int,
+        simulator: Simulator | str | None,
+        features: int,
+        outputs: int,
+        dropout: float,
     ) -> None:
         super().__init__()
-        self.simulator = simulator
+        self.simulator = resolve_simulator(simulator)
         self.words = pauli_words(qubits, "XYZ")
         self.circuits = (amplitude_ssm(qubits, layers), amplitude_gate(qubits), amplitude_skip(qubits))
         self.amplitudes = nn.Linear(features, 2**qubits)
@@ -154,9 +162,11 @@ class AngleCore(nn.Module):
     literal: run gate and skip for every row, although no row changes them, as published.
     """
 
-    def __init__(self, qubits: int, layers: int, simulator: Simulator, literal: bool = False) -> None:
+    def __init__(
+        self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool = False
+    ) -> None:
         super().__init__()
-        self.simulator = simulator
+        self.simulator = resolve_simulator(simulator)
         self.literal = literal
         self.words = pauli_words(qubits, "XYZ")
         self.circuits = (angle_ssm(qubits, layers), angle_gate(qubits, layers), skip_circuit(qubits))
@@ -191,20 +201,22 @@ class Mamba(nn.Module):
 
     def __init__(
         self,
-        qubits: int,
-        layers: int,
-        simulator: Simulator,
-        inputs: tuple[int, int],
-        outputs: int,
-        dropout: float,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
     ) -> None:
         super().__init__()
+        self.inputs = inputs
         channels, _ = inputs
         self.convolution = nn.Conv1d(channels, channels, 3, padding=1, groups=channels)
         self.core = AmplitudeCore(qubits, layers, simulator, channels, outputs, dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
+        check_inputs(self, x, *self.inputs)
         return self.core(nn.functional.silu(self.convolution(x)).mean(2))
 
 
@@ -216,15 +228,16 @@ class MambaHybrid(nn.Module):
 
     def __init__(
         self,
-        qubits: int,
-        layers: int,
-        simulator: Simulator,
-        inputs: tuple[int, int],
-        outputs: int,
-        dropout: float,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
         literal: bool = False,
     ) -> None:
         super().__init__()
+        self.inputs = inputs
         channels, _ = inputs
         self.convolution = nn.Conv1d(channels, channels, 3, padding=1)
         self.dropout = SampleDropout(dropout, stream=0)
@@ -234,6 +247,7 @@ class MambaHybrid(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
+        check_inputs(self, x, *self.inputs)
         pooled = nn.functional.silu(self.convolution(x)).mean(2)
         return self.classifier(self.core(self.embed(self.dropout(pooled))))
 
@@ -243,17 +257,16 @@ class MambaLite(PerStep):
 
     def __init__(
         self,
-        qubits: int,
-        layers: int,
-        simulator: Simulator,
-        inputs: tuple[int, int],
-        outputs: int,
-        dropout: float,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
     ) -> None:
-        channels, steps = inputs
         width, values = 4 * qubits * layers, 3 * qubits
         core = AmplitudeCore(qubits, layers, simulator, width, values, dropout=0.0)
-        super().__init__(channels, width, core, ComplexSum(steps), values, outputs, dropout)
+        super().__init__(inputs, width, core, ComplexSum(inputs[1]), values, outputs, dropout)
 
 
 class MambaHybridLite(PerStep):
@@ -261,14 +274,13 @@ class MambaHybridLite(PerStep):
 
     def __init__(
         self,
-        qubits: int,
-        layers: int,
-        simulator: Simulator,
-        inputs: tuple[int, int],
-        outputs: int,
-        dropout: float,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
         literal: bool = False,
     ) -> None:
-        channels, steps = inputs
         core = AngleCore(qubits, layers, simulator, literal)
-        super().__init__(channels, core.width, core, SoftmaxSum(steps), 3 * qubits, outputs, dropout)
+        super().__init__(inputs, core.width, core, SoftmaxSum(inputs[1]), 3 * qubits, outputs, dropout)
