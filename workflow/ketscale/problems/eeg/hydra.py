@@ -14,39 +14,18 @@ import torch
 from torch import nn
 
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
+from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.superposition import Superposition, measured, superposed
 from ketscale.problems.complex_weights import ComplexWeights
 from ketscale.problems.eeg.angles import AngleHead
+from ketscale.problems.eeg.circuits import flip, shift, skip_circuit
 from ketscale.problems.eeg.per_step import PerStep
 from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
 
 # What the published code takes for 2 pi.
 PUBLISHED_TURN = 2 * 3.14159
-
-
-def shift(qubits: int) -> list[Gate]:
-    """SWAP(0, 1), SWAP(1, 2), ...: the first wire moves to the end."""
-    return [Gate("SWAP", (w, w + 1)) for w in range(qubits - 1)]
-
-
-def flip(qubits: int) -> list[Gate]:
-    """The wires in reverse order."""
-    return [Gate("SWAP", (w, qubits - 1 - w)) for w in range(qubits // 2)]
-
-
-def skip_circuit(qubits: int) -> Circuit:
-    """RX on all wires, then RY on all, then RZ on all, with 3n weights."""
-    return Circuit(
-        qubits,
-        tuple(
-            Gate(name, (w,), (Column("weight", i * qubits + w),))
-            for i, name in enumerate(("RX", "RY", "RZ"))
-            for w in range(qubits)
-        ),
-    )
 
 
 class HydraCircuits(nn.Module):
