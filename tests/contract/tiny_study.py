@@ -70,7 +70,11 @@ def config(tiny: Mapping[str, Any]) -> dict[str, Any]:
 
 def environment(package: Path) -> dict[str, str]:
     """With the package of this folder, and no setting of another Snakemake or scheduler."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SNAKEMAKE", "SLURM", "KETSCALE"))}
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("SNAKEMAKE", "SLURM", "KETSCALE"))
+    }
     return {**kept, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONPATH": str(package)}
 
 
@@ -94,7 +98,9 @@ class Project:
             text=True,
             timeout=500,
         )
-        assert not check or done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}{self._logs()}"
+        assert not check or done.returncode == 0, (
+            f"{' '.join(command)}\n{done.stdout}{done.stderr}{self._logs()}"
+        )
         return done
 
     def snakemake(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -104,11 +110,17 @@ class Project:
         return self.run(*command, check=check)
 
     def _logs(self) -> str:
-        return "\n".join(f"--- {log}\n{log.read_text()[-2000:]}" for log in self.folder.rglob("*.log") if ".snakemake" not in log.parts)
+        return "\n".join(
+            f"--- {log}\n{log.read_text()[-2000:]}"
+            for log in self.folder.rglob("*.log")
+            if ".snakemake" not in log.parts
+        )
 
     def records(self) -> list[dict[str, Any]]:
         """All records of the study."""
-        return [json.loads(path.read_text()) for path in sorted((self.results / "runs").rglob("metrics.json"))]
+        return [
+            json.loads(path.read_text()) for path in sorted((self.results / "runs").rglob("metrics.json"))
+        ]
 
     def table(self, name: str) -> list[dict[str, str]]:
         """The rows of a table."""

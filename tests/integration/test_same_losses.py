@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ketscale import config
-from ketscale.engines.circuits.create import create
+from ketscale.engines.circuits.factory import build_simulator
 from tests.parallel.worlds import ROOT
 from tests.toys import classification, trainer
 
@@ -15,7 +15,7 @@ LIMIT = {torch.float64: 1e-9, torch.float32: 1e-3}
 
 def losses(name, dtype):
     problem = classification(dtype=dtype)
-    problem.model.simulator = create(name, SIMULATORS[name], torch.device("cpu"))
+    problem.model.simulator = build_simulator(name, SIMULATORS[name], torch.device("cpu"))
     loop = trainer(problem, {"steps": 20}, batch=3)
     loop.run()
     return loop.losses

@@ -10,7 +10,8 @@ import os
 import pytest
 import torch
 
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, given, vqc_ansatz
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, given
 from ketscale.engines.circuits.fused import gpu
 from tests.unit.test_simulators import (
     random_angles,

@@ -17,7 +17,8 @@ from ketscale.bench.arithmetic import literal_flops
 from ketscale.bench.own import Own
 from ketscale.bench.problem import Call, Problem
 from ketscale.bench.selection import Cell, Selection
-from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given, pauli_words, vqc_ansatz
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
+from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given, pauli_words
 from ketscale.errors import UserError
 
 CELL = Cell("vqc", 2, 3)

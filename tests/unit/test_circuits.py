@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import (
     GATES,
     Angles,
@@ -14,9 +15,6 @@ from ketscale.engines.circuits.circuit import (
     check,
     given,
     pauli_words,
-    qlcu_ansatz,
-    strongly_entangling_ansatz,
-    vqc_ansatz,
 )
 from ketscale.errors import UserError
 

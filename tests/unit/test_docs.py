@@ -5,7 +5,7 @@ import re
 import torch
 
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.create import default
+from ketscale.engines.circuits.factory import named_simulator
 from tests.parallel.worlds import ROOT
 
 
@@ -16,7 +16,9 @@ def blocks(name):
 def test_the_model_of_the_how_to_is_whole():
     namespace = {}
     exec(compile(blocks("docs/adding.md")[0], "docs/adding.md", "exec"), namespace)
-    model = namespace["Reupload"](qubits=2, layers=2, simulator=default(), inputs=5, outputs=3, dropout=0.0)
+    model = namespace["Reupload"](
+        qubits=2, layers=2, simulator=named_simulator("fused"), inputs=5, outputs=3, dropout=0.0
+    )
     assert isinstance(model.circuit, Circuit)
     logits = model(torch.randn(4, 5))
     logits.sum().backward()

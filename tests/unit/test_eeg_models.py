@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ketscale.engines.circuits.create import create
+from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
 from ketscale.problems.eeg.scan import linear_scan
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
-from ketscale.problems.eeg.superposition import parameter_count
 
 Array = NDArray[Any]
 SETTINGS = {
@@ -39,7 +39,7 @@ WITH_LITERAL = ("hydra", "hydra_hybrid", "mamba_hybrid", "mamba_hybrid_lite")
 
 @cache
 def simulator(name: str) -> Simulator:
-    return create(name, {**SETTINGS[name], "placement": "model"}, torch.device("cpu"))
+    return build_simulator(name, {**SETTINGS[name], "placement": "model"}, torch.device("cpu"))
 
 
 def model(

@@ -12,30 +12,24 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from ketscale.engines.circuits import fused, routes
-from ketscale.engines.circuits.circuit import (
-    GATES,
-    Angles,
-    Circuit,
-    Column,
-    Gate,
-    pauli_words,
-    qlcu_ansatz,
-    strongly_entangling_ansatz,
-    vqc_ansatz,
-)
-from ketscale.engines.circuits.create import create
-from ketscale.engines.circuits.fused import Fused, cpu, route
+from ketscale.engines.circuits import fused
+from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
+from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, pauli_words
+from ketscale.engines.circuits.factory import build_simulator
+from ketscale.engines.circuits.fused import Fused, cpu, routes_taken
 from ketscale.engines.circuits.fused.frame import CONJUGATES, Frame, Pauli
 from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.schedule import Span
+from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.compiled import library
 from ketscale.errors import UserError
 
 CPU = torch.device("cpu")
-REFERENCE: Simulator = create(
+REFERENCE: Simulator = build_simulator(
     "default.qubit",
     {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast", "placement": "model"},
     CPU,
@@ -230,21 +224,48 @@ def test_states_enter_and_leave_every_layout(
     cpu.kernel.cache_clear()
 
 
-def test_the_cheaper_route_is_taken_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted: dict[object, dict[str, object]] = {}
-    monkeypatch.setattr(routes, "_taken", noted)
-    route.choose.cache_clear()
+class Holding(nn.Module):
+    """A module with simulators in its parts, as a problem has."""
+
+    def __init__(self, *simulators: Simulator) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Module() for _ in simulators)
+        for part, held in zip(self.parts, simulators, strict=True):
+            part.simulator = held
+
+
+def test_the_cheaper_route_is_taken_and_noted() -> None:
+    auto = Fused()
     for layers, expected in ((2, "sweep"), (40, "matrix")):
         circuit = strongly_entangling_ansatz(3, layers)
         angles = angles_of(circuit, 4096)
-        values = [Fused(way).expval(circuit, angles, ("ZII", "IXY")) for way in ("auto", "sweep")]
+        values = [way.expval(circuit, angles, ("ZII", "IXY")) for way in (auto, Fused("sweep"))]
         gradients = [torch.autograd.grad(value.exp().sum(), angles) for value in values]
         torch.testing.assert_close(
             [values[0], *gradients[0]], [values[1], *gradients[1]], atol=1e-9, rtol=1e-9
         )
-        assert routes.taken()[-1]["route"] == expected
-    Fused().expval(circuit, angles_of(circuit, 8), ("ZII",))
-    assert [(r["gates"], r["batch"]) for r in routes.taken()] == [(15, 4096), (243, 4096)]
+        assert routes_taken(Holding(auto))[-1]["route"] == expected
+    auto.expval(circuit, angles_of(circuit, 8), ("ZII",))
+    assert [(r["gates"], r["batch"]) for r in routes_taken(Holding(auto))] == [(15, 4096), (243, 4096)]
+
+
+def test_a_second_run_of_a_process_notes_its_own_routes_and_no_others() -> None:
+    circuit, other = strongly_entangling_ansatz(3, 2), strongly_entangling_ansatz(3, 3)
+    first, second = Fused(), Fused()
+    first.expval(circuit, angles_of(circuit, 4096), ("ZII",))
+    first.state(other, angles_of(other, 4096))
+    second.expval(circuit, angles_of(circuit, 4096), ("ZII",))
+    assert [r["gates"] for r in routes_taken(Holding(first))] == [15, 21]
+    assert routes_taken(Holding(second)) == routes_taken(Holding(first))[:1]
+
+
+def test_the_routes_of_wrapped_and_shared_simulators_are_found_once() -> None:
+    circuit, inner = strongly_entangling_ansatz(3, 2), Fused()
+    placed = Placed(Spanned(inner), CPU)
+    placed.expval(circuit, angles_of(circuit, 4096), ("ZII",))
+    (noted,) = routes_taken(Holding(placed, inner, REFERENCE))
+    assert list(noted) == ["qubits", "gates", "batch", "route", "sweep_s", "matrix_s"]
+    assert noted["sweep_s"] < noted["matrix_s"]
 
 
 def test_a_backward_pass_may_be_repeated() -> None:
@@ -306,7 +327,8 @@ def test_a_span_knows_its_members() -> None:
 
 COMPILE = """
 import torch
-from ketscale.engines.circuits.circuit import Angles, vqc_ansatz
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
+from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.fused import Fused
 angles = Angles(torch.zeros(1, 2), torch.zeros(2))
 assert Fused().expval(vqc_ansatz(2, 1), angles, ("ZI",)).tolist() == [[1.0]]

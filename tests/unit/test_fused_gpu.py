@@ -16,12 +16,8 @@ import pytest
 import torch
 
 from ketscale.engines.circuits import fused
-from ketscale.engines.circuits.circuit import (
-    Angles,
-    pauli_words,
-    strongly_entangling_ansatz,
-    vqc_ansatz,
-)
+from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz, vqc_ansatz
+from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.fused import gpu
 from ketscale.engines.circuits.fused.frame import word
 from ketscale.engines.circuits.fused.tables import exchange

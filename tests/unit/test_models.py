@@ -1,12 +1,25 @@
 """The models have the published shapes and parameter counts and work in a notebook's three lines."""
 
+import inspect
+import re
+
 import pytest
 import torch
 
-from ketscale.engines.circuits.create import default
+from ketscale.engines.circuits.factory import named_simulator
+from ketscale.errors import UserError
 from ketscale.problems import models as catalogue
+from ketscale.problems.complex_weights import parameter_count
+from ketscale.problems.dropout import SampleDropout
+from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
+from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
+from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
 from ketscale.problems.images.mlp import MLP
 from ketscale.problems.images.vqc import VQC, head
+from ketscale.problems.sentences.transformer import SuperpositionTransformer
+
+CLASSICAL = (MLP, ClassicalMamba, ClassicalHydra)
+MODELS = (VQC, Hydra, HydraHybrid, Mamba, MambaHybrid, MambaLite, MambaHybridLite, *CLASSICAL)
 
 
 def count(module: torch.nn.Module) -> int:
@@ -43,9 +56,65 @@ def test_angles_lie_within_one_radian():
     assert head(10, 4, 0.0)(100 * torch.randn(50, 10)).abs().max() <= 1
 
 
+def test_every_model_works_as_it_comes():
+    for kind in MODELS:
+        image, classical = kind in (VQC, MLP), kind in CLASSICAL
+        model = kind()
+        logits = model(torch.randn(2, 512) if image else torch.randn(2, 64, 249))
+        assert logits.shape == (2, 10 if image else 2), kind
+        assert logits.isfinite().all()
+        assert any(hasattr(part, "simulator") for part in model.modules()) != classical
+        assert (0.2 if image else 0.1) in {p.p for p in model.modules() if isinstance(p, SampleDropout)}
+
+
+def test_models_take_the_same_names():
+    for kind in MODELS:
+        names, shared = tuple(inspect.signature(kind).parameters), ("inputs", "outputs", "dropout")
+        wanted = shared if kind in CLASSICAL else ("qubits", "layers", "simulator", *shared)
+        assert names[: len(wanted)] == wanted
+        assert set(names[len(wanted) :]) <= {"width", "literal"}
+    assert parameter_count(Hydra(qubits=4)) < parameter_count(Hydra()) == 6170
+    assert parameter_count(SuperpositionTransformer()) == 48
+
+
+def test_a_simulator_may_be_named():
+    x = torch.randn(2, 3)
+    default = VQC(qubits=2, layers=1, inputs=3, dropout=0.0)
+    for name in ("fused", "default.qubit", "qiskit"):
+        other = VQC(qubits=2, layers=1, inputs=3, dropout=0.0, simulator=name)
+        other.load_state_dict(default.state_dict())
+        torch.testing.assert_close(other(x), default(x))
+
+
+@pytest.mark.parametrize("kind", [VQC, Hydra, Mamba, MambaHybridLite])
+def test_a_simulator_that_is_none_is_an_error_where_it_is_given(kind):
+    with pytest.raises(
+        UserError, match=r"'lightening.qubit': choose one of fused, .*did you mean 'lightning.qubit'"
+    ):
+        kind(simulator="lightening.qubit")
+    with pytest.raises(UserError, match=r"unknown simulator '': choose one of fused"):
+        kind(simulator="")
+    for wrong in (3, type(named_simulator("fused"))):
+        with pytest.raises(UserError, match="must be a name, an object with state and expval, or None, not"):
+            kind(simulator=wrong)
+
+
+@pytest.mark.parametrize("kind", [*MODELS])
+def test_inputs_of_another_shape_are_refused_with_both_shapes(kind):
+    if kind in (VQC, MLP):
+        model, taken, wrong = kind(inputs=6), "batch, 6", [(2, 7), (6,), (2, 3, 6)]
+    else:
+        model, taken, wrong = kind(inputs=(3, 5)), "batch, 3, 5", [(2, 4, 5), (2, 3, 6), (3, 5), (2, 5, 3)]
+    for shape in wrong:
+        with pytest.raises(
+            UserError, match=re.escape(f"{kind.__name__} takes inputs ({taken}), not {shape}: ")
+        ):
+            model(torch.zeros(shape))
+
+
 def test_every_entry_of_the_catalogue_can_be_built():
     for name, entry in catalogue.MODELS.items():
-        circuit = {"qubits": 2, "layers": 1, "simulator": default()} if entry.quantum else {}
+        circuit = {"qubits": 2, "layers": 1, "simulator": named_simulator("fused")} if entry.quantum else {}
         inputs = (4, 6) if entry.takes == "series" else 6
         if entry.takes == "sentences":
             assert list(catalogue.build(name, layers=1).parameters())

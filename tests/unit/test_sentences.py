@@ -11,7 +11,8 @@ import torch
 
 from ketscale.config import source_files
 from ketscale.errors import UserError
-from ketscale.problems.sentences import likelihoods, next_word
+from ketscale.problems.sentences import next_word
+from ketscale.problems.sentences.likelihood import build_likelihood
 from ketscale.problems.sentences.next_word import NextWord
 from ketscale.problems.sentences.sentences import BUILT_IN, Prepared, Sentences, embed, prepare, read, split
 from ketscale.problems.sentences.transformer import SuperpositionTransformer, whole_unitary
@@ -114,7 +115,7 @@ def test_the_text_decides_the_identity_not_its_place(tmp_path: Path) -> None:
 
 def problem(made: Prepared, seed: int = 0) -> NextWord:
     torch.manual_seed(seed)
-    likelihood = likelihoods.create("closed", CLOSED, 1, next_word.transitions(made), torch.device("cpu"))
+    likelihood = build_likelihood("closed", CLOSED, 1, next_word.transitions(made), torch.device("cpu"))
     return NextWord(SuperpositionTransformer(1), likelihood, made).double()
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 from scipy.stats import unitary_group
 
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import (
     GATES,
     Angles,
@@ -23,9 +24,9 @@ from ketscale.engines.circuits.circuit import (
     Gate,
     given,
     pauli_words,
-    vqc_ansatz,
 )
-from ketscale.engines.circuits.create import SUPPORTED, create
+from ketscale.engines.circuits.factory import build_simulator, named_simulator
+from ketscale.engines.circuits.methods import SUPPORTED, USUAL
 from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
@@ -54,7 +55,7 @@ LIMITED = [name for name in OTHERS if not name.startswith("fused")]
 
 @cache
 def simulator(name: str) -> Simulator:
-    return create(name, {**SETTINGS[name], "placement": "model"}, CPU)
+    return build_simulator(name, {**SETTINGS[name], "placement": "model"}, CPU)
 
 
 def random_circuit(qubits: int, seed: int) -> Circuit:
@@ -336,12 +337,25 @@ def test_requests_that_do_not_fit_the_circuit_are_refused(name: str) -> None:
 def test_settings_that_do_not_go_together_are_refused() -> None:
     wrong = {"device": "qiskit", "gradient": "adjoint", "batching": "loop", "placement": "model"}
     with pytest.raises(UserError, match="simulator 'mine': no qiskit, adjoint, loop"):
-        create("mine", wrong, CPU)
+        build_simulator("mine", wrong, CPU)
     with pytest.raises(UserError, match="placement must be one of"):
-        create("mine", {**SETTINGS["qiskit"], "placement": "tpu"}, CPU)
+        build_simulator("mine", {**SETTINGS["qiskit"], "placement": "tpu"}, CPU)
     for settings in ({**SETTINGS["qiskit"], "route": "auto"}, {**SETTINGS["fused"], "route": "scenic"}):
         with pytest.raises(UserError, match="only fused has a route"):
-            create("mine", {**settings, "placement": "model"}, CPU)
+            build_simulator("mine", {**settings, "placement": "model"}, CPU)
+
+
+def test_the_usual_names_mean_the_usual_methods() -> None:
+    assert set(USUAL.values()) < SUPPORTED
+    circuit, words = random_circuit(2, 4), random_words(2, 4)
+    angles = random_angles(circuit, 2)
+    for name, settings in SETTINGS.items():
+        if name in USUAL:
+            assert USUAL[name]._asdict() == settings
+            found, expected = (
+                s.expval(circuit, angles, words) for s in (named_simulator(name), simulator(name))
+            )
+            assert torch.equal(found, expected)
 
 
 @pytest.mark.skipif(
@@ -350,14 +364,14 @@ def test_settings_that_do_not_go_together_are_refused() -> None:
 def test_a_missing_lightning_gpu_is_an_error_that_names_the_install() -> None:
     settings = {"device": "lightning.gpu", "gradient": "adjoint", "batching": "loop", "placement": "gpu"}
     with pytest.raises(UserError, match=r"lightning\.gpu.*`make env-cuda`") as caught:
-        create("lightning.gpu", settings, CPU)
+        build_simulator("lightning.gpu", settings, CPU)
     assert len(str(caught.value).splitlines()) <= 2
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_a_missing_gpu_is_an_error() -> None:
     with pytest.raises(UserError, match="placement 'gpu' needs a CUDA GPU"):
-        create("default.qubit", {**SETTINGS["default.qubit"], "placement": "gpu"}, CPU)
+        build_simulator("default.qubit", {**SETTINGS["default.qubit"], "placement": "gpu"}, CPU)
 
 
 # --- placement ---
@@ -367,10 +381,10 @@ def test_a_missing_gpu_is_an_error() -> None:
 def test_a_host_simulator_beside_a_gpu_model_must_be_placed_on_the_cpu(name: str) -> None:
     model = torch.device("cuda")
     with pytest.raises(UserError, match="set placement: cpu"):
-        create(name, {**SETTINGS[name], "placement": "model"}, model)
-    placed = create(name, {**SETTINGS[name], "placement": "cpu"}, model)
+        build_simulator(name, {**SETTINGS[name], "placement": "model"}, model)
+    placed = build_simulator(name, {**SETTINGS[name], "placement": "cpu"}, model)
     assert isinstance(placed, Placed) and placed.device == CPU
-    assert not isinstance(create(name, {**SETTINGS[name], "placement": "cpu"}, CPU), Placed)
+    assert not isinstance(build_simulator(name, {**SETTINGS[name], "placement": "cpu"}, CPU), Placed)
 
 
 def test_a_placed_simulator_gives_the_same_and_times_its_transfers_both_ways() -> None:
@@ -391,9 +405,7 @@ def test_a_placed_simulator_gives_the_same_and_times_its_transfers_both_ways() -
 
 
 def test_the_catalogue_is_read_without_heavy_imports() -> None:
-    program = (
-        "import sys, ketscale.engines.circuits.methods, ketscale.engines.circuits.create; print(*sys.modules)"
-    )
+    program = "import sys, ketscale.engines.circuits.methods, ketscale.engines.circuits.factory; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout

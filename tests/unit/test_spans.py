@@ -5,8 +5,9 @@ import time
 import pytest
 import torch
 
-from ketscale.engines.circuits.circuit import Angles, pauli_words, vqc_ansatz
-from ketscale.engines.circuits.create import default
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
+from ketscale.engines.circuits.circuit import Angles, pauli_words
+from ketscale.engines.circuits.factory import named_simulator
 from ketscale.measure import spans
 
 
@@ -65,7 +66,7 @@ def test_tensors_without_gradients_stay_so():
 
 
 def test_recorded_gradients_are_the_plain_ones():
-    circuit, simulator = vqc_ansatz(2, 1), default()
+    circuit, simulator = vqc_ansatz(2, 1), named_simulator("fused")
     gradients = []
     for record in (None, recorder()):
         inputs = torch.linspace(0, 1, 6, dtype=torch.float64).reshape(3, 2).requires_grad_()

@@ -5,24 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ketscale.engines.circuits.circuit import (
-    Angles,
-    Circuit,
-    Column,
-    Gate,
-    pauli_words,
-    qlcu_ansatz,
-    strongly_entangling_ansatz,
-)
-from ketscale.engines.circuits.create import create
+from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
+from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused, cpu
 from ketscale.engines.circuits.looped import Looped
 from ketscale.engines.circuits.placement import Placed
-from ketscale.engines.circuits.simulator import Simulator, Superposition
-from ketscale.engines.circuits.superposition import reversal, through_states
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.spanned import Spanned
+from ketscale.engines.circuits.superposition import (
+    Superposition,
+    reversal,
+    superposed,
+    through_states,
+)
 from ketscale.errors import UserError
 
-REFERENCE: Simulator = create(
+REFERENCE: Simulator = build_simulator(
     "default.qubit",
     {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast", "placement": "model"},
     torch.device("cpu"),
@@ -66,7 +65,7 @@ def evaluated(
 ) -> list[torch.Tensor]:
     """Expectation values of all one-wire words, and the gradients of a scalar of them."""
     angles, superposition, leaves = request(circuit, batch, dtype)
-    values = simulator.superposed(circuit, angles, pauli_words(circuit.qubits, "XYZ"), superposition)
+    values = superposed(simulator, circuit, angles, pauli_words(circuit.qubits, "XYZ"), superposition)
     weights = torch.linspace(-1, 2, values.numel(), dtype=torch.float64).to(dtype).view_as(values)
     gradients = torch.autograd.grad(
         (values * weights).sum(), leaves, allow_unused=True, materialize_grads=True
@@ -84,7 +83,7 @@ def test_a_superposition_is_what_its_definition_says() -> None:
     phi = alpha * psi + beta * mirrored + superposition.constant
     phi = phi / phi.norm(dim=1, keepdim=True)
     probabilities = phi.abs().square().view(2, 2, 16).sum(2)
-    found = REFERENCE.superposed(circuit, angles, ("ZIIII",), superposition)
+    found = superposed(REFERENCE, circuit, angles, ("ZIIII",), superposition)
     torch.testing.assert_close(found[:, 0], probabilities[:, 0] - probabilities[:, 1], atol=1e-8, rtol=0)
     assert reversal(3) == (0, 4, 2, 6, 1, 5, 3, 7)
 
@@ -105,6 +104,27 @@ def test_other_routes_agree(simulator: Simulator) -> None:
     torch.testing.assert_close(
         evaluated(simulator, circuit, 9), evaluated(REFERENCE, circuit, 9), atol=1e-10, rtol=1e-10
     )
+
+
+class Minimal:
+    """A simulator with no more than the protocol asks for."""
+
+    def __init__(self) -> None:
+        self.state, self.expval = Fused().state, Fused().expval
+
+
+def test_a_simulator_needs_only_states_and_expectation_values() -> None:
+    circuit = CIRCUITS["even"]
+    assert not hasattr(Minimal(), "superposed")
+    for simulator in (
+        Minimal(),
+        Spanned(Minimal()),
+        Looped(Minimal()),
+        Placed(Minimal(), torch.device("cpu")),
+    ):
+        torch.testing.assert_close(
+            evaluated(simulator, circuit, 9), evaluated(REFERENCE, circuit, 9), atol=1e-10, rtol=1e-10
+        )
 
 
 def test_single_precision_is_close_to_double() -> None:
@@ -150,7 +170,7 @@ def test_no_gradient_and_no_rows() -> None:
     with torch.no_grad():
         found = Fused().superposed(circuit, angles, pauli_words(5), superposition)
         torch.testing.assert_close(
-            found, REFERENCE.superposed(circuit, angles, pauli_words(5), superposition), atol=1e-10, rtol=0
+            found, superposed(REFERENCE, circuit, angles, pauli_words(5), superposition), atol=1e-10, rtol=0
         )
     assert evaluated(Fused(), circuit, 0)[0].shape == (0, 15)
 
@@ -167,4 +187,4 @@ def test_a_superposition_that_does_not_fit_is_refused(simulator: Simulator) -> N
         (superposition._replace(coefficients=torch.zeros(2)), "coefficients must be .* of torch.complex128"),
     ):
         with pytest.raises(UserError, match=message):
-            simulator.superposed(circuit, angles, pauli_words(6), bad)
+            superposed(simulator, circuit, angles, pauli_words(6), bad)

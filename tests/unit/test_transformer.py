@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from ketscale.errors import UserError
-from ketscale.problems.sentences import likelihoods
-from ketscale.problems.sentences.likelihood import Likelihood, ShiftedClosedForm, Shifts
+from ketscale.problems.sentences.likelihood import Likelihood, ShiftedClosedForm, Shifts, build_likelihood
 from ketscale.problems.sentences.sentences import BUILT_IN, embed
 from ketscale.problems.sentences.transformer import (
     TINY,
@@ -52,7 +51,7 @@ def angles(layers: int, seed: int = 0) -> torch.Tensor:
 
 
 def make(settings: dict[str, str], layers: int, transitions: Transitions) -> Likelihood:
-    return likelihoods.create("test", settings, layers, transitions, CPU).double()
+    return build_likelihood("test", settings, layers, transitions, CPU).double()
 
 
 def everything(transitions: Transitions) -> torch.Tensor:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 
 from ketscale.bench.problem import Call, Problem
-from ketscale.engines.circuits import create as simulators
 from ketscale.engines.circuits.circuit import Angles
+from ketscale.engines.circuits.factory import build_simulator
 
 FUSED = {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}
 SETTINGS: dict[str, dict[str, str]] = {
@@ -29,9 +29,7 @@ class Own:
     """
 
     def __init__(self, name: str) -> None:
-        self._simulator = simulators.create(
-            name, {**SETTINGS[name], "placement": "model"}, torch.device("cpu")
-        )
+        self._simulator = build_simulator(name, {**SETTINGS[name], "placement": "model"}, torch.device("cpu"))
 
     def prepare(self, problem: Problem) -> Call:
         """See `Subject.prepare`."""

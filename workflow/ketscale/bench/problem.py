@@ -10,13 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.bench.selection import Cell
-from ketscale.engines.circuits.circuit import (
-    Circuit,
-    pauli_words,
-    qlcu_ansatz,
-    strongly_entangling_ansatz,
-    vqc_ansatz,
-)
+from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
+from ketscale.engines.circuits.circuit import Circuit, pauli_words
 
 SEED = 20240229
 

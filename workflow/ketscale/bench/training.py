@@ -10,12 +10,12 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ketscale.engines.circuits import create as simulators
+from ketscale.engines.circuits.factory import build_simulator
 from ketscale.measure import spans
 from ketscale.measure.spans import span
 from ketscale.problems import models as catalogue
 from ketscale.problems.dropout import keyed
-from ketscale.problems.sentences import likelihoods
+from ketscale.problems.sentences.likelihood import build_likelihood
 from ketscale.problems.sentences.next_word import NextWord, transitions
 from ketscale.problems.sentences.sentences import BUILT_IN, Prepared
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
@@ -92,7 +92,7 @@ def step(cell: Cell, arm: str) -> Callable[[], torch.Tensor]:
     arguments: dict[str, object] = {"inputs": (CHANNELS, STEPS), "outputs": CLASSES, "dropout": DROPOUT}
     if arm != "none":
         settings, literal = ARMS[arm]
-        simulator = simulators.create(arm, settings, torch.device("cpu"))
+        simulator = build_simulator(arm, settings, torch.device("cpu"))
         arguments |= {"qubits": cell.qubits, "layers": LAYERS, "simulator": simulator}
         if literal and cell.model in REDUCED:
             arguments["literal"] = True
@@ -118,7 +118,7 @@ def step(cell: Cell, arm: str) -> Callable[[], torch.Tensor]:
 def _sentences(arm: str) -> Callable[[], torch.Tensor]:
     """An epoch of gradient descent on the eight sentences at once, one layer, fp64; of projected arms the loss alone."""
     data = Prepared.of(BUILT_IN, SEED)
-    likelihood = likelihoods.create(arm, LIKELIHOODS[arm], 1, transitions(data), torch.device("cpu"))
+    likelihood = build_likelihood(arm, LIKELIHOODS[arm], 1, transitions(data), torch.device("cpu"))
     problem = NextWord(SuperpositionTransformer(1), likelihood, data).double()
     optimiser = GradientDescent(list(problem.parameters()), 0.01, 0.0)
     everything = torch.arange(problem.samples)

@@ -15,12 +15,14 @@ import torch
 
 import ketscale
 from ketscale.config import Data, Settings
+from ketscale.engines.circuits.fused import routes_taken
 from ketscale.grid import Run
 from ketscale.jobs import finished
 from ketscale.measure import host, process
 from ketscale.measure.clock import Clock, spread
 from ketscale.measure.record import SCHEMA_VERSION
 from ketscale.parallel.backend import World
+from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.problem import Problem
 from ketscale.training.loop import Diverged, Trainer
 
@@ -95,7 +97,7 @@ def record_of(
         "status": ended.status,
         "reason": ended.reason,
         "call": finished.call(),
-        "parameters": problem.parameter_count(),
+        "parameters": parameter_count(problem.model),
         "config": settings.content,
         "config_hash": settings.hash,
         "data_hash": data.data_hash,
@@ -111,7 +113,7 @@ def record_of(
         "quality": ended.quality,
         "losses": trainer.losses,
         "weights_hash": trainer.weights_hash() if ended.status == "completed" else None,
-        "routes": problem.routes(),
+        "routes": routes_taken(problem),
         **measured,
     }
 

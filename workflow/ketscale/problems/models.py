@@ -40,11 +40,11 @@ def of_run(settings: Settings, device: torch.device, **arguments: Any) -> nn.Mod
 
     arguments: what the data decide, such as inputs and outputs.
     """
-    from ketscale.engines.circuits.create import create
+    from ketscale.engines.circuits.factory import build_simulator
 
     simulator = None
     if settings.simulator is not None:
-        simulator = create(settings.run.simulator, settings.simulator.content(), device)
+        simulator = build_simulator(settings.run.simulator, settings.simulator.content(), device)
     return _of_settings(settings, simulator, arguments)
 
 

@@ -16,9 +16,7 @@ NAMES = (
     "eeg",
     "sentences",
 )
-FAMILIES: Families = {
-    name: import_module(f"ketscale.problems.{name}.specification").FAMILY for name in NAMES
-}
+FAMILIES: Families = {name: import_module(f"ketscale.problems.{name}.specification").FAMILY for name in NAMES}
 
 
 def read_config(path: Path | str) -> Config:

@@ -1,4 +1,4 @@
-"""Circuits: an immutable list of gates over named angles, and the ansaetze built from it.
+"""Circuits: an immutable list of gates over named angles.
 
 Conventions are PennyLane's: gate names and matrices as there, wire 0 is the most significant bit of
 a basis state's index. A parametrised gate names a `Column` for each of its angles: an *input* column
@@ -98,7 +98,7 @@ class Circuit:
                 kind = GateKind(len(gate.matrix).bit_length() - 1, 0)
             if kind is None:
                 raise UserError(
-                    f"unknown gate {gate.name!r}: choose one of {', '.join(GATES)}, or make one with circuits.given"
+                    f"unknown gate {gate.name!r}: choose one of {', '.join(GATES)}, or make one with circuit.given"
                 )
             if len(gate.wires) != kind.wires or len(gate.columns) != kind.angles:
                 raise UserError(
@@ -109,6 +109,13 @@ class Circuit:
                 raise UserError(
                     f"{gate.name} on wires {gate.wires}: wires must differ and lie in 0..{self.qubits - 1}"
                 )
+
+    # A copy is the circuit itself, and a pickle leaves out what is kept: another process hashes texts differently.
+    def __deepcopy__(self, memo: dict[int, object]) -> Circuit:
+        return self
+
+    def __reduce__(self) -> tuple[type[Circuit], tuple[int, tuple[Gate, ...]]]:
+        return Circuit, (self.qubits, self.gates)
 
     # Kept, since every call of a simulator asks for them.
     def __hash__(self) -> int:
@@ -162,52 +169,3 @@ def check(circuit: Circuit, angles: Angles) -> None:
 def pauli_words(qubits: int, letters: Iterable[str] = "Z") -> tuple[str, ...]:
     """One-wire Pauli words in full length, e.g. ('ZI', 'IZ'): each letter on wires 0..n-1 in turn."""
     return tuple("I" * w + letter + "I" * (qubits - 1 - w) for letter in letters for w in range(qubits))
-
-
-def vqc_ansatz(qubits: int, layers: int) -> Circuit:
-    """RY(input) on every wire, then `layers` of RY(weight) on every wire and a CNOT ring 0->1->...->0.
-
-    With one qubit there is no ring; with two it is CNOT(0, 1), CNOT(1, 0).
-    """
-    gates = [Gate("RY", (w,), (Column("input", w),)) for w in range(qubits)]
-    for layer in range(layers):
-        gates += [Gate("RY", (w,), (Column("weight", layer * qubits + w),)) for w in range(qubits)]
-        if qubits > 1:
-            gates += [Gate("CNOT", (w, (w + 1) % qubits)) for w in range(qubits)]
-    return Circuit(qubits, tuple(gates))
-
-
-def strongly_entangling_ansatz(qubits: int, layers: int) -> Circuit:
-    """RX(input) on every wire, then strongly entangling layers: Rot(weights) on every wire and a CNOT ring.
-
-    The ring of layer l joins wires l mod (n - 1) + 1 apart (Schuld et al., Phys. Rev. A 101, 032308
-    (2020)); PennyLane's StronglyEntanglingLayers. Weights are ordered by layer, wire, then angle.
-    """
-    gates = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
-    for layer in range(layers):
-        for w in range(qubits):
-            first = 3 * (layer * qubits + w)
-            gates.append(Gate("Rot", (w,), tuple(Column("weight", first + a) for a in range(3))))
-        if qubits > 1:
-            apart = layer % (qubits - 1) + 1
-            gates += [Gate("CNOT", (w, (w + apart) % qubits)) for w in range(qubits)]
-    return Circuit(qubits, tuple(gates))
-
-
-def qlcu_ansatz(qubits: int, layers: int) -> Circuit:
-    """The layer of the Quantum Hydra models, all of its 4n angles inputs.
-
-    Per layer RY on all wires, IsingXX on the ring (i, i + 1 mod n), RY on all, IsingYY on the ring;
-    inputs are consumed in this order. It needs at least 2 qubits.
-    """
-    if qubits < 2:
-        raise UserError(f"the qlcu ansatz has a ring of wires: it needs at least 2 qubits, not {qubits}")
-    columns = iter(range(4 * qubits * layers))
-    gates = []
-    for _ in range(layers):
-        for pair in ("IsingXX", "IsingYY"):
-            gates += [Gate("RY", (w,), (Column("input", next(columns)),)) for w in range(qubits)]
-            gates += [
-                Gate(pair, (w, (w + 1) % qubits), (Column("input", next(columns)),)) for w in range(qubits)
-            ]
-    return Circuit(qubits, tuple(gates))

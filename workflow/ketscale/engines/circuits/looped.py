@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import Simulator, Superposition
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.superposition import Superposition, superposed
 
 Row = Callable[[Angles, "torch.Tensor | None"], torch.Tensor]
 
@@ -31,8 +32,8 @@ class Looped:
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
     ) -> torch.Tensor:
-        """See `Simulator.superposed`."""
-        return _each(lambda a, _: self.simulator.superposed(circuit, a, paulis, superposition), angles, None)
+        """See `superposition.superposed`."""
+        return _each(lambda a, _: superposed(self.simulator, circuit, a, paulis, superposition), angles, None)
 
 
 def _each(evaluate: Row, angles: Angles, initial: torch.Tensor | None) -> torch.Tensor:

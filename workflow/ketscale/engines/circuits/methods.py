@@ -13,17 +13,17 @@ class Method(NamedTuple):
     batching: str
 
 
-SUPPORTED: frozenset[Method] = frozenset(
-    {
-        Method("fused", "adjoint", "broadcast"),
-        Method("fused", "adjoint", "loop"),
-        Method("default.qubit", "backprop", "broadcast"),
-        Method("default.qubit", "parameter-shift", "loop"),
-        Method("lightning.qubit", "adjoint", "loop"),
-        Method("lightning.gpu", "adjoint", "loop"),
-        Method("qiskit", "parameter-shift", "loop"),
-    }
-)
+# The usual method of each simulator, by the name that a model takes and the config's own blocks use.
+USUAL: dict[str, Method] = {
+    "fused": Method("fused", "adjoint", "broadcast"),
+    "default.qubit": Method("default.qubit", "backprop", "broadcast"),
+    "default.qubit-loop-shift": Method("default.qubit", "parameter-shift", "loop"),
+    "lightning.qubit": Method("lightning.qubit", "adjoint", "loop"),
+    "lightning.gpu": Method("lightning.gpu", "adjoint", "loop"),
+    "qiskit": Method("qiskit", "parameter-shift", "loop"),
+}
+
+SUPPORTED: frozenset[Method] = frozenset({*USUAL.values(), Method("fused", "adjoint", "loop")})
 
 # Where the circuits run: on the model's own device, or on this one whatever the model's is.
 PLACEMENTS: tuple[str, ...] = ("model", "cpu", "gpu")

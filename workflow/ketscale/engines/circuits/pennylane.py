@@ -12,13 +12,12 @@ import torch
 from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.methods import Method
-from ketscale.engines.circuits.superposition import ThroughStates
 from ketscale.errors import UserError
 
 QNode = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], Any]
 
 
-class PennyLane(ThroughStates):
+class PennyLane:
     """One of PennyLane's devices with one of its gradient rules, through its torch interface.
 
     Parameter-shift is the naive formulation: Python calls the QNode once per sample. Elsewhere one call
@@ -44,6 +43,9 @@ class PennyLane(ThroughStates):
                 f"simulator.device {method.device!r} cannot start: install it with {install} "
                 f"or choose another device ({str(error).partition(chr(10))[0]})"
             ) from error
+
+    def __reduce__(self) -> tuple[type[PennyLane], tuple[Method]]:
+        return PennyLane, (self.method,)
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""

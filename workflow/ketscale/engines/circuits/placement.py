@@ -9,7 +9,8 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import Simulator, Superposition
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.measure.spans import span
 
 
@@ -35,10 +36,10 @@ class Placed:
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
     ) -> torch.Tensor:
-        """See `Simulator.superposed`."""
+        """See `superposition.superposed`."""
         there, _ = self._send(angles, None)
         moved = Superposition(*(_move(tensor, self.device) for tensor in superposition))
-        return _move(self.simulator.superposed(circuit, there, paulis, moved), angles.inputs.device)
+        return _move(superposed(self.simulator, circuit, there, paulis, moved), angles.inputs.device)
 
     def _send(self, angles: Angles, initial: torch.Tensor | None) -> tuple[Angles, torch.Tensor | None]:
         there = Angles(*(_move(tensor, self.device) for tensor in angles))

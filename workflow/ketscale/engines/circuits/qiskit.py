@@ -13,7 +13,6 @@ from torch.autograd.function import once_differentiable
 
 from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
-from ketscale.engines.circuits.superposition import ThroughStates
 from ketscale.errors import UserError
 
 # (coefficient, shift) pairs: f'(x) = sum of coefficient * f(x + shift), exact for gates whose generator
@@ -45,7 +44,7 @@ class Program:
     rules: tuple[tuple[tuple[float, float], ...], ...]
 
 
-class Qiskit(ThroughStates):
+class Qiskit:
     """Qiskit's exact estimator primitive, always on the CPU and in double precision.
 
     Raises:
@@ -59,6 +58,9 @@ class Qiskit(ThroughStates):
             raise UserError("simulator.device 'qiskit' is not installed: run `make setup`") from error
         self._estimator: Any = StatevectorEstimator()
         self._programs: dict[Circuit, Program] = {}
+
+    def __reduce__(self) -> tuple[type[Qiskit], tuple[()]]:
+        return Qiskit, ()
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
 
 
-class Superposition(NamedTuple):
-    """alpha |psi> + beta R|psi> + |constant>, with R the reversal of the order of all wires; not normalised.
-
-    coefficients: alpha and beta, complex (2,). constant: complex (2**n,), the same for all samples.
-    """
-
-    coefficients: torch.Tensor
-    constant: torch.Tensor
-
-
+@runtime_checkable
 class Simulator(Protocol):
     """Evaluates a batch of circuits, differentiably, in the angles' precision and on their device.
 
     `initial` is a complex (2**n,) or (batch, 2**n) normalised state to start from instead of |0...0>.
     A batch of zero samples is allowed and gives a result with zero rows that can be differentiated.
+    A simulator can be copied and pickled: the copy has its settings, and compiles or builds anew what it needs.
     """
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
@@ -42,15 +34,5 @@ class Simulator(Protocol):
 
         Raises:
             UserError: as for `state`, or a word has a wrong length or letter.
-        """
-        ...
-
-    def superposed(
-        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
-    ) -> torch.Tensor:
-        """Expectation values, as of `expval`, of a normalised superposition of each final state.
-
-        Raises:
-            UserError: as for `expval`, or the superposition does not fit.
         """
         ...

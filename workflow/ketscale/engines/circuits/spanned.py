@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import Simulator, Superposition
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.measure.spans import active, span, with_backward_span
 
 
@@ -36,9 +37,9 @@ class Spanned:
     ) -> torch.Tensor:
         """As the simulator's."""
         if active() is None:
-            return self.simulator.superposed(circuit, angles, paulis, superposition)
+            return superposed(self.simulator, circuit, angles, paulis, superposition)
         return _counted(
-            lambda a, s: self.simulator.superposed(circuit, a, paulis, Superposition(*s)),
+            lambda a, s: superposed(self.simulator, circuit, a, paulis, Superposition(*s)),
             angles,
             *superposition,
         )

@@ -4,15 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple, Protocol, cast
 
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import Simulator, Superposition
+from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 
 # Keeps a superposition that cancels from being divided by 0, as the published Hydra models do.
 TINY = 1e-9
+
+
+class Superposition(NamedTuple):
+    """alpha |psi> + beta R|psi> + |constant>, with R the reversal of the order of all wires; not normalised.
+
+    coefficients: alpha and beta, complex (2,). constant: complex (2**n,), the same for all samples.
+    """
+
+    coefficients: torch.Tensor
+    constant: torch.Tensor
+
+
+class SuperposingSimulator(Simulator, Protocol):
+    """A simulator with a way of its own to measure superpositions, shorter than making the states first."""
+
+    def superposed(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
+    ) -> torch.Tensor:
+        """See the function `superposed`."""
+        ...
+
+
+def superposed(
+    simulator: Simulator,
+    circuit: Circuit,
+    angles: Angles,
+    paulis: Sequence[str],
+    superposition: Superposition,
+) -> torch.Tensor:
+    """Expectation values of a normalised superposition of each final state, real (batch, len(paulis)).
+
+    By the simulator's own way where it has one, else by way of its states.
+
+    Raises:
+        UserError: as for `Simulator.expval`, or the superposition does not fit.
+    """
+    # Not isinstance, which takes longer for a protocol than a small circuit does.
+    if hasattr(simulator, "superposed"):
+        return cast(SuperposingSimulator, simulator).superposed(circuit, angles, paulis, superposition)
+    return through_states(simulator, circuit, angles, paulis, superposition)
 
 
 @lru_cache(maxsize=64)
@@ -30,20 +71,6 @@ def check_superposition(circuit: Circuit, angles: Angles, superposition: Superpo
                 f"a superposition's {name} must be ({size},) of {dtype} on {device}, "
                 f"not {tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}"
             )
-
-
-class ThroughStates:
-    """Gives a simulator `superposed` by way of its states, for those that have no shorter one."""
-
-    def superposed(
-        self: Simulator,
-        circuit: Circuit,
-        angles: Angles,
-        paulis: Sequence[str],
-        superposition: Superposition,
-    ) -> torch.Tensor:
-        """See `Simulator.superposed`."""
-        return through_states(self, circuit, angles, paulis, superposition)
 
 
 def through_states(

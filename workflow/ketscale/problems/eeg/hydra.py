@@ -13,37 +13,19 @@ import math
 import torch
 from torch import nn
 
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words, qlcu_ansatz
-from ketscale.engines.circuits.simulator import Simulator, Superposition
-from ketscale.engines.circuits.superposition import measured
+from ketscale.engines.circuits.ansaetze import qlcu_ansatz
+from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
+from ketscale.engines.circuits.factory import resolve_simulator
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.superposition import Superposition, measured, superposed
+from ketscale.problems.complex_weights import ComplexWeights
 from ketscale.problems.eeg.angles import AngleHead
+from ketscale.problems.eeg.circuits import flip, shift, skip_circuit
 from ketscale.problems.eeg.per_step import PerStep
-from ketscale.problems.eeg.superposition import ComplexSum, ComplexWeights, Mixture, SoftmaxSum
+from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
 
 # What the published code takes for 2 pi.
 PUBLISHED_TURN = 2 * 3.14159
-
-
-def shift(qubits: int) -> list[Gate]:
-    """SWAP(0, 1), SWAP(1, 2), ...: the first wire moves to the end."""
-    return [Gate("SWAP", (w, w + 1)) for w in range(qubits - 1)]
-
-
-def flip(qubits: int) -> list[Gate]:
-    """The wires in reverse order."""
-    return [Gate("SWAP", (w, qubits - 1 - w)) for w in range(qubits // 2)]
-
-
-def skip_circuit(qubits: int) -> Circuit:
-    """RX on all wires, then RY on all, then RZ on all, with 3n weights."""
-    return Circuit(
-        qubits,
-        tuple(
-            Gate(name, (w,), (Column("weight", i * qubits + w),))
-            for i, name in enumerate(("RX", "RY", "RZ"))
-            for w in range(qubits)
-        ),
-    )
 
 
 class HydraCircuits(nn.Module):
@@ -52,9 +34,9 @@ class HydraCircuits(nn.Module):
     literal: run the backward branch's own circuit for every row, and the skip too, as published.
     """
 
-    def __init__(self, qubits: int, layers: int, simulator: Simulator, literal: bool) -> None:
+    def __init__(self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool) -> None:
         super().__init__()
-        self.simulator = simulator
+        self.simulator = resolve_simulator(simulator)
         self.literal = literal
         layer = qlcu_ansatz(qubits, layers)
         self.width = layer.inputs
@@ -75,7 +57,9 @@ class HydraCircuits(nn.Module):
 class HydraCore(HydraCircuits):
     """(rows, P) -> (rows, 3n): expectation values of the normalised superposition of the branches' states."""
 
-    def __init__(self, qubits: int, layers: int, simulator: Simulator, literal: bool = False) -> None:
+    def __init__(
+        self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool = False
+    ) -> None:
         super().__init__(qubits, layers, simulator, literal)
         self.coefficients = ComplexWeights(torch.rand(3), torch.zeros(3))
         self.out = nn.Linear(len(self.words), len(self.words))
@@ -88,9 +72,8 @@ class HydraCore(HydraCircuits):
         skip = gamma * self.simulator.state(self.skip, self.skip_of(angles))
         if not self.literal:
             superposition = Superposition(torch.stack([alpha, beta]), skip[0])
-            return self.out(
-                self.simulator.superposed(self.forward_branch, per_row, self.words, superposition)
-            )
+            values = superposed(self.simulator, self.forward_branch, per_row, self.words, superposition)
+            return self.out(values)
         forward = self.simulator.state(self.forward_branch, per_row)
         state = alpha * forward + beta * self.simulator.state(self.backward_branch, per_row) + skip
         return self.out(measured(self.simulator, state, self.words))
@@ -99,7 +82,9 @@ class HydraCore(HydraCircuits):
 class HydraHybridCore(HydraCircuits):
     """(rows, P) -> (rows, 3n): the branches measured one by one and mixed."""
 
-    def __init__(self, qubits: int, layers: int, simulator: Simulator, literal: bool = False) -> None:
+    def __init__(
+        self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool = False
+    ) -> None:
         super().__init__(qubits, layers, simulator, literal)
         self.mixture = Mixture(len(self.words))
         # Where a flipped state's word is measured on the state itself: letters in turn, wires reversed.
@@ -127,17 +112,16 @@ class Hydra(PerStep):
 
     def __init__(
         self,
-        qubits: int,
-        layers: int,
-        simulator: Simulator,
-        inputs: tuple[int, int],
-        outputs: int,
-        dropout: float,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
         literal: bool = False,
     ) -> None:
-        channels, steps = inputs
         core = HydraCore(qubits, layers, simulator, literal)
-        super().__init__(channels, core.width, core, ComplexSum(steps), 3 * qubits, outputs, dropout)
+        super().__init__(inputs, core.width, core, ComplexSum(inputs[1]), 3 * qubits, outputs, dropout)
 
 
 class HydraHybrid(PerStep):
@@ -148,14 +132,13 @@ class HydraHybrid(PerStep):
 
     def __init__(
         self,
-        qubits: int,
-        layers: int,
-        simulator: Simulator,
-        inputs: tuple[int, int],
-        outputs: int,
-        dropout: float,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
         literal: bool = False,
     ) -> None:
-        channels, steps = inputs
         core = HydraHybridCore(qubits, layers, simulator, literal)
-        super().__init__(channels, core.width, core, SoftmaxSum(steps), 3 * qubits, outputs, dropout)
+        super().__init__(inputs, core.width, core, SoftmaxSum(inputs[1]), 3 * qubits, outputs, dropout)

@@ -8,93 +8,31 @@ fixed unitary; in `mamba_hybrid` they enter as angles, and gate and skip do not 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
 from torch import nn
 
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
+from ketscale.engines.circuits.circuit import Angles, pauli_words
+from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.eeg.angles import AngleHead
-from ketscale.problems.eeg.hydra import skip_circuit
+from ketscale.problems.eeg.circuits import (
+    amplitude_gate,
+    amplitude_skip,
+    amplitude_ssm,
+    angle_gate,
+    angle_ssm,
+    skip_circuit,
+)
 from ketscale.problems.eeg.per_step import PerStep
-from ketscale.problems.eeg.superposition import ComplexSum, Mixture, SoftmaxSum
+from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
+from ketscale.problems.shapes import check_inputs
 
 
 def _weights(count: int) -> nn.Parameter:
     """Learned angles, uniform in [0, 2 pi) at the start."""
     return nn.Parameter(2 * math.pi * torch.rand(count))
-
-
-def _on_all(name: str, qubits: int, columns: Iterator[Column]) -> list[Gate]:
-    return [Gate(name, (w,), (next(columns),)) for w in range(qubits)]
-
-
-def _columns(kind: str, first: int, count: int) -> Iterator[Column]:
-    return iter([Column(kind, first + i) for i in range(count)])  # type: ignore[arg-type]
-
-
-def amplitude_ssm(qubits: int, layers: int) -> Circuit:
-    """The state-space circuit of `mamba`: its weights are layers * 4n angles, then b (n), then c (n).
-
-    Per layer RY and RZ on each wire in turn, a chain of CRX, RY(b), RX, RZ(c) on all wires. Of the angles,
-    4n - 1 a layer are used.
-    """
-    n = qubits
-    columns = _columns("weight", 0, 4 * n * layers)
-    gates = []
-    for _ in range(layers):
-        for w in range(n):
-            gates += [Gate(name, (w,), (next(columns),)) for name in ("RY", "RZ")]
-        gates += [Gate("CRX", (w, w + 1), (next(columns),)) for w in range(n - 1)]
-        gates += _on_all("RY", n, _columns("weight", 4 * n * layers, n))
-        gates += _on_all("RX", n, columns)
-        gates += _on_all("RZ", n, _columns("weight", 4 * n * layers + n, n))
-    return Circuit(n, tuple(gates))
-
-
-def amplitude_gate(qubits: int) -> Circuit:
-    """The gate circuit of `mamba`: RY on all wires, a chain of CNOT."""
-    chain = [Gate("CNOT", (w, w + 1)) for w in range(qubits - 1)]
-    return Circuit(qubits, (*_on_all("RY", qubits, _columns("weight", 0, qubits)), *chain))
-
-
-def amplitude_skip(qubits: int) -> Circuit:
-    """The skip circuit of `mamba`: RZ on all wires."""
-    return Circuit(qubits, tuple(_on_all("RZ", qubits, _columns("weight", 0, qubits))))
-
-
-def angle_ssm(qubits: int, layers: int) -> Circuit:
-    """The state-space circuit of `mamba_hybrid`: its inputs are 4n angles a layer, its weights b, c and dt (n each).
-
-    Per layer RY on all wires, IsingXX on the ring, RY(b), RY on all, IsingYY on the ring, RZ(c), RX(dt).
-    """
-    n = qubits
-    inputs = _columns("input", 0, 4 * n * layers)
-    gates = []
-    for _ in range(layers):
-        gates += _on_all("RY", n, inputs)
-        gates += [Gate("IsingXX", (w, (w + 1) % n), (next(inputs),)) for w in range(n)]
-        gates += _on_all("RY", n, _columns("weight", 0, n))
-        gates += _on_all("RY", n, inputs)
-        gates += [Gate("IsingYY", (w, (w + 1) % n), (next(inputs),)) for w in range(n)]
-        gates += _on_all("RZ", n, _columns("weight", n, n))
-        gates += _on_all("RX", n, _columns("weight", 2 * n, n))
-    return Circuit(n, tuple(gates))
-
-
-def angle_gate(qubits: int, layers: int) -> Circuit:
-    """The gate circuit of `mamba_hybrid`: per layer RX on all wires, a chain of CRZ, RY on all, CRZ(n-1 -> 0)."""
-    n = qubits
-    columns = _columns("weight", 0, 3 * n * layers)
-    gates = []
-    for _ in range(layers):
-        gates += _on_all("RX", n, columns)
-        gates += [Gate("CRZ", (w, w + 1), (next(columns),)) for w in range(n - 1)]
-        gates += _on_all("RY", n, columns)
-        gates += [Gate("CRZ", (n - 1, 0), (next(columns),))]
-    return Circuit(n, tuple(gates))
 
 
 class AmplitudeCore(nn.Module):
@@ -104,10 +42,16 @@ class AmplitudeCore(nn.Module):
     """
 
     def __init__(
-        self, qubits: int, layers: int, simulator: Simulator, features: int, outputs: int, dropout: float
+        self,
+        qubits: int,
+        layers: int,
+        simulator: Simulator | str | None,
+        features: int,
+        outputs: int,
+        dropout: float,
     ) -> None:
         super().__init__()
-        self.simulator = simulator
+        self.simulator = resolve_simulator(simulator)
         self.words = pauli_words(qubits, "XYZ")
         self.circuits = (amplitude_ssm(qubits, layers), amplitude_gate(qubits), amplitude_skip(qubits))
         self.amplitudes = nn.Linear(features, 2**qubits)
@@ -154,9 +98,11 @@ class AngleCore(nn.Module):
     literal: run gate and skip for every row, although no row changes them, as published.
     """
 
-    def __init__(self, qubits: int, layers: int, simulator: Simulator, literal: bool = False) -> None:
+    def __init__(
+        self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool = False
+    ) -> None:
         super().__init__()
-        self.simulator = simulator
+        self.simulator = resolve_simulator(simulator)
         self.literal = literal
         self.words = pauli_words(qubits, "XYZ")
         self.circuits = (angle_ssm(qubits, layers), angle_gate(qubits, layers), skip_circuit(qubits))
@@ -191,20 +137,22 @@ class Mamba(nn.Module):
 
     def __init__(
         self,
-        qubits: int,
-        layers: int,
-        simulator: Simulator,
-        inputs: tuple[int, int],
-        outputs: int,
-        dropout: float,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
     ) -> None:
         super().__init__()
+        self.inputs = inputs
         channels, _ = inputs
         self.convolution = nn.Conv1d(channels, channels, 3, padding=1, groups=channels)
         self.core = AmplitudeCore(qubits, layers, simulator, channels, outputs, dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
+        check_inputs(self, x, *self.inputs)
         return self.core(nn.functional.silu(self.convolution(x)).mean(2))
 
 
@@ -216,15 +164,16 @@ class MambaHybrid(nn.Module):
 
     def __init__(
         self,
-        qubits: int,
-        layers: int,
-        simulator: Simulator,
-        inputs: tuple[int, int],
-        outputs: int,
-        dropout: float,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
         literal: bool = False,
     ) -> None:
         super().__init__()
+        self.inputs = inputs
         channels, _ = inputs
         self.convolution = nn.Conv1d(channels, channels, 3, padding=1)
         self.dropout = SampleDropout(dropout, stream=0)
@@ -234,6 +183,7 @@ class MambaHybrid(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
+        check_inputs(self, x, *self.inputs)
         pooled = nn.functional.silu(self.convolution(x)).mean(2)
         return self.classifier(self.core(self.embed(self.dropout(pooled))))
 
@@ -243,17 +193,16 @@ class MambaLite(PerStep):
 
     def __init__(
         self,
-        qubits: int,
-        layers: int,
-        simulator: Simulator,
-        inputs: tuple[int, int],
-        outputs: int,
-        dropout: float,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
     ) -> None:
-        channels, steps = inputs
         width, values = 4 * qubits * layers, 3 * qubits
         core = AmplitudeCore(qubits, layers, simulator, width, values, dropout=0.0)
-        super().__init__(channels, width, core, ComplexSum(steps), values, outputs, dropout)
+        super().__init__(inputs, width, core, ComplexSum(inputs[1]), values, outputs, dropout)
 
 
 class MambaHybridLite(PerStep):
@@ -261,14 +210,13 @@ class MambaHybridLite(PerStep):
 
     def __init__(
         self,
-        qubits: int,
-        layers: int,
-        simulator: Simulator,
-        inputs: tuple[int, int],
-        outputs: int,
-        dropout: float,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
         literal: bool = False,
     ) -> None:
-        channels, steps = inputs
         core = AngleCore(qubits, layers, simulator, literal)
-        super().__init__(channels, core.width, core, SoftmaxSum(steps), 3 * qubits, outputs, dropout)
+        super().__init__(inputs, core.width, core, SoftmaxSum(inputs[1]), 3 * qubits, outputs, dropout)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from ketscale.problems.dropout import SampleDropout
+from ketscale.problems.shapes import check_inputs
 
 
 class PerStep(nn.Module):
@@ -15,13 +16,17 @@ class PerStep(nn.Module):
     steps, and a last Linear gives the logits.
 
     Args:
+        inputs: channels and steps.
         core: (rows, width) -> (rows, values).
         over_time: (batch, steps, values) -> (batch, values).
+
+    Raises:
+        UserError: when called, the inputs have another shape.
     """
 
     def __init__(
         self,
-        channels: int,
+        inputs: tuple[int, int],
         width: int,
         core: nn.Module,
         over_time: nn.Module,
@@ -30,14 +35,16 @@ class PerStep(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
+        self.inputs = inputs
         self.dropout = SampleDropout(dropout, stream=0)
-        self.embed = nn.Linear(channels, width)
+        self.embed = nn.Linear(inputs[0], width)
         self.core = core
         self.over_time = over_time
         self.classifier = nn.Linear(values, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
+        check_inputs(self, x, *self.inputs)
         batch, _, steps = x.shape
         rows = self.dropout(x).transpose(1, 2).flatten(0, 1)
         values = self.core(self.embed(rows))

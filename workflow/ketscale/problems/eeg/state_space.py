@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.eeg import selective_scan
 from ketscale.problems.eeg.scan import linear_scan
+from ketscale.problems.shapes import check_inputs
 
 WIDTH, INNER, STATE, KERNEL, RANK, BLOCKS = 128, 256, 16, 4, 8, 2
 EPSILON = 1e-5
@@ -113,8 +114,9 @@ class HydraBlock(nn.Module):
 class ClassicalMamba(nn.Module):
     """Series (batch, channels, steps) -> logits; 241,922 trainable parameters at 64 channels and 2 outputs."""
 
-    def __init__(self, inputs: tuple[int, int], outputs: int, dropout: float) -> None:
+    def __init__(self, inputs: tuple[int, int] = (64, 249), outputs: int = 2, dropout: float = 0.1) -> None:
         super().__init__()
+        self.inputs = inputs
         self.embed = nn.Linear(inputs[0], WIDTH)
         self.dropout = SampleDropout(dropout, stream=0)
         self.blocks = nn.Sequential(*(MambaBlock() for _ in range(BLOCKS)))
@@ -123,6 +125,7 @@ class ClassicalMamba(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
+        check_inputs(self, x, *self.inputs)
         rows = self.dropout(self.embed(x.transpose(1, 2)))
         return self.classifier(self.norm(self.blocks(rows)).mean(1))
 
@@ -130,8 +133,9 @@ class ClassicalMamba(nn.Module):
 class ClassicalHydra(nn.Module):
     """Series (batch, channels, steps) -> logits; 240,322 trainable parameters at 64 channels and 2 outputs."""
 
-    def __init__(self, inputs: tuple[int, int], outputs: int, dropout: float) -> None:
+    def __init__(self, inputs: tuple[int, int] = (64, 249), outputs: int = 2, dropout: float = 0.1) -> None:
         super().__init__()
+        self.inputs = inputs
         self.embed = nn.Linear(inputs[0], WIDTH)
         self.dropout = SampleDropout(dropout, stream=0)
         self.blocks = nn.Sequential(*(HydraBlock() for _ in range(BLOCKS)))
@@ -145,5 +149,6 @@ class ClassicalHydra(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
+        check_inputs(self, x, *self.inputs)
         rows = self.dropout(self.embed(x.transpose(1, 2)))
         return self.classifier(self.norm(self.blocks(rows)).mean(1))

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from ketscale.problems.images.vqc import classifier, head
+from ketscale.problems.shapes import check_inputs
 
 
 class MLP(nn.Module):
@@ -13,14 +14,19 @@ class MLP(nn.Module):
 
     W is width x width without bias: like the circuit's <Z> values the result lies in (-1, 1), and at width 4
     it has 16 weights where the 3-layer circuit has 12, so 70,190 trainable parameters to 70,186.
+
+    Raises:
+        UserError: when called, the inputs have another shape.
     """
 
-    def __init__(self, width: int = 4, inputs: int = 512, outputs: int = 10, dropout: float = 0.2) -> None:
+    def __init__(self, inputs: int = 512, outputs: int = 10, dropout: float = 0.2, width: int = 4) -> None:
         super().__init__()
+        self.inputs = inputs
         self.head = head(inputs, width, dropout)
         self.mixer = nn.Linear(width, width, bias=False)
         self.classifier = classifier(width, outputs, dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (batch, outputs) of features (batch, inputs)."""
+        check_inputs(self, x, self.inputs)
         return self.classifier(torch.tanh(self.mixer(self.head(x))))

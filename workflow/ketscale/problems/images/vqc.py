@@ -5,9 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ketscale.engines.circuits.circuit import Angles, pauli_words, vqc_ansatz
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
+from ketscale.engines.circuits.circuit import Angles, pauli_words
+from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.problems.dropout import SampleDropout
+from ketscale.problems.shapes import check_inputs
 
 
 def head(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
@@ -34,25 +37,27 @@ def classifier(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
 class VQC(nn.Module):
     """Features (batch, inputs) -> head -> `qubits` angles in (-1, 1) rad -> circuit -> <Z> -> logits (batch, outputs).
 
-    The circuit is `circuits.vqc_ansatz`; its weights start from N(0, 0.01^2). 70,186 trainable parameters
-    at 4 qubits, 3 layers, 512 inputs and 10 outputs. Without a simulator it uses fused.
+    The circuit is `ansaetze.vqc_ansatz`; its weights start from N(0, 0.01^2). 70,186 trainable parameters
+    at 4 qubits, 3 layers, 512 inputs and 10 outputs.
+
+    simulator: an object, a usual name such as "default.qubit", or None for fused.
+
+    Raises:
+        UserError: there is no such simulator, or, when called, the inputs have another shape.
     """
 
     def __init__(
         self,
         qubits: int = 4,
         layers: int = 3,
-        simulator: Simulator | None = None,
+        simulator: Simulator | str | None = None,
         inputs: int = 512,
         outputs: int = 10,
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        if simulator is None:
-            from ketscale.engines.circuits.create import default
-
-            simulator = default()
-        self.simulator = simulator
+        self.simulator = resolve_simulator(simulator)
+        self.inputs = inputs
         self.circuit = vqc_ansatz(qubits, layers)
         self.paulis = pauli_words(qubits)
         self.head = head(inputs, qubits, dropout)
@@ -61,6 +66,7 @@ class VQC(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (batch, outputs) of features (batch, inputs)."""
+        check_inputs(self, x, self.inputs)
         # Under automatic mixed precision the head gives half-precision angles; the circuit keeps its weights'.
         angles = Angles(self.head(x).to(self.weights.dtype), self.weights)
         return self.classifier(self.simulator.expval(self.circuit, angles, self.paulis))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ketscale.config import Settings
-from ketscale.problems.sentences import likelihoods
+from ketscale.problems.sentences.likelihood import build_likelihood
 from ketscale.problems.sentences.next_word import NextWord, transitions
 from ketscale.problems.sentences.sentences import Prepared
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
@@ -15,7 +15,7 @@ def problem(settings: Settings, prepared: Prepared, device: torch.device) -> Nex
     """The prediction of next words, its probabilities evaluated as the simulator says."""
     assert settings.simulator is not None
     layers = settings.sizes["layers"]
-    likelihood = likelihoods.create(
+    likelihood = build_likelihood(
         settings.run.simulator, settings.simulator.content(), layers, transitions(prepared), device
     )
     return NextWord(SuperpositionTransformer(layers), likelihood, prepared)

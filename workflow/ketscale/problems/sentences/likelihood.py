@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from ketscale.engines.circuits.circuit import Angles
+from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.measure.spans import active, span, with_backward_span
 from ketscale.parallel.sharding import shard
@@ -169,6 +171,24 @@ class _ByShift(torch.autograd.Function):
                 factor = -cotangent / (2 * (probabilities + TINY))
                 gradient.index_add_(0, shifts.angle, shifts.sign.to(values.dtype) * values * factor[row])
         return gradient, None, None
+
+
+def build_likelihood(
+    name: str, settings: Mapping[str, str], layers: int, transitions: Transitions, device: torch.device
+) -> Likelihood:
+    """The way to evaluate P that the config calls `name`: one of this model's own, or any simulator.
+
+    Raises:
+        UserError: the settings are not supported together, or the sentences do not fit the literal circuit.
+    """
+    if settings["device"] == "closed-form":
+        form = ClosedForm if settings["gradient"] == "backprop" else ShiftedClosedForm
+        return form(layers, transitions)
+    if settings["device"] in ("literal", "literal-bound"):
+        from ketscale.problems.sentences.literal_transformer import LiteralCircuit
+
+        return LiteralCircuit(layers, transitions, rebuild=settings["device"] == "literal")
+    return Simulated(layers, transitions, build_simulator(name, settings, device))
 
 
 def _modulus(matrices: torch.Tensor, closed: torch.Tensor) -> torch.Tensor:

@@ -50,6 +50,10 @@ class LiteralCircuit(Shifted):
         self._transitions = transitions
         self._built: dict[int, Any] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy builds its circuits anew.
+        return {**self.__dict__, "_built": {}}
+
     def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
         """P (sentences,), one evaluation each."""
         angles = weights.detach().double().cpu().numpy()

@@ -26,7 +26,7 @@ TINY = 1e-12
 class SuperpositionTransformer(nn.Module):
     """The angles of V, then those of W: 24 a layer for each, uniform in [0, 2 pi) at the start."""
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int = 1) -> None:
         super().__init__()
         self.layers = layers
         self.weights = nn.Parameter(2 * math.pi * torch.rand(2 * ANGLES * layers))

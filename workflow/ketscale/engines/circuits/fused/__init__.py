@@ -11,17 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from ketscale.engines.circuits.checks import check_request, no_rows
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused.program import reduce
-from ketscale.engines.circuits.fused.route import choose, split
-from ketscale.engines.circuits.simulator import Superposition
+from ketscale.engines.circuits.fused.route import Choice, choose, split
+from ketscale.engines.circuits.looped import Looped
+from ketscale.engines.circuits.placement import Placed
+from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.superposition import (
     TINY,
+    Superposition,
     check_superposition,
     reversal,
     through_states,
@@ -37,7 +41,8 @@ MOST_WAYS = 4096
 class Fused:
     """Our own simulator; everything of a circuit is differentiable: angles, initial states and final ones.
 
-    route: one of `catalogue.ROUTES`.
+    route: one of `methods.ROUTES`.
+    choices: what the route `auto` chose in this simulator's own calls, by circuit and batch.
 
     Raises:
         UserError: the compiler's package is not installed.
@@ -48,8 +53,12 @@ class Fused:
 
         self._cpu, self._gpu = cpu, gpu
         self.route = route
+        self.choices: dict[tuple[Circuit, int], Choice] = {}
         # Checks and choices depend on shapes alone, and a small circuit takes less time than they do.
         self._ways: dict[object, Way] = {}
+
+    def __reduce__(self) -> tuple[type[Fused], tuple[str]]:
+        return Fused, (self.route,)
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
@@ -64,7 +73,7 @@ class Fused:
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
     ) -> torch.Tensor:
-        """See `Simulator.superposed`; on the CPU one kernel that sweeps, in which no state leaves the cache.
+        """See `superposition.superposed`; on the CPU one kernel that sweeps, in which no state leaves the cache.
 
         It goes by way of states on a GPU, for no samples, by the route `matrix`, and where Clifford gates leave powers of i.
         """
@@ -119,7 +128,7 @@ class Fused:
         if route == "auto":
             # To make the matrix is to sweep its columns: never cheaper for fewer samples. And the model knows no GPU.
             several = batch > 2**circuit.qubits and inputs.is_cpu
-            route = choose(circuit, batch) if several else "sweep"
+            route = self._choose(circuit, batch) if several else "sweep"
         if route == "matrix":
             return lambda i, w, s: _through_matrix(evaluate, circuit, i, w, paulis, s)
         if inputs.is_cpu:
@@ -127,6 +136,26 @@ class Fused:
                 self._cpu.call, self._cpu.kernel_for(circuit, inputs, weights, paulis, initial, literal)
             )
         return lambda i, w, s: evaluate(circuit, i, w, paulis, s, literal)
+
+    def _choose(self, circuit: Circuit, batch: int) -> str:
+        choice = self.choices[circuit, batch] = choose(circuit, batch)
+        return choice.route
+
+
+def routes_taken(module: nn.Module) -> list[dict[str, Any]]:
+    """What the simulators in a module's parts chose, as a run's record keeps it, in the order of the first calls."""
+    found: dict[int, Fused] = {}
+    for part in module.modules():
+        for value in vars(part).values():
+            while isinstance(value, (Spanned, Placed, Looped)):
+                value = value.simulator
+            if isinstance(value, Fused):
+                found[id(value)] = value
+    return [
+        {"qubits": circuit.qubits, "gates": len(circuit.gates), "batch": batch, **choice._asdict()}
+        for simulator in found.values()
+        for (circuit, batch), choice in simulator.choices.items()
+    ]
 
 
 class _Places(NamedTuple):

@@ -9,8 +9,8 @@ with threads, and near the break-even a wrong choice costs little.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
-from ketscale.engines.circuits import routes
 from ketscale.engines.circuits.circuit import Circuit, Gate
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.schedule import schedule
@@ -34,16 +34,22 @@ def split(circuit: Circuit) -> tuple[Circuit, Circuit]:
     )
 
 
+class Choice(NamedTuple):
+    """'sweep' or 'matrix', and the modelled seconds of the two."""
+
+    route: str
+    sweep_s: float
+    matrix_s: float
+
+
 @lru_cache(maxsize=4096)
-def choose(circuit: Circuit, batch: int) -> str:
-    """'sweep' or 'matrix', whichever the model finds cheaper for a batch; noted for the run's record."""
+def choose(circuit: Circuit, batch: int) -> Choice:
+    """The route that the model finds cheaper for a batch."""
     size, steps = 2**circuit.qubits, tail_steps(circuit)
     sweep_s = batch * size * steps * STEP_S
     product_s = batch * size * (size * PRODUCT_S + PASSING_S)
     matrix_s = CALLS_S + size * size * steps * STEP_S + product_s
-    route = "matrix" if matrix_s < sweep_s else "sweep"
-    routes.note(circuit, batch, route, {"sweep_s": sweep_s, "matrix_s": matrix_s})
-    return route
+    return Choice("matrix" if matrix_s < sweep_s else "sweep", sweep_s, matrix_s)
 
 
 @lru_cache(maxsize=256)

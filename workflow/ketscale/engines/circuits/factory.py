@@ -1,14 +1,15 @@
-"""Ways of evaluating and differentiating a Circuit, one file each, and the choice among them.
+"""Simulators from a config's settings, from a usual name, or from what a model was given.
 
 PennyLane, Qiskit and torch are imported only by what uses them, so that the config's checks stay quick.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ketscale.engines.circuits.methods import BOUND_TO, PLACEMENTS, ROUTES, SUPPORTED, Method
+from ketscale.engines.circuits.methods import BOUND_TO, PLACEMENTS, ROUTES, SUPPORTED, USUAL, Method
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
 
     from ketscale.engines.circuits.simulator import Simulator
 
-__all__ = ["SUPPORTED", "create", "default"]
 
-
-def create(name: str, settings: Mapping[str, str], device: torch.device) -> Simulator:
+def build_simulator(name: str, settings: Mapping[str, str], device: torch.device) -> Simulator:
     """The simulator that the config calls `name`, for a model whose tensors live on `device`.
 
     settings: the config's block, with the keys `device`, `gradient`, `batching` and `placement`, and for
@@ -50,12 +49,43 @@ def create(name: str, settings: Mapping[str, str], device: torch.device) -> Simu
     return Placed(simulator, target)
 
 
-def default() -> Simulator:
-    """The simulator of a model that was given none: fused, wherever the model's tensors are."""
+def named_simulator(name: str) -> Simulator:
+    """The simulator of a usual name (`methods.USUAL`), wherever a model's tensors are.
+
+    Raises:
+        UserError: there is no such name, or what it needs is not installed.
+    """
+    method = USUAL.get(name)
+    if method is None:
+        close = difflib.get_close_matches(name.lower(), USUAL, n=1)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        raise UserError(f"unknown simulator {name!r}: choose one of {', '.join(USUAL)}{meant}")
     import torch
 
-    method = Method("fused", "adjoint", "broadcast")
-    return create("fused", {**method._asdict(), "placement": "model"}, torch.device("cpu"))
+    from ketscale.engines.circuits.placement import Placed
+    from ketscale.engines.circuits.spanned import Spanned
+
+    simulator = Spanned(_build(method, ROUTES[0]))
+    kind = BOUND_TO.get(method.device)
+    return Placed(simulator, torch.device(kind)) if kind else simulator
+
+
+def resolve_simulator(given: Simulator | str | None) -> Simulator:
+    """The simulator of a model that was given one, a usual name, or None for `fused`.
+
+    Raises:
+        UserError: as for `named_simulator`, or what was given is no simulator.
+    """
+    if given is None or isinstance(given, str):
+        return named_simulator("fused" if given is None else given)
+    from ketscale.engines.circuits.simulator import Simulator
+
+    if not isinstance(given, Simulator) or isinstance(given, type):
+        raise UserError(
+            f"simulator must be a name, an object with state and expval, or None, not {given!r}: "
+            f"names are {', '.join(USUAL)}"
+        )
+    return given
 
 
 def _target(name: str, method: Method, placement: str, device: torch.device) -> torch.device:

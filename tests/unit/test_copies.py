@@ -1,0 +1,184 @@
+"""Models and simulators can be copied, pickled, saved whole and averaged; a copy computes the same to the last bit."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
+from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.circuits.factory import named_simulator
+from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.looped import Looped
+from ketscale.engines.circuits.methods import USUAL
+from ketscale.engines.circuits.placement import Placed
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.spanned import Spanned
+from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
+from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
+from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
+from ketscale.problems.images.mlp import MLP
+from ketscale.problems.images.vqc import VQC
+from ketscale.problems.sentences.likelihood import Likelihood, build_likelihood
+from ketscale.problems.sentences.transformer import SuperpositionTransformer
+from ketscale.problems.sentences.transitions import Transitions
+
+CPU = torch.device("cpu")
+
+
+def saved(thing: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.save(thing, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=False)
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "copied": copy.deepcopy,
+    "pickled": lambda thing: pickle.loads(pickle.dumps(thing)),
+    "saved": saved,
+}
+
+QUANTUM: tuple[Any, ...] = (VQC, Hydra, HydraHybrid, Mamba, MambaHybrid, MambaLite, MambaHybridLite)
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    **{kind.__name__: kind for kind in (*QUANTUM, MLP, ClassicalMamba, ClassicalHydra)},
+    **{f"literal {kind.__name__}": partial(kind, literal=True) for kind in (Hydra, MambaHybrid)},
+    **{
+        f"{kind.__name__} by PennyLane": partial(kind, qubits=2, layers=1, simulator="default.qubit")
+        for kind in QUANTUM
+    },
+}
+
+
+def inputs_of(model: nn.Module) -> torch.Tensor:
+    shape = (512,) if isinstance(model, (VQC, MLP)) else (64, 249)
+    return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+
+
+def numbers(model: nn.Module) -> list[torch.Tensor]:
+    """Logits and all gradients, with dropout off."""
+    logits = model.eval()(inputs_of(model))
+    return [logits.detach(), *torch.autograd.grad(logits.exp().sum(), list(model.parameters()))]
+
+
+def same(found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_a_model_that_was_used_is_copied_whole(make: Callable[[], nn.Module]) -> None:
+    model = make()
+    expected = numbers(model)
+    for name, way in WAYS.items():
+        other = way(model)
+        assert same(numbers(other), expected), name
+        with torch.no_grad():
+            next(iter(other.parameters())).zero_()
+    assert same(numbers(model), expected), "a copy shares the weights"
+
+
+@pytest.mark.parametrize("make", [VQC, Hydra, Mamba, ClassicalMamba])
+def test_a_model_is_averaged(make: Callable[[], nn.Module]) -> None:
+    model = make()
+    numbers(model)
+    averaged, before = AveragedModel(model), [p.clone() for p in model.parameters()]
+    averaged.update_parameters(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1)
+    averaged.update_parameters(model)
+    for mean, first in zip(averaged.module.parameters(), before, strict=True):
+        torch.testing.assert_close(mean, first + 0.5)
+    assert averaged(inputs_of(model)).isfinite().all()
+
+
+SIMULATORS: dict[str, Callable[[], Simulator]] = {
+    **{name: partial(named_simulator, name) for name in USUAL if name != "lightning.gpu"},
+    "fused by its matrix": lambda: Fused("matrix"),
+    "wrapped": lambda: Placed(Spanned(Looped(Fused("literal"))), CPU),
+}
+
+
+@pytest.mark.parametrize("make", SIMULATORS.values(), ids=SIMULATORS)
+def test_a_simulator_that_was_used_is_copied_with_its_settings(make: Callable[[], Simulator]) -> None:
+    circuit = vqc_ansatz(2, 1)
+    generator = torch.Generator().manual_seed(1)
+    angles = Angles(*(torch.randn(shape, generator=generator).requires_grad_() for shape in ((5, 2), (2,))))
+
+    def evaluated(simulator: Simulator) -> list[torch.Tensor]:
+        values = simulator.expval(circuit, angles, ("ZI", "XY"))
+        return [values.detach(), *torch.autograd.grad(values.exp().sum(), list(angles))]
+
+    simulator = make()
+    expected = evaluated(simulator)
+    for way in WAYS.values():
+        other = way(simulator)
+        assert other is not simulator and same(evaluated(other), expected)
+        assert settings(other) == settings(simulator)
+
+
+def settings(simulator: Any) -> list[object]:
+    """The classes of a simulator and of what it wraps, and what they were made with."""
+    own = [type(simulator), *(getattr(simulator, name, None) for name in ("route", "method", "device"))]
+    return own + (settings(simulator.simulator) if hasattr(simulator, "simulator") else [])
+
+
+def test_a_copy_notes_routes_of_its_own() -> None:
+    circuit, simulator = vqc_ansatz(2, 1), Fused()
+    simulator.expval(circuit, Angles(torch.zeros(9, 2), torch.zeros(2)), ("ZI",))
+    assert len(simulator.choices) == 1
+    assert not copy.deepcopy(simulator).choices
+
+
+@pytest.mark.parametrize(
+    "device, gradient",
+    [
+        ("fused", "adjoint"), ("closed-form", "backprop"), ("closed-form", "parameter-shift"),
+        ("literal", "parameter-shift"), ("literal-bound", "parameter-shift"),
+    ],
+)  # fmt: skip
+def test_a_likelihood_of_the_transformer_is_copied(device: str, gradient: str) -> None:
+    vectors = torch.nn.functional.normalize(torch.arange(1.0, 13).view(3, 4), dim=1)
+    how = {"device": device, "gradient": gradient, "batching": "broadcast", "placement": "model"}
+    likelihood = build_likelihood("test", how, 1, Transitions.of([vectors]), CPU).double()
+    model = SuperpositionTransformer().double()
+
+    def evaluated(likelihood: Likelihood, model: SuperpositionTransformer) -> list[torch.Tensor]:
+        # A few tasks, as the literal circuit takes long.
+        likelihood.tasks = (5, 48) if gradient == "parameter-shift" else (0, 1)
+        losses = likelihood.losses(model.weights, torch.tensor([0]))
+        return [losses.detach(), *torch.autograd.grad(losses.sum(), list(model.parameters()))]
+
+    expected = evaluated(likelihood, model)
+    for way in WAYS.values():
+        assert same(evaluated(way(likelihood), way(model)), expected)
+
+
+DUMP = """
+import pickle, sys
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
+circuit = vqc_ansatz(3, 2)
+hash(circuit)
+sys.stdout.buffer.write(pickle.dumps(circuit))
+"""
+
+
+def test_a_circuit_from_another_process_is_found_among_equal_ones() -> None:
+    """Texts have another hash there: one that was kept must not come along."""
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    dumped = subprocess.run([sys.executable, "-c", DUMP], env=environment, capture_output=True, check=True)
+    circuit: Circuit = pickle.loads(dumped.stdout)
+    assert circuit == vqc_ansatz(3, 2) and circuit in {vqc_ansatz(3, 2)}
+    assert copy.deepcopy(circuit) is circuit

@@ -1,0 +1,55 @@
+"""The ansaetze: circuits of a given number of qubits and layers that the models and the tests share."""
+
+from __future__ import annotations
+
+from ketscale.engines.circuits.circuit import Circuit, Column, Gate
+from ketscale.errors import UserError
+
+
+def vqc_ansatz(qubits: int, layers: int) -> Circuit:
+    """RY(input) on every wire, then `layers` of RY(weight) on every wire and a CNOT ring 0->1->...->0.
+
+    With one qubit there is no ring; with two it is CNOT(0, 1), CNOT(1, 0).
+    """
+    gates = [Gate("RY", (w,), (Column("input", w),)) for w in range(qubits)]
+    for layer in range(layers):
+        gates += [Gate("RY", (w,), (Column("weight", layer * qubits + w),)) for w in range(qubits)]
+        if qubits > 1:
+            gates += [Gate("CNOT", (w, (w + 1) % qubits)) for w in range(qubits)]
+    return Circuit(qubits, tuple(gates))
+
+
+def strongly_entangling_ansatz(qubits: int, layers: int) -> Circuit:
+    """RX(input) on every wire, then strongly entangling layers: Rot(weights) on every wire and a CNOT ring.
+
+    The ring of layer l joins wires l mod (n - 1) + 1 apart (Schuld et al., Phys. Rev. A 101, 032308
+    (2020)); PennyLane's StronglyEntanglingLayers. Weights are ordered by layer, wire, then angle.
+    """
+    gates = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
+    for layer in range(layers):
+        for w in range(qubits):
+            first = 3 * (layer * qubits + w)
+            gates.append(Gate("Rot", (w,), tuple(Column("weight", first + a) for a in range(3))))
+        if qubits > 1:
+            apart = layer % (qubits - 1) + 1
+            gates += [Gate("CNOT", (w, (w + apart) % qubits)) for w in range(qubits)]
+    return Circuit(qubits, tuple(gates))
+
+
+def qlcu_ansatz(qubits: int, layers: int) -> Circuit:
+    """The layer of the Quantum Hydra models, all of its 4n angles inputs.
+
+    Per layer RY on all wires, IsingXX on the ring (i, i + 1 mod n), RY on all, IsingYY on the ring;
+    inputs are consumed in this order. It needs at least 2 qubits.
+    """
+    if qubits < 2:
+        raise UserError(f"the qlcu ansatz has a ring of wires: it needs at least 2 qubits, not {qubits}")
+    columns = iter(range(4 * qubits * layers))
+    gates = []
+    for _ in range(layers):
+        for pair in ("IsingXX", "IsingYY"):
+            gates += [Gate("RY", (w,), (Column("input", next(columns)),)) for w in range(qubits)]
+            gates += [
+                Gate(pair, (w, (w + 1) % qubits), (Column("input", next(columns)),)) for w in range(qubits)
+            ]
+    return Circuit(qubits, tuple(gates))

@@ -1,0 +1,18 @@
+"""The shape of a model's inputs, checked once a call."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ketscale.errors import UserError
+
+
+def check_inputs(model: nn.Module, inputs: torch.Tensor, *sample: int) -> None:
+    """Raise UserError unless `inputs` are a batch of samples of the shape `sample`."""
+    if inputs.shape[1:] != sample:
+        shape = ", ".join(map(str, ("batch", *sample)))
+        raise UserError(
+            f"{type(model).__name__} takes inputs ({shape}), not {tuple(inputs.shape)}: "
+            "give it such a batch, or make it with other `inputs`"
+        )
