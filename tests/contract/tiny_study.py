@@ -138,6 +138,10 @@ class Project:
 
         return f"{self.config['results']}/{grid.Run.of({**asdict(run), **layout, **axes}).path}"
 
+    def features(self) -> Path | None:
+        """The manifest of the workload's data, where there are any."""
+        return next(iter(sorted((self.results / "features").glob("*/features.json"))), None)
+
     def interrupted_and_resumed(self, record: str) -> dict[str, Any]:
         """The record of a run that was stopped in its middle, and then run again."""
         folder = (self.folder / record).parent

@@ -1,0 +1,101 @@
+"""The examples of docs/adding.md, each added to a copy of the package as the page says, and trained.
+
+The toy family is a proof: its samples are columns of a unitary, its Hamiltonian is complex, its headline metric is better
+when it is smaller, it has sizes of its own and no data. One folder and one line bring it to the report.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.tiny_study import ROOT, Project, with_family
+
+PAGE = (ROOT / "docs" / "adding.md").read_text()
+FILES = dict(re.findall(r"```python\n# file: (\S+)\n(.*?)```", PAGE, re.DOTALL))
+
+
+def tiny_of(checkout: Path) -> dict[str, Any]:
+    """The toy's tiny study, read from the copy by a process of its own."""
+    code = "import json; from ketscale.problems.registry import FAMILIES; print(json.dumps(FAMILIES['gates'].tiny))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(checkout / "workflow")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    files = {path: text for path, text in FILES.items() if "/gates/" in path}
+    assert len(files) == 2
+    checkout = with_family(tmp_path_factory.mktemp("toy") / "checkout", files, "gates")
+    project = Project(checkout.parent / "project", tiny_of(checkout), checkout)
+    project.snakemake()
+    return project
+
+
+def test_no_other_file_changes(toy: Project) -> None:
+    def sums(root: Path) -> dict[str, str]:
+        return {
+            str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in (*(root / "workflow").rglob("*"), root / "Snakefile")
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+
+    ours, theirs = sums(ROOT), sums(toy.checkout)
+    changed = {path for path in theirs if ours.get(path) != theirs[path]}
+    folder = "workflow/ketscale/problems/gates"
+    registry = "workflow/ketscale/problems/registry.py"
+    assert changed == {f"{folder}/specification.py", f"{folder}/problem.py", registry}
+    lines = set((toy.checkout / registry).read_text().splitlines()) - set(
+        (ROOT / registry).read_text().splitlines()
+    )
+    assert lines == {'    "gates",'}
+
+
+def test_it_is_trained_tabulated_drawn_and_reported(toy: Project) -> None:
+    records = toy.records()
+    assert {record["status"] for record in records} == {"completed"}
+    assert all(record["features_hash"] is None and record["data_hash"] is None for record in records)
+    assert all(record["sizes"] == {"levels": 4, "segments": 6} for record in records)
+    assert not (toy.results / "features").exists()
+    (row,) = toy.table("quality")
+    assert row["metric"] == "infidelity"
+    assert 0 <= float(row["value"]) <= 1
+    assert {"levels", "segments"} <= set(row)
+    page = (toy.results / "report.html").read_text()
+    assert "infidelity" in page
+    for figure in ("learning", "simulators"):
+        assert (toy.results / "figures" / f"{figure}.svg").exists()
+
+
+def test_its_numbers_are_the_same_on_1_2_and_3_ranks_and_under_both_propagators(toy: Project) -> None:
+    rows = [row for row in toy.table("parity") if row["precision"] == "fp64"]
+    assert len(rows) >= 4
+    assert all(row["held"] == "True" for row in rows), rows
+
+
+def test_a_batch_smaller_than_the_columns_is_refused(toy: Project) -> None:
+    record = toy.record_path(protocol="parity", seed=0).replace("-b4/", "-b3/")
+    done = toy.run("ketscale", "launch", record, check=False)
+    assert done.returncode != 0
+    assert "batch is 3, but every step takes all 4 samples" in done.stderr
+
+
+def test_it_resumes_exactly(toy: Project) -> None:
+    record = toy.interrupted_and_resumed(toy.record_path(protocol="long", seed=3))
+    assert record["resumed"] >= 1
+    other = toy.record_path(protocol="long", seed=3).replace("out/tiny", "out/again")
+    toy.run("ketscale", "launch", other)
+    assert json.loads((toy.folder / other).read_text())["weights_hash"] == record["weights_hash"]

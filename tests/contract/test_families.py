@@ -1,0 +1,155 @@
+"""The contract of a family, for every family of the registry: whoever adds one gets these tests for nothing.
+
+Each trains the family's `tiny` study with one call of Snakemake, from another directory than the Snakefile's.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from ketscale.problems.registry import FAMILIES
+from tests.contract.tiny_study import Project, config
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The family's tiny study, finished."""
+    project = Project(tmp_path_factory.mktemp(request.param) / "project", FAMILIES[request.param].tiny)
+    project.snakemake()
+    return project
+
+
+def test_every_run_is_finished_and_the_report_is_made(project: Project) -> None:
+    assert all(record["status"] == "completed" for record in project.records())
+    states = {row["state"] for row in project.table("completeness")}
+    assert states == {"done"}
+    page = (project.results / "report.html").read_text()
+    assert len(page) > 10_000
+    assert not (project.folder / "results").exists(), "something was written outside the results folder"
+    for figure in ("learning", "simulators"):
+        assert (project.results / "figures" / f"{figure}.svg").stat().st_size > 1000
+
+
+def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Project) -> None:
+    rows = [row for row in project.table("parity") if row["precision"] == "fp64"]
+    simulators, ranks = set(), set()
+    for row in rows:
+        assert row["held"] == "True", row
+        assert float(row["limit"]) <= 1e-9
+        simulators.add(row["run"].split("/")[-4])
+        ranks.add(row["run"].split("/")[-3].split("-n1")[1])
+    assert {"r2t1", "r3t1"} <= ranks
+    assert len(simulators) == len(project.config["simulators"])
+
+
+def test_all_ranks_together_see_each_sample_once(project: Project) -> None:
+    for record in project.records():
+        seen = sum(rank["samples"] for rank in record["machine"]["ranks"])
+        steps = record["timing"]["steps"]
+        batch = min(record["run"]["batch"], seen)
+        assert seen <= steps * batch and seen > (steps - 1) * batch * 0.5
+
+
+def test_quality_has_the_familys_metrics_and_its_headline_is_tabulated(project: Project) -> None:
+    records = [record for record in project.records() if record["quality"]]
+    family = FAMILIES[records[0]["family"]]
+    for record in records:
+        for split in ("validation", "test"):
+            assert {"loss", *(metric.name for metric in family.metrics)} <= set(record["quality"][split])
+    rows = project.table("quality")
+    assert {row["metric"] for row in rows} == {family.headline.name}
+    assert all(row["value"] for row in rows)
+
+
+def test_a_resumed_run_ends_bitwise_as_an_uninterrupted_one(project: Project) -> None:
+    record = project.record_path(protocol="long", seed=7)
+    resumed = project.interrupted_and_resumed(record)
+    assert resumed["resumed"] >= 1
+    other = record.replace("out/tiny", "out/again")
+    features = project.features()
+    project.run("ketscale", "launch", other, *(["--features", str(features)] if features else []))
+    undisturbed = json.loads((project.folder / other).read_text())
+    assert undisturbed["resumed"] == 0
+    assert resumed["weights_hash"] == undisturbed["weights_hash"]
+    assert resumed["losses"] == undisturbed["losses"]
+
+
+def test_the_trained_model_is_kept_and_loads(project: Project) -> None:
+    import torch
+
+    from ketscale.problems import models
+
+    for record in project.records():
+        folder = project.folder / project.record_path(**record["run"] | {"backend": _layout(record["run"])})
+        model = models.load(folder.parent)
+        assert sum(p.numel() for p in model.parameters()) > 0
+        assert all(torch.isfinite(p).all() for p in model.parameters())
+        assert set(record["model"]) >= {"model.safetensors"}
+        assert ("predictions.npz" in record["model"]) == (record["quality"] is not None)
+
+
+def _layout(run: dict[str, object]) -> str:
+    return f"{run['backend']}-n{run['nodes']}r{run['ranks']}t{run['threads']}"
+
+
+def test_status_says_that_all_is_done(project: Project) -> None:
+    said = json.loads(project.run("ketscale", "status", "--json").stdout)
+    assert said["counts"]["done"] == len(said["runs"]) > 0
+    assert all(run["run"].startswith("out/tiny/runs/") for run in said["runs"])
+
+
+def test_nothing_is_left_to_do_and_one_missing_seed_is_one_run(project: Project) -> None:
+    done = project.snakemake("-n")
+    assert "Nothing to be done" in done.stdout + done.stderr
+    gone = next(path for path in project.results.rglob("metrics.json") if path.parent.name == "seed1")
+    kept = gone.read_bytes()
+    gone.unlink()
+    try:
+        done = project.snakemake("-n")
+        assert _count(done.stdout + done.stderr, "train") == 1
+    finally:
+        gone.write_bytes(kept)
+
+
+def _count(planned: str, rule: str) -> int:
+    lines = [line.split() for line in planned.splitlines()]
+    return next(int(words[1]) for words in lines if len(words) == 2 and words[0] == rule)
+
+
+@pytest.mark.parametrize("damage", ["workload", "model", "size", "metric", "simulator"])
+def test_bad_settings_are_refused_in_words(project: Project, tmp_path: Path, damage: str) -> None:
+    bad = copy.deepcopy(project.config)
+    axes = bad["studies"]["parity"]["axes"]
+    if damage == "workload":
+        next(iter(bad["workloads"].values()))["no_such_setting"] = 1
+    elif damage == "model":
+        axes["model"] = "no_such_model"
+    elif damage == "size":
+        sizes = [name for name in axes if name in _sizes(axes)]
+        del axes[sizes[0]]
+    elif damage == "metric":
+        bad["protocols"]["quality"]["early_stopping"]["monitor"] = "no_such_metric"
+    else:
+        next(iter(bad["simulators"].values()))["device"] = "no_such_device"
+    broken = Project(tmp_path, FAMILIES[project.records()[0]["family"]].tiny)
+    (tmp_path / "config.yaml").write_text(json.dumps(bad))
+    done = broken.snakemake("-n", check=False)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith("Error in")]
+    assert done.returncode != 0
+    assert len(said) == 1, done.stderr
+    assert "no_such" in said[0] or damage == "size"
+    assert len(said[0]) < 400
+
+
+def _sizes(axes: dict[str, object]) -> set[str]:
+    return {axis.name for family in FAMILIES.values() for axis in family.sizes}
+
+
+def test_the_tiny_study_is_a_config(project: Project) -> None:
+    assert config(FAMILIES[project.records()[0]["family"]].tiny) == project.config
