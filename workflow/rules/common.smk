@@ -9,6 +9,7 @@ from snakemake.exceptions import WorkflowError
 from ketscale import config as settings
 from ketscale import grid
 from ketscale.analysis.catalogue import FORMATS, TABLES, figures as figure_names
+from ketscale.analysis.claims import LEDGER
 from ketscale.errors import UserError
 from ketscale.problems.workloads import WORKLOADS, files
 

@@ -12,7 +12,7 @@ from typing import Any
 from ketscale.errors import UserError
 
 SCHEMA_VERSION = 2
-SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
+SCHEMA = Path(__file__).with_name("record.schema.yaml")
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -73,5 +73,4 @@ def _validator() -> Any:
     import jsonschema
     import yaml
 
-    schema = yaml.safe_load((SCHEMAS / "record.schema.yaml").read_text())
-    return jsonschema.Draft202012Validator(schema)
+    return jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))

@@ -13,10 +13,9 @@ from ketscale import config
 from ketscale.config.schema import check_schema
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.measure.records import SCHEMAS
 
 PATH = Path("profiles/slurm/site.yaml")
-SCHEMA = SCHEMAS / "site.schema.yaml"
+SCHEMA = Path(__file__).with_name("site.schema.yaml")
 # What a job needs beside its ranks: Snakemake twice (once for the pack, once for the run), and what starts the ranks.
 OVERHEAD_MB = 700
 _ASKED = ("minutes", "memory_mb")
