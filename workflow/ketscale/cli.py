@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale import __version__, config, grid
 from ketscale.errors import UserError
+from ketscale.optional import needed_for
 
 if TYPE_CHECKING:
     from ketscale.bench.command import Files
@@ -378,13 +379,15 @@ def _collect(options: argparse.Namespace) -> None:
 
 
 def _figures(options: argparse.Namespace) -> None:
-    from ketscale.analysis import figures
+    with needed_for("ketscale figures"):
+        from ketscale.analysis import figures
 
     figures.draw(_study(options), Path("results/tables"), Path("results/figures"))
 
 
 def _report(options: argparse.Namespace) -> None:
-    from ketscale.analysis import report
+    with needed_for("ketscale report"):
+        from ketscale.analysis import report
 
     report.build(
         _study(options), Path("results/tables"), Path("results/figures"), Path("results/report.html")
