@@ -23,7 +23,7 @@ ENV := env -u PYTHONPATH -u PYTHONHOME PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # A live display for a person who watches; a log file gets plain lines, which say more.
 LIVE := $(shell test -t 2 && echo --logger rich)
 
-.PHONY: study setup env-cuda bench-extra triton-extra test test-slurm test-slurm-long lint format clean help
+.PHONY: study setup env-cuda bench-extra triton-extra test wheel-check test-slurm test-slurm-long lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
@@ -36,6 +36,10 @@ setup: $(SETUP) ## the environment .venv from envs/cpu.lock
 test: $(SETUP) ## the tests
 	@echo "==> Testing"
 	@$(ENV) python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+wheel-check: ## build sdist and wheel, install them into an empty environment, and train from another folder
+	@echo "==> Checking the wheel"
+	@PYTHON="$(PYTHON)" tests/packaging/check.sh
 
 test-slurm: $(SETUP) ## the tests on a real SLURM cluster, started on this machine (root; Debian packages: see README)
 	@echo "==> Testing on SLURM"

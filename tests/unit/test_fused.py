@@ -388,5 +388,5 @@ def test_without_its_compiler_one_line_names_the_remedy(monkeypatch: pytest.Monk
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(fused, "cpu")
     monkeypatch.setitem(sys.modules, "llvmlite", None)
-    with pytest.raises(UserError, match=r"need llvmlite, which is not installed: run `make setup`$"):
+    with pytest.raises(UserError, match=r"need llvmlite, which is not installed: pip install llvmlite"):
         Fused()

@@ -163,7 +163,7 @@ def test_without_triton_one_line_names_the_remedy(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delattr(fused, "triton_kernels", raising=False)
     gpu._kernels.cache_clear()
     circuit = vqc_ansatz(2, 1)
-    with pytest.raises(UserError, match=r"make triton-extra`$") as caught:
+    with pytest.raises(UserError, match=r"'ketscale\[gpu\]' \(in a checkout: make triton-extra\)$") as caught:
         gpu.evaluate(circuit, *random_angles(circuit, 1), ("ZZ",), None)
     assert "\n" not in str(caught.value)
 

@@ -363,7 +363,7 @@ def test_the_usual_names_mean_the_usual_methods() -> None:
 )
 def test_a_missing_lightning_gpu_is_an_error_that_names_the_install() -> None:
     settings = {"device": "lightning.gpu", "gradient": "adjoint", "batching": "loop", "placement": "gpu"}
-    with pytest.raises(UserError, match=r"lightning\.gpu.*`make env-cuda`") as caught:
+    with pytest.raises(UserError, match=r"lightning\.gpu.*make env-cuda") as caught:
         build_simulator("lightning.gpu", settings, CPU)
     assert len(str(caught.value).splitlines()) <= 2
 

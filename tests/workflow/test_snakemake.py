@@ -32,9 +32,7 @@ RUNS = grid.runs(TINY)
 def lay_out(project: Path) -> Path:
     """A project with the repository's own workflow, the tiny study and the stand-in."""
     project.mkdir(exist_ok=True)
-    for name in ("Snakefile", "workflow/claims.yaml"):
-        (project / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, project / name)
+    shutil.copy(ROOT / "Snakefile", project / "Snakefile")
     for name in ("profiles", "workflow/rules", "workflow/report", "envs"):
         shutil.copytree(ROOT / name, project / name)
     shutil.copy(ROOT / "slurm", project / "slurm", follow_symlinks=False)

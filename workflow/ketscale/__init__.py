@@ -1,3 +1,3 @@
 """KetScale: train hybrid quantum-classical models fast, and measure honestly what pays."""
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale import __version__, grid
 from ketscale.errors import UserError
+from ketscale.optional import needed_for
 
 if TYPE_CHECKING:
     from ketscale.bench.command import Files
@@ -371,13 +372,15 @@ def _collect(options: argparse.Namespace) -> None:
 
 
 def _figures(options: argparse.Namespace) -> None:
-    from ketscale.analysis import figures
+    with needed_for("ketscale figures"):
+        from ketscale.analysis import figures
 
     figures.draw(*_study(options))
 
 
 def _report(options: argparse.Namespace) -> None:
-    from ketscale.analysis import report
+    with needed_for("ketscale report"):
+        from ketscale.analysis import report
 
     report.build(*_study(options))
 
@@ -398,10 +401,11 @@ def _recover(options: argparse.Namespace) -> None:
 
 
 def _schema(options: argparse.Namespace) -> None:
-    from ketscale.config import published_schema
+    from ketscale.config import published_schema, schema
+    from ketscale.jobs.slurm.site import SiteFile
     from ketscale.problems.registry import FAMILIES
 
-    print(json.dumps(published_schema(FAMILIES), indent=1))
+    print(json.dumps(published_schema(FAMILIES) if options.of == "config" else schema(SiteFile), indent=1))
 
 
 def _bench_simulators(options: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ rule collect:
     """Check every record against the config and the invariants and write the tables."""
     input:
         records=records,
-        claims="workflow/claims.yaml",
+        claims=str(LEDGER),
     output:
         [
             report(

@@ -16,9 +16,11 @@ import pandas as pd
 from ketscale.analysis import answers, catalogue
 from ketscale.analysis.figures import read_table
 from ketscale.errors import UserError
-from ketscale.measure.records import SCHEMAS, write_atomic
+from ketscale.files import write_atomic
 
-TEMPLATES = SCHEMAS.parent / "report"
+PAGE = "report.html.j2"
+# Shared with Snakemake's own report, and so beside the rules.
+CAPTIONS = Path(__file__).resolve().parents[2] / "report"
 LARGEST_BYTES = 5_000_000
 
 # The columns that the page shows of each table, with their heads; the CSV files have all of them.
@@ -94,12 +96,12 @@ def build(config: Mapping[str, Any], tables: Path, figures: Path, out: Path) -> 
     """
     read = {name: read_table(tables / f"{name}.csv") for name in catalogue.tables(config)}
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    page = environment.get_template("report.html.j2").render(
+    page = environment.get_template(PAGE).render(
         title=config["title"],
         answers=answers.sentences(read),
         questions=[(name, study["question"]) for name, study in config["studies"].items()],
@@ -118,7 +120,7 @@ def build(config: Mapping[str, Any], tables: Path, figures: Path, out: Path) -> 
 
 def caption(name: str) -> str:
     """The caption that Snakemake's own report shows too, as plain text."""
-    path = TEMPLATES / f"{name}.rst"
+    path = CAPTIONS / f"{name}.rst"
     return " ".join(path.read_text().replace("``", "").split()) if path.exists() else ""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ketscale.bench.models import Selection as ModelSelection
 from ketscale.bench.selection import Selection
 from ketscale.errors import UserError
+from ketscale.optional import needed_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,11 +33,11 @@ def simulators(selection: Selection, files: Files) -> None:
         UserError: a simulator that was asked for is not installed, the figure's format is unknown, or it was
             interrupted (what was measured is written).
     """
-    from ketscale.bench import heatmap, output, run, summary
+    from ketscale.bench import output, run, summary
 
     _check(files)
     result = run.run(selection, lambda cell, rows: print(output.line(cell, rows), flush=True))
-    _publish(result, files, output.as_markdown, heatmap.draw, summary.lines(result["rows"]))
+    _publish(result, files, output.as_markdown, _heatmap, summary.lines(result["rows"]))
 
 
 def models(selection: ModelSelection, files: Files) -> None:
@@ -45,19 +46,31 @@ def models(selection: ModelSelection, files: Files) -> None:
     Raises:
         UserError: the figure's format is unknown, or it was interrupted (what was measured is written).
     """
-    from ketscale.bench import bars, output
     from ketscale.bench import models as benchmark
+    from ketscale.bench import output
 
     _check(files)
     result = benchmark.run(selection, lambda cell, rows: print(output.models_line(cell, rows), flush=True))
-    _publish(result, files, output.models_markdown, bars.draw, benchmark.factors(result["rows"]))
+    _publish(result, files, output.models_markdown, _bars, benchmark.factors(result["rows"]))
 
 
 def _check(files: Files) -> None:
+    if files.figure:
+        with needed_for("--figure"):
+            from ketscale.bench import bars, heatmap  # noqa: F401
+        heatmap.check(files.figure)
+
+
+def _heatmap(result: Result) -> Figure:
     from ketscale.bench import heatmap
 
-    if files.figure:
-        heatmap.check(files.figure)
+    return heatmap.draw(result)
+
+
+def _bars(result: Result) -> Figure:
+    from ketscale.bench import bars
+
+    return bars.draw(result)
 
 
 def _publish(
@@ -67,7 +80,7 @@ def _publish(
     draw: Callable[[Result], Figure],
     lines: Iterable[str],
 ) -> None:
-    from ketscale.bench import heatmap, output
+    from ketscale.bench import output
     from ketscale.files import write_atomic
 
     asked, measured = result["cells"]["asked"], result["cells"]["measured"]
@@ -78,6 +91,8 @@ def _publish(
         if path:
             write_atomic(path, write(result))
     if files.figure:
+        from ketscale.bench import heatmap
+
         heatmap.save(draw(result), files.figure)
     print(f"\n{output.hardware(result['machine'])}")
     for text in lines:

@@ -9,6 +9,7 @@ import torch
 from ketscale.bench.own import torch_call
 from ketscale.bench.problem import Call, Problem
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
+from ketscale.optional import needed_for
 
 # DeepQuantum's gate and whether the first wire is a control.
 CLASSES: dict[str, tuple[str, bool]] = {
@@ -26,12 +27,12 @@ class DeepQuantum:
     """Its own vectorised way; gates of weights alone keep one matrix for the whole batch.
 
     Raises:
-        ImportError: DeepQuantum is not installed.
+        UserError: DeepQuantum is not installed.
     """
 
     def __init__(self) -> None:
-        import deepquantum
-
+        with needed_for("simulator deepquantum"):
+            import deepquantum
         self._dq: Any = deepquantum
 
     def prepare(self, problem: Problem) -> Call:

@@ -21,10 +21,13 @@ def create(name: str) -> Subject:
         from ketscale.bench.own import Own
 
         return Own(name)
-    try:
-        return _outside(name)
-    except ImportError as error:
-        raise UserError(f"{name} is not installed: `make bench-extra` adds it ({_line(error)})") from error
+    if name == "tensorcircuit":
+        from ketscale.bench.tensorcircuit import TensorCircuit
+
+        return TensorCircuit()
+    from ketscale.bench.deepquantum import DeepQuantum
+
+    return DeepQuantum()
 
 
 def installed(selection: Selection) -> dict[str, Subject | None]:
@@ -42,17 +45,3 @@ def installed(selection: Selection) -> dict[str, Subject | None]:
                 raise
             found[name] = None
     return found
-
-
-def _outside(name: str) -> Subject:
-    if name == "tensorcircuit":
-        from ketscale.bench.tensorcircuit import TensorCircuit
-
-        return TensorCircuit()
-    from ketscale.bench.deepquantum import DeepQuantum
-
-    return DeepQuantum()
-
-
-def _line(error: ImportError) -> str:
-    return str(error).partition("\n")[0]

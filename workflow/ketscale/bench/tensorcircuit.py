@@ -10,6 +10,7 @@ import numpy as np
 
 from ketscale.bench.problem import Call, Problem
 from ketscale.engines.circuits.circuit import Circuit
+from ketscale.optional import needed_for
 
 # TensorCircuit's methods; the arguments are the angles in PennyLane's order.
 FIXED = {
@@ -30,13 +31,13 @@ class TensorCircuit:
     """The fastest of the ways tried: one U gate for a Rot, words of Z alone or of one letter from the state itself.
 
     Raises:
-        ImportError: TensorCircuit or JAX is not installed.
+        UserError: TensorCircuit or JAX is not installed.
     """
 
     def __init__(self) -> None:
-        import jax
-        import tensorcircuit
-
+        with needed_for("simulator tensorcircuit"):
+            import jax
+            import tensorcircuit
         self._jax: Any = jax
         self._tc: Any = tensorcircuit
         # It prints that its optimisers, which nobody asked for, need another package.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs.launch import THREAD_VARIABLES, prefix_here
 from ketscale.jobs.slurm import queue
+from ketscale.optional import EXTRAS, remedy
 
 # Started by the same prefix as a run: what passes here is what runs get.
 # In a broken world every process is rank 0 of 1, so each would print.
@@ -51,23 +53,19 @@ def diagnose() -> int:
 
 
 def _environment() -> Iterator[Finding]:
-    names = (
-        "torch",
-        "pennylane",
-        "pennylane-lightning",
-        "qiskit",
-        "mpi4py",
-        "snakemake",
-        "transformers",
-        "seaborn",
+    lines = importlib.metadata.requires("ketscale") or []
+    base = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in lines if "extra ==" not in line]
+    yield _installed(
+        "environment", base, "pip install ketscale (in a checkout: make setup)", "any run at all"
     )
-    absent = [name for name in names if not _version(name)]
-    detail = (
-        f"missing {', '.join(absent)}; `make setup` installs them"
-        if absent
-        else ", ".join(f"{name} {_version(name)}" for name in names)
-    )
-    yield Finding("environment", not absent, detail, "any run at all")
+    for name, extra in EXTRAS.items():
+        yield _installed(f"extra {name}", list(extra.modules.values()), remedy(name), extra.enables)
+
+
+def _installed(name: str, packages: Sequence[str], remedy: str, enables: str) -> Finding:
+    absent = [package for package in packages if not _version(package)]
+    versions = ", ".join(f"{package} {_version(package)}" for package in packages)
+    return Finding(name, not absent, f"no {', '.join(absent)}; {remedy}" if absent else versions, enables)
 
 
 def _cores() -> Iterator[Finding]:
@@ -97,7 +95,10 @@ def _gpus() -> Iterator[Finding]:
     )
     version = _version("pennylane-lightning-gpu")
     yield Finding(
-        "lightning.gpu", bool(version), version or "not installed (`make env-cuda`)", "that simulator"
+        "lightning.gpu",
+        bool(version),
+        version or "no pennylane-lightning-gpu; pip install it (in a checkout: make env-cuda)",
+        "that simulator",
     )
 
 
@@ -106,6 +107,9 @@ def _worlds() -> Iterator[Finding]:
         ("mpi", _MPI_PROBE, "the backend mpi"),
         ("ddp-cpu", _GLOO_PROBE, "the backend ddp-cpu"),
     ):
+        if backend == "mpi" and not _version("mpi4py"):
+            yield Finding("two ranks of mpi", False, f"no mpi4py; {remedy('mpi')}", enables)
+            continue
         run = Run("digits", "vqc", "q4-l3", 64, "default.qubit", backend, 1, 2, 1, "timing", 0)
         yield Finding(f"two ranks of {backend}", *_two_ranks(prefix_here(run), probe), enables)
 

@@ -171,7 +171,10 @@ def peak_rss_bytes() -> int:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Commit and dirty flag of the checkout that the package runs from; None outside git."""
+    """Commit and dirty flag of the checkout that `folder`, with what it holds, belongs to; None where git does not track it.
+
+    A package that is installed in an environment is not of the repository around that environment.
+    """
 
     def git(*arguments: str) -> str | None:
         try:
@@ -182,5 +185,7 @@ def git_state(folder: Path) -> dict[str, Any]:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
+    if git("ls-files", "--error-unmatch", ".") is None:
+        return {"commit": None, "dirty": None}
     status = git("status", "--porcelain", "--untracked-files=no")
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}

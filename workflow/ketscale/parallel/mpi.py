@@ -15,6 +15,7 @@ from torch import nn
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.measure.spans import active
+from ketscale.optional import needed_for
 from ketscale.parallel.backend import refuse_world
 
 
@@ -22,6 +23,8 @@ class Mpi:
     """The ranks of MPI.COMM_WORLD."""
 
     def __init__(self, run: Run) -> None:
+        with needed_for("backend mpi"):
+            import mpi4py  # noqa: F401
         try:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:

@@ -13,6 +13,7 @@ from ketscale.engines.circuits.checks import check_request, no_rows, refuse_grad
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.methods import Method
 from ketscale.errors import UserError
+from ketscale.optional import needed_for, remedy
 
 QNode = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], Any]
 
@@ -31,16 +32,18 @@ class PennyLane:
     def __init__(self, method: Method) -> None:
         self.method = method
         self._qnodes: dict[tuple[Circuit, tuple[str, ...] | None, torch.dtype], QNode] = {}
-        try:
+        with needed_for(f"simulator {method.device}"):
             import pennylane
-
-            self._qml: Any = pennylane
+            from pennylane.exceptions import DeviceError
+        self._qml: Any = pennylane
+        try:
             self._device(1, torch.float64)
         # DeviceError (an Exception of PennyLane's) where a plugin is absent, the others where its libraries are.
-        except (ImportError, OSError, RuntimeError, _device_error()) as error:
-            install = "`make env-cuda`" if method.device == "lightning.gpu" else "`make setup`"
+        except (ImportError, OSError, RuntimeError, DeviceError) as error:
+            gpu = "pip install pennylane-lightning-gpu (in a checkout: make env-cuda)"
+            install = gpu if method.device == "lightning.gpu" else remedy("simulators")
             raise UserError(
-                f"simulator.device {method.device!r} cannot start: install it with {install} "
+                f"simulator {method.device} cannot start: {install}, "
                 f"or choose another device ({str(error).partition(chr(10))[0]})"
             ) from error
 
@@ -127,15 +130,6 @@ class PennyLane:
             return self._qml.device("default.qubit", wires=qubits)
         c_dtype = np.complex64 if precision == torch.float32 else np.complex128
         return self._qml.device(self.method.device, wires=qubits, c_dtype=c_dtype)
-
-
-def _device_error() -> type[Exception]:
-    """PennyLane's error for a device that it does not know; ImportError where there is no PennyLane."""
-    try:
-        from pennylane.exceptions import DeviceError
-    except ImportError:
-        return ImportError
-    return DeviceError
 
 
 @contextmanager

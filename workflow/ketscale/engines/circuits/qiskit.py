@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
-from ketscale.errors import UserError
+from ketscale.optional import needed_for
 
 # (coefficient, shift) pairs: f'(x) = sum of coefficient * f(x + shift), exact for gates whose generator
 # has two eigenvalues one apart, and for controlled rotations, which have a third (Wierichs et al.,
@@ -52,10 +52,8 @@ class Qiskit:
     """
 
     def __init__(self) -> None:
-        try:
+        with needed_for("simulator qiskit"):
             from qiskit.primitives import StatevectorEstimator
-        except ImportError as error:
-            raise UserError("simulator.device 'qiskit' is not installed: run `make setup`") from error
         self._estimator: Any = StatevectorEstimator()
         self._programs: dict[Circuit, Program] = {}
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ketscale.errors import UserError
+from ketscale.optional import needed_for
 from ketscale.problems.eeg.series import Series
 from ketscale.problems.eeg.specification import eeg_file
 
@@ -38,7 +39,7 @@ def load(
     and standard deviation 1.
 
     Raises:
-        UserError: a file is missing, damaged, too short, or lacks channels or cues.
+        UserError: a file is missing, damaged, too short, or lacks channels or cues, or MNE is not installed.
     """
     signals, labels, of_subject, of_run = [], [], [], []
     for subject in subjects:
@@ -64,7 +65,8 @@ def _trials(
     path: Path, rate: float, window: Sequence[float], band: Sequence[float] | None
 ) -> tuple[Any, Any]:
     """Volts (trials, channels, steps) and labels (trials,) of one run."""
-    import mne
+    with needed_for("workload eegmmidb"):
+        import mne
 
     raw = _read(path)
     if len(raw.ch_names) != CHANNELS:
@@ -108,9 +110,10 @@ def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> list[Pa
     """Download runs with MNE, which checks their sums, into `folder`; what is there and whole is kept; the files.
 
     Raises:
-        UserError: the network or the disk fails.
+        UserError: the network or the disk fails, or MNE is not installed.
     """
-    import mne
+    with needed_for("workload eegmmidb"):
+        import mne
 
     folder.mkdir(parents=True, exist_ok=True)
     for subject in subjects:

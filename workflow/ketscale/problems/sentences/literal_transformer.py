@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
+from ketscale.optional import needed_for
 from ketscale.problems.sentences.likelihood import Shifted, Shifts
 from ketscale.problems.sentences.transformer import whole_circuit
 from ketscale.problems.sentences.transitions import Transitions
@@ -35,7 +36,7 @@ class LiteralCircuit(Shifted):
         for each sentence, with angles that are bound later.
 
     Raises:
-        UserError: a sentence has another number of transitions than 2, 4, 8 or 16.
+        UserError: a sentence has another number of transitions than 2, 4, 8 or 16, or Qiskit is not installed.
     """
 
     def __init__(self, layers: int, transitions: Transitions, rebuild: bool = True) -> None:
@@ -46,6 +47,8 @@ class LiteralCircuit(Shifted):
                     f"the literal circuit selects among 2, 4, 8 or 16 transitions, but sentence {sentence} has "
                     f"{count + 1} words and so {count}; take sentences of 3, 5, 9 or 17 words, or the closed form"
                 )
+        with needed_for("simulator literal"):
+            import qiskit  # noqa: F401
         self.layers, self.rebuild = layers, rebuild
         self._transitions = transitions
         self._built: dict[int, Any] = {}

@@ -20,6 +20,7 @@ from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.tables import Tables, tabulate
 from ketscale.errors import UserError
+from ketscale.optional import needed_for
 
 # Here a state and its adjoint in fp64 fill half of a processor's registers; the rest is for working.
 MOST_QUBITS = 12
@@ -79,12 +80,8 @@ def _tables(
 
 @cache
 def _kernels() -> ModuleType:
-    try:
+    with needed_for("simulator fused on a GPU"):
         from ketscale.engines.circuits.fused import triton_kernels
-    except ModuleNotFoundError as missing:
-        if missing.name != "triton":
-            raise
-        raise UserError("simulator 'fused' needs Triton on a GPU: run `make triton-extra`") from None
     return triton_kernels
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import Circuit, Gate
 from ketscale.engines.circuits.fused.frame import CONJUGATES, Frame, Pauli, word
+from ketscale.optional import needed_for
 
 
 @dataclass(frozen=True)
@@ -202,8 +203,8 @@ def _unitary(matrix: NDArray[np.complex128]) -> Iterator[tuple[str, Angle]]:
         yield from zip("ZYZ", map(_constant, angles), strict=True)
         yield "I", _constant(-2 * phase)
         return
-    from qiskit.synthesis import TwoQubitWeylDecomposition
-
+    with needed_for("simulator fused, for a unitary of two qubits,"):
+        from qiskit.synthesis import TwoQubitWeylDecomposition
     weyl = TwoQubitWeylDecomposition(matrix, fidelity=None)
     phase = float(weyl.global_phase)
     for locals_, letters in (((weyl.K2l, weyl.K2r), "ab"), ((weyl.K1l, weyl.K1r), "")):
