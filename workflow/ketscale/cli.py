@@ -174,9 +174,10 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--wait", action="store_true", help="let the jobs that run finish; cancel only those that wait"
     )
-    command(
-        "schema", _schema, "Print the JSON schema of configs", "Editors complete and check a config by it."
+    sub = command(
+        "schema", _schema, "Print the JSON schema of configs", "Editors complete and check a file by it."
     )
+    sub.add_argument("of", nargs="?", choices=("config", "site"), default="config", help="of which file")
 
     _add_bench(commands)
     command("doctor", _doctor, "Say what this machine can run, and what each missing thing would enable")
