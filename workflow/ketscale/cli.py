@@ -249,7 +249,7 @@ def _folder(options: argparse.Namespace) -> Path:
 def _train(options: argparse.Namespace) -> int:
     run, settings = _run_and_settings(options)
     manifest = options.features or _manifest(run)
-    from ketscale.jobs.launch import THREAD_VARIABLES
+    from ketscale.measure.environment import THREAD_VARIABLES
 
     # Started by hand without them: pools of threads read them when they are imported. Other numbers are refused.
     for name in THREAD_VARIABLES:

@@ -9,11 +9,10 @@ from ketscale.config.schema import suggestion
 from ketscale.engines.circuits.methods import SUPPORTED, Method
 from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.parallel.backends import BACKENDS
 from ketscale.problems.models import MODELS
 from ketscale.problems.workloads import WORKLOADS
 
-SINGLE = ("cpu", "gpu")
-WITHOUT_GPU = ("cpu", "ddp-cpu", "mpi")
 AXES = ("workload", "model", "qubits", "layers", "batch", "simulator", "backend", "protocol", "seed")
 
 
@@ -97,7 +96,7 @@ def _listed(value: Any) -> list[Any]:
 
 def impossible(run: Run, config: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with one run whose names are all defined."""
-    protocol = config["protocols"][run.protocol]
+    protocol, backend = config["protocols"][run.protocol], BACKENDS[run.backend]
     takes, gives = MODELS[run.model].takes, WORKLOADS[run.workload].gives
     if takes != gives:
         fitting = [name for name, entry in MODELS.items() if entry.takes == gives]
@@ -117,27 +116,27 @@ def impossible(run: Run, config: Mapping[str, Any]) -> Iterator[str]:
             f"{run.model} is classical: give it simulator: none, qubits: 0 and layers: 0 "
             f"(not {run.simulator}, {run.qubits} and {run.layers}), in a point of its own"
         )
-    if run.backend in SINGLE and (run.ranks, run.nodes) != (1, 1):
+    if not backend.several_ranks and (run.ranks, run.nodes) != (1, 1):
         yield f"backend {run.place}: {run.backend} is one process; write {run.backend}-n1r1t{run.threads}, or use ddp or mpi"
     if run.ranks % run.nodes:
         yield (
             f"backend {run.place}: {run.ranks} ranks do not fill {run.nodes} nodes evenly; "
             "ranks counts all of them, so make it a multiple of nodes"
         )
-    if "mistake" in protocol and (run.ranks == 1 or run.backend not in WITHOUT_GPU or not protocol["timed"]):
+    if "mistake" in protocol and (run.ranks == 1 or backend.device == "gpu" or not protocol["timed"]):
         yield (
             f"protocol {run.protocol} has mistake: {protocol['mistake']}, which is of several timed ranks on CPUs, "
             f"not of {run.place}; name ddp-cpu or mpi with 2 ranks or more, and set timed: true"
         )
-    if protocol["precision"] == "amp" and run.backend in WITHOUT_GPU:
+    if protocol["precision"] == "amp" and backend.device == "cpu":
         yield f"protocol {run.protocol} has precision: amp, which only GPUs have, but backend {run.place} uses none"
     yield from _unfit_training(run, protocol, config)
     simulator = config["simulators"].get(run.simulator, {})
     if simulator and not _evaluates(_method(simulator), run.model):
         yield f"simulator {run.simulator} is a way to evaluate superposition_transformer only, not {run.model}; name another"
-    if simulator.get("device", "").startswith("literal") and run.backend not in WITHOUT_GPU:
+    if simulator.get("device", "").startswith("literal") and backend.device == "gpu":
         yield f"simulator {run.simulator} computes on the CPU, but backend {run.place} trains on a GPU; use cpu, ddp-cpu or mpi"
-    if run.backend in WITHOUT_GPU and "gpu" in (
+    if backend.device == "cpu" and "gpu" in (
         simulator.get("placement"),
         simulator.get("device", "").split(".")[-1],
     ):
@@ -163,8 +162,6 @@ def _unfit_training(run: Run, protocol: Mapping[str, Any], config: Mapping[str, 
                 else f"{where} has parallel: tasks, but {run.model} has no tasks of parameter-shift; leave it out"
             )
     if protocol.get("optimiser") == "l-bfgs":
-        if run.ranks > 1:
-            yield f"{where} has optimiser: l-bfgs, which runs on one rank, not on {run.place}; name cpu-n1r1t{run.threads}"
         for setting in ("steps", "plateau", "clip_norm", "weight_decay", "mistake"):
             if setting in protocol:
                 yield f"{where} has optimiser: l-bfgs, which has no {setting}; use epochs, one an iteration, and leave it out"

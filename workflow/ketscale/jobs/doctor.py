@@ -13,8 +13,9 @@ from pathlib import Path
 
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs.launch import THREAD_VARIABLES, prefix_here
+from ketscale.jobs.launch import prefix_here
 from ketscale.jobs.slurm import queue
+from ketscale.measure.environment import THREAD_VARIABLES
 
 # Started by the same prefix as a run: what passes here is what runs get.
 # In a broken world every process is rank 0 of 1, so each would print.

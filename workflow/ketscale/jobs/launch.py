@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from ketscale.grid import Run
 from ketscale.jobs.slurm import site
+from ketscale.measure.environment import THREAD_VARIABLES
+from ketscale.parallel.backends import BACKENDS
 
-# Every thread pool that a rank may open. They must be set before Python starts: OpenMP and Numba read them once.
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 # Open MPI refuses to start as root (a container's usual user) without both.
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 # SLURM's warning before the time limit reaches every process of a step, and would end those that do not expect it
@@ -25,7 +23,7 @@ _RENDEZVOUS = (
 def prefix(run: Run, srun_mpi: str | None = None) -> str:
     """What stands before `ketscale train ...` on the command line.
 
-    A run binds its own ranks to cores (see training/host.py), so launchers are told not to.
+    A run binds its own ranks to cores (see measure/host.py), so launchers are told not to.
 
     Args:
         srun_mpi: inside a SLURM allocation, the kind of MPI that srun starts there (`srun --mpi=list`). srun then
@@ -35,9 +33,10 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
     """
     variables = " ".join(f"{name}={run.threads}" for name in THREAD_VARIABLES)
     per_node = run.ranks // run.nodes
-    torchrun = run.backend in ("ddp", "ddp-cpu")
+    launcher = BACKENDS[run.backend].launcher
+    torchrun = launcher == "torchrun"
     if srun_mpi is not None:
-        mpi = srun_mpi if run.backend == "mpi" else "none"
+        mpi = srun_mpi if launcher == "mpirun" else "none"
         tasks = 1 if torchrun else per_node
         srun = (
             f"env {variables} srun --overlap --mpi={mpi} --kill-on-bad-exit=1 --cpu-bind=none --nodes={run.nodes} "
@@ -48,7 +47,7 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
         return f"{srun} {_DEAF}" + (
             f" torchrun --standalone --nproc-per-node={per_node} --no-python" if torchrun else ""
         )
-    if run.backend == "mpi":
+    if launcher == "mpirun":
         return f"env {variables} {' '.join(_ROOT)} mpirun -n {run.ranks} --bind-to none"
     if torchrun:
         return f"env {variables} torchrun --standalone --nproc-per-node={per_node} --no-python"
@@ -62,11 +61,3 @@ def prefix_here(run: Run) -> str:
         UserError: in an allocation the site file is missing or broken.
     """
     return prefix(run, site.load().mpi if site.here() else None)
-
-
-def local_rank() -> int:
-    """This process's number among its node's ranks, as its launcher says before any world exists; else 0."""
-    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
-        if name in os.environ:
-            return int(os.environ[name])
-    return 0

@@ -21,6 +21,7 @@ from typing import Any
 
 from ketscale.errors import UserError
 from ketscale.jobs.slurm import site
+from ketscale.measure.environment import node_name
 from ketscale.measure.records import write_atomic
 
 # A generation, or what a killed process left of one that it was writing.
@@ -326,7 +327,7 @@ def identity() -> dict[str, Any]:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         pid_namespace = os.readlink("/proc/self/ns/pid")
     return {
-        "host": site.node_name(),
+        "host": node_name(),
         "pid": os.getpid(),
         "started": _started(Path("/proc/self/stat").read_text()),
         "boot": boot,

@@ -29,8 +29,9 @@ from ketscale.jobs.lease import Lease
 from ketscale.jobs.slurm import queue, site
 from ketscale.measure import host, records
 from ketscale.measure.clock import Clock, sampled_steps, spread
-from ketscale.parallel.backend import Backend, check_nodes
-from ketscale.parallel.create import create
+from ketscale.measure.environment import THREAD_VARIABLES, node_name
+from ketscale.parallel.backends import open_world
+from ketscale.parallel.world import World, check_nodes
 from ketscale.problems import build
 from ketscale.problems.eeg.superposition import parameter_count
 from ketscale.training import checkpoint
@@ -92,7 +93,7 @@ def train(
     if settings["protocol"].get("mistake") == "oversubscribed":
         host.set_threads_of_all_cores(run.threads)
     with host.alone(settings["protocol"]["timed"]):
-        backend = create(run)
+        backend = open_world(run)
         lease = Lease(folder, job_over=queue.job_over)
         try:
             if _hold(lease, backend, signals):
@@ -119,7 +120,7 @@ def train(
             backend.close()
 
 
-def _hold(lease: Lease, backend: Backend, signals: Signals) -> bool:
+def _hold(lease: Lease, backend: World, signals: Signals) -> bool:
     """Rank 0 takes the run's lease, waiting for who holds it; whether it had to wait. Every rank calls this."""
     waited = False
     while True:
@@ -141,7 +142,7 @@ def _hold(lease: Lease, backend: Backend, signals: Signals) -> bool:
 
 
 def _finished_meanwhile(
-    backend: Backend, folder: Path, settings: Mapping[str, Any], manifest: Path | None
+    backend: World, folder: Path, settings: Mapping[str, Any], manifest: Path | None
 ) -> str | None:
     """The status of the record that the process before has written; rank 0 looks, since others may see it later."""
     status = None
@@ -168,14 +169,14 @@ def _train(
     folder: Path,
     manifest: Path | None,
     trace: Path | None,
-    backend: Backend,
+    backend: World,
     signals: Signals,
     lease: Lease,
 ) -> str:
-    names = backend.gather(site.node_name())
+    names = backend.gather(node_name())
     check_nodes(run, names)
     machine = host.describe()
-    cores = _bind(run, settings["protocol"], backend, names.count(site.node_name()))
+    cores = _bind(run, settings["protocol"], backend, names.count(node_name()))
     started = datetime.now(UTC)
     quiet = host.Quiet()
     startup_s = time.time() - psutil.Process().create_time()
@@ -187,7 +188,7 @@ def _train(
     key = checkpoint.identify(identity, data.features_hash, finished.code_hash())
     problem = build.problem(run, settings, data, backend.device)
     warmup = protocol.get("warmup", 2)
-    steps = protocol.get("steps") or -(-problem.samples // run.batch)
+    steps = protocol.get("steps") or problem.sampler.steps_per_epoch(run.batch)
     clock = Clock(backend.device, warmup, sampled_steps(steps, warmup, protocol.get("sampled_steps", 0)))
     if trace is not None and not clock.sampled:
         raise UserError(
@@ -259,7 +260,7 @@ def _train(
         "slurm_job_id": site.here(),
         "started": started.isoformat(),
         "stopped": stopped.isoformat(),
-        "quiet": quiet.report(sum(r["cpu_s"] for r in ranks if r["host"] == site.node_name())),
+        "quiet": quiet.report(sum(r["cpu_s"] for r in ranks if r["host"] == node_name())),
         "quality": outcome.quality,
         "losses": trainer.losses,
         "weights_hash": trainer.weights_hash() if outcome.status == "completed" else None,
@@ -322,14 +323,14 @@ def _quality(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _of_rank(backend: Backend, cores: list[int], quiet: host.Quiet, trainer: Trainer) -> dict[str, Any]:
+def _of_rank(backend: World, cores: list[int], quiet: host.Quiet, trainer: Trainer) -> dict[str, Any]:
     """What a record says of this rank."""
     return {
         "rank": backend.rank,
-        "host": site.node_name(),
+        "host": node_name(),
         "pid": os.getpid(),
         "threads": {"torch": torch.get_num_threads()}
-        | {name: os.environ[name] for name in host.THREAD_VARIABLES},
+        | {name: os.environ[name] for name in THREAD_VARIABLES},
         "affinity": cores,
         "gpu_uuid": _gpu_uuid(backend.device),
         "peak_rss_bytes": host.peak_rss_bytes(),
@@ -369,7 +370,7 @@ def _lost_s(lease: Lease, saved: float | None) -> float:
     return max(0.0, at - max(since, saved or since))
 
 
-def _bind(run: Run, protocol: Mapping[str, Any], backend: Backend, local_ranks: int) -> list[int]:
+def _bind(run: Run, protocol: Mapping[str, Any], backend: World, local_ranks: int) -> list[int]:
     """Bind a timed rank to cores of its own. Untimed runs share the host, so the kernel places them."""
     mistake = protocol.get("mistake")
     if not protocol["timed"] or mistake == "oversubscribed":

@@ -17,8 +17,7 @@ import psutil
 import torch
 
 from ketscale.errors import UserError
-from ketscale.jobs.launch import THREAD_VARIABLES, local_rank
-from ketscale.jobs.slurm import site
+from ketscale.measure.environment import THREAD_VARIABLES, local_rank, node_name
 
 QUIET_SHARE = 0.05
 
@@ -35,7 +34,7 @@ def cpu_model() -> str:
 def describe() -> dict[str, Any]:
     """Host, processor, cores that this process may use, memory and GPUs."""
     return {
-        "host": site.node_name(),
+        "host": node_name(),
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": psutil.virtual_memory().total,
@@ -103,7 +102,7 @@ def alone(timed: bool) -> Iterator[None]:
     started them all; the others sleep until they read it. (A collective would do, but MPI waits by
     spinning, which would disturb the very run that is waited for.)
     """
-    path = Path(tempfile.gettempdir()) / f"ketscale-host-{site.node_name()}.lock"
+    path = Path(tempfile.gettempdir()) / f"ketscale-host-{node_name()}.lock"
     previous = os.umask(0)
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

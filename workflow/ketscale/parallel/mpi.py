@@ -15,7 +15,7 @@ from torch import nn
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.measure.spans import active
-from ketscale.parallel.backend import refuse_world
+from ketscale.parallel.world import refuse_world
 
 
 class Mpi:

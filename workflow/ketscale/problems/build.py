@@ -85,7 +85,7 @@ def problem(run: Run, settings: Mapping[str, Any], data: Data, device: torch.dev
     else:
         built = _classification(run, settings, data.content, device)
     dtype = torch.float64 if settings["protocol"]["precision"] == "fp64" else torch.float32
-    return built.to(device=device, dtype=dtype)
+    return built.convert(device, dtype)
 
 
 def _classification(

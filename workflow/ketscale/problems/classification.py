@@ -11,6 +11,7 @@ from torch import nn
 from ketscale.measure.spans import span
 from ketscale.problems.dropout import keyed
 from ketscale.problems.problem import Problem
+from ketscale.problems.samplers import Shuffled
 
 
 class Classification(Problem):
@@ -24,6 +25,8 @@ class Classification(Problem):
         seed: of the dropout masks.
         backbone: frozen module from raw data to the model's inputs, run in every step; None if cached.
     """
+
+    linear = True
 
     def __init__(
         self,
@@ -40,7 +43,7 @@ class Classification(Problem):
         self.seed = seed
         self.classes = int(labels.max()) + 1
         self.splits = {name: len(rows) for name, rows in splits.items()}
-        self.samples = self.splits["train"]
+        self.sampler = Shuffled(self.splits["train"])
         self.register_buffer("inputs", inputs, persistent=False)
         self.register_buffer("labels", labels, persistent=False)
         for name, rows in splits.items():

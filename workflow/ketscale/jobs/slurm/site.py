@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,6 +13,7 @@ from ketscale.config.schema import check_schema
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.measure.records import SCHEMAS
+from ketscale.parallel.backends import BACKENDS
 
 PATH = Path("profiles/slurm/site.yaml")
 SCHEMA = SCHEMAS / "site.schema.yaml"
@@ -85,14 +85,9 @@ def here() -> str | None:
     return os.environ.get("SLURM_JOB_ID")
 
 
-def node_name() -> str:
-    """The name of this node; SLURM's own where it runs several nodes on one host."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-
-
 def gpus_per_node(run: Run) -> int:
     """GPUs of each of the run's nodes, one a rank."""
-    return run.ranks // run.nodes if run.backend in ("gpu", "ddp") else 0
+    return run.ranks // run.nodes if BACKENDS[run.backend].device == "gpu" else 0
 
 
 def cores_per_node(run: Run) -> int:
