@@ -27,8 +27,8 @@ from ketscale.grid import RECORD, Run, config_hash
 from ketscale.jobs import finished, supervise
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.slurm import queue, site
-from ketscale.measure import host, records
-from ketscale.measure.clock import Clock, sampled_steps, spread
+from ketscale.measure import host, records, topology
+from ketscale.measure.clock import Clock, quartiles, sampled_steps
 from ketscale.measure.environment import THREAD_VARIABLES, node_name
 from ketscale.parallel.backends import open_world
 from ketscale.parallel.world import World, check_nodes
@@ -178,7 +178,10 @@ def _train(
     machine = host.describe()
     cores = _bind(run, settings["protocol"], backend, names.count(node_name()))
     started = datetime.now(UTC)
-    quiet = host.Quiet()
+    # All CPUs that the run may use on this host, which its other ranks have bound too.
+    here = [cpus for name, cpus in backend.gather((node_name(), cores)) if name == node_name()]
+    shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
+    quiet = host.Quiet({cpu for cpus in here for cpu in cpus})
     startup_s = time.time() - psutil.Process().create_time()
     protocol, identity = settings["protocol"], config_hash(settings)
     start = time.perf_counter()
@@ -231,7 +234,7 @@ def _train(
     outcome = _run(trainer)
     # A rank that ran out of memory cannot be waited for in a collective.
     collective = outcome.status != "out_of_memory" or backend.ranks == 1
-    mine = _of_rank(backend, cores, quiet, trainer)
+    mine = _of_rank(backend, cores, shared, quiet, trainer)
     ranks = backend.gather(mine) if collective else [mine]
     stopped = datetime.now(UTC)
     hours = (stopped - started).total_seconds() / 3600
@@ -323,15 +326,17 @@ def _quality(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _of_rank(backend: World, cores: list[int], quiet: host.Quiet, trainer: Trainer) -> dict[str, Any]:
+def _of_rank(
+    backend: World, cores: list[int], shared: bool | None, quiet: host.Quiet, trainer: Trainer
+) -> dict[str, Any]:
     """What a record says of this rank."""
     return {
         "rank": backend.rank,
         "host": node_name(),
         "pid": os.getpid(),
-        "threads": {"torch": torch.get_num_threads()}
-        | {name: os.environ[name] for name in THREAD_VARIABLES},
+        "threads": {"torch": torch.get_num_threads()} | {name: os.environ[name] for name in THREAD_VARIABLES},
         "affinity": cores,
+        "shared_cores": shared,
         "gpu_uuid": _gpu_uuid(backend.device),
         "peak_rss_bytes": host.peak_rss_bytes(),
         "peak_device_bytes": torch.cuda.max_memory_allocated() if backend.device.type == "cuda" else None,
@@ -342,15 +347,15 @@ def _of_rank(backend: World, cores: list[int], quiet: host.Quiet, trainer: Train
 
 def _timing(clock: Clock, trainer: Trainer, batch: int) -> dict[str, Any]:
     """What the clock has measured, in seconds."""
-    step = spread(clock.steady_s)
+    step = quartiles(clock.steady_s)
     median = step["median_s"]
     return {
         "first_step_s": clock.first_s,
         "step": step,
-        "spans": {name: spread(seconds) for name, seconds in sorted(clock.spans_s.items())},
-        "sampled_step": spread(clock.sampled_s),
-        "validation_s": spread(clock.validations_s)["median_s"],
-        "epoch": spread(clock.epochs_s),
+        "spans": {name: quartiles(seconds) for name, seconds in sorted(clock.spans_s.items())},
+        "sampled_step": quartiles(clock.sampled_s),
+        "validation_s": quartiles(clock.validations_s)["median_s"],
+        "epoch": quartiles(clock.epochs_s),
         "steps": trainer.step,
         "steps_per_epoch": trainer.steps_per_epoch,
         "epoch_s": median and median * trainer.steps_per_epoch,
