@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ketscale.jobs.launch import THREAD_VARIABLES
+from ketscale.measure.process import THREAD_VARIABLES
 
 # `ketscale`, mpirun and torchrun of this environment, however pytest was started.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -11,9 +11,11 @@ from torch import nn
 from ketscale.grid import Run, place
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
+from ketscale.problems import randomness
 from ketscale.problems.classification import Classification
 from ketscale.problems.images.vqc import VQC
 from ketscale.problems.problem import Problem
+from ketscale.problems.samplers import All, Shuffled, Stream
 from ketscale.problems.sentences.likelihood import ShiftedClosedForm
 from ketscale.problems.sentences.next_word import NextWord, transitions
 from ketscale.problems.sentences.sentences import Prepared, Sentences
@@ -55,7 +57,7 @@ class Fidelity(Problem):
     def __init__(self, samples: int = 11) -> None:
         super().__init__()
         self.model = Overlap()
-        self.samples = samples
+        self.sampler = Shuffled(samples)
         self.splits = {"validation": samples}
         generator = torch.Generator().manual_seed(1)
         self.register_buffer("x", torch.randn(samples, 2, generator=generator, dtype=torch.complex128))
@@ -72,6 +74,102 @@ class Fidelity(Problem):
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, float]:
         return {"loss": float(self.combine(outputs.sum().reshape(1), len(outputs)))}
+
+
+class Pulse(nn.Module):
+    """Two real controls for `Columns`, and a parameter that only its penalty knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.controls = nn.Parameter(torch.tensor([0.3, -0.7], dtype=torch.float64))
+        self.spare = nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
+
+
+class Columns(Problem):
+    """1 - |mean overlap of the columns of a unitary with those of a target|^2, and a penalty on the controls."""
+
+    linear = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Pulse()
+        self.sampler = All(4)
+        self.splits = {"validation": 4}
+        generator = torch.Generator().manual_seed(3)
+        parts = torch.randn(3, 4, 4, generator=generator, dtype=torch.complex128)
+        hermitian = parts + parts.mH
+        self.register_buffer("drift", hermitian[0])
+        self.register_buffer("control", hermitian[1])
+        self.register_buffer("target", torch.linalg.matrix_exp(1j * hermitian[2]))
+
+    def overlaps(self) -> torch.Tensor:
+        unitary = torch.eye(4, dtype=self.get_buffer("drift").dtype)
+        for control in self.model.controls:
+            unitary = (
+                torch.linalg.matrix_exp(
+                    -1j * (self.get_buffer("drift") + control * self.get_buffer("control"))
+                )
+                @ unitary
+            )
+        return (self.get_buffer("target").conj() * unitary).sum(0)
+
+    def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:
+        return self.overlaps()[indices].sum().reshape(1)
+
+    def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
+        return 1 - (sums[0] / count).abs() ** 2
+
+    def penalty(self) -> torch.Tensor:
+        return 0.1 * self.model.controls.square().sum() + (self.model.spare - 1) ** 2
+
+    def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return self.overlaps()[indices]
+
+    def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, float]:
+        return {"loss": float(self.combine(outputs.sum().reshape(1), len(outputs)))}
+
+
+class Tasks(Problem):
+    """Mean squared distance of a parameter to targets drawn afresh in each step, and a penalty: linear in its sums."""
+
+    linear = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Linear(3, 1, bias=False, dtype=torch.float64)
+        with torch.no_grad():
+            self.model.weight.copy_(torch.tensor([[0.2, -0.4, 1.0]]))
+        self.sampler = Stream(6)
+        self.splits = {"validation": 5}
+
+    def losses(self, seed: int, step: int, indices: torch.Tensor) -> torch.Tensor:
+        targets = []
+        for number in indices.tolist():
+            generator = torch.Generator().manual_seed(randomness.fold(seed, step, number) >> 2)
+            targets.append(torch.rand(3, generator=generator, dtype=torch.float64))
+        return (torch.stack(targets) - self.model.weight.tanh()).square().sum(1)
+
+    def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:
+        return self.losses(0, step, indices).sum().reshape(1)
+
+    def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
+        return sums[0] / count
+
+    def penalty(self) -> torch.Tensor:
+        return 0.3 * self.model.weight.square().sum()
+
+    def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return self.losses(1, 0, indices) if len(indices) else torch.zeros(0, dtype=torch.float64)
+
+    def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, float]:
+        return {"loss": float(outputs.mean())}
+
+
+def without_dropout() -> Classification:
+    """`classification` with the same loss in every evaluation."""
+    return classification(dropout=0.0)
 
 
 TEXTS = (
@@ -94,7 +192,14 @@ def next_word() -> NextWord:
     return NextWord(SuperpositionTransformer(1), ShiftedClosedForm(1, transitions(data)), data).double()
 
 
-PROBLEMS = {"classification": classification, "fidelity": Fidelity, "sentences": next_word}
+PROBLEMS = {
+    "classification": classification,
+    "without dropout": without_dropout,
+    "fidelity": Fidelity,
+    "columns": Columns,
+    "tasks": Tasks,
+    "sentences": next_word,
+}
 
 TRAINING = {"learning_rate": 3e-3, "weight_decay": 1e-4, "clip_norm": 1.0, "precision": "fp64"}
 QUIETLY: dict[str, Any] = {
@@ -124,5 +229,5 @@ def run_at(where: str, **axes: Any) -> Run:
 def trainer(problem: Problem, protocol: dict[str, Any], batch: int = 8, **hooks: Any) -> Trainer:
     """A trainer on one CPU process."""
     clock = Clock(torch.device("cpu"), 2, frozenset())
-    backend = Single(run_at("cpu-n1r1t1"))
-    return Trainer(problem, backend, clock, {**TRAINING, **protocol}, batch, 0, **{**QUIETLY, **hooks})
+    world = Single(run_at("cpu-n1r1t1"))
+    return Trainer(problem, world, clock, {**TRAINING, **protocol}, batch, 0, **{**QUIETLY, **hooks})

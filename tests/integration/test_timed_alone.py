@@ -24,13 +24,15 @@ def test_a_timed_run_waits_for_the_host(tmp_path, digits_features):
             out, error = process.communicate(timeout=60)
     assert process.returncode == 0, out + error
     record = records.read(tmp_path / run.path)
-    assert len(record["machine"]["ranks"][0]["affinity"]) == 1
+    rank = record["machine"]["ranks"][0]
+    assert len(rank["affinity"]) == 1 and not rank["shared_cores"]
+    assert set(rank["affinity"]) <= set(record["quiet"]["cpus"])
 
 
 def test_other_processes_at_work_are_noticed():
     from ketscale.measure.host import Quiet
 
-    quiet = Quiet()
+    quiet = Quiet(os.sched_getaffinity(0))
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as burner:
         time.sleep(1.5)
         share = quiet.report(quiet.own_s())

@@ -6,7 +6,14 @@ import pytest
 from tests.parallel import worlds
 
 # 37 samples in batches of 16: the last batch of an epoch has 5; batch 2 on three ranks leaves one without samples.
-CASES = [("classification", 16, 20), ("classification", 2, 20), ("fidelity", 4, 20)]
+CASES = [
+    ("classification", 16, 20),
+    ("classification", 2, 20),
+    ("fidelity", 4, 20),
+    # Every sample in every step, and tasks drawn afresh; both with a penalty, which counts once.
+    ("columns", 4, 20),
+    ("tasks", 7, 20),
+]
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +58,8 @@ def test_ranks_that_all_do_every_sample_by_mistake_compute_the_same(alone):
 )
 def test_a_world_of_another_size_is_refused(launched, wanted):
     script = (
-        "from ketscale.parallel import backend as base, create; from tests.toys import run_at; "
-        f"run = run_at('{wanted}'); b = create.create(run); base.check_nodes(run, b.gather('here'))"
+        "from ketscale.parallel import backends, world; from tests.toys import run_at; "
+        f"run = run_at('{wanted}'); w = backends.open_world(run); world.check_nodes(run, w.gather('here'))"
     )
     done = worlds.start(launched, f'{worlds.sys.executable} -c "{script}"')
     assert done.returncode != 0

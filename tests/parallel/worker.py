@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from ketscale.measure.clock import Clock
-from ketscale.parallel.backend import Backend
-from ketscale.parallel.create import create
+from ketscale.parallel.world import World, open_world
 from ketscale.training.loop import Trainer
 from tests.toys import PROBLEMS, QUIETLY, TRAINING, run_at
 
@@ -18,30 +17,30 @@ from tests.toys import PROBLEMS, QUIETLY, TRAINING, run_at
 def main(where: str, cases: list[tuple[Any, ...]]) -> None:
     """Train each case (problem, batch, steps, settings of the protocol) at the place `where`, e.g. mpi-n1r2t1."""
     torch.set_num_threads(1)
-    backend = create(run_at(where))
-    results = [train(backend, *case[:3], **dict(*case[3:])) for case in cases]
-    if backend.rank == 0:
+    world = open_world(run_at(where))
+    results = [train(world, *case[:3], **dict(*case[3:])) for case in cases]
+    if world.rank == 0:
         print("RESULT", json.dumps(results), flush=True)
-    backend.close()
+    world.close()
 
 
-def train(backend: Backend, name: str, batch: int, steps: int, **settings: Any) -> dict[str, Any]:
+def train(world: World, name: str, batch: int, steps: int, **settings: Any) -> dict[str, Any]:
     """What this world computes for one case, known on every rank."""
     problem = PROBLEMS[name]()
-    if backend.rank > 0:
+    if world.rank > 0:
         # Rank 0's weights must win: a rank that starts elsewhere is set right by the broadcast.
         with torch.no_grad():
             for parameter in problem.model.parameters():
                 parameter.add_(1.0)
-    clock = Clock(backend.device, warmup=1, sampled=frozenset({2}))
-    trainer = Trainer(problem, backend, clock, {**TRAINING, "steps": steps, **settings}, batch, 0, **QUIETLY)
+    clock = Clock(world.device, warmup=1, sampled=frozenset({2}))
+    trainer = Trainer(problem, world, clock, {**TRAINING, "steps": steps, **settings}, batch, 0, **QUIETLY)
     trainer.run()
-    parameters = [torch.view_as_real(p) if p.is_complex() else p for p in trainer.parameters]
+    parameters = [torch.view_as_real(p) if p.is_complex() else p for p in trainer.stepper.parameters]
     return {
         "losses": trainer.losses,
         "figures": trainer.evaluate("validation", full=False),
         "parameters": torch.cat([p.detach().reshape(-1) for p in parameters]).tolist(),
-        "samples": backend.gather(trainer.samples_seen),
+        "samples": world.gather(trainer.samples_seen),
         "spans": sorted(clock.spans_s),
         "norms": [[row["gradient_norm"], row["own_gradient_norm"]] for row in trainer.history],
     }

@@ -22,7 +22,7 @@ def environment(**extra: str) -> dict[str, str]:
     return {
         **os.environ,
         "PATH": path,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'workflow'}",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PMIX_MCA_gds": "hash",

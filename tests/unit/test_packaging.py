@@ -21,8 +21,8 @@ from ketscale import grid
 from ketscale.engines.circuits.create import create
 from ketscale.errors import UserError
 from ketscale.jobs import doctor
-from ketscale.jobs.launch import THREAD_VARIABLES
 from ketscale.measure import host
+from ketscale.measure.process import THREAD_VARIABLES
 from ketscale.optional import EXTRAS, needed_for
 from tests.integration import study
 

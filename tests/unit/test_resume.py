@@ -6,7 +6,7 @@ import pytest
 
 from ketscale.training import checkpoint
 from ketscale.training.loop import Stopped
-from tests.toys import classification, trainer
+from tests.toys import Columns, Tasks, classification, trainer
 
 
 class StopAfter:
@@ -20,12 +20,13 @@ class StopAfter:
         return self.left < 0
 
 
-def run_in_pieces(tmp_path, protocol, pieces):
+def run_in_pieces(tmp_path, problem, protocol, pieces, batch=8):
     """Train with a stop after each number of steps, each piece a new trainer that resumes the checkpoint."""
     for steps in [*pieces, math.inf]:
         loop = trainer(
-            classification(),
+            problem(),
             protocol,
+            batch,
             save=lambda state: checkpoint.save(tmp_path, "h" * 64, state),
             stop_requested=StopAfter(steps),
         )
@@ -56,7 +57,20 @@ def run_in_pieces(tmp_path, protocol, pieces):
 def test_resumed_run_ends_with_bitwise_the_same_parameters(tmp_path, protocol, pieces):
     whole = trainer(classification(), protocol)
     whole.run()
-    resumed = run_in_pieces(tmp_path, protocol, pieces)
+    resumed = run_in_pieces(tmp_path, classification, protocol, pieces)
+    assert_the_same(resumed, whole)
+
+
+@pytest.mark.parametrize("problem, batch", [(Columns, 4), (Tasks, 7)])
+@pytest.mark.parametrize("protocol", [{"steps": 15}, {"epochs": 3}])
+def test_it_does_for_every_sampler(tmp_path, problem, batch, protocol):
+    whole = trainer(problem(), protocol, batch)
+    whole.run()
+    assert whole.step == protocol.get("steps", 3 * problem().sampler.steps_per_epoch(batch))
+    assert_the_same(run_in_pieces(tmp_path, problem, protocol, [1, 2, 1], batch), whole)
+
+
+def assert_the_same(resumed, whole):
     assert resumed.weights_hash() == whole.weights_hash()
     assert resumed.losses == whole.losses
     drop = lambda row: {k: v for k, v in row.items() if k != "epoch_s"}  # noqa: E731

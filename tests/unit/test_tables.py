@@ -192,6 +192,14 @@ def test_history_keeps_whatever_columns_there_are(tmp_path: Path) -> None:
     assert [row["surprise"] for row in history if row["surprise"]] == ["7"]
 
 
+@pytest.mark.parametrize(
+    "ranks, shared", [([False, False], False), ([False, True, None], True), ([False, None], None)]
+)
+def test_it_is_shown_that_threads_shared_cores(ranks: list[bool | None], shared: bool | None) -> None:
+    assert tables._shared_cores([{"shared_cores": rank} for rank in ranks]) is shared
+    assert "shared_cores" in tables.RUNS_COLUMNS
+
+
 def test_spans_are_read_from_the_records(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
     spans = collected(tmp_path)["spans"]

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from ketscale.measure.clock import sampled_steps, spread
+from ketscale.measure.clock import quartiles, sampled_steps
 from ketscale.problems import randomness
 from ketscale.training.loop import Diverged
 from tests.toys import Fidelity, classification, trainer
@@ -142,6 +142,6 @@ def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():
     } == set(clock.spans_s)
 
 
-def test_spread_is_the_median_and_quartiles():
-    assert spread([4.0, 1.0, 3.0, 2.0, 5.0]) == {"median_s": 3.0, "q25_s": 2.0, "q75_s": 4.0, "count": 5}
-    assert spread([])["median_s"] is None
+def test_durations_are_summed_up_by_median_and_quartiles():
+    assert quartiles([4.0, 1.0, 3.0, 2.0, 5.0]) == {"median_s": 3.0, "q25_s": 2.0, "q75_s": 4.0, "count": 5}
+    assert quartiles([])["median_s"] is None

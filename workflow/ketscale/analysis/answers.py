@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ketscale.analysis.scaling import BUSY_RATIOS
-from ketscale.grid import place
+from ketscale.grid import BACKENDS, place
 from ketscale.problems.workloads import WORKLOADS
 
 Tables = dict[str, pd.DataFrame]
@@ -136,11 +136,10 @@ def _seeds(points: pd.DataFrame) -> str:
 def _where(text: str) -> str:
     """'mpi-n2r2t1' as '2 MPI ranks on 2 nodes'."""
     found = place(text)
-    names = {"cpu": "CPU", "gpu": "GPU", "ddp": "DDP", "ddp-cpu": "DDP (Gloo)", "mpi": "MPI"}
     if found["ranks"] == 1:
         return f"{found['threads']} threads"
     nodes = f" on {found['nodes']} nodes" if found["nodes"] > 1 else ""
-    return f"{found['ranks']} {names[found['backend']]} ranks{nodes}"
+    return f"{found['ranks']} {BACKENDS[found['backend']].title} ranks{nodes}"
 
 
 def _warning(points: pd.DataFrame) -> str:

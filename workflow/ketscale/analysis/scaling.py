@@ -12,6 +12,7 @@ from typing import Any
 
 from ketscale import grid
 from ketscale.analysis import parity
+from ketscale.grid import BACKENDS
 
 Row = Mapping[str, Any]
 
@@ -111,7 +112,7 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> Line | None:
 
 def on_gpu(row: Row) -> bool:
     """Whether the run's ranks each had a GPU."""
-    return row["backend"] in ("gpu", "ddp")
+    return BACKENDS[row["backend"]].device == "gpu"
 
 
 def workers(row: Row) -> int:

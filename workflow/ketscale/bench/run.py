@@ -21,8 +21,8 @@ from ketscale.bench.own import Own
 from ketscale.bench.problem import Call, Subject, problem
 from ketscale.bench.selection import FLOOR, Cell, Selection
 from ketscale.errors import UserError
-from ketscale.jobs.launch import THREAD_VARIABLES
 from ketscale.measure import host
+from ketscale.measure.process import THREAD_VARIABLES
 
 TIMED, WRONG, OVER_BUDGET = "timed", "parity failed", "over budget"
 FAILED, MISSING = "failed", "not installed"
@@ -170,7 +170,7 @@ def surroundings(threads: int) -> Iterator[list[int]]:
         finally:
             os.environ.clear()
             os.environ.update(environment)
-            os.sched_setaffinity(0, cores)
+            host.bind_to(cores)
             torch.set_num_threads(torch_threads)
 
 

@@ -121,11 +121,11 @@ def _sentences(arm: str) -> Callable[[], torch.Tensor]:
     likelihood = build_likelihood(arm, LIKELIHOODS[arm], 1, transitions(data), torch.device("cpu"))
     problem = NextWord(SuperpositionTransformer(1), likelihood, data).double()
     optimiser = GradientDescent(list(problem.parameters()), 0.01, 0.0)
-    everything = torch.arange(problem.samples)
+    everything = torch.arange(problem.splits["train"])
 
     def loss_alone() -> torch.Tensor:
         with torch.no_grad():
-            return problem.combine(problem(everything, 0), problem.samples)
+            return problem.combine(problem(everything, 0), len(everything))
 
     if arm in PROJECTED:
         return loss_alone
@@ -133,7 +133,7 @@ def _sentences(arm: str) -> Callable[[], torch.Tensor]:
     def call() -> torch.Tensor:
         optimiser.clear_gradients()
         with span("classical.forward"):
-            loss = problem.combine(problem(everything, 0), problem.samples)
+            loss = problem.combine(problem(everything, 0), len(everything))
         with span("classical.backward"):
             loss.backward()
         with span("optimiser"):

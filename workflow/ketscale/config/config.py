@@ -351,9 +351,10 @@ def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
         ),
     ]
     optional = [(name, kind | None, None) for name, kind in fields]
-    return msgspec.defstruct(
+    made: type[Any] = msgspec.defstruct(
         "Axes", optional, bases=(Block,), frozen=True, kw_only=True, forbid_unknown_fields=True
     )
+    return made
 
 
 def _titles(sizes: tuple[SizeAxis, ...]) -> dict[str, str]:

@@ -11,13 +11,15 @@ class Backend:
     """Where ranks run and how they talk.
 
     title: in sentences. launcher: the program that starts several ranks; None where the one process is the run.
-    device: what each rank computes on.
+    device: what each rank computes on, with "gpu" one of its own. world: module and class of its `World`, which is
+    imported by the run that asks for it alone.
     """
 
     name: str
     title: str
     launcher: Literal["torchrun", "mpirun"] | None
     device: Literal["cpu", "gpu"]
+    world: str
 
     @property
     def several_ranks(self) -> bool:
@@ -28,10 +30,10 @@ class Backend:
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend("cpu", "CPU", None, "cpu"),
-        Backend("gpu", "GPU", None, "gpu"),
-        Backend("ddp", "DDP", "torchrun", "gpu"),
-        Backend("ddp-cpu", "DDP (Gloo)", "torchrun", "cpu"),
-        Backend("mpi", "MPI", "mpirun", "cpu"),
+        Backend("cpu", "CPU", None, "cpu", "ketscale.parallel.single:Single"),
+        Backend("gpu", "GPU", None, "gpu", "ketscale.parallel.single:Single"),
+        Backend("ddp", "DDP", "torchrun", "gpu", "ketscale.parallel.ddp:Ddp"),
+        Backend("ddp-cpu", "DDP (Gloo)", "torchrun", "cpu", "ketscale.parallel.ddp:Ddp"),
+        Backend("mpi", "MPI", "mpirun", "cpu", "ketscale.parallel.mpi:Mpi"),
     )
 }

@@ -96,7 +96,10 @@ class Run:
     @classmethod
     def of(cls, axes: Mapping[str, Any]) -> Run:
         """The run with these axes, such as Snakemake's wildcards (strings become integers where needed)."""
-        return cls(**{axis: int(axes[axis]) if axis in INTEGERS else str(axes[axis]) for axis in AXES})
+        values: dict[str, Any] = {
+            axis: int(axes[axis]) if axis in INTEGERS else str(axes[axis]) for axis in AXES
+        }
+        return cls(**values)
 
     def without(self, *axes: str) -> tuple[Any, ...]:
         """The other axes' values: equal for runs that differ in no more than `axes`."""

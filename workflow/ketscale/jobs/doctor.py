@@ -14,8 +14,9 @@ from pathlib import Path
 
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs.launch import THREAD_VARIABLES, prefix_here
+from ketscale.jobs.launch import prefix_here
 from ketscale.jobs.slurm import queue
+from ketscale.measure.process import THREAD_VARIABLES
 from ketscale.optional import EXTRAS, remedy
 
 # Started by the same prefix as a run: what passes here is what runs get.

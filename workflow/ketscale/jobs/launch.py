@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ketscale.grid import Run
+from ketscale.grid import BACKENDS, Run
 from ketscale.jobs.slurm import site
 from ketscale.measure.process import THREAD_VARIABLES, slurm_job
 
@@ -32,9 +32,10 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
     """
     variables = " ".join(f"{name}={run.threads}" for name in THREAD_VARIABLES)
     per_node = run.ranks // run.nodes
-    torchrun = run.backend in ("ddp", "ddp-cpu")
+    launcher = BACKENDS[run.backend].launcher
+    torchrun = launcher == "torchrun"
     if srun_mpi is not None:
-        mpi = srun_mpi if run.backend == "mpi" else "none"
+        mpi = srun_mpi if launcher == "mpirun" else "none"
         tasks = 1 if torchrun else per_node
         srun = (
             f"env {variables} srun --overlap --mpi={mpi} --kill-on-bad-exit=1 --cpu-bind=none --nodes={run.nodes} "
@@ -45,7 +46,7 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
         return f"{srun} {_DEAF}" + (
             f" torchrun --standalone --nproc-per-node={per_node} --no-python" if torchrun else ""
         )
-    if run.backend == "mpi":
+    if launcher == "mpirun":
         return f"env {variables} {' '.join(_ROOT)} mpirun -n {run.ranks} --bind-to none"
     if torchrun:
         return f"env {variables} torchrun --standalone --nproc-per-node={per_node} --no-python"

@@ -19,9 +19,9 @@ from ketscale.engines.circuits.fused import routes_taken
 from ketscale.grid import Run
 from ketscale.jobs import finished
 from ketscale.measure import host, process
-from ketscale.measure.clock import Clock, spread
+from ketscale.measure.clock import Clock, quartiles
 from ketscale.measure.record import SCHEMA_VERSION
-from ketscale.parallel.backend import World
+from ketscale.parallel.world import World
 from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.problem import Problem
 from ketscale.training.loop import Diverged, Trainer
@@ -118,8 +118,13 @@ def record_of(
     }
 
 
-def of_rank(world: World, cores: list[int], quiet: host.Quiet, trainer: Trainer) -> dict[str, Any]:
-    """What a record says of this rank."""
+def of_rank(
+    world: World, cores: list[int], shared: bool | None, quiet: host.Quiet, trainer: Trainer
+) -> dict[str, Any]:
+    """What a record says of this rank.
+
+    shared: whether threads of this host's ranks share physical cores; None where the topology is unknown.
+    """
     gpu = world.device.type == "cuda"
     return {
         "rank": world.rank,
@@ -128,6 +133,7 @@ def of_rank(world: World, cores: list[int], quiet: host.Quiet, trainer: Trainer)
         "threads": {"torch": torch.get_num_threads()}
         | {name: os.environ[name] for name in process.THREAD_VARIABLES},
         "affinity": cores,
+        "shared_cores": shared,
         "gpu_uuid": str(torch.cuda.get_device_properties(world.device).uuid) if gpu else None,
         "peak_rss_bytes": host.peak_rss_bytes(),
         "peak_device_bytes": torch.cuda.max_memory_allocated() if gpu else None,
@@ -138,15 +144,15 @@ def of_rank(world: World, cores: list[int], quiet: host.Quiet, trainer: Trainer)
 
 def timing(clock: Clock, trainer: Trainer, batch: int, ended: Outcome) -> dict[str, Any]:
     """What the clock has measured, in seconds."""
-    step = spread(clock.steady_s)
+    step = quartiles(clock.steady_s)
     median = step["median_s"]
     return {
         "first_step_s": clock.first_s,
         "step": step,
-        "spans": {name: spread(seconds) for name, seconds in sorted(clock.spans_s.items())},
-        "sampled_step": spread(clock.sampled_s),
-        "validation_s": spread(clock.validations_s)["median_s"],
-        "epoch": spread(clock.epochs_s),
+        "spans": {name: quartiles(seconds) for name, seconds in sorted(clock.spans_s.items())},
+        "sampled_step": quartiles(clock.sampled_s),
+        "validation_s": quartiles(clock.validations_s)["median_s"],
+        "epoch": quartiles(clock.epochs_s),
         "steps": trainer.step,
         "steps_per_epoch": trainer.steps_per_epoch,
         "epoch_s": median and median * trainer.steps_per_epoch,

@@ -25,10 +25,9 @@ from ketscale.grid import HISTORY, RECORD
 from ketscale.jobs import finished, kept, outcome, supervise
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.slurm import queue
-from ketscale.measure import host, process, record
+from ketscale.measure import host, process, record, topology
 from ketscale.measure.clock import Clock, sampled_steps
-from ketscale.parallel.backend import World, check_nodes
-from ketscale.parallel.create import create
+from ketscale.parallel.world import World, check_nodes, open_world
 from ketscale.problems.problem import Problem
 from ketscale.training import checkpoint
 from ketscale.training.loop import Stopped, Trainer
@@ -80,7 +79,7 @@ def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path |
     if protocol.mistake == "oversubscribed":
         host.set_threads_of_all_cores(run.threads)
     with host.alone(protocol.timed):
-        world = create(run)
+        world = open_world(run)
         lease = Lease(folder, job_over=queue.job_over)
         try:
             if _hold(lease, world, signals):
@@ -162,7 +161,10 @@ def _train(
     machine = host.describe()
     cores = _bind(settings, world, names.count(process.node_name()))
     started = datetime.now(UTC)
-    quiet = host.Quiet()
+    # All CPUs that the run may use on this host, which its other ranks have bound too.
+    here = [cpus for name, cpus in world.gather((process.node_name(), cores)) if name == process.node_name()]
+    shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
+    quiet = host.Quiet({cpu for cpus in here for cpu in cpus})
     startup_s = time.time() - psutil.Process().create_time()
     start = time.perf_counter()
     data = read(settings, manifest)
@@ -213,7 +215,7 @@ def _train(
     ended = outcome.run(trainer)
     # A rank that ran out of memory cannot be waited for in a collective.
     collective = ended.status != "out_of_memory" or world.ranks == 1
-    mine = outcome.of_rank(world, cores, quiet, trainer)
+    mine = outcome.of_rank(world, cores, shared, quiet, trainer)
     ranks = world.gather(mine) if collective else [mine]
     if world.rank == 0 or not collective:
         if world.rank == 0:

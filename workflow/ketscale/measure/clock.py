@@ -14,7 +14,7 @@ from ketscale.files import write_atomic
 from ketscale.measure.spans import Event, Recorder
 
 
-def spread(seconds: list[float]) -> dict[str, Any]:
+def quartiles(seconds: list[float]) -> dict[str, Any]:
     """Median, quartiles and count of durations in seconds; None where there are none."""
     if not seconds:
         return {"median_s": None, "q25_s": None, "q75_s": None, "count": 0}

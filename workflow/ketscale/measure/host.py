@@ -9,7 +9,7 @@ import platform
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ import psutil
 import torch
 
 from ketscale.errors import UserError
-from ketscale.jobs.launch import THREAD_VARIABLES, local_rank
-from ketscale.jobs.slurm import site
+from ketscale.measure import topology
+from ketscale.measure.process import THREAD_VARIABLES, local_rank, node_name
 
+# Of the run's cores; where others used more of them, the run was not timed alone.
 QUIET_SHARE = 0.05
+_STAT = Path("/proc/stat")
 
 
 def cpu_model() -> str:
@@ -33,11 +35,19 @@ def cpu_model() -> str:
 
 
 def describe() -> dict[str, Any]:
-    """Host, processor, cores that this process may use, memory and GPUs."""
+    """Host, processor, logical CPUs that this process may use and their cores (see Topology), memory and GPUs."""
+    allowed, found = sorted(os.sched_getaffinity(0)), topology.read()
     return {
-        "host": site.node_name(),
+        "host": node_name(),
         "cpu": cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": len(allowed),
+        "topology": found
+        and {
+            "sockets": found.sockets,
+            "physical_cores": found.physical_cores,
+            "threads_per_core": found.threads_per_core,
+            "core_of": {str(cpu): found.core_of.get(cpu) for cpu in allowed},
+        },
         "memory_bytes": psutil.virtual_memory().total,
         "gpus": [
             {
@@ -83,16 +93,25 @@ def set_threads_of_all_cores(threads: int) -> None:
 
 
 def bind(local_rank: int, local_ranks: int, threads: int) -> list[int]:
-    """Bind this process to its own `threads` cores and return them.
+    """Bind this process to `threads` logical CPUs of its own and return them.
 
-    Where there are fewer cores than the host's ranks need, or a scheduler has bound this rank already,
-    nothing is changed; the record shows the cores either way.
+    The host's threads get physical cores of their own where there are enough; else some share a core, which
+    `topology.shared_cores` tells. Where there are fewer CPUs than the host's ranks need, or a scheduler has
+    bound this rank already, nothing is changed; the record shows the CPUs either way.
     """
-    cores = sorted(os.sched_getaffinity(0))
-    if local_ranks * threads <= len(cores) != threads:
-        cores = cores[local_rank * threads : (local_rank + 1) * threads]
-        os.sched_setaffinity(0, cores)
-    return cores
+    cpus = sorted(os.sched_getaffinity(0))
+    if local_ranks * threads <= len(cpus) != threads:
+        chosen = topology.choose(topology.read(), cpus, local_ranks * threads)
+        cpus = sorted(chosen[local_rank * threads : (local_rank + 1) * threads])
+        bind_to(cpus)
+    return cpus
+
+
+def bind_to(cpus: Collection[int]) -> None:
+    """Bind every thread of this process to some logical CPUs; libraries start threads when they are imported."""
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), cpus)
 
 
 @contextlib.contextmanager
@@ -103,7 +122,7 @@ def alone(timed: bool) -> Iterator[None]:
     started them all; the others sleep until they read it. (A collective would do, but MPI waits by
     spinning, which would disturb the very run that is waited for.)
     """
-    path = Path(tempfile.gettempdir()) / f"ketscale-host-{site.node_name()}.lock"
+    path = Path(tempfile.gettempdir()) / f"ketscale-host-{node_name()}.lock"
     previous = os.umask(0)
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -125,11 +144,18 @@ def alone(timed: bool) -> Iterator[None]:
 
 
 class Quiet:
-    """How much of the host's processor time went to others, from the kernel's accounting, since construction."""
+    """How much others used the cores of a run, from the kernel's accounting, since construction.
 
-    def __init__(self) -> None:
+    Args:
+        cpus: the logical CPUs that the run may use on this host; those that share their cores are watched too,
+            since work there slows the run. Where the kernel does not count them one by one, the whole host is.
+    """
+
+    def __init__(self, cpus: Collection[int]) -> None:
+        watched = topology.whole_cores(topology.read(), cpus)
+        self._cpus = sorted(watched) if watched <= set(_processor_seconds()) else None
         self._start_s = time.perf_counter()
-        self._busy, self._steal = _busy_seconds()
+        self._busy, self._steal = self._used()
         self._own = own_cpu_seconds()
 
     def own_s(self) -> float:
@@ -137,23 +163,44 @@ class Quiet:
         return own_cpu_seconds() - self._own
 
     def report(self, ranks_own_s: float) -> dict[str, Any]:
-        """The shares of all cores used by others and stolen by the hypervisor; `ranks_own_s` is the run's own use."""
-        busy, steal = _busy_seconds()
-        capacity = (time.perf_counter() - self._start_s) * (os.cpu_count() or 1)
+        """The shares of the watched CPUs used by others and stolen by the hypervisor.
+
+        Args:
+            ranks_own_s: processor seconds of the run's ranks on this host since construction.
+
+        Returns:
+            Both shares, whether the first is at most QUIET_SHARE, and the CPUs (None: the whole host).
+        """
+        busy, steal = self._used()
+        count = (os.cpu_count() or 1) if self._cpus is None else len(self._cpus)
+        capacity = (time.perf_counter() - self._start_s) * count
         others = max(0.0, (busy - self._busy) - ranks_own_s) / capacity
         return {
             "quiet": others <= QUIET_SHARE,
             "others_share": others,
             "steal_share": max(0.0, steal - self._steal) / capacity,
+            "cpus": self._cpus,
         }
 
+    def _used(self) -> tuple[float, float]:
+        """Seconds since boot that the watched CPUs worked, and that the hypervisor took from them."""
+        seconds = _processor_seconds()
+        used = [seconds[cpu] for cpu in ([None] if self._cpus is None else self._cpus)]
+        return sum(busy for busy, _ in used), sum(steal for _, steal in used)
 
-def _busy_seconds() -> tuple[float, float]:
-    times = psutil.cpu_times()
-    busy = (
-        times.user + times.nice + times.system + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0)
-    )
-    return busy, getattr(times, "steal", 0.0)
+
+def _processor_seconds() -> dict[int | None, tuple[float, float]]:
+    """Busy and stolen seconds since boot of each logical CPU, and under None of all of them (proc(5), /proc/stat)."""
+    hertz = os.sysconf("SC_CLK_TCK")
+    found: dict[int | None, tuple[float, float]] = {}
+    for line in _STAT.read_text().splitlines():
+        if line.startswith("cpu"):
+            name, *ticks = line.split()
+            user, nice, system, _, _, irq, softirq, steal = map(int, ticks[:8])
+            number = name.removeprefix("cpu")
+            busy = (user + nice + system + irq + softirq) / hertz
+            found[int(number) if number else None] = (busy, steal / hertz)
+    return found
 
 
 def own_cpu_seconds() -> float:

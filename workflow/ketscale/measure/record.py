@@ -82,6 +82,29 @@ class Code(_Part):
     dirty: bool | None
 
 
+class Topology(_Part):
+    """The host's processors. core_of: the physical core of each logical CPU that rank 0 may use, named by that core's
+    lowest CPU.
+    """
+
+    sockets: Annotated[int, Meta(ge=1)]
+    physical_cores: Annotated[int, Meta(ge=1)]
+    threads_per_core: Annotated[int, Meta(ge=1)]
+    core_of: dict[str, int | None]
+
+
+class Quiet(_Part):
+    """Whether processes other than the run's used at most 5 % of its cores on rank 0's host during it.
+
+    cpus: the logical CPUs that were watched, those of the run's cores; None for the whole host.
+    """
+
+    quiet: bool
+    others_share: float
+    steal_share: float
+    cpus: list[int] | None
+
+
 class Machine(msgspec.Struct, kw_only=True):
     """The host, and an entry a rank in rank order."""
 
@@ -90,6 +113,7 @@ class Machine(msgspec.Struct, kw_only=True):
     cores: int
     memory_bytes: int
     gpus: list[Any] | None
+    topology: Topology | None
     ranks: Annotated[list[dict[str, Any]], Meta(min_length=1)]
 
 
@@ -145,7 +169,7 @@ class Record(_Part):
     slurm_job_id: str | None
     started: str
     stopped: str
-    quiet: dict[str, Any]
+    quiet: Quiet
     quality: Quality | None
     losses: Annotated[list[float], Meta(max_length=20)]
     weights_hash: str | None

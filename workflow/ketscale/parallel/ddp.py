@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ketscale.grid import Run
+from ketscale.grid import BACKENDS, Run
 from ketscale.measure.spans import active
-from ketscale.parallel.backend import refuse_world, require_gpu
+from ketscale.parallel.world import refuse_world, require_gpu
 
 
 class Ddp:
@@ -25,7 +25,7 @@ class Ddp:
         self.local_rank = int(os.environ.get("LOCAL_RANK", 0))
         if self.ranks != run.ranks or "MASTER_ADDR" not in os.environ:
             raise refuse_world(run, self.ranks)
-        if run.backend == "ddp":
+        if BACKENDS[run.backend].device == "gpu":
             self.device = require_gpu(run, self.local_rank)
             dist.init_process_group("nccl", device_id=self.device)
             self.library: str | None = f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"

@@ -16,7 +16,7 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.measure.spans import active
 from ketscale.optional import needed_for
-from ketscale.parallel.backend import refuse_world
+from ketscale.parallel.world import refuse_world
 
 
 class Mpi:

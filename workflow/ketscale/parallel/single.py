@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ketscale.grid import Run
-from ketscale.parallel.backend import refuse_world, require_gpu
+from ketscale.grid import BACKENDS, Run
+from ketscale.parallel.world import refuse_world, require_gpu
 
 
 class Single:
@@ -25,7 +25,8 @@ class Single:
         world = int(os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
         if run.ranks != 1 or world != 1:
             raise refuse_world(run, world)
-        self.device = require_gpu(run, 0) if run.backend == "gpu" else torch.device("cpu")
+        gpu = BACKENDS[run.backend].device == "gpu"
+        self.device = require_gpu(run, 0) if gpu else torch.device("cpu")
 
     def wrap(self, problem: nn.Module) -> nn.Module:
         """The problem itself."""

@@ -11,6 +11,7 @@ from torch import nn
 from ketscale.measure.spans import span
 from ketscale.problems.dropout import keyed
 from ketscale.problems.problem import Problem
+from ketscale.problems.samplers import Shuffled
 
 
 class Classification(Problem):
@@ -23,7 +24,10 @@ class Classification(Problem):
         splits: indices into the samples for `train`, `validation` and `test`.
         seed: of the dropout masks.
         backbone: frozen module from raw data to the model's inputs, run in every step; None if cached.
+        arguments: of the model's constructor, what the data have decided.
     """
+
+    linear = True
 
     def __init__(
         self,
@@ -33,14 +37,16 @@ class Classification(Problem):
         splits: Mapping[str, torch.Tensor],
         seed: int,
         backbone: nn.Module | None = None,
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.model = model
         self.backbone = backbone
         self.seed = seed
+        self.arguments = arguments or {}
         self.classes = int(labels.max()) + 1
         self.splits = {name: len(rows) for name, rows in splits.items()}
-        self.samples = self.splits["train"]
+        self.sampler = Shuffled(self.splits["train"])
         self.register_buffer("inputs", inputs, persistent=False)
         self.register_buffer("labels", labels, persistent=False)
         for name, rows in splits.items():
@@ -86,7 +92,7 @@ class Classification(Problem):
             self.train(training)
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """Loss and accuracy; when full also AUC (one against rest, macro), weighted F1 and the confusion matrix.
+        """Loss and accuracy; when full also what naming the commonest class each time gives, AUC (one against rest, macro), weighted F1 and the confusion matrix.
 
         AUC is None where a class is missing from the split: it is not defined there.
         """
@@ -102,9 +108,16 @@ class Classification(Problem):
             probabilities = logits.softmax(1).numpy()
             everything = len(labels.unique()) == self.classes
             scores = probabilities[:, 1] if self.classes == 2 else probabilities
+            figures["count"] = len(labels)
+            figures["chance"] = float(labels.bincount().max()) / len(labels)
             figures["auc"] = float(roc_auc_score(labels, scores, multi_class="ovr")) if everything else None
             figures["f1"] = float(f1_score(labels, logits.argmax(1), average="weighted"))
             figures["confusion"] = confusion_matrix(
                 labels, logits.argmax(1), labels=range(self.classes)
             ).tolist()
         return figures
+
+    def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Logits and true labels, with the numbers of the samples in the workload's data."""
+        rows = self.get_buffer(f"rows_{split}").cpu()
+        return {"outputs": outputs, "labels": self.get_buffer("labels").cpu()[rows], "samples": rows}

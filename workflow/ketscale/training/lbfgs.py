@@ -8,35 +8,53 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from ketscale.parallel.world import World
 
 
 def minimise(
     parameters: Sequence[nn.Parameter],
-    evaluate: Callable[[], torch.Tensor],
+    evaluate: Callable[[], float],
     iterated: Callable[[], bool],
     iterations: int,
+    world: World,
 ) -> None:
     """Minimise a loss from where the parameters stand; at the end they hold the last iteration's.
 
+    SciPy runs on every rank, and is given bitwise the same numbers there, those of rank 0: so all ranks take the
+    same steps and stop at the same one.
+
     Args:
-        parameters: real and on the CPU or one GPU.
-        evaluate: the loss at the parameters' present values, their gradients left in them.
-        iterated: called after each iteration, the parameters at its point; False ends the search.
+        parameters: the same on every rank, all on one device; a complex number counts as two real ones.
+        evaluate: the loss of all ranks at the parameters' present values, its gradients left in them; collective.
+        iterated: called after each iteration, the parameters at its point; False, on every rank, ends the search.
         iterations: the most there may be; fewer where SciPy finds nothing better any more.
+
+    Raises:
+        RuntimeError: SciPy went to another point on this rank than on rank 0.
     """
     from scipy.optimize import minimize
 
     def place(point: NDArray[np.float64]) -> None:
+        vector = torch.from_numpy(point)
         with torch.no_grad():
-            vector = torch.from_numpy(point).to(parameters[0].device, parameters[0].dtype)
-            vector_to_parameters(vector, parameters)
+            views = [_real(parameter) for parameter in parameters]
+            for view, part in zip(views, vector.split([view.numel() for view in views]), strict=True):
+                view.copy_(part.view_as(view))
 
     def loss_and_gradient(point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         place(point)
-        loss = float(evaluate())
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        return loss, parameters_to_vector(gradients).double().cpu().numpy()
+        loss = evaluate()
+        gradient = _vector([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
+        own = torch.cat([torch.tensor([loss], dtype=torch.float64), gradient, torch.from_numpy(point)])
+        # Reductions need not give every rank the same last bits: what all add up is rank 0's, and zeros.
+        mine = own if world.rank == 0 else torch.zeros_like(own)
+        shared = world.allreduce(mine.to(world.device)).cpu()
+        if not np.array_equal(shared[-len(point) :].numpy(), point):
+            raise RuntimeError(
+                f"l-bfgs went to another point on rank {world.rank} than on rank 0: are the nodes of one kind?"
+            )
+        return float(shared[0]), shared[1 : 1 + len(point)].numpy()
 
     def after(intermediate_result: object) -> None:
         # The point of the last evaluation may be one that the line search gave up.
@@ -44,7 +62,16 @@ def minimise(
         if not iterated():
             raise StopIteration
 
-    start = parameters_to_vector(parameters).detach().double().cpu().numpy()
+    start = _vector([parameter.detach() for parameter in parameters]).numpy()
     minimize(
         loss_and_gradient, start, method="L-BFGS-B", jac=True, callback=after, options={"maxiter": iterations}
     )
+
+
+def _vector(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """All numbers in one vector, fp64 on the CPU."""
+    return torch.cat([_real(tensor).reshape(-1).double().cpu() for tensor in tensors])
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor

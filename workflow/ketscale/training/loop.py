@@ -10,40 +10,29 @@ import copy
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from tqdm import tqdm
 
+from ketscale.config import Metric, Protocol
 from ketscale.errors import UserError
 from ketscale.measure.clock import Clock
-from ketscale.measure.spans import recording, span
-from ketscale.parallel.backend import Backend
+from ketscale.measure.spans import recording
 from ketscale.parallel.sharding import shard
-from ketscale.problems import randomness
+from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
 from ketscale.training import lbfgs, optimiser
+from ketscale.training.step import Figures, Stepper
 
 LOSSES_KEPT = 20
 # Ranks agree on losses, NaN and requests every so many steps, since each agreement is a message of its own; sooner
 # where steps are so slow that a request to stop would wait for more than this.
 AGREE_STEPS = 10
 AGREE_S = 2.0
-# Randomness streams of a run's seed, next to the dropout masks of models (fold(seed, step, stream)).
-_ORDER = 1
 # What an epoch's row of the history is made of, at its start.
 _EPOCH = {"loss": 0.0, "norm": 0.0, "own_norm": 0.0, "count": 0, "steps": 0}
-
-
-class _Pending(NamedTuple):
-    """A step whose figures are still this rank's own."""
-
-    step: int
-    sums: torch.Tensor
-    norm: torch.Tensor
-    own_norm: torch.Tensor
-    samples: int
 
 
 class Diverged(Exception):
@@ -58,21 +47,22 @@ class Trainer:
     """Trains a `Problem` as a protocol says.
 
     Args:
-        problem: on the backend's device and in its final precision.
-        protocol: the config's protocol block, resolved.
+        problem: on the world's device and in its final precision.
+        protocol: as the run's simulator follows it.
         batch: global batch size.
         save: writes a checkpoint of the given state (called on rank 0 only).
         stop_requested: whether this rank was asked to stop.
         save_requested: whether this rank was asked for a checkpoint since the last time.
         report: called on rank 0 with the history after every epoch.
+        metrics: of the problem's family, which say whether more is better.
     """
 
     def __init__(
         self,
         problem: Problem,
-        backend: Backend,
+        world: World,
         clock: Clock,
-        protocol: Mapping[str, Any],
+        protocol: Protocol,
         batch: int,
         seed: int,
         save: Callable[[dict[str, Any]], None],
@@ -80,27 +70,25 @@ class Trainer:
         save_requested: Callable[[], bool],
         report: Callable[[list[dict[str, Any]]], None],
         progress: bool,
+        metrics: Sequence[Metric] = (),
     ) -> None:
-        self.problem, self.backend, self.clock = problem, backend, clock
+        self.problem, self.world, self.clock = problem, world, clock
         self.protocol, self.batch, self.seed = protocol, batch, seed
         self._save, self._report = save, report
         self._stop_requested, self._save_requested = stop_requested, save_requested
-        self._tasks = protocol.get("parallel") == "tasks"
-        if self._tasks:
-            problem.share_tasks(backend.rank, backend.ranks)
-        self.module = backend.wrap(problem)
-        self.parameters = [p for p in problem.parameters() if p.requires_grad]
-        self.optimiser = optimiser.create(protocol, self.parameters)
-        plateau = protocol.get("plateau")
-        self.schedule = optimiser.Plateau(self.optimiser, **plateau) if plateau else None
-        self.steps_per_epoch = math.ceil(problem.samples / batch)
-        self.total_steps = protocol.get("steps") or protocol["epochs"] * self.steps_per_epoch
-        self.by_epochs = "epochs" in protocol
-        self._second_order = protocol.get("optimiser") == "l-bfgs"
-        if self._second_order and self.steps_per_epoch > 1:
-            raise UserError(
-                f"optimiser l-bfgs takes all {problem.samples} training samples at once: set batch to {problem.samples} or more"
-            )
+        # Before the ranks share anything: a batch that the sampler cannot take is refused.
+        self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
+        self.stepper = Stepper(problem, world, protocol)
+        self.optimiser = self.stepper.optimiser
+        plateau = protocol.plateau
+        self.schedule = (
+            optimiser.Plateau(self.optimiser, plateau.factor, plateau.patience) if plateau else None
+        )
+        self.total_steps = protocol.steps or (protocol.epochs or 0) * self.steps_per_epoch
+        self.by_epochs = protocol.by_epochs
+        self._second_order = protocol.optimiser == "l-bfgs"
+        self._maximised = {metric.name for metric in metrics if metric.better == "up"}
+        self._shown = ("loss", *(metric.name for metric in metrics[:1]))
         self.step = 0
         self.samples_seen = 0
         self.losses: list[float] = []
@@ -110,21 +98,20 @@ class Trainer:
         self._finished = False
         self._stop_asked = False
         self._epoch = dict(_EPOCH)
-        self._pending: list[_Pending] = []
-        # A mistake that studies make on purpose: every rank does every sample, and counts for its share of it.
-        self._unsharded = protocol.get("mistake") == "unsharded"
+        self._pending: list[Figures] = []
         # Alone on a CPU an agreement costs nothing.
-        self._most_steps = 1 if backend.ranks == 1 and backend.device.type == "cpu" else AGREE_STEPS
+        self._most_steps = 1 if world.ranks == 1 and world.device.type == "cpu" else AGREE_STEPS
         self._agreed, self._agree_after = time.perf_counter(), 1
         self._checkpointed, self._checkpoint_time = 0, time.perf_counter()
         self._checkpoint_due = False
-        self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and backend.rank == 0))
+        self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and world.rank == 0))
 
     def run(self) -> None:
         """Train to the end of the protocol, then restore the best weights (of a protocol with epochs).
 
         Raises:
             Diverged: with the step named.
+            UserError: the optimiser cannot work with this batch or these samples.
             Stopped: after a stop request, when the checkpoint is written.
         """
         with self._bar:
@@ -137,14 +124,16 @@ class Trainer:
 
     def _run_epoch(self) -> None:
         epoch, position = divmod(self.step, self.steps_per_epoch)
-        order = randomness.permutation(randomness.fold(self.seed, epoch, _ORDER), self.problem.samples)
         start = time.perf_counter()
         whole = position == 0
         self.problem.train()
-        for indices in order.split(self.batch)[position:]:
+        for indices in self.problem.sampler.batches(self.seed, epoch, self.batch, position):
             if self.step == self.total_steps:
                 break
-            self._take_step(indices)
+            with recording(self.clock.start_step(self.step)):
+                figures = self.stepper.take(indices, self.step)
+            self.clock.stop_step()
+            self._note(figures)
             last = self.step % self.steps_per_epoch == 0 or self.step == self.total_steps
             if len(self._pending) >= self._agree_after or last:
                 self._agree(at_boundary=last)
@@ -153,26 +142,29 @@ class Trainer:
 
     def _run_lbfgs(self) -> None:
         """Every iteration is an epoch and a step; its line search and curvature are SciPy's, so there is no checkpoint."""
-        everything = torch.arange(self.problem.samples, device=self.backend.device)
-        sums = torch.zeros(0)
+        samples = self.problem.sampler.samples
+        if samples is None:
+            raise UserError(
+                "optimiser l-bfgs needs the same loss in every evaluation, but this problem draws its samples afresh: "
+                "use adam"
+            )
+        if self.batch < samples:
+            raise UserError(
+                f"optimiser l-bfgs takes all {samples} training samples at once: set batch to {samples} or more"
+            )
+        everything = torch.arange(samples)
         start = time.perf_counter()
+        figures: Figures
 
-        def evaluate() -> torch.Tensor:
-            nonlocal sums
-            self.optimiser.clear_gradients()
-            sums = self.module(everything, self.step)
-            loss = self.problem.combine(sums, len(everything))
-            loss.backward()
-            return loss.detach()
+        def evaluate() -> float:
+            nonlocal figures
+            figures = self.stepper.differentiate(everything, self.step)
+            return self._loss(figures, self.world.allreduce(figures.sums))
 
         def iterated() -> bool:
             nonlocal start
             self.clock.stop_step()
-            norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-            self._pending.append(_Pending(self.step, sums.detach(), norm, norm, len(everything)))
-            self.step += 1
-            self.samples_seen += len(everything)
-            self._bar.update()
+            self._note(figures)
             self._agree(at_boundary=True)
             self._end_epoch(self.step - 1, time.perf_counter() - start)
             if self._stop_asked:
@@ -186,57 +178,21 @@ class Trainer:
 
         self.problem.train()
         self.clock.start_step(self.step)
-        lbfgs.minimise(self.parameters, evaluate, iterated, self.total_steps)
+        lbfgs.minimise(self.stepper.parameters, evaluate, iterated, self.total_steps, self.world)
         self._finished = True
 
-    def _take_step(self, indices: torch.Tensor) -> None:
-        problem, backend = self.problem, self.backend
-        count = len(indices)
-        recorder = self.clock.start_step(self.step)
-        with recording(recorder):
-            with span("data"):
-                mine = self._share(indices).to(backend.device)
-                self.optimiser.clear_gradients()
-            with (
-                span("classical.forward"),
-                torch.autocast(
-                    backend.device.type, torch.bfloat16, enabled=self.protocol["precision"] == "amp"
-                ),
-            ):
-                sums = self.module(mine, self.step)
-                if self._unsharded:
-                    sums = sums / backend.ranks
-            if problem.linear:
-                # d(loss)/d(sums) is the same constant on every rank: no message before the backward pass.
-                with span("classical.backward"):
-                    problem.combine(sums, count).backward()
-                    own_norm = backend.reduce_gradients(self.parameters)
-            else:
-                with span("communication.sums"):
-                    total = backend.allreduce(sums).requires_grad_()
-                with span("classical.backward"):
-                    (pull,) = torch.autograd.grad(problem.combine(total, count), total)
-                    sums.backward(pull)
-                    own_norm = backend.reduce_gradients(self.parameters)
-            with span("optimiser"):
-                norm = torch.nn.utils.clip_grad_norm_(
-                    self.parameters, self.protocol.get("clip_norm", math.inf)
-                )
-                self.optimiser.step()
-        self.clock.stop_step()
-        self.samples_seen += len(mine)
-        norm = norm.detach()
-        own_norm = norm if own_norm is None else own_norm
-        self._pending.append(_Pending(self.step, sums.detach(), norm, own_norm, count))
+    def _note(self, figures: Figures) -> None:
+        """Count a step that was taken; its figures wait for the next agreement."""
+        self._pending.append(figures)
         self.step += 1
+        self.samples_seen += figures.samples
         self._bar.update()
 
-    def _share(self, indices: torch.Tensor) -> torch.Tensor:
-        if self._unsharded or self._tasks:
-            return indices
-        return shard(
-            indices, self.backend.rank, self.backend.ranks, self.protocol.get("sharding", "balanced")
-        )
+    def _loss(self, figures: Figures, total: torch.Tensor) -> float:
+        """The loss of a step from the sums of all ranks."""
+        with torch.no_grad():
+            loss = float(self.problem.combine(total, figures.count))
+        return loss if figures.penalty is None else loss + float(figures.penalty)
 
     def _agree(self, at_boundary: bool) -> None:
         """Share the losses of the pending steps, look for NaN and for requests, checkpoint when due.
@@ -245,31 +201,30 @@ class Trainer:
         all, and neither changes a number.
         """
         self.clock.settle()
-        due, after = self._plan() if self.backend.rank == 0 else (False, 0)
+        due, after = self._plan() if self.world.rank == 0 else (False, 0)
         requests = torch.tensor(
             [self._stop_requested(), self._save_requested() or due, after],
             dtype=torch.float64,
-            device=self.backend.device,
+            device=self.world.device,
         )
         sums = torch.stack([pending.sums for pending in self._pending])
         wide = torch.complex128 if sums.is_complex() else torch.float64
-        shared = self.backend.allreduce(torch.cat([sums.to(wide).reshape(-1), requests.to(wide)]))
+        shared = self.world.allreduce(torch.cat([sums.to(wide).reshape(-1), requests.to(wide)]))
         stop_asked, self._checkpoint_due = (bool(asked.real > 0) for asked in shared[-3:-1])
         self._agree_after = int(shared[-1].real)
         totals = shared[:-3].reshape(sums.shape)
-        with torch.no_grad():
-            for (step, _, norm, own_norm, count), total in zip(self._pending, totals, strict=True):
-                loss, gradient_norm = float(self.problem.combine(total, count)), float(norm)
-                for what, value in (("loss", loss), ("gradient norm", gradient_norm)):
-                    if not math.isfinite(value):
-                        raise Diverged(f"the {what} is {value} at step {step}")
-                if step < LOSSES_KEPT:
-                    self.losses.append(loss)
-                self._epoch["loss"] += loss * count
-                self._epoch["norm"] += gradient_norm
-                self._epoch["own_norm"] += float(own_norm)
-                self._epoch["count"] += count
-                self._epoch["steps"] += 1
+        for figures, total in zip(self._pending, totals, strict=True):
+            loss, gradient_norm = self._loss(figures, total), float(figures.norm)
+            for what, value in (("loss", loss), ("gradient norm", gradient_norm)):
+                if not math.isfinite(value):
+                    raise Diverged(f"the {what} is {value} at step {figures.step}")
+            if figures.step < LOSSES_KEPT:
+                self.losses.append(loss)
+            self._epoch["loss"] += loss * figures.count
+            self._epoch["norm"] += gradient_norm
+            self._epoch["own_norm"] += float(figures.own_norm)
+            self._epoch["count"] += figures.count
+            self._epoch["steps"] += 1
         self._pending.clear()
         # At an epoch's end the checkpoint waits for validation, whose result it must hold.
         if not at_boundary and (self._checkpoint_due or stop_asked):
@@ -281,9 +236,10 @@ class Trainer:
         now = time.perf_counter()
         step_s = (now - self._agreed) / len(self._pending)
         self._agreed = now
-        due = self.step - self._checkpointed >= self.protocol.get(
-            "checkpoint_steps", 200
-        ) or now - self._checkpoint_time >= 60 * self.protocol.get("checkpoint_minutes", 5)
+        due = (
+            self.step - self._checkpointed >= self.protocol.checkpoint_steps
+            or now - self._checkpoint_time >= 60 * self.protocol.checkpoint_minutes
+        )
         return due, max(1, min(self._most_steps, int(AGREE_S / step_s)))
 
     def _end_epoch(self, epoch: int, seconds: float | None) -> None:
@@ -307,8 +263,8 @@ class Trainer:
             row |= {f"validation_{name}": value for name, value in figures.items()}
             self._judge(epoch, figures)
         self.history.append(row)
-        self._bar.set_postfix({k: f"{v:.4g}" for k, v in row.items() if k.endswith(("loss", "accuracy"))})
-        if self.backend.rank == 0:
+        self._bar.set_postfix({k: f"{v:.4g}" for k, v in row.items() if k.endswith(self._shown)})
+        if self.world.rank == 0:
             self._report(self.history)
         if self._second_order:
             return
@@ -318,9 +274,9 @@ class Trainer:
 
     def _judge(self, epoch: int, figures: Mapping[str, Any]) -> None:
         """Keep the best weights, lower the learning rate on a plateau, and see whether to stop early."""
-        stopping: Mapping[str, Any] | None = self.protocol.get("early_stopping")
-        monitor = stopping["monitor"] if stopping else "loss"
-        figure = figures[monitor] if monitor == "loss" else -figures[monitor]
+        stopping = self.protocol.early_stopping
+        monitor = stopping.monitor if stopping else "loss"
+        figure = -figures[monitor] if monitor in self._maximised else figures[monitor]
         if figure < self.best["figure"]:
             # A deep copy: the state dict's tensors are the parameters themselves and train on.
             state = copy.deepcopy(self.problem.model.state_dict())
@@ -330,30 +286,34 @@ class Trainer:
             self._waited += 1
         if self.schedule:
             self.schedule.step(figures["loss"])
-        self._finished = stopping is not None and self._waited >= stopping["patience"]
+        self._finished = stopping is not None and self._waited >= stopping.patience
 
     def evaluate(self, split: str, full: bool) -> dict[str, Any]:
-        """Metrics of a split, its samples shared by the ranks; the same dict on every rank."""
-        mine = shard(torch.arange(self.problem.splits[split]), self.backend.rank, self.backend.ranks)
+        """Metrics of a split; the same dict on every rank."""
+        return self.problem.metrics(split, self.outputs(split), full=full)
+
+    def outputs(self, split: str) -> torch.Tensor:
+        """What the model says of a split's samples, which the ranks share; the same rows on every rank."""
+        mine = shard(torch.arange(self.problem.splits[split]), self.world.rank, self.world.ranks)
         parts = [
-            self.problem.outputs(split, part) for part in mine.split(max(1, self.batch // self.backend.ranks))
+            self.problem.outputs(split, part) for part in mine.split(max(1, self.batch // self.world.ranks))
         ]
-        return self.problem.metrics(split, self.backend.gather_rows(torch.cat(parts)), full=full)
+        return self.world.gather_rows(torch.cat(parts))
 
     def weights_hash(self) -> str:
         """SHA-256 of the trainable parameters' bytes: equal only for bitwise equal weights."""
         digest = hashlib.sha256()
-        for parameter in self.parameters:
+        for parameter in self.stepper.parameters:
             digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def _checkpoint(self, stopping: bool) -> None:
-        if self.backend.rank == 0:
+        if self.world.rank == 0:
             self._save(self.state())
         self._checkpointed, self._checkpoint_time = self.step, time.perf_counter()
         self._checkpoint_due = False
         if stopping:
-            self.backend.barrier()
+            self.world.barrier()
             raise Stopped(
                 f"stopped at step {self.step}; the checkpoint is written, run the same command to go on"
             )

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.optim.adam import adam
 
+from ketscale.config import Protocol
+
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
@@ -113,10 +115,10 @@ class GradientDescent:
 Optimiser = Adam | GradientDescent
 
 
-def create(protocol: Mapping[str, Any], parameters: Sequence[nn.Parameter]) -> Optimiser:
+def create(protocol: Protocol, parameters: Sequence[nn.Parameter]) -> Optimiser:
     """The optimiser of a protocol, Adam where it names none; l-bfgs has its own loop (see `lbfgs`)."""
-    kind = GradientDescent if protocol.get("optimiser") == "gradient-descent" else Adam
-    return kind(parameters, protocol["learning_rate"], protocol.get("weight_decay", 0.0))
+    kind = GradientDescent if protocol.optimiser == "gradient-descent" else Adam
+    return kind(parameters, protocol.learning_rate, protocol.weight_decay)
 
 
 class Plateau:

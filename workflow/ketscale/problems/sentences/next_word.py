@@ -9,6 +9,7 @@ import torch
 
 from ketscale.measure.spans import span
 from ketscale.problems.problem import Problem
+from ketscale.problems.samplers import Shuffled
 from ketscale.problems.sentences.likelihood import Likelihood
 from ketscale.problems.sentences.sentences import Prepared, embed
 from ketscale.problems.sentences.transformer import SuperpositionTransformer, loss, whole_unitary
@@ -35,6 +36,7 @@ class NextWord(Problem):
     """
 
     model: SuperpositionTransformer
+    linear = True
 
     def __init__(self, model: SuperpositionTransformer, likelihood: Likelihood, prepared: Prepared) -> None:
         super().__init__()
@@ -61,7 +63,7 @@ class NextWord(Problem):
             self.register_buffer(name, tensor, persistent=False)
         self.longest = words.shape[1] - 1
         self.splits: Mapping[str, int] = {name: len(rows) for name, rows in prepared.splits.items()}
-        self.samples = self.splits["train"]
+        self.sampler = Shuffled(self.splits["train"])
 
     def share_tasks(self, rank: int, ranks: int) -> None:
         """Let ranks share the tasks of parameter-shift instead of the sentences."""
@@ -118,5 +120,5 @@ class NextWord(Problem):
             figures["reciprocal_rank"] = float((1 / ranks).mean())
             figures["chance"] = 1 / vocabulary
             figures["chance_reciprocal_rank"] = sum(1 / k for k in range(1, vocabulary + 1)) / vocabulary
-            figures["transitions"] = len(ranks)
+            figures["count"] = len(ranks)
         return figures

@@ -1,19 +1,19 @@
-"""The contract of a backend, and the errors for a world that is not the one asked for."""
+"""The contract of a world of ranks, and the errors for one that is not the world asked for."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from ketscale.errors import UserError
-from ketscale.grid import Run
-from ketscale.jobs.slurm import site
+from ketscale.grid import BACKENDS, Run
 
 
-class Backend(Protocol):
-    """A world of ranks that add numbers up; every method but the attributes is collective."""
+class World(Protocol):
+    """The ranks of a run, which add numbers up; every method is collective."""
 
     rank: int
     ranks: int
@@ -59,29 +59,40 @@ class Backend(Protocol):
         ...
 
 
+def open_world(run: Run) -> World:
+    """The world of a run's ranks, proved to have as many as the run asks for.
+
+    Raises:
+        UserError: the launcher started another world, or the GPU or library that is needed is missing.
+    """
+    if run.backend not in BACKENDS:
+        raise UserError(f"backend {run.backend!r}: choose one of {', '.join(BACKENDS)}")
+    module, _, name = BACKENDS[run.backend].world.partition(":")
+    world: World = getattr(importlib.import_module(module), name)(run)
+    return world
+
+
 def check_nodes(run: Run, names: list[str]) -> None:
     """Raise UserError unless the ranks' node names are as many nodes as the run asks for."""
     if len(set(names)) != run.nodes:
         raise UserError(
-            f"{run.place} asks for {run.nodes} node(s), but its ranks are on {', '.join(sorted(set(names)))}: "
+            f"{run.layout} asks for {run.nodes} node(s), but its ranks are on {', '.join(sorted(set(names)))}: "
             "start it with a launcher that spreads them, or name a run with the nodes that you have"
         )
 
 
 def refuse_world(run: Run, found: int) -> UserError:
     """The error for a process that finds itself in a world of `found` ranks."""
-    starter = (
-        f"mpirun -n {run.ranks}"
-        if run.backend == "mpi"
-        else f"torchrun --nproc-per-node {run.ranks // run.nodes}"
-    )
-    remedy = (
-        f"set mpi in {site.PATH} to the kind that suits the MPI library (`srun --mpi=list`)"
-        if run.backend == "mpi" and site.here()
-        else f"start it with `{starter} ... ketscale train ...` (`ketscale doctor` checks the launchers)"
-    )
+    command, srun = "ketscale train ...", ""
+    match BACKENDS[run.backend].launcher:
+        case "mpirun":
+            command = f"mpirun -n {run.ranks} ... {command}"
+            srun = "; under SLURM the site file's mpi must suit the MPI library, see `srun --mpi=list`"
+        case "torchrun":
+            command = f"torchrun --nproc-per-node {run.ranks // run.nodes} ... {command}"
     return UserError(
-        f"{run.place} needs {run.ranks} rank(s), but this process is in a world of {found}: {remedy}"
+        f"{run.layout} needs {run.ranks} rank(s), but this process is in a world of {found}: "
+        f"start it with `{command}` (`ketscale doctor` checks the launchers){srun}"
     )
 
 
@@ -92,13 +103,18 @@ def require_gpu(run: Run, local_rank: int) -> torch.device:
         UserError: this process sees too few GPUs.
     """
     if not torch.cuda.is_available():
+        like = [
+            other.name
+            for other in BACKENDS.values()
+            if other.device == "cpu" and other.launcher == BACKENDS[run.backend].launcher
+        ]
         raise UserError(
-            f"backend {run.backend}: torch sees no GPU here; use {'ddp-cpu' if run.backend == 'ddp' else 'cpu'}, "
+            f"backend {run.backend}: torch sees no GPU here; use {' or '.join(like)}, "
             "or a GPU machine with the environment of `make env-cuda`"
         )
     if local_rank >= torch.cuda.device_count():
         raise UserError(
-            f"{run.place}: local rank {local_rank} has no GPU of its own, torch sees {torch.cuda.device_count()}; "
+            f"{run.layout}: local rank {local_rank} has no GPU of its own, torch sees {torch.cuda.device_count()}; "
             "ask for fewer ranks a node"
         )
     torch.cuda.set_device(local_rank)

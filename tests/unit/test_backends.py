@@ -1,0 +1,77 @@
+"""One object a backend: what launchers, checks and tables read of it, without torch."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+
+from ketscale.errors import UserError
+from ketscale.grid import BACKENDS
+from ketscale.measure.records import SCHEMAS
+from ketscale.parallel.world import open_world, require_gpu
+from ketscale.training import lbfgs
+from tests.toys import run_at, trainer, without_dropout
+
+
+def test_the_config_accepts_these_backends_and_no_others():
+    schema = yaml.safe_load((SCHEMAS / "config.schema.yaml").read_text())
+    pattern = schema["$defs"]["place"]["pattern"]
+    assert sorted(BACKENDS) == sorted(re.match(r"\^\(([^)]*)\)", pattern)[1].split("|"))
+    assert all(name == backend.name for name, backend in BACKENDS.items())
+
+
+def test_who_has_several_ranks_has_a_launcher():
+    assert {b.name for b in BACKENDS.values() if b.several_ranks} == {"ddp", "ddp-cpu", "mpi"}
+    assert {b.name for b in BACKENDS.values() if b.launcher} == {"ddp", "ddp-cpu", "mpi"}
+    assert {b.name for b in BACKENDS.values() if b.device == "gpu"} == {"gpu", "ddp"}
+
+
+def test_an_unknown_backend_is_refused_with_the_known_ones():
+    with pytest.raises(UserError, match="'horovod': choose one of cpu, gpu, ddp, ddp-cpu, mpi"):
+        open_world(run_at("horovod-n1r1t1"))
+
+
+@pytest.mark.parametrize("where, instead", [("gpu-n1r1t1", "use cpu,"), ("ddp-n1r2t1", "use ddp-cpu,")])
+def test_a_missing_gpu_names_the_backend_that_needs_none(where, instead, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match=instead):
+        require_gpu(run_at(where), 0)
+
+
+@pytest.mark.parametrize(
+    "modules, absent",
+    [
+        ("ketscale.grid.backend, ketscale.measure.process", ("torch", "numpy", "psutil", "yaml")),
+        (
+            "ketscale.measure.host, ketscale.parallel.single, ketscale.parallel.ddp, ketscale.training.loop",
+            ("ketscale.jobs", "ketscale.analysis", "ketscale.bench"),
+        ),
+    ],
+)
+def test_imports_point_down(modules, absent):
+    script = f"import sys, {modules}; print(*(m for m in {absent} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr
+
+
+class Elsewhere:
+    """A second rank whose first rank is at another point."""
+
+    rank, ranks, device = 1, 2, torch.device("cpu")
+
+    def allreduce(self, values: torch.Tensor) -> torch.Tensor:
+        assert not values.any(), "all but rank 0 add zeros"
+        return values + 0.5
+
+
+def test_lbfgs_says_so_where_a_rank_leaves_the_trajectory():
+    stepper = trainer(without_dropout(), {"steps": 1}).stepper
+
+    def evaluate() -> float:
+        return float(stepper.differentiate(torch.arange(37), 0).sums)
+
+    with pytest.raises(RuntimeError, match="another point on rank 1 than on rank 0"):
+        lbfgs.minimise(stepper.parameters, evaluate, lambda: True, 3, Elsewhere())

@@ -1,0 +1,82 @@
+"""The contract of a Problem: what it must state, its precision, and its penalty."""
+
+import pytest
+import torch
+from torch import nn
+
+from ketscale.problems.problem import Problem
+from ketscale.training.step import Stepper
+from tests.toys import TRAINING, Columns, Fidelity, Tasks, classification, trainer
+
+CPU = torch.device("cpu")
+
+
+def test_a_problem_that_does_not_state_linear_is_refused():
+    methods = {name: Fidelity.__dict__[name] for name in ("sums", "combine", "outputs", "metrics")}
+    with pytest.raises(TypeError, match="Silent must state `linear`"):
+        type("Silent", (Problem,), methods)
+    # What is still abstract may leave it to its subclasses, and a subclass may leave it to what it inherits.
+    abstract = type("Abstract", (Problem,), {"combine": Fidelity.combine})
+    stated = type("Stated", (abstract,), {**methods, "linear": True})
+    assert type("Inherits", (stated,), {}).linear is True
+    with pytest.raises(TypeError, match="Concrete must state"):
+        type("Concrete", (abstract,), methods)
+
+
+@pytest.mark.parametrize("dtype, pair", [(torch.float32, torch.complex64), (torch.float64, torch.complex128)])
+def test_precision_keeps_imaginary_parts(dtype, pair):
+    columns, fidelity = Columns(), Fidelity()
+    before = columns.target.clone(), fidelity.model.a.detach().clone()
+    assert all(values.imag.abs().max() > 0.1 for values in before)
+    for problem in (columns, fidelity):
+        assert problem.convert(CPU, dtype) is problem
+    assert columns.target.dtype == columns.drift.dtype == fidelity.model.a.dtype == pair
+    assert columns.model.controls.dtype == dtype
+    assert isinstance(fidelity.model.a, nn.Parameter) and fidelity.model.a.requires_grad
+    for now, then in zip((columns.target, fidelity.model.a), before, strict=True):
+        torch.testing.assert_close(now.detach(), then.to(pair), rtol=0, atol=0)
+
+
+def test_precision_leaves_integers_alone():
+    problem = classification().convert(CPU, torch.float32)
+    assert problem.labels.dtype == problem.rows_train.dtype == torch.int64
+    assert {p.dtype for p in problem.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("make, batch", [(Columns, 4), (Tasks, 7)])
+@pytest.mark.parametrize("mistake", [{}, {"mistake": "unsharded"}])
+def test_the_penalty_is_part_of_the_gradient_and_of_the_loss(make, batch, mistake):
+    """Against autograd on the whole loss, written as one expression."""
+    problem, by_hand = make(), make()
+    loop = trainer(problem, {"steps": 1, **mistake}, batch)
+    figures = loop.stepper.differentiate(torch.arange(batch), 0)
+    loss = by_hand.combine(by_hand.sums(torch.arange(batch), 0), batch) + by_hand.penalty()
+    loss.backward()
+    for ours, theirs in zip(problem.parameters(), by_hand.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-13, atol=1e-15)
+    assert float(figures.norm) > 0
+    loop.run()
+    assert loop.losses[0] == pytest.approx(loss.item(), rel=1e-14)
+    assert loop.history[0]["train_loss"] == loop.losses[0]
+
+
+def test_lbfgs_minimises_loss_and_penalty():
+    problem = Columns()
+    loop = trainer(problem, {"steps": 40, "optimiser": "l-bfgs"}, batch=4)
+    loop.run()
+    assert float(problem.model.spare.detach()) == pytest.approx(1, abs=1e-5)
+    total = problem.combine(problem.sums(torch.arange(4), 0), 4) + problem.penalty()
+    total.backward()
+    assert problem.model.controls.grad.abs().max() < 1e-4
+    assert loop.history[-1]["train_loss"] == pytest.approx(total.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_each_rank_adds_its_share_of_the_penalty(ranks):
+    """One rank's own gradient, its world faked: the ranks' gradients add up to the penalty once."""
+    world = trainer(Tasks(), {"steps": 1}).world
+    world.ranks = ranks
+    problem = Tasks()
+    problem.sums = lambda indices, step: problem.model.weight.sum().reshape(1) * 0
+    Stepper(problem, world, TRAINING).differentiate(torch.arange(6), 0)
+    torch.testing.assert_close(problem.model.weight.grad * ranks, 0.6 * problem.model.weight.detach())

@@ -1,0 +1,189 @@
+"""Threads of one core are not taken for two cores, and a run is quiet or not on its own cores."""
+
+import os
+import time
+
+import pytest
+
+from ketscale.measure import host, topology
+from ketscale.measure.topology import Topology, choose, shared_cores, whole_cores
+
+# Two sockets of two cores with two threads each, numbered as Linux does: 0-3 are first threads, 4-7 second ones.
+SMT = Topology(2, 4, 2, {cpu: cpu % 4 for cpu in range(8)})
+
+
+def write_sys(folder, core_of, packages=None):
+    for cpu, core in core_of.items():
+        of_cpu = folder / f"cpu{cpu}" / "topology"
+        of_cpu.mkdir(parents=True)
+        siblings = ",".join(str(other) for other, its in core_of.items() if its == core)
+        (of_cpu / "thread_siblings_list").write_text(f"{siblings}\n")
+        (of_cpu / "physical_package_id").write_text(f"{(packages or {}).get(cpu, 0)}\n")
+    (folder / "cpuidle").mkdir(parents=True)
+    return folder
+
+
+def test_the_topology_is_read_from_sys(tmp_path):
+    found = topology.read(write_sys(tmp_path, SMT.core_of, {cpu: cpu % 4 // 2 for cpu in range(8)}))
+    assert found == SMT
+
+
+def test_siblings_may_be_given_as_a_range(tmp_path):
+    write_sys(tmp_path, {0: 0, 1: 0, 2: 2, 3: 2})
+    for cpu in range(4):
+        (tmp_path / f"cpu{cpu}/topology/thread_siblings_list").write_text("0-1\n" if cpu < 2 else "2-3\n")
+    assert topology.read(tmp_path).core_of == {0: 0, 1: 0, 2: 2, 3: 2}
+
+
+@pytest.mark.parametrize("broken", ["nothing", "no folder", "no siblings"])
+def test_what_sys_does_not_tell_is_unknown(tmp_path, broken):
+    folder = tmp_path / "cpu"
+    if broken != "no folder":
+        write_sys(folder, {} if broken == "nothing" else {0: 0, 1: 1})
+    if broken == "no siblings":
+        (folder / "cpu1/topology/thread_siblings_list").unlink()
+    assert topology.read(folder) is None
+
+
+@pytest.mark.parametrize(
+    "found, cpus, threads, chosen",
+    [
+        (SMT, range(8), 4, [0, 1, 2, 3]),
+        (SMT, {0, 4, 1, 5}, 2, [0, 1]),
+        (SMT, {4, 1, 5}, 2, [4, 1]),
+        # Six threads on four cores: no core stays empty, and neighbours in the list share.
+        (SMT, range(8), 6, [0, 4, 1, 5, 2, 3]),
+        (None, {9, 0, 4}, 2, [0, 4]),
+        (SMT, {0, 99}, 1, [0]),
+    ],
+)
+def test_threads_get_cores_of_their_own_where_there_are_enough(found, cpus, threads, chosen):
+    assert choose(found, cpus, threads) == chosen
+
+
+@pytest.mark.parametrize(
+    "found, ranks, threads, shared",
+    [
+        (SMT, [[0, 1], [2, 3]], 2, False),
+        (SMT, [[0, 4]], 2, True),
+        (SMT, [[0], [4]], 1, True),
+        (SMT, [[0, 1], [0, 1]], 2, True),
+        (SMT, [[0, 4], [1, 2, 3]], 2, True),
+        (SMT, [range(8), range(8)], 2, False),
+        (None, [[0]], 1, None),
+        (SMT, [[0], [99]], 1, None),
+    ],
+)
+def test_it_is_known_whether_threads_share_cores(found, ranks, threads, shared):
+    assert shared_cores(found, ranks, threads) is shared
+
+
+def test_a_core_is_all_its_threads():
+    assert whole_cores(SMT, [1, 3]) == {1, 5, 3, 7}
+    assert whole_cores(None, [1, 3]) == {1, 3}
+
+
+@pytest.fixture
+def smt(monkeypatch):
+    """A process that may use all CPUs of the host `SMT`; what it is bound to."""
+    bound = set(range(8))
+
+    def bind_to(cpus):
+        bound.clear()
+        bound.update(cpus)
+
+    monkeypatch.setattr(topology, "read", lambda: SMT)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(bound))
+    monkeypatch.setattr(host, "bind_to", bind_to)
+    return bound
+
+
+@pytest.mark.parametrize(
+    "local_ranks, threads, bound",
+    [(1, 1, [{0}]), (2, 2, [{0, 1}, {2, 3}]), (4, 1, [{0}, {1}, {2}, {3}]), (2, 3, [{0, 4, 1}, {5, 2, 3}])],
+)
+def test_ranks_are_bound_to_cores_and_not_to_threads_of_a_core(smt, local_ranks, threads, bound):
+    for rank, cpus in enumerate(bound):
+        smt.update(range(8))
+        assert host.bind(rank, local_ranks, threads) == sorted(cpus)
+        assert smt == cpus
+
+
+@pytest.mark.parametrize("local_ranks, threads", [(3, 3), (1, 8)])
+def test_nothing_is_bound_where_cpus_do_not_suffice_or_fit_exactly(smt, local_ranks, threads):
+    assert host.bind(0, local_ranks, threads) == list(range(8)) and smt == set(range(8))
+
+
+def test_every_thread_of_the_process_is_bound():
+    import threading
+
+    before, done = os.sched_getaffinity(0), threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    try:
+        host.bind_to({min(before)})
+        assert os.sched_getaffinity(other.native_id) == os.sched_getaffinity(0) == {min(before)}
+    finally:
+        host.bind_to(before)
+        done.set()
+        other.join()
+
+
+def test_the_description_names_the_core_of_each_cpu(smt):
+    smt.difference_update({2, 3, 6, 7})
+    assert host.describe()["cores"] == 4
+    assert host.describe()["topology"] == {
+        "sockets": 2, "physical_cores": 4, "threads_per_core": 2, "core_of": {"0": 0, "1": 1, "4": 0, "5": 1}
+    }  # fmt: skip
+
+
+def test_the_description_says_that_the_topology_is_unknown(monkeypatch):
+    monkeypatch.setattr(topology, "read", lambda: None)
+    assert host.describe()["topology"] is None
+
+
+class Kernel:
+    """A /proc/stat of 8 CPUs, and the clock beside it."""
+
+    def __init__(self, path, monkeypatch):
+        self.path, self.now_s, self.busy_s, self.steal_s = path, 100.0, [10.0] * 8, [0.0] * 8
+        monkeypatch.setattr(host, "_STAT", path)
+        monkeypatch.setattr(topology, "read", lambda: SMT)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now_s)
+        monkeypatch.setattr(os, "cpu_count", lambda: 8)
+        self.write()
+
+    def write(self, alone=True):
+        hertz = os.sysconf("SC_CLK_TCK")
+        rows = [(f"cpu{i}", b, s) for i, (b, s) in enumerate(zip(self.busy_s, self.steal_s, strict=True))]
+        rows = [("cpu", sum(self.busy_s), sum(self.steal_s)), *(rows if alone else ())]
+        lines = [f"{name} {int(b * hertz)} 0 0 7 7 0 0 {int(s * hertz)} 0 0" for name, b, s in rows]
+        self.path.write_text("\n".join([*lines, "intr 1 2 3"]))
+
+
+def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):
+    kernel = Kernel(tmp_path / "stat", monkeypatch)
+    quiet = host.Quiet([0])
+    # Ten seconds: the run works on CPU 0, others on cores that are not the run's.
+    kernel.now_s += 10
+    kernel.busy_s = [20.0, 20.0, 20.0, 20.0, 10.0, 20.0, 20.0, 20.0]
+    kernel.write()
+    assert quiet.report(10.0) == {"quiet": True, "others_share": 0.0, "steal_share": 0.0, "cpus": [0, 4]}
+    # Two seconds of work on the core's other thread: 2.5 % of the host, but 10 % of the run's core.
+    kernel.busy_s[4] += 2
+    kernel.steal_s[0] += 1
+    kernel.write()
+    found = quiet.report(10.0)
+    assert not found["quiet"] and found["others_share"] == pytest.approx(0.1)
+    assert found["steal_share"] == pytest.approx(0.05)
+
+
+def test_the_whole_host_is_judged_where_the_kernel_does_not_count_each_cpu(tmp_path, monkeypatch):
+    kernel = Kernel(tmp_path / "stat", monkeypatch)
+    kernel.write(alone=False)
+    quiet = host.Quiet([0])
+    kernel.now_s += 10
+    kernel.busy_s[7] += 8
+    kernel.write(alone=False)
+    found = quiet.report(0.0)
+    assert found["cpus"] is None and found["others_share"] == pytest.approx(0.1) and not found["quiet"]

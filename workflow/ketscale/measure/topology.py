@@ -1,0 +1,90 @@
+"""Which logical CPUs are threads of one physical core, as Linux says in /sys (Documentation/admin-guide/cputopology)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeGuard
+
+_SYS = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The processors of a host.
+
+    Attributes:
+        sockets: processor packages.
+        physical_cores: cores of all sockets.
+        threads_per_core: the most logical CPUs that one core has.
+        core_of: the core of each logical CPU, named by the lowest-numbered CPU of that core.
+    """
+
+    sockets: int
+    physical_cores: int
+    threads_per_core: int
+    core_of: Mapping[int, int]
+
+
+@functools.cache
+def read(folder: Path = _SYS) -> Topology | None:
+    """The host's topology; None where /sys does not tell it, as in some containers."""
+    core_of, packages = {}, set()
+    try:
+        for of_cpu in folder.glob("cpu[0-9]*/topology"):
+            core_of[int(of_cpu.parent.name.removeprefix("cpu"))] = min(
+                _numbers((of_cpu / "thread_siblings_list").read_text())
+            )
+            packages.add((of_cpu / "physical_package_id").read_text().strip())
+    except (OSError, ValueError):
+        return None
+    if not core_of:
+        return None
+    cores = list(core_of.values())
+    return Topology(len(packages), len(set(cores)), max(map(cores.count, set(cores))), core_of)
+
+
+def choose(topology: Topology | None, cpus: Collection[int], threads: int) -> list[int]:
+    """`threads` of the CPUs, on cores of their own where there are enough of them, in the order of their cores."""
+    if not _known(topology, cpus):
+        return sorted(cpus)[:threads]
+    of_core: dict[int, list[int]] = {}
+    for cpu in sorted(cpus):
+        of_core.setdefault(topology.core_of[cpu], []).append(cpu)
+    # Every core's first CPU before any core's second; what is taken is then in the order of the cores.
+    rounds = sorted((i, core, cpu) for core, own in of_core.items() for i, cpu in enumerate(own))
+    return [cpu for _, cpu in sorted((core, cpu) for _, core, cpu in rounds[:threads])]
+
+
+def shared_cores(topology: Topology | None, ranks: Sequence[Collection[int]], threads: int) -> bool | None:
+    """Whether some of the threads of a host's ranks must share a physical core; None where the topology is unknown.
+
+    Args:
+        ranks: the CPUs that each rank of the host may use.
+        threads: of each rank.
+    """
+    everything = set().union(*ranks)
+    if not _known(topology, everything):
+        return None
+    cores = [{topology.core_of[cpu] for cpu in cpus} for cpus in ranks]
+    return len(set().union(*cores)) < threads * len(ranks) or any(len(own) < threads for own in cores)
+
+
+def whole_cores(topology: Topology | None, cpus: Collection[int]) -> set[int]:
+    """The CPUs and those that share their cores; the CPUs alone where the topology is unknown."""
+    if not _known(topology, cpus):
+        return set(cpus)
+    cores = {topology.core_of[cpu] for cpu in cpus}
+    return {cpu for cpu, core in topology.core_of.items() if core in cores}
+
+
+def _known(topology: Topology | None, cpus: Collection[int]) -> TypeGuard[Topology]:
+    return topology is not None and set(cpus) <= set(topology.core_of)
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers of a kernel's list such as 0-3,8,10-11."""
+    spans = [part.split("-") for part in text.strip().split(",")]
+    return [number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)]
