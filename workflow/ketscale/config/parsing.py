@@ -34,17 +34,29 @@ def parse(kind: type[B], value: Any, where: str) -> B:
     Raises:
         UserError: names the setting, what is wrong and what to do; the first problem found.
     """
+    check(schema(kind), value, where)
+    block = msgspec.convert(value, kind)
+    for fault in block.faults():
+        raise UserError(at(where, fault))
+    return block
+
+
+def check(rules: Mapping[str, Any], value: Any, where: str) -> None:
+    """Refuse a value that breaks a JSON schema.
+
+    Raises:
+        UserError: names the setting and what is wrong with it; the first problem found.
+    """
+    import jsonschema
+
     errors = sorted(
-        _validator(kind).iter_errors(value), key=lambda error: (len(error.absolute_path), str(error.path))
+        jsonschema.Draft202012Validator(rules).iter_errors(value),
+        key=lambda error: (len(error.absolute_path), str(error.path)),
     )
     # A misspelt key breaks two rules: the right one is missing and the wrong one unknown. Say the latter.
     errors.sort(key=lambda error: error.validator != "additionalProperties")
     if errors:
         raise UserError(_explain(errors[0], where))
-    block = msgspec.convert(value, kind)
-    for fault in block.faults():
-        raise UserError(at(where, fault))
-    return block
 
 
 def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:
@@ -66,9 +78,11 @@ def at(where: str, fault: str) -> str:
     return f"{where}.{fault}" if _FIELD.match(fault) else f"{where}: {fault}"
 
 
+@functools.cache
 def schema(kind: type[Block]) -> dict[str, Any]:
     """The JSON schema of a block: as msgspec makes it, but a setting that is left out is not null."""
-    return _without_null(msgspec.json.schema(kind))
+    made: dict[str, Any] = _without_null(msgspec.json.schema(kind))
+    return made
 
 
 def _without_null(node: Any) -> Any:
@@ -85,13 +99,6 @@ def _without_null(node: Any) -> Any:
         kinds = [kind for kind in node["type"] if kind != "null"]
         node["type"] = kinds[0] if len(kinds) == 1 else kinds
     return node
-
-
-@functools.cache
-def _validator(kind: type[Block]) -> Any:
-    import jsonschema
-
-    return jsonschema.Draft202012Validator(schema(kind))
 
 
 def _explain(error: Any, root: str) -> str:

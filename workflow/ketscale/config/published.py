@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
 from ketscale.config.block import Block
-from ketscale.config.config import ConfigFile, axes_block
+from ketscale.config.config import ConfigFile, axes_schema
 from ketscale.config.family import Families
 from ketscale.config.parsing import schema
 from ketscale.config.settings import simulators
@@ -14,7 +15,7 @@ from ketscale.config.settings import simulators
 
 def published_schema(families: Families) -> dict[str, Any]:
     """Of configs with these families; a block whose kind is its name needs no `kind`."""
-    made = schema(ConfigFile)
+    made = copy.deepcopy(schema(ConfigFile))
     definitions = made.pop("$defs")
     properties = definitions["ConfigFile"]["properties"]
     for section, kinds in (
@@ -36,9 +37,7 @@ def published_schema(families: Families) -> dict[str, Any]:
             _inlined(block, definitions) for block in dict.fromkeys(simulators(families.values()).values())
         ]
     }
-    axes = _inlined(
-        axes_block(tuple(axis for family in families.values() for axis in family.sizes)), definitions
-    )
+    axes = axes_schema(tuple(axis for family in families.values() for axis in family.sizes))
     study = definitions["StudyBlock"]["properties"]
     study["axes"] = {**axes, "description": study["axes"]["description"]}
     study["points"] = {
@@ -55,7 +54,7 @@ def published_schema(families: Families) -> dict[str, Any]:
 
 
 def _inlined(block: type[Block], definitions: dict[str, Any]) -> dict[str, Any]:
-    made = schema(block)
+    made = copy.deepcopy(schema(block))
     own = made["$defs"].pop(block.__name__)
     definitions.update(made["$defs"])
     return dict(own)
