@@ -49,13 +49,13 @@ class SiteFile(Block, frozen=True, kw_only=True):
             ),
         ]
         | None
-    )
+    ) = None
     partition: (
         Annotated[
             str, Meta(min_length=1, description="Where runs on CPUs go; null for the cluster's default")
         ]
         | None
-    )
+    ) = None
     gpu_partition: (
         Annotated[
             str, Meta(min_length=1, description="Where runs on GPUs go; null for the same as partition")
@@ -183,7 +183,9 @@ def read_file(path: Path = PATH) -> SiteFile:
         UserError: as for `load_site`.
     """
     try:
-        return parse(SiteFile, load(path), "")
+        # A setting that is null is one that is left out.
+        given = {key: value for key, value in load(path).items() if value is not None}
+        return parse(SiteFile, given, "")
     except UserError as error:
         raise UserError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
 
