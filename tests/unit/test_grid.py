@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ketscale import grid
-from ketscale.config import Config, Settings, load
+from ketscale.config import Config, Settings, conflicts, load
 from ketscale.errors import UserError
 from ketscale.grid import Run, SizeAxis
 from ketscale.problems.registry import FAMILIES, read_config
@@ -174,7 +174,7 @@ def test_settings_survive_the_way_to_another_process(default: Config) -> None:
         settings = default.settings(run)
         again = Settings.of(json.loads(settings.text), FAMILIES)
         assert (again.run, again.hash, again.sizes) == (run, settings.hash, settings.sizes)
-        assert list(again.conflicts()) == []
+        assert list(conflicts(again)) == []
 
 
 def test_settings_of_another_version_are_refused_in_a_line(default: Config) -> None:

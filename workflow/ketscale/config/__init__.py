@@ -1,12 +1,13 @@
 """Configs: typed settings, and what a family says of itself. Light on purpose: every start of Snakemake imports it."""
 
 from ketscale.config.block import Block, Count, Name, Positive, Seed
-from ketscale.config.config import Config, ConfigFile, sources
-from ketscale.config.family import Data, Families, Family, Metric, Model, Simulator, Split, Workload
+from ketscale.config.config import Config, sources
+from ketscale.config.conflicts import conflicts
+from ketscale.config.family import Data, Families, Family, Metric, Model, Settings, Simulator, Split, Workload
+from ketscale.config.file import ConfigFile
 from ketscale.config.parsing import parse, resolved, schema, suggestion
 from ketscale.config.protocol import EarlyStopping, Plateau, Protocol
 from ketscale.config.published import published_schema
-from ketscale.config.settings import Settings
 from ketscale.config.yaml import load
 from ketscale.grid import SizeAxis
 
@@ -31,6 +32,7 @@ __all__ = [
     "SizeAxis",
     "Split",
     "Workload",
+    "conflicts",
     "load",
     "parse",
     "published_schema",

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
-
-if TYPE_CHECKING:
-    from ketscale.config.settings import Settings
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
@@ -29,10 +26,6 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def faults(self) -> Iterator[str]:
         """What is wrong with these settings although each fits its type, as 'FIELD: what, and what to do'."""
-        yield from ()
-
-    def conflicts(self, settings: Settings) -> Iterator[str]:
-        """Why a run with these settings among others cannot be trained, and what to do."""
         yield from ()
 
     def content(self) -> dict[str, Any]:

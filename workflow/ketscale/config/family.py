@@ -6,18 +6,20 @@ problem. The registry `ketscale.problems` hands the families to whoever reads a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ketscale.config.block import Block
-from ketscale.grid import SizeAxis
+from ketscale.config.parsing import resolved
+from ketscale.config.protocol import Protocol
+from ketscale.errors import UserError
+from ketscale.grid import Run, SizeAxis, canonical, config_hash, decode
 
 if TYPE_CHECKING:
     import torch
-
-    from ketscale.config.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,15 @@ class Metric:
 LOSS = "loss"
 
 
-class Workload(Block, frozen=True, kw_only=True):
+class Part(Block, frozen=True, kw_only=True):
+    """Settings of a run's workload, model or simulator."""
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """Why a run with these settings among others cannot be trained, and what to do."""
+        yield from ()
+
+
+class Workload(Part, frozen=True, kw_only=True):
     """Settings of a workload; a family has a subclass for each kind.
 
     generated: nothing in the data was measured, which every figure says.
@@ -69,7 +79,7 @@ class Workload(Block, frozen=True, kw_only=True):
         raise NotImplementedError
 
 
-class Model(Block, frozen=True, kw_only=True):
+class Model(Part, frozen=True, kw_only=True):
     """Settings of a model; a family has a subclass for each kind.
 
     implementation: its torch module, as 'package.module:Class'. It takes the settings, and by keywords what the
@@ -85,7 +95,7 @@ class Model(Block, frozen=True, kw_only=True):
     sizes: ClassVar[Mapping[str, int]] = {}
 
 
-class Simulator(Block, frozen=True, kw_only=True):
+class Simulator(Part, frozen=True, kw_only=True):
     """Settings of a simulator; an engine, or a family, has a subclass for the devices that it brings.
 
     device: how the physics is evaluated. Subclasses narrow its type to the names that they bring.
@@ -189,3 +199,76 @@ class Family:
 
 
 Families = Mapping[str, Family]
+
+
+def simulators(families: Iterable[Family]) -> dict[str, type[Simulator]]:
+    """The class of a simulator's settings by its device."""
+    return {device: kind for family in families for kind in family.simulators for device in kind.devices}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A run with the blocks that its names mean.
+
+    workload_kind, model_kind: which types the workload and the model are. simulator: None for a classical model.
+    """
+
+    run: Run
+    family: Family
+    workload_kind: str
+    workload: Workload
+    model_kind: str
+    model: Model
+    simulator: Simulator | None
+    protocol: Protocol
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The model's sizes by name, e.g. {'qubits': 4, 'layers': 3}."""
+        return decode(self.family.sizes, self.run.size)
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """Everything as plain values; `of` is its inverse."""
+        return {
+            "run": asdict(self.run),
+            "family": self.family.name,
+            "workload": {"kind": self.workload_kind, **self.workload.content()},
+            "model": {"kind": self.model_kind, **self.model.content()},
+            "simulator": self.simulator.content() if self.simulator else None,
+            "protocol": self.protocol.content(),
+        }
+
+    @property
+    def text(self) -> str:
+        """The content as one canonical text: equal for equal settings."""
+        return canonical(self.content)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the content."""
+        return config_hash(self.content)
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any], families: Families) -> Settings:
+        """The settings with this `content`, as another process has resolved them.
+
+        Raises:
+            UserError: they are not settings of this version.
+        """
+        try:
+            family = families[content["family"]]
+            workload, model, simulator = (content[name] for name in ("workload", "model", "simulator"))
+            devices = simulators([family])
+            return cls(
+                Run.of(content["run"]),
+                family,
+                workload["kind"],
+                resolved(family.workloads[workload["kind"]], workload, "--settings"),
+                model["kind"],
+                resolved(family.models[model["kind"]], model, "--settings"),
+                simulator and resolved(devices[simulator["device"]], simulator, "--settings"),
+                resolved(Protocol, content["protocol"], "--settings"),
+            )
+        except (KeyError, TypeError) as error:
+            raise UserError(f"--settings: not settings of this version ({error!r})") from None

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ketscale.config.block import Block
-from ketscale.config.config import ConfigFile, axes_schema
-from ketscale.config.family import Families
+from ketscale.config.family import Families, simulators
+from ketscale.config.file import ConfigFile, axes_schema
 from ketscale.config.parsing import schema
-from ketscale.config.settings import simulators
 
 
 def published_schema(families: Families) -> dict[str, Any]:

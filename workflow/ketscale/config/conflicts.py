@@ -1,0 +1,96 @@
+"""What is wrong with a run although each of its blocks is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ketscale.config.family import Settings
+from ketscale.grid import BACKENDS
+
+
+def conflicts(settings: Settings) -> Iterator[str]:
+    """Why the run cannot be trained, although each of its blocks is right."""
+    yield from _of_model(settings)
+    yield from _of_layout(settings)
+    yield from _of_protocol(settings)
+    for part in (settings.workload, settings.model, settings.simulator):
+        if part is not None:
+            yield from part.conflicts(settings)
+
+
+def _of_model(settings: Settings) -> Iterator[str]:
+    run, model, sizes = settings.run, settings.model, settings.sizes
+    words = ", ".join(f"{name}: {value}" for name, value in sizes.items())
+    for axis, value in model.sizes.items():
+        if sizes[axis] != value:
+            yield f"{run.model} has {value} {axis}, not {sizes[axis]}; set {axis}: {value}"
+    if model.classical:
+        if run.simulator != "none" or any(sizes.values()):
+            zeros = ", ".join(f"{name}: 0" for name in sizes)
+            yield (
+                f"{run.model} is classical: give it simulator: none and {zeros} "
+                f"(not {run.simulator} and {words}), in a point of its own"
+            )
+    elif settings.simulator is None:
+        yield f"{run.model} has physics to simulate, so its simulator cannot be none; name one of simulators"
+    elif not all(sizes.values()):
+        yield f"{run.model} has physics to simulate, so none of its sizes can be 0 ({words})"
+    elif not isinstance(settings.simulator, settings.family.simulators):
+        able = ", ".join(device for kind in settings.family.simulators for device in kind.devices)
+        yield (
+            f"simulator {run.simulator} (device: {settings.simulator.device}) cannot evaluate {run.model}; "
+            f"models of {settings.family.name} take device {able}"
+        )
+
+
+def _of_layout(settings: Settings) -> Iterator[str]:
+    run = settings.run
+    backend = BACKENDS.get(run.backend)
+    if backend is None:
+        yield f"backend {run.layout}: no backend is called {run.backend}; choose from {', '.join(BACKENDS)}"
+        return
+    if not backend.several_ranks and (run.ranks, run.nodes) != (1, 1):
+        yield f"backend {run.layout}: {run.backend} is one process; write {run.backend}-n1r1t{run.threads}, or use ddp or mpi"
+    if run.ranks % run.nodes:
+        yield (
+            f"backend {run.layout}: {run.ranks} ranks do not fill {run.nodes} nodes evenly; "
+            "ranks counts all of them, so make it a multiple of nodes"
+        )
+    if backend.device == "cpu":
+        if settings.protocol.precision == "amp":
+            yield f"protocol {run.protocol} has precision: amp, which only GPUs have, but backend {run.layout} uses none"
+        if settings.simulator is not None and settings.simulator.needs_gpu:
+            yield f"simulator {run.simulator} needs a GPU, but backend {run.layout} uses none; use gpu-n1r1t1 or ddp"
+
+
+def _of_protocol(settings: Settings) -> Iterator[str]:
+    run, protocol = settings.run, settings.protocol
+    where = f"protocol {run.protocol}"
+    if protocol.features == "inline" and not settings.workload.inline:
+        yield f"{run.workload} has no feature network to run inline; give {where} features: cached"
+    if protocol.mistake is not None:
+        gpu = run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu"
+        if run.ranks == 1 or gpu or not protocol.timed:
+            yield (
+                f"{where} has mistake: {protocol.mistake}, which is of several timed ranks on CPUs, "
+                f"not of {run.layout}; name ddp-cpu or mpi with 2 ranks or more, and set timed: true"
+            )
+    if protocol.parallel == "tasks" and not (settings.simulator and settings.simulator.has_tasks):
+        yield (
+            f"{where} has parallel: tasks, which are evaluations of parameter-shift, and simulator {run.simulator} "
+            "has none; name one with such tasks (closed-form or literal with parameter-shift), or leave it out"
+        )
+    if protocol.optimiser == "l-bfgs":
+        for setting, given in (
+            ("steps", protocol.steps is not None),
+            ("plateau", protocol.plateau is not None),
+            ("clip_norm", protocol.clip_norm is not None),
+            ("weight_decay", bool(protocol.weight_decay)),
+            ("mistake", protocol.mistake is not None),
+        ):
+            if given:
+                yield f"{where} has optimiser: l-bfgs, which has no {setting}; use epochs, one an iteration, and leave it out"
+    stopping = protocol.early_stopping
+    names = ["loss", *(metric.name for metric in settings.family.metrics)]
+    if stopping is not None and stopping.monitor not in names:
+        yield f"{where} has monitor: {stopping.monitor}, but {settings.family.name} has {', '.join(names)}"

@@ -1,0 +1,105 @@
+"""A config file as it is written: its sections, and the axes of its studies."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ketscale.config.block import Block, Count, Name, Positive
+from ketscale.config.parsing import LAYOUT_PATTERN
+from ketscale.config.protocol import Protocol
+from ketscale.grid import SizeAxis
+
+_Layout = Annotated[str, Meta(pattern=LAYOUT_PATTERN)]
+_Blocks = dict[Name, dict[str, Any]]
+
+
+class StudyBlock(Block, frozen=True, kw_only=True):
+    """A named subset of the grid that asks one question."""
+
+    kind: Annotated[Name, Meta(description="What is compared, and so how it is checked, tabulated and drawn")]
+    question: Annotated[str, Meta(description="The question in one sentence")]
+    axes: Annotated[dict[str, Any], Meta(description="Values shared by every point; a list is expanded")] = (
+        msgspec.field(default_factory=dict)
+    )
+    points: (
+        Annotated[
+            list[dict[str, Any]],
+            Meta(min_length=1, description="Each point adds to or replaces the shared values"),
+        ]
+        | None
+    ) = None
+
+
+class ConfigFile(Block, frozen=True, kw_only=True):
+    """A study to run. Nothing about machines is here; those settings are the profile's."""
+
+    title: Annotated[str, Meta(description="The head of the report")]
+    results: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            pattern=r"^[^\s'\"{}]+$",
+            description="The folder of all results, relative to where Snakemake runs",
+        ),
+    ] = "results"
+    partial: Annotated[
+        bool, Meta(description="Build tables and report from the runs that exist and show what is missing")
+    ] = False
+    workloads: Annotated[
+        _Blocks, Meta(min_length=1, description="Tasks by name; kind says which type, by default the name")
+    ]
+    models: Annotated[
+        _Blocks,
+        Meta(description="Variants of models by name; a model that is not here has its kind's defaults"),
+    ] = msgspec.field(default_factory=dict)
+    simulators: Annotated[
+        dict[Name, dict[str, Any]],
+        Meta(description="Ways to evaluate and differentiate the physics, by name"),
+    ] = msgspec.field(default_factory=dict)
+    protocols: Annotated[
+        dict[Name, Protocol], Meta(min_length=1, description="How a run is trained and timed, by name")
+    ]
+    studies: Annotated[
+        dict[Name, StudyBlock],
+        Meta(min_length=1, description="Named subsets of the grid that each ask one question"),
+    ]
+
+
+@functools.cache
+def axes_schema(sizes: tuple[SizeAxis, ...]) -> Mapping[str, Any]:
+    """The JSON schema of a study's axes: those of every run, and the sizes of all families."""
+    properties = {
+        "workload": (Name, "Names from workloads"),
+        "model": (Name, "Names from models, or kinds of models"),
+        **{name: (Count, titles) for name, titles in _titles(sizes).items()},
+        "batch": (Positive, "The global batch size whatever the number of ranks"),
+        "simulator": (Name, "Names from simulators; none for a classical model"),
+        "backend": (_Layout, "Where ranks run: NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1"),
+        "protocol": (Name, "Names from protocols"),
+        "seed": (Count, "Seeds of the initial weights and the order of samples and dropout"),
+    }
+    return {
+        "type": "object",
+        "properties": {name: _one_or_several(kind, text) for name, (kind, text) in properties.items()},
+        "additionalProperties": False,
+    }
+
+
+def _one_or_several(kind: Any, description: str) -> dict[str, Any]:
+    # Not as a type for msgspec: a union of text with a pattern and a list corrupts its memory (seen in 0.19 to 0.22).
+    one = msgspec.json.schema(kind)
+    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}], "description": description}
+
+
+def _titles(sizes: tuple[SizeAxis, ...]) -> dict[str, str]:
+    ordered = sorted(sizes, key=lambda axis: axis.name)
+    return {
+        name: " or ".join(dict.fromkeys(axis.title for axis in group)) + "; 0 for a classical model"
+        for name, group in itertools.groupby(ordered, key=lambda axis: axis.name)
+    }
