@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from ketscale.problems.registry import FAMILIES
 from tests.contract.tiny_study import ROOT, Project, with_family
 
 PAGE = (ROOT / "docs" / "adding.md").read_text()
@@ -99,3 +101,79 @@ def test_it_resumes_exactly(toy: Project) -> None:
     other = toy.record_path(protocol="long", seed=3).replace("out/tiny", "out/again")
     toy.run("ketscale", "launch", other)
     assert json.loads((toy.folder / other).read_text())["weights_hash"] == record["weights_hash"]
+
+
+def block_after(words: str) -> str:
+    """The first block of code behind these words of the page."""
+    return re.search(r"```(?:python|yaml)\n(.*?)```", PAGE.partition(words)[2], re.DOTALL)[1]
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy with the page's model, backend and kind of study, and a study that asks for all of them."""
+    files = {path: text for path, text in FILES.items() if "/gates/" not in path}
+    assert {Path(path).name for path in files} == {"reupload.py", "flat.py", "threads.py"}
+    folder = tmp_path_factory.mktemp("extended")
+    checkout = with_family(folder / "checkout", files, "images")
+    package = checkout / "workflow" / "ketscale"
+
+    def insert(file: str, before: str, text: str) -> None:
+        path = package / file
+        content = path.read_text()
+        assert content.count(before) == 1, f"{file}: {before}"
+        path.write_text(content.replace(before, text + before))
+
+    (package / "problems/registry.py").write_text(
+        (ROOT / "workflow/ketscale/problems/registry.py").read_text()
+    )
+    insert("problems/images/specification.py", "def prepare(", block_after("Its settings go into") + "\n\n")
+    insert("problems/images/specification.py", '"mlp": MLPSettings', '"reupload": ReuploadSettings, ')
+    insert("grid/backend.py", '        Backend("mpi"', block_after("Its line in `BACKENDS`"))
+    insert(
+        "analysis/kinds/__init__.py",
+        "from ketscale.config import",
+        "from ketscale.analysis.kinds.threads import Threads\n",
+    )
+    insert("analysis/kinds/__init__.py", "        ACCURACY,\n", "        Threads(),\n")
+    tiny = FAMILIES["images"].tiny
+    axes = {**tiny["axes"], "model": "reupload"}
+    models = yaml.safe_load(block_after("Two variants are two blocks"))["models"]
+    project = Project(folder / "project", {**tiny, "axes": axes, "models": models}, checkout)
+    study = project.config["studies"]
+    study["parity"]["points"] = [{"backend": ["cpu-n1r1t1", "flat-n1r2t1"]}, {"model": "reupload-wide"}]
+    timed = {
+        **study["simulators"]["axes"],
+        "simulator": "fused",
+        "seed": 0,
+        "backend": ["cpu-n1r1t1", "cpu-n1r1t2"],
+    }
+    study["threads"] = {"kind": "threads", "question": "Do threads help?", "axes": timed}
+    (project.folder / "config.yaml").write_text(yaml.safe_dump(project.config))
+    project.snakemake()
+    return project
+
+
+def test_a_model_of_one_file_trains_in_two_variants(extended: Project) -> None:
+    losses = {
+        record["run"]["model"]: record["losses"]
+        for record in extended.records()
+        if record["run"]["protocol"] == "parity"
+    }
+    assert set(losses) == {"reupload", "reupload-wide"}
+    assert losses["reupload"] != losses["reupload-wide"]
+
+
+def test_a_backend_of_one_file_computes_the_same_numbers(extended: Project) -> None:
+    (row,) = [
+        row
+        for row in extended.table("parity")
+        if "/flat-n1r2t1/" in row["run"] and row["precision"] == "fp64"
+    ]
+    assert row["held"] == "True"
+    assert float(row["difference"]) <= 1e-10
+
+
+def test_a_kind_of_study_of_one_file_is_tabulated_and_drawn(extended: Project) -> None:
+    assert {row["value"] for row in extended.table("scaling") if row["kind"] == "threads"} == {"1", "2"}
+    assert (extended.results / "figures" / "threads.svg").stat().st_size > 1000
+    assert "Threads" in (extended.results / "report.html").read_text()
