@@ -1,4 +1,4 @@
-"""The ledger of published claims, written before their studies are run; read from workflow/claims.yaml."""
+"""The ledger of published claims, written before their studies are run; read from claims.yaml."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.errors import UserError
-from ketscale.measure.records import SCHEMAS
 
-LEDGER = SCHEMAS.parent / "claims.yaml"
+LEDGER = Path(__file__).with_name("claims.yaml")
+SCHEMA = Path(__file__).with_name("claims.schema.yaml")
 COLUMNS = (
     "id",
     "statement",
@@ -39,7 +39,7 @@ def load(path: Path = LEDGER) -> list[dict[str, Any]]:
         raise UserError(f"{path}: no such claims ledger") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    schema = yaml.safe_load((SCHEMAS / "claims.schema.yaml").read_text())
+    schema = yaml.safe_load(SCHEMA.read_text())
     problem = next(jsonschema.Draft202012Validator(schema).iter_errors(ledger), None)
     if problem is not None:
         where = ".".join(map(str, problem.absolute_path)) or "the file"
@@ -48,7 +48,7 @@ def load(path: Path = LEDGER) -> list[dict[str, Any]]:
     seen: set[str] = set()
     for entry in entries:
         if entry["id"] in seen:
-            raise UserError(f"{path}: claim {entry['id']} stands there twice")
+            raise UserError(f"{path}: claim {entry['id']} is there twice")
         seen.add(entry["id"])
     return entries
 

@@ -1,0 +1,63 @@
+"""Ticks of logarithmic axes: as many as fit beside one another, each with its own unit where they are durations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import FuncFormatter, Locator, MaxNLocator, NullLocator
+
+
+def _levels(marks: Sequence[float]) -> list[list[float]]:
+    """The marks with parts between them, and then ever fewer of them."""
+    parts = [[mark * part for mark in marks for part in many] for many in ((1, 2, 3, 5), (1, 2, 5), (1, 3))]
+    return [*(sorted(set(level)) for level in parts), *(list(marks[::step]) for step in (1, 2, 3, 4, 6))]
+
+
+# Decades below a minute, then what a reader of durations expects.
+DURATIONS = _levels((*(10.0**k for k in range(-9, 2)), 60.0, 600.0, 3600.0, 36e3, 36e4, 36e5, 36e6))
+DECADES = _levels([10.0**k for k in range(-15, 16)])
+# Points (1/72 inch) that a label takes: along the axis, at the sizes of `style.theme`.
+_WIDTH, _HEIGHT = 44.0, 15.0
+
+
+class LogTicks(Locator):
+    """The densest of several lists of ticks whose labels do not touch; never fewer than two where two are to be had."""
+
+    def __init__(self, levels: Sequence[Sequence[float]]) -> None:
+        """levels: lists of ticks, the densest first."""
+        self.levels = levels
+
+    def __call__(self) -> Any:
+        """The ticks in view."""
+        assert self.axis is not None
+        low, high = sorted(self.axis.get_view_interval())
+        return self.tick_values(low, high)
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        """The ticks between two positive values."""
+        box = self.axis.axes.bbox  # type: ignore[union-attr]
+        pixels = box.width if self.axis.axis_name == "x" else box.height  # type: ignore[union-attr]
+        points = pixels * 72 / self.axis.axes.figure.dpi  # type: ignore[union-attr]
+        room = (_WIDTH if self.axis.axis_name == "x" else _HEIGHT) / points  # type: ignore[union-attr]
+        sparse: list[float] = []
+        for level in self.levels:
+            ticks = [tick for tick in level if vmin * (1 - 1e-9) <= tick <= vmax * (1 + 1e-9)]
+            steps = np.diff(np.log(ticks)) / math.log(vmax / vmin)
+            if len(ticks) >= 2 and min(steps) >= room:
+                return ticks
+            sparse = sparse or ticks
+        if len(sparse) > 1:
+            return [sparse[0], sparse[-1]]
+        # Less than a factor of two in view: round numbers on it.
+        return [tick for tick in MaxNLocator(4).tick_values(vmin, vmax) if vmin <= tick <= vmax and tick > 0]
+
+
+def show(axis: Any, levels: Sequence[Sequence[float]], words: Callable[[float], str]) -> None:
+    """Make the axis logarithmic, with these ticks in words."""
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_locator(LogTicks(levels))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
+    axis.set_minor_locator(NullLocator())

@@ -1,0 +1,101 @@
+"""Points: the runs of a study that differ in nothing but their seed, and which of them a median is taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ketscale.config import Config, SizeAxis
+from ketscale.config.family import LOSS
+from ketscale.grid import BACKENDS, POINT, Run, decode
+
+# A row of runs.csv, and what the rows of one point have in common: the values of `grid.POINT`.
+Row = Mapping[str, Any]
+Point = tuple[Any, ...]
+Group = Sequence[Row]
+
+# Flags of a point whose ratios were taken on a busy machine: itself, or what it is compared with.
+BUSY_RATIOS = ("busy", "busy reference")
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What the tables of studies are made from.
+
+    points: the rows of runs.csv by point. held: in which precisions parity held, by `parity.subject`.
+    """
+
+    config: Config
+    points: Mapping[Point, Group]
+    held: Mapping[Point, str]
+
+    @classmethod
+    def of(cls, config: Config, rows: Iterable[Row], held: Mapping[Point, str]) -> Collected:
+        """The rows of runs.csv, grouped."""
+        points: dict[Point, list[Row]] = {}
+        for row in rows:
+            points.setdefault(point(row), []).append(row)
+        return cls(config, points, held)
+
+
+def point(row: Row) -> Point:
+    """The point of a row."""
+    return tuple(row[name] for name in POINT)
+
+
+def point_of(run: Run) -> Point:
+    """The point of a run."""
+    return tuple(getattr(run, name) for name in POINT)
+
+
+def workers(backend: str, ranks: int, threads: int) -> int:
+    """p: GPUs (one a rank) on GPUs, else ranks x threads."""
+    return ranks if BACKENDS[backend].device == "gpu" else ranks * threads
+
+
+def serial(backend: str) -> str:
+    """The layout of one process with one thread, on the device of a backend."""
+    device = BACKENDS[backend].device
+    return next(f"{b.name}-n1r1t1" for b in BACKENDS.values() if b.device == device and not b.several_ranks)
+
+
+def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
+    """The runs that a median is taken over, and a flag where they are not what they should be.
+
+    Diverged, out-of-memory and resumed runs never count, busy ones only where every seed was busy: then the
+    point is flagged `busy`, shown as such and kept out of fits. `untimed` flags a protocol that shares the
+    machine.
+    """
+    finished = [row for row in rows if row["status"] == "completed" and not row["resumed"] and row["step_s"]]
+    quiet = [row for row in finished if row["quiet"]]
+    if finished and not quiet:
+        return finished, "busy"
+    return quiet, "" if all(row["timed"] for row in quiet) else "untimed"
+
+
+def sizes_of(config: Config, run: Run) -> dict[str, int]:
+    """A run's sizes by name."""
+    return decode(config.family(run.workload).sizes, run.size)
+
+
+def size_words(config: Config, workload: str, size: str) -> str:
+    """A size in words, such as '4 qubits, 3 circuit layers'; empty for a classical model."""
+    axes = config.family(workload).sizes
+    values = decode(axes, size)
+    return ", ".join(f"{values[axis.name]} {axis.title}" for axis in axes) if any(values.values()) else ""
+
+
+def size_axes(config: Config) -> dict[str, SizeAxis]:
+    """The size axes of the families in the config's studies by name: a column each, empty where a family has none."""
+    return {axis.name: axis for name in _workloads(config) for axis in config.family(name).sizes}
+
+
+def metrics(config: Config) -> tuple[str, ...]:
+    """The metrics of the families in the config's studies, the loss last: a column each."""
+    names = [metric.name for name in _workloads(config) for metric in config.family(name).metrics]
+    return tuple(dict.fromkeys([*(name for name in names if name != LOSS), LOSS]))
+
+
+def _workloads(config: Config) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run.workload for study in config.studies for run in study.runs))
