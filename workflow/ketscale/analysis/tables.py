@@ -93,7 +93,7 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
         "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "train_s",
         "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
         "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share",
-        "host", "cpu", "cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
+        "host", "cpu", "cores", "shared_cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
         "started", "stopped", "parameters", "config_hash", "data_hash", "features_hash", "weights_hash",
         "node_hours", "gpu_hours",
     )  # fmt: skip
@@ -127,6 +127,7 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         "peak_device_bytes": max(rank["peak_device_bytes"] or 0 for rank in machine["ranks"]) or None,
         **{name: record["quiet"][name] for name in ("quiet", "others_share", "steal_share")},
         **{name: machine[name] for name in ("host", "cpu", "cores")},
+        "shared_cores": _shared_cores(machine["ranks"]),
         "gpus": gpus,
         "hardware": ", ".join(filter(None, (f"{machine['cpu']}, {machine['cores']} cores", gpus))),
         "code": completeness.code(record),
@@ -153,6 +154,12 @@ def _wrong_divisors(protocol: Mapping[str, Any], timing: Mapping[str, Any]) -> d
         "step_with_start_s": (timing["startup_s"] + timing["data_s"] + train_s) / steps if steps else None,
         "epoch_by_planned_s": train_s / protocol["epochs"] if protocol["epochs"] else None,
     }
+
+
+def _shared_cores(ranks: Sequence[Mapping[str, Any]]) -> bool | None:
+    """Whether some threads of a run shared a physical core; None where that is not known of every rank."""
+    found = {rank.get("shared_cores") for rank in ranks}
+    return True if True in found else None if None in found else False
 
 
 def _gpu(gpu: Any) -> str:

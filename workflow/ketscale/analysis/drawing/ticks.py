@@ -42,17 +42,20 @@ class LogTicks(Locator):
         pixels = box.width if self.axis.axis_name == "x" else box.height  # type: ignore[union-attr]
         points = pixels * 72 / self.axis.axes.figure.dpi  # type: ignore[union-attr]
         room = (_WIDTH if self.axis.axis_name == "x" else _HEIGHT) / points  # type: ignore[union-attr]
-        sparse: list[float] = []
-        for level in self.levels:
+        fewest: list[float] = []
+        # Less than a factor of two in view has round numbers on it.
+        linear = [
+            [float(tick) for tick in MaxNLocator(count).tick_values(vmin, vmax) if tick > 0]
+            for count in (4, 2)
+        ]
+        for level in (*self.levels, *linear):
             ticks = [tick for tick in level if vmin * (1 - 1e-9) <= tick <= vmax * (1 + 1e-9)]
-            steps = np.diff(np.log(ticks)) / math.log(vmax / vmin)
-            if len(ticks) >= 2 and min(steps) >= room:
+            if len(ticks) < 2:
+                continue
+            if min(np.diff(np.log(ticks))) >= room * math.log(vmax / vmin):
                 return ticks
-            sparse = sparse or ticks
-        if len(sparse) > 1:
-            return [sparse[0], sparse[-1]]
-        # Less than a factor of two in view: round numbers on it.
-        return [tick for tick in MaxNLocator(4).tick_values(vmin, vmax) if vmin <= tick <= vmax and tick > 0]
+            fewest = fewest or [ticks[0], ticks[-1]]
+        return fewest
 
 
 def show(axis: Any, levels: Sequence[Sequence[float]], words: Callable[[float], str]) -> None:

@@ -62,7 +62,8 @@ class Sweep(Speed):
             axes.set(title=name, xlabel=self.axis, xticks=values, ylabel="time per step")
             if points["step_s"].max() < WIDE * points["step_s"].min():
                 _draw_fits(axes, fitted, self.axis)
-                axes.set_ylim(0, None)
+                axes.set_xlim(0, None)
+                axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
                 axes.yaxis.set_major_formatter(style.seconds_or_zero)
             else:
                 style.log_seconds(axes.yaxis)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import Figure
+from ketscale.analysis.points import size_axes
 from ketscale.grid import POINT
 
 if TYPE_CHECKING:
@@ -73,10 +74,10 @@ def table(inputs: Inputs, studies: set[str]) -> pd.DataFrame:
     """One row a point and span: seconds (median over seeds) and share of the step, uncovered time too."""
     import pandas as pd
 
-    from ketscale.analysis.points import size_axes
-
     runs = inputs.runs[[*BAR, "seed", "resumed"]].drop_duplicates()
     rows = inputs.spans.merge(runs, on=[*POINT, "seed"])
+    if rows.empty:
+        return pd.DataFrame()
     asked = rows["studies"].fillna("").map(lambda text: bool(studies & set(text.split())))
     rows = rows[asked & (rows["status"] == "completed") & rows["timed"].astype(bool) & (rows["resumed"] == 0)]
     rows = rows[~rows["span"].str.endswith(".total")]
