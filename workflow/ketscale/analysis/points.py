@@ -83,7 +83,13 @@ def size_words(config: Config, workload: str, size: str) -> str:
     """A size in words, such as '4 qubits, 3 circuit layers'; empty for a classical model."""
     axes = config.family(workload).sizes
     values = decode(axes, size)
-    return ", ".join(f"{values[axis.name]} {axis.title}" for axis in axes) if any(values.values()) else ""
+    words = [counted(values[axis.name], axis) for axis in axes]
+    return ", ".join(words) if any(values.values()) else ""
+
+
+def counted(value: float, axis: SizeAxis) -> str:
+    """A size in words, such as '4 qubits' and '1 circuit layer'."""
+    return f"{value:.0f} {axis.title.removesuffix('s') if value == 1 else axis.title}"
 
 
 def size_axes(config: Config) -> dict[str, SizeAxis]:

@@ -85,7 +85,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Picture:
     """A figure of the page: its SVG as a data URI."""
 
     name: str
@@ -127,13 +127,13 @@ def build(config: Config, results: Path) -> None:
     write_atomic(out, data)
 
 
-def _figure(figure: kind.Figure, folder: Path) -> Figure:
+def _figure(figure: kind.Figure, folder: Path) -> Picture:
     try:
         data = (folder / f"{figure.name}.svg").read_bytes()
     except FileNotFoundError:
         raise UserError(f"{folder / figure.name}.svg: no such figure; run `ketscale figures` first") from None
     uri = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
-    return Figure(figure.name, figure.title, figure.caption, uri)
+    return Picture(figure.name, figure.title, figure.caption, uri)
 
 
 def _table(name: str, columns: dict[str, str], table: pd.DataFrame, results: str) -> Table:

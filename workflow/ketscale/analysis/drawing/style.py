@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.points import BUSY_RATIOS, size_axes
+from ketscale.analysis.points import BUSY_RATIOS, counted, size_axes
 from ketscale.config import Metric
 from ketscale.files import write_atomic
 from ketscale.grid import POINT
@@ -146,18 +146,15 @@ def variants(points: pd.DataFrame, inputs: Inputs, but: Iterable[str] = ()) -> p
 
     axes = size_axes(inputs.config)
     names = [part for name in POINT for part in (axes if name == "size" else [name]) if part not in set(but)]
-    words = {name: f"{{:.0f}} {axis.title}" for name, axis in axes.items()} | {"batch": "batch {}"}
     # The simulator of a classical model is none, which its model says already.
     known = points.assign(simulator=points["simulator"].where(points["simulator"] != "none"))
     varied = [name for name in names if known[name].nunique() > 1]
-    return pd.Series(
-        [
-            ", ".join(words.get(name, "{}").format(row[name]) for name in varied if pd.notna(row[name]))
-            for _, row in known.iterrows()
-        ],
-        index=points.index,
-        dtype=str,
-    )
+    words = [
+        [counted(row[name], axes[name]) if name in axes else f"batch {row[name]}" if name == "batch" else row[name]
+         for name in varied if pd.notna(row[name])]
+        for _, row in known.iterrows()
+    ]  # fmt: skip
+    return pd.Series([", ".join(parts) for parts in words], index=points.index, dtype=str)
 
 
 def label(metric: Metric) -> str:

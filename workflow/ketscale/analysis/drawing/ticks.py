@@ -19,16 +19,17 @@ def _levels(marks: Sequence[float]) -> list[list[float]]:
 # Decades below a minute, then what a reader of durations expects.
 DURATIONS = _levels((*(10.0**k for k in range(-9, 2)), 60.0, 600.0, 3600.0, 36e3, 36e4, 36e5, 36e6))
 DECADES = _levels([10.0**k for k in range(-15, 16)])
-# Points (1/72 inch) that a label takes: along the axis, at the sizes of `style.theme`.
-_WIDTH, _HEIGHT = 44.0, 15.0
+# Points (1/72 inch), at the sizes of `style.theme`: of a character, and of the gap between two labels.
+_CHARACTER, _LINE, _GAP = 5.8, 11.0, 6.0
 
 
 class LogTicks(Locator):
     """The densest of several lists of ticks whose labels do not touch; never fewer than two where two are to be had."""
 
-    def __init__(self, levels: Sequence[Sequence[float]]) -> None:
-        """levels: lists of ticks, the densest first."""
+    def __init__(self, levels: Sequence[Sequence[float]], words: Callable[[float], str]) -> None:
+        """levels: lists of ticks, the densest first. words: the label of a tick."""
         self.levels = levels
+        self.words = words
 
     def __call__(self) -> Any:
         """The ticks in view."""
@@ -38,10 +39,10 @@ class LogTicks(Locator):
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
         """The ticks between two positive values."""
-        box = self.axis.axes.bbox  # type: ignore[union-attr]
-        pixels = box.width if self.axis.axis_name == "x" else box.height  # type: ignore[union-attr]
-        points = pixels * 72 / self.axis.axes.figure.dpi  # type: ignore[union-attr]
-        room = (_WIDTH if self.axis.axis_name == "x" else _HEIGHT) / points  # type: ignore[union-attr]
+        on: Any = self.axis  # matplotlib declares axes that have no size, too
+        along = on.axis_name == "x"
+        box = on.axes.bbox
+        points = (box.width if along else box.height) * 72 / on.axes.get_figure(root=True).dpi
         fewest: list[float] = []
         # Less than a factor of two in view has round numbers on it.
         linear = [
@@ -52,7 +53,8 @@ class LogTicks(Locator):
             ticks = [tick for tick in level if vmin * (1 - 1e-9) <= tick <= vmax * (1 + 1e-9)]
             if len(ticks) < 2:
                 continue
-            if min(np.diff(np.log(ticks))) >= room * math.log(vmax / vmin):
+            label = max(len(self.words(tick)) for tick in ticks) * _CHARACTER if along else _LINE
+            if min(np.diff(np.log(ticks))) * points >= (label + _GAP) * math.log(vmax / vmin):
                 return ticks
             fewest = fewest or [ticks[0], ticks[-1]]
         return fewest
@@ -61,6 +63,6 @@ class LogTicks(Locator):
 def show(axis: Any, levels: Sequence[Sequence[float]], words: Callable[[float], str]) -> None:
     """Make the axis logarithmic, with these ticks in words."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    axis.set_major_locator(LogTicks(levels))
+    axis.set_major_locator(LogTicks(levels, words))
     axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
     axis.set_minor_locator(NullLocator())

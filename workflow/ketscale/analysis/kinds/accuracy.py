@@ -92,7 +92,7 @@ class Accuracy(Kind):
             _tests(panels[2], tests, curves, metric)
             panels[0].set_title(name)
             for number, curve in enumerate(curves):
-                panels[0].plot([], [], lw=2, label=curve, **style.line(number))
+                panels[0].plot([], [], lw=2, marker=style.marker(number), label=curve, **style.line(number))
             panels[2].legend(
                 *panels[0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1.02, 0.5)
             )

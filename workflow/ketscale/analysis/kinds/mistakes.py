@@ -80,6 +80,7 @@ class Mistakes(Speed):
         )
         _draw_slowdowns(left, drawn)
         _draw_accounts(right, drawn[drawn["fair"]])
+        figure.legend(*right.get_legend_handles_labels(), loc="outside upper right", ncols=3)
         style.footnote(figure, drawn, inputs, drawn["study"].unique(), NOTE)
         return figure, drawn
 
@@ -113,6 +114,7 @@ def _draw_slowdowns(axes: Axes, drawn: pd.DataFrame) -> None:
             textcoords="offset points",
             va="center",
             fontsize=9,
+            bbox={"fc": "white", "ec": "none", "pad": 0.5},
         )
     axes.axvline(1, ls="--", color=style.FRAME, lw=1)
     axes.set(title="one mistake at a time", xlabel="time of a step over that of one fair rank (log scale)")
@@ -139,7 +141,6 @@ def _draw_accounts(axes: Axes, fair: pd.DataFrame) -> None:
     axes.set_yticks(range(len(fair)), fair["arm"].tolist())
     axes.set_ylim(len(fair) - 0.5, -0.5)
     axes.grid(False, axis="y")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=1)
 
 
 MISTAKES = Mistakes()

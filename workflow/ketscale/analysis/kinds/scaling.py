@@ -76,12 +76,12 @@ class Scaling(Speed):
                 "color": style.colour(kind),
                 "ls": style.LINES[variant // len(style.MARKERS) % len(style.LINES)],
             }
-            away = 0.05 * (number - (len(curves) - 1) / 2)
+            away = min(0.05, 0.24 / len(curves)) * (number - (len(curves) - 1) / 2)
             _curve(
                 panels,
                 chosen,
                 _beside(chosen["workers"], away, counts, doubling),
-                _beside(chosen["workers"], away + 0.025, counts, doubling),
+                _beside(chosen["workers"], away + min(0.025, 0.12 / len(curves)), counts, doubling),
                 ", ".join(filter(None, (growing, other))),
                 look,
                 style.MARKERS[variant % len(style.MARKERS)],
@@ -98,6 +98,12 @@ class Scaling(Speed):
             axes.set_xticks(counts, [str(count) for count in counts])
             axes.margins(x=0.2)
             axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
+        if doubling:
+            panels[0].set_yscale("log", base=2)
+            panels[0].set_ylim(
+                points[["speedup_same", "speedup_best_serial"]].min().min() / 1.3, 1.3 * counts[-1]
+            )
+            panels[0].yaxis.set_major_formatter("{x:g}")
         panels[0].set_title(name)
         panels[2].yaxis.set_major_formatter(style.seconds_or_zero)
         panels[2].legend(

@@ -49,7 +49,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         )
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.set_yticks(range(len(steps)), _labels(steps, inputs))
-    axes.invert_yaxis()
+    axes.set_ylim(len(steps) - 0.4, -0.6)
     axes.set(xlim=(0, 1), xlabel="share of a sampled step (%)")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.grid(False, axis="y")

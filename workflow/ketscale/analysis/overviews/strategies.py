@@ -56,6 +56,8 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
     axes[2].grid(False, axis="y")
     if style.wide(drawn["value"]):
         axes[2].set_xscale("log")
+    else:
+        axes[2].locator_params(axis="x", nbins=5)
     axes[2].margins(x=0.25)
     axes[0].set_yticks(range(len(drawn)), drawn["strategy"].tolist())
     axes[0].set_ylim(len(drawn) - 0.5, -0.5)
