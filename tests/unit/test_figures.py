@@ -14,6 +14,7 @@ import pytest
 
 from ketscale.analysis import answers, catalogue, figures, report, tables
 from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import read_table
 from ketscale.analysis.intervals import paired_difference
 from ketscale.analysis.kinds import accuracy, scaling
 from ketscale.config import Config, Metric
@@ -278,3 +279,20 @@ def test_points_that_differ_in_more_than_the_swept_axis_are_on_lines_of_their_ow
         assert (drawn.groupby("line")[axis].nunique() == 2).all()
         assert (drawn.groupby("line").size() == 2).all()
         assert drawn["line"].nunique() == 4
+
+
+def test_the_opening_compares_equal_work_and_says_what_differs(tmp_path: Path) -> None:
+    two = {"simulator": ["fused", "default.qubit"], "seed": 0}
+    studies = {
+        "ways": {"kind": "simulator", "question": "?", "axes": factory.point(layers=[1, 6], **two)},
+        "ranks": {"kind": "strong", "question": "?", "axes": factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"], **two)},
+    }  # fmt: skip
+    config = factory.small_config(studies)
+    factory.write_all(config, tmp_path)
+    tables.collect(config, tmp_path)
+    read = {name: read_table(tmp_path / f"tables/{name}.csv") for name in catalogue.TABLES}
+    simulators, parallel, quality = answers.sentences(read, config)
+    assert "(4 qubits, 1 circuit layer, batch 64): 2x (one seed) faster than default.qubit" in simulators
+    assert "slowest" not in simulators
+    assert "with 2 MPI ranks (fused)" in parallel and "with 2 MPI ranks (default.qubit)" in parallel
+    assert quality.startswith("No model has been trained beside its classical control")

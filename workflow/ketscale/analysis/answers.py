@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ketscale.analysis.kinds.accuracy import is_share
-from ketscale.analysis.points import BUSY_RATIOS, size_words
+from ketscale.analysis.kinds.speed import WORK
+from ketscale.analysis.points import BUSY_RATIOS, size_words, variants
 from ketscale.config import Config, Metric
 from ketscale.grid import BACKENDS, layout
 
@@ -18,22 +19,22 @@ if TYPE_CHECKING:
 def sentences(tables: Mapping[str, pd.DataFrame], config: Config) -> tuple[str, str, str]:
     """What the studies say about simulators, about a second rank or thread, and about models beside their controls."""
     scaling = tables["scaling"]
-    return simulators(scaling, config), parallel(scaling), quality(tables["quality"], config)
+    return simulators(scaling, config), parallel(scaling, config), quality(tables["quality"], config)
 
 
 def simulators(scaling: pd.DataFrame, config: Config) -> str:
     """The fastest simulator, and by what factor (median, range over seeds) over the next and the slowest."""
     points = scaling[(scaling["kind"] == "simulator") & scaling["step_s"].notna()].sort_values("step_s")
-    if len(points) < 2:
+    alike = ["study", *WORK]
+    points = points[points.groupby(alike)["step_s"].transform("size") > 1]
+    if points.empty:
         return "Fewer than two simulators have been timed, so none can be called the fastest."
-    points = points[points["study"] == points.iloc[0]["study"]]
     first = points.iloc[0]
+    points = points[(points[alike] == first[alike]).all(axis=1)]
     fastest, others = first["simulator"], points.iloc[1:]
     sizes = size_words(config, first["workload"], first["size"])
     size = ", ".join(filter(None, [sizes, f"batch {first['batch']}"]))
-    beaten = (
-        [f"{_slower(others.iloc[0])} than {others.iloc[0]['simulator']} (the next)"] if len(others) else []
-    )
+    beaten = [f"{_slower(others.iloc[0])} than {others.iloc[0]['simulator']} (the next)"]
     if len(others) > 1:
         beaten.append(f"{_slower(others.iloc[-1])} than {others.iloc[-1]['simulator']} (the slowest)")
     return (
@@ -42,7 +43,7 @@ def simulators(scaling: pd.DataFrame, config: Config) -> str:
     )
 
 
-def parallel(scaling: pd.DataFrame) -> str:
+def parallel(scaling: pd.DataFrame, config: Config) -> str:
     """Whether a second rank or thread shortens the step at a fixed global batch."""
     points = scaling[
         (scaling["kind"] == "strong") & (scaling["workers"] == 2) & scaling["speedup_same"].notna()
@@ -50,6 +51,7 @@ def parallel(scaling: pd.DataFrame) -> str:
     if points.empty:
         return "No run with a second rank or thread has been timed, so nothing can be said about parallelism."
     batch = " and ".join(str(batch) for batch in sorted(points["batch"].unique()))
+    points = points.assign(words=variants(points, config, but=("layout", "batch")))
     parts = []
     for _, point in points.sort_values(["speedup_same", "layout"], ascending=[False, True]).iterrows():
         ratio = _ratio(
@@ -58,7 +60,8 @@ def parallel(scaling: pd.DataFrame) -> str:
             point["speedup_same_high"],
             point["speedup_same_n"],
         )
-        parts.append(f"{_where(point['layout'])} {ratio}{_gain(point)}")
+        of = f" ({point['words']})" if point["words"] else ""
+        parts.append(f"{_where(point['layout'])}{of} {ratio}{_gain(point)}")
     return (
         f"At a fixed global batch of {batch}, the step's speedup over one rank and one thread is, with "
         f"{'; with '.join(parts)} (1 is no gain, 2 the ideal; median and range over {_seeds(points)}).{_warning(points)}"

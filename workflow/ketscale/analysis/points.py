@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Config, SizeAxis
 from ketscale.config.family import LOSS
 from ketscale.grid import BACKENDS, POINT, Run, decode
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # A row of runs.csv, and what the rows of one point have in common: the values of `grid.POINT`.
 Row = Mapping[str, Any]
@@ -90,6 +93,23 @@ def size_words(config: Config, workload: str, size: str) -> str:
 def counted(value: float, axis: SizeAxis) -> str:
     """A size in words, such as '4 qubits' and '1 circuit layer'."""
     return f"{value:.0f} {axis.title.removesuffix('s') if value == 1 else axis.title}"
+
+
+def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> pd.Series[str]:
+    """For each point in words what its study varies, without the columns `but`; empty where nothing else is varied."""
+    import pandas as pd
+
+    axes = size_axes(config)
+    names = [part for name in POINT for part in (axes if name == "size" else [name]) if part not in set(but)]
+    # The simulator of a classical model is none, which its model says already.
+    known = points.assign(simulator=points["simulator"].where(points["simulator"] != "none"))
+    varied = [name for name in names if known[name].nunique() > 1]
+    words = [
+        [counted(row[name], axes[name]) if name in axes else f"batch {row[name]}" if name == "batch" else row[name]
+         for name in varied if pd.notna(row[name])]
+        for _, row in known.iterrows()
+    ]  # fmt: skip
+    return pd.Series([", ".join(parts) for parts in words], index=points.index, dtype=str)
 
 
 def size_axes(config: Config) -> dict[str, SizeAxis]:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.points import BUSY_RATIOS, counted, size_axes
+from ketscale.analysis.points import BUSY_RATIOS
 from ketscale.config import Metric
 from ketscale.files import write_atomic
-from ketscale.grid import POINT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,23 +137,6 @@ def empty(inputs: Inputs, studies: Iterable[str]) -> tuple[Figure, pd.DataFrame]
     axes.text(0.5, 0.5, "No finished run to draw yet", ha="center", va="center", fontsize=12, color=SOFT)
     footnote(figure, inputs.scaling.head(0), inputs, studies)
     return figure, pd.DataFrame()
-
-
-def variants(points: pd.DataFrame, inputs: Inputs, but: Iterable[str] = ()) -> pd.Series[str]:
-    """For each point in words what its study varies, without the columns `but`; empty where nothing else is varied."""
-    import pandas as pd
-
-    axes = size_axes(inputs.config)
-    names = [part for name in POINT for part in (axes if name == "size" else [name]) if part not in set(but)]
-    # The simulator of a classical model is none, which its model says already.
-    known = points.assign(simulator=points["simulator"].where(points["simulator"] != "none"))
-    varied = [name for name in names if known[name].nunique() > 1]
-    words = [
-        [counted(row[name], axes[name]) if name in axes else f"batch {row[name]}" if name == "batch" else row[name]
-         for name in varied if pd.notna(row[name])]
-        for _, row in known.iterrows()
-    ]  # fmt: skip
-    return pd.Series([", ".join(parts) for parts in words], index=points.index, dtype=str)
 
 
 def label(metric: Metric) -> str:

@@ -13,7 +13,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Difference, paired_difference, wilson
 from ketscale.analysis.kinds.kind import Figure, Kind
-from ketscale.analysis.points import Collected, Group, Row, metrics, point_of, size_axes, size_words
+from ketscale.analysis.points import Collected, Group, Row, metrics, point_of, size_axes, size_words, variants
 from ketscale.config import Config, Metric
 from ketscale.config.family import LOSS
 from ketscale.grid import POINT, Study
@@ -250,7 +250,7 @@ def _parts(inputs: Inputs, study: str) -> list[tuple[str, pd.DataFrame, pd.DataF
 
 def _curves(points: pd.DataFrame, inputs: Inputs) -> list[str]:
     """What each point's curve is called: workload, model and size, and what else the study varies."""
-    others = style.variants(points, inputs, but=("workload", "model", *size_axes(inputs.config)))
+    others = variants(points, inputs.config, but=("workload", "model", *size_axes(inputs.config)))
     names = []
     for (_, row), other in zip(points.iterrows(), others, strict=True):
         size = size_words(inputs.config, row["workload"], row["size"])

@@ -9,7 +9,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.speed import Speed, one_core
-from ketscale.analysis.points import BUSY_RATIOS, size_axes
+from ketscale.analysis.points import BUSY_RATIOS, size_axes, variants
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
 
@@ -54,8 +54,8 @@ class BreakEven(Speed):
             return style.empty(inputs, inputs.asked(self.name))
         figure, axes = plt.subplots(figsize=(9.5, 4.2), layout="constrained")
         # Along a line the work grows, by whatever means.
-        others = style.variants(
-            drawn, inputs, but=("layout", "batch", "simulator", *size_axes(inputs.config))
+        others = variants(
+            drawn, inputs.config, but=("layout", "batch", "simulator", *size_axes(inputs.config))
         )
         drawn["line"] = drawn["layout"] + others.map(lambda words: f", {words}" if words else "")
         for number, (name, chosen) in enumerate(drawn.groupby("line", sort=True)):

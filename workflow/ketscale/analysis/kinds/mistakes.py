@@ -9,7 +9,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.speed import Reference, Speed, one_core
-from ketscale.analysis.points import BUSY_RATIOS, Group, Point, Row, serial
+from ketscale.analysis.points import BUSY_RATIOS, Group, Point, Row, serial, variants
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
 
@@ -63,7 +63,7 @@ class Mistakes(Speed):
         drawn = points[points["speedup_same"].notna()].reset_index(drop=True)
         if drawn.empty:
             return style.empty(inputs, inputs.asked(self.name))
-        others = style.variants(drawn, inputs, but=("layout", "protocol", "simulator"))
+        others = variants(drawn, inputs.config, but=("layout", "protocol", "simulator"))
         drawn["arm"] = [
             ", ".join([row["layout"], *_wrongs(inputs.config, row), *filter(None, [other])])
             for (_, row), other in zip(drawn.iterrows(), others, strict=True)

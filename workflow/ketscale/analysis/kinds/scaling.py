@@ -11,7 +11,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Summary
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.speed import Ratios, Reference, Speed, one_core
-from ketscale.analysis.points import BUSY_RATIOS, Group, Point, Row, point, serial, workers
+from ketscale.analysis.points import BUSY_RATIOS, Group, Point, Row, point, serial, variants, workers
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, LAYOUT, Run, Study, layout
 
@@ -67,7 +67,7 @@ class Scaling(Speed):
         panels[0].plot(counts, counts, ls="--", color=style.FRAME, lw=1, label="ideal")
         panels[1].axhline(1, ls="--", color=style.FRAME, lw=1)
         grown = points["layout"].map(_grown)
-        others = style.variants(points, inputs, but=("layout", "batch"))
+        others = variants(points, inputs.config, but=("layout", "batch"))
         curves = sorted(set(zip(grown, others, strict=True)))
         for number, (growing, other) in enumerate(curves):
             chosen = points[(grown == growing) & (others == other)].sort_values("workers")

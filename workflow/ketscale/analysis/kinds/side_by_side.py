@@ -9,7 +9,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.speed import WORK, Speed
-from ketscale.analysis.points import size_words
+from ketscale.analysis.points import size_words, variants
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
 
@@ -90,7 +90,7 @@ class SideBySide(Speed):
                 va="center",
                 fontsize=9,
             )
-        others = style.variants(points, inputs, but=(self.varies, "protocol"))
+        others = variants(points, inputs.config, but=(self.varies, "protocol"))
         words = [", ".join(filter(None, pair)) for pair in zip(points["value"], others, strict=True)]
         axes.set_yticks(range(len(points)), words)
         axes.set_ylim(len(points) - 0.4, -0.6)

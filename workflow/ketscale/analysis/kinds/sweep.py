@@ -10,7 +10,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.speed import Speed
-from ketscale.analysis.points import sizes_of
+from ketscale.analysis.points import sizes_of, variants
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Run, Study
 
@@ -78,7 +78,7 @@ class Sweep(Speed):
 
     def lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.Series[str]:
         """What each point's line is called: simulator and layout, and what else the study varies besides the axis."""
-        others = style.variants(points, inputs, but=(self.varies, "simulator", "layout"))
+        others = variants(points, inputs.config, but=(self.varies, "simulator", "layout"))
         named = points["simulator"] + " on " + points["layout"]
         return named.where(others == "", named + ", " + others)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import Figure
-from ketscale.analysis.points import size_axes
+from ketscale.analysis.points import size_axes, variants
 from ketscale.grid import POINT
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ def _labels(steps: pd.DataFrame, inputs: Inputs) -> list[str]:
     """Simulator, layout, batch, and what else differs between the bars."""
     # A protocol that differs in its features alone says so better.
     plain = steps.groupby("features")["protocol"].nunique().max() == 1
-    others = style.variants(
-        steps, inputs, but=("simulator", "layout", "batch", *(["protocol"] if plain else []))
+    others = variants(
+        steps, inputs.config, but=("simulator", "layout", "batch", *(["protocol"] if plain else []))
     )
     return [
         ", ".join(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import Figure
-from ketscale.analysis.points import size_axes
+from ketscale.analysis.points import size_axes, variants
 from ketscale.config import Config
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def table(inputs: Inputs) -> pd.DataFrame:
         [*WORK, "simulator", "layout"]
     )
     found["total_s"] = found["epoch_s"] * found["epochs"]
-    others = style.variants(found, inputs, but=("simulator", "batch", "protocol"))
+    others = variants(found, inputs.config, but=("simulator", "batch", "protocol"))
     found["strategy"] = [
         "\n".join(filter(None, [name, other, _how(inputs.config, name)]))
         for name, other in zip(found["simulator"], others, strict=True)
