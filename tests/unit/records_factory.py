@@ -10,8 +10,10 @@ from typing import Any
 
 import yaml
 
-from ketscale import grid
-from ketscale.measure import records
+from ketscale import analysis
+from ketscale.config import Config
+from ketscale.grid import HISTORY, Run
+from ketscale.measure import record as records
 
 ROOT = Path(__file__).resolve().parents[2]
 FEATURES = "f" * 64
@@ -30,28 +32,43 @@ SPANS = {
 }  # fmt: skip
 
 
-def default_config() -> dict[str, Any]:
-    """The config.yaml of the project."""
-    config: dict[str, Any] = yaml.safe_load((ROOT / "config.yaml").read_text())
-    return config
+def default_study() -> dict[str, Any]:
+    """The settings in the project's config.yaml."""
+    given: dict[str, Any] = yaml.safe_load((ROOT / "config.yaml").read_text())
+    return given
 
 
-def three_seeds_config() -> dict[str, Any]:
-    """The project's config with three seeds at every point that has several or a time."""
-    config = default_config()
-    for study in config["studies"].values():
+def default_config() -> Config:
+    """The config that they make."""
+    return analysis.of(default_study())
+
+
+def three_seeds_config(**changes: Any) -> Config:
+    """The project's config with three seeds at every point that has several or a time, and some settings replaced."""
+    given = default_study()
+    for study in given["studies"].values():
         if study["kind"] != "parity":
             study["axes"] = {**study["axes"], "seed": [0, 1, 2]}
             study["points"] = [
                 {axis: value for axis, value in point.items() if axis != "seed"}
                 for point in study.get("points", [{}])
             ]
-    return config
+    return analysis.of({**given, **changes})
 
 
-def small_config(studies: Mapping[str, Any]) -> dict[str, Any]:
-    """The project's workloads, simulators and protocols with other studies."""
-    return {**default_config(), "studies": dict(studies)}
+def small_study(studies: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """The project's workloads, simulators and protocols with other studies, and other settings replaced."""
+    return {**default_study(), "studies": dict(studies), **changes}
+
+
+def small_config(studies: Mapping[str, Any], **changes: Any) -> Config:
+    """The config that they make."""
+    return analysis.of(small_study(studies, **changes))
+
+
+def partial(config: Config) -> Config:
+    """The same config, which does with the records that exist."""
+    return Config.of({**config.given, "partial": True}, config.families)
 
 
 def point(**axes: Any) -> dict[str, Any]:
@@ -63,26 +80,34 @@ def point(**axes: Any) -> dict[str, Any]:
     return {**usual, **axes}
 
 
-def step_time(run: grid.Run) -> float:
+def step_time(run: Run, sizes: Mapping[str, int]) -> float:
     """Seconds a step, plausible: it grows with batch and layers and falls with workers."""
     workers = run.ranks * run.threads
-    share = STEP_S[run.simulator] * (0.5 + run.batch / 64) * (1 + run.layers / 3) / 2
+    share = STEP_S.get(run.simulator, 0.002) * (0.5 + run.batch / 64) * (1 + sizes.get("layers", 3) / 3) / 2
     inline = 15 if run.protocol == "timing-inline" else 1
     return share * inline * (0.3 + 0.7 / workers) * (1 + 0.03 * run.seed)
 
 
-def record(config: Mapping[str, Any], run: grid.Run, **changes: Any) -> dict[str, Any]:
+def metrics(config: Config, run: Run) -> dict[str, Any]:
+    """The test metrics of a run: the headline one gets better with the seed, and is better of the control."""
+    figures: dict[str, Any] = {"loss": 0.2, "count": 180}
+    for number, metric in enumerate(config.family(run.workload).metrics):
+        gain = 0.01 * run.seed + (0.005 if config.models[run.model][1].classical else 0)
+        figures[metric.name] = (0.94 + gain if metric.better == "up" else 1e-3 / (1 + gain)) - 0.001 * number
+    return {**figures, "chance": 0.1}
+
+
+def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     """A complete record of `run`; `step_s` sets the step time, other `changes` replace top-level keys."""
-    settings = grid.resolve(config, run)
-    protocol = settings["protocol"]
-    step_s = changes.pop("step_s", step_time(run))
+    settings = config.settings(run)
+    protocol = settings.protocol
+    step_s = changes.pop("step_s", step_time(run, settings.sizes))
     nothing = {"median_s": None, "q25_s": None, "q75_s": None, "count": 0}
     around = {"median_s": step_s, "q25_s": 0.97 * step_s, "q75_s": 1.04 * step_s, "count": 50}
     spans = {name: {**around, "median_s": share * step_s} for name, share in SPANS.items()}
     steps_per_epoch = -(-1257 // run.batch)
-    accuracy = 0.94 + 0.01 * run.seed + (0.005 if run.model == "mlp" else 0)
-    metrics = {"loss": 0.2, "accuracy": accuracy, "auc": 0.99, "f1": accuracy, "confusion": [[1, 0], [0, 1]]}
-    quality = {"epochs": 30 + run.seed, "best_epoch": 20, "validation": metrics, "test": metrics}
+    quality = {"epochs": 30 + run.seed, "best_epoch": 20}
+    quality |= {split: metrics(config, run) for split in ("validation", "test")}
     rank = {
         "host": "a",
         "pid": 1,
@@ -94,7 +119,9 @@ def record(config: Mapping[str, Any], run: grid.Run, **changes: Any) -> dict[str
     }
     made = {
         "schema": records.SCHEMA_VERSION,
+        "family": settings.family.name,
         "run": asdict(run),
+        "sizes": settings.sizes,
         "status": "completed",
         "reason": None,
         "resumed": 0,
@@ -102,12 +129,13 @@ def record(config: Mapping[str, Any], run: grid.Run, **changes: Any) -> dict[str
         "call": None,
         "weights_hash": None,
         "split": {"by": "labels", "fold": None, "folds": None, "held_out": None},
+        "model": {},
         "routes": [],
         "parameters": 70186,
-        "config": settings,
-        "config_hash": grid.config_hash(settings),
-        "data_hash": "d",
-        "features_hash": FEATURES,
+        "config": settings.content,
+        "config_hash": settings.hash,
+        "data_hash": "d" if settings.family.prepared else None,
+        "features_hash": FEATURES if settings.family.prepared else None,
         "code": {"version": "0.1.0", "hash": "c" * 64, "commit": "a" * 40, "dirty": False},
         "packages": {"torch": "2.9.0", "pennylane": "0.43"},
         "mpi_library": None,
@@ -126,17 +154,17 @@ def record(config: Mapping[str, Any], run: grid.Run, **changes: Any) -> dict[str
         "started": "2026-01-01T00:00:00Z",
         "stopped": "2026-01-01T00:01:00Z",
         "quiet": {"quiet": True, "others_share": 0.01, "steal_share": 0.0},
-        "quality": quality if "epochs" in protocol else None,
-        "losses": [2.3 * 0.9**step for step in range(min(20, protocol.get("steps", 20)))],
+        "quality": quality if protocol.by_epochs else None,
+        "losses": [2.3 * 0.9**step for step in range(min(20, protocol.steps or 20))],
         "timing": {
             "startup_s": 1.5,
             "data_s": 0.1,
             "first_step_s": 3 * step_s,
             "step": around,
-            "spans": spans if protocol.get("sampled_steps") else {},
-            "sampled_step": around if protocol.get("sampled_steps") else nothing,
+            "spans": spans if protocol.sampled_steps else {},
+            "sampled_step": around if protocol.sampled_steps else nothing,
             "validation_s": 0.01,
-            "epoch": around if "epochs" in protocol else nothing,
+            "epoch": around if protocol.by_epochs else nothing,
             "steps": 60,
             "steps_per_epoch": steps_per_epoch,
             "epoch_s": steps_per_epoch * step_s,
@@ -149,29 +177,32 @@ def record(config: Mapping[str, Any], run: grid.Run, **changes: Any) -> dict[str
     return {**made, **changes}
 
 
-def write_history(folder: Path, seed: int) -> None:
-    """A history.csv of 30 epochs that falls and levels off."""
-    lines = ["epoch,step,train_loss,validation_loss,validation_accuracy,gradient_norm,learning_rate,epoch_s"]
-    for epoch in range(1, 31):
-        loss = 2.3 * 0.85**epoch + 0.1 + 0.02 * seed
-        lines.append(f"{epoch},{20 * epoch},{loss:.4f},{loss + 0.05:.4f},{1 - loss / 3:.4f},0.5,0.001,0.2")
+def write_history(config: Config, folder: Path, run: Run) -> None:
+    """A history.csv of 30 epochs, two fewer with every seed, that falls and levels off."""
+    metric = config.family(run.workload).headline
+    columns = ["epoch", "step", "train_loss", "validation_loss", f"validation_{metric.name}", "epoch_s"]
+    lines = [",".join(columns)]
+    for epoch in range(1, 31 - 2 * run.seed):
+        loss = 2.3 * 0.85**epoch + 0.1 + 0.02 * run.seed
+        figure = 1 - loss / 3 if metric.better == "up" else 0.7**epoch
+        lines.append(f"{epoch},{20 * epoch},{loss:.4f},{loss + 0.05:.4f},{figure:.6g},0.2")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "history.csv").write_text("\n".join(lines) + "\n")
+    (folder / HISTORY).write_text("\n".join(lines) + "\n")
 
 
-Change = Callable[[grid.Run], Mapping[str, Any] | None]
+Change = Callable[[Run], Mapping[str, Any] | None]
 
 
-def write_all(config: Mapping[str, Any], root: Path, change: Change = lambda run: {}) -> None:
-    """A record of every run of the config below `root`; `change` replaces values, or leaves it out (None)."""
-    manifests = {run.workload for run in grid.runs(config)}
-    for workload in manifests:
-        folder = root / "results/features" / workload
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "features.json").write_text(json.dumps({"hash": FEATURES}))
-    for run in grid.runs(config):
+def write_all(config: Config, results: Path, change: Change = lambda run: {}) -> None:
+    """A record of every run of the config below `results`; `change` replaces values, or leaves it out (None)."""
+    for workload in {run.workload for run in config.runs}:
+        if config.family(workload).prepared:
+            folder = results / "features" / workload
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "features.json").write_text(json.dumps({"hash": FEATURES}))
+    for run in config.runs:
         changes = change(run)
         if changes is not None:
-            records.write(root / run.path, record(config, run, **changes))
-            if "epochs" in config["protocols"][run.protocol]:
-                write_history(root / run.folder, run.seed)
+            records.write(results / run.path, record(config, run, **changes))
+            if config.protocols[run.protocol].by_epochs:
+                write_history(config, results / run.folder, run)

@@ -8,36 +8,51 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ketscale import config as settings
-from ketscale import grid
+from ketscale import analysis
 from ketscale.analysis import figures, tables
-from ketscale.analysis.figures.break_even import crossing
+from ketscale.analysis.kinds.break_even import crossing
+from ketscale.config import Config
+from ketscale.errors import UserError
+from ketscale.grid import Run
 from tests.unit import records_factory as factory
 
 # A step of batch * 2 ms on one rank; on two half of that and 2 ms of talking.
 BATCHES = (1, 2, 4, 8)
 
 
-def config() -> dict[str, Any]:
-    axes = factory.point(simulator="fused", batch=list(BATCHES), backend=["cpu-n1r1t1", "mpi-n1r2t1"])
-    return factory.small_config({"pays": {"kind": "break-even", "question": "?", "axes": axes}})
+def study(**axes: Any) -> dict[str, Any]:
+    usual = factory.point(simulator="fused", batch=list(BATCHES), backend=["cpu-n1r1t1", "mpi-n1r2t1"])
+    return {"pays": {"kind": "break-even", "question": "?", "axes": {**usual, **axes}}}
 
 
-def change(run: grid.Run) -> dict[str, Any]:
+def change(run: Run) -> dict[str, Any]:
     alone = 0.002 * run.batch
     return {"step_s": alone if run.ranks == 1 else alone / 2 + 0.002}
 
 
+def drawn(config: Config, results: Path) -> pd.DataFrame:
+    factory.write_all(config, results, change)
+    tables.collect(config, results)
+    figures.draw(config, results)
+    return pd.read_csv(results / "figures/break-even.csv").sort_values("work_s")
+
+
 def test_the_figure_has_speedup_over_work_and_where_it_crosses_one(tmp_path: Path) -> None:
-    settings.check(config())
-    factory.write_all(config(), tmp_path, change)
-    tables.collect(config(), tmp_path, tmp_path / "tables", partial=False)
-    figures.draw(config(), tmp_path / "tables", tmp_path / "figures")
-    drawn = pd.read_csv(tmp_path / "figures/break-even.csv").sort_values("work_s")
-    assert drawn["work_s"].tolist() == pytest.approx([0.001 * batch for batch in BATCHES])
-    assert drawn["speedup_same"].tolist() == pytest.approx([2 / 3, 1.0, 4 / 3, 1.6])
+    found = drawn(factory.small_config(study()), tmp_path)
+    assert found["work_s"].tolist() == pytest.approx([0.001 * batch for batch in BATCHES])
+    assert found["speedup_same"].tolist() == pytest.approx([2 / 3, 1.0, 4 / 3, 1.6])
     # At 2 ms of work a rank both take the same.
-    assert drawn["pays_from_s"].tolist() == pytest.approx([0.002] * 4)
+    assert found["pays_from_s"].tolist() == pytest.approx([0.002] * 4)
+
+
+def test_batches_and_simulators_are_along_a_line_and_layouts_beside_one_another(tmp_path: Path) -> None:
+    found = drawn(
+        factory.small_config(
+            study(simulator=["fused", "default.qubit"], backend=["cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1"])
+        ),
+        tmp_path,
+    )
+    assert set(found["line"]) == {"cpu-n1r1t2", "mpi-n1r2t1"}
 
 
 def points(*pairs: tuple[float, float]) -> pd.DataFrame:
@@ -58,8 +73,6 @@ def test_the_crossing_is_found_on_logarithmic_work(found: pd.DataFrame, expected
     assert crossing(found) == (None if expected is None else pytest.approx(expected))
 
 
-def test_one_place_is_refused() -> None:
-    made = config()
-    made["studies"]["pays"]["axes"]["backend"] = "cpu-n1r1t1"
-    with pytest.raises(settings.UserError, match="compares places, but has only one"):
-        settings.check(made)
+def test_one_layout_is_refused() -> None:
+    with pytest.raises(UserError, match="compares layouts, but has only one"):
+        analysis.of(factory.small_study(study(backend="cpu-n1r1t1")))

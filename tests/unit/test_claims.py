@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ketscale.analysis import claims
+from ketscale.analysis import claims, tables
+from ketscale.analysis.drawing.inputs import read_table
 from ketscale.errors import UserError
 from tests.unit import records_factory as factory
 
@@ -35,7 +36,7 @@ def test_every_claim_without_a_study_says_what_it_needs() -> None:
 
 def test_every_study_that_a_claim_names_exists() -> None:
     named = {claim["study"] for claim in claims.load() if claim["study"]}
-    studies = set(factory.default_config()["studies"])
+    studies = set(factory.default_study()["studies"])
     for path in (factory.ROOT / "workflow" / "studies").glob("*.yaml"):
         studies |= {f"{path.name}#{study}" for study in yaml.safe_load(path.read_text())["studies"]}
     assert named <= studies
@@ -67,9 +68,9 @@ def test_a_wrong_entry_is_named(tmp_path: Path, key: str, value: Any, message: s
     assert "claims.2" in str(raised.value)
 
 
-def test_an_id_may_stand_there_once(tmp_path: Path) -> None:
+def test_an_id_may_be_given_once(tmp_path: Path) -> None:
     ledger = {"claims": LEDGER["claims"][:1] * 2}
-    with pytest.raises(UserError, match=r"claim 0\.1 stands there twice"):
+    with pytest.raises(UserError, match=r"claim 0\.1 is there twice"):
         claims.load(written(tmp_path, ledger))
 
 
@@ -79,3 +80,11 @@ def test_a_missing_or_broken_file_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "claims.yaml").write_text("claims: [")
     with pytest.raises(UserError, match="not YAML"):
         claims.load(tmp_path / "claims.yaml")
+
+
+def test_ids_stay_text_in_the_table(tmp_path: Path) -> None:
+    """0.10 is not 0.1."""
+    tables.write_table(tmp_path / "claims.csv", claims.table(claims.load()), claims.COLUMNS)
+    ids = read_table(tmp_path / "claims.csv")["id"].tolist()
+    assert ids == [claim["id"] for claim in claims.load()]
+    assert {"0.1", "0.10"} <= set(ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,24 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from ketscale.analysis import answers, catalogue, figures, quality, report, tables
-from ketscale.analysis.figures import speed
+from ketscale.analysis import answers, catalogue, figures, report, tables
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import read_table
+from ketscale.analysis.intervals import paired_difference
+from ketscale.analysis.kinds import accuracy, scaling
+from ketscale.config import Config, Metric
 from ketscale.errors import UserError
+from ketscale.grid import Run
 from tests.unit import records_factory as factory
 
-CONFIG = {**factory.three_seeds_config(), "title": "A <b>bold</b> & risky title"}
+CONFIG = factory.three_seeds_config(title="A <b>bold</b> & risky title", partial=True)
+
+
+def draw(config: Config, results: Path) -> None:
+    """Tables, figures and the page."""
+    tables.collect(config, results)
+    figures.draw(config, results)
+    report.build(config, results)
 
 
 @pytest.fixture(scope="module")
@@ -24,19 +37,17 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The default study with a missing, a busy and a diverged point, drawn and reported."""
     root = tmp_path_factory.mktemp("study")
 
-    def change(run: factory.grid.Run) -> dict[str, object] | None:
+    def change(run: Run) -> dict[str, object] | None:
         if run.simulator == "qiskit" and run.seed == 2:
             return None
-        if run.place == "mpi-n1r1t1" and run.protocol == "timing":
+        if run.layout == "mpi-n1r1t1" and run.protocol == "timing":
             return {"quiet": {"quiet": False, "others_share": 0.4, "steal_share": 0.0}}
-        if run.layers == 6 and run.seed == 1:
+        if run.size == "q4-l6" and run.seed == 1:
             return {"status": "diverged", "reason": "loss is <NaN> at step 7"}
         return {}
 
     factory.write_all(CONFIG, root, change)
-    tables.collect(CONFIG, root, root / "tables", partial=True)
-    figures.draw(CONFIG, root / "tables", root / "figures")
-    report.build(CONFIG, root / "tables", root / "figures", root / "report.html")
+    draw(CONFIG, root)
     return root
 
 
@@ -52,20 +63,26 @@ def test_every_figure_of_the_catalogue_has_its_four_files_and_no_other(results: 
 
 
 def test_the_catalogue_follows_the_kinds_of_studies() -> None:
-    assert catalogue.figures({"studies": {"a": {"kind": "weak"}}}) == ("strategies", "spans", "weak")
-    assert "qubits" not in catalogue.figures(CONFIG)
-    assert set(catalogue.FIGURES) == set(figures.DRAWERS)
+    weak = factory.small_config({"weak": CONFIG.given["studies"]["weak"]})
+    assert catalogue.figures(weak) == ("spans", "weak")
+    assert catalogue.figures(CONFIG) == (
+        "simulators", "strategies", "spans", "strong", "weak", "batch", "depth", "features", "learning"
+    )  # fmt: skip
 
 
-def test_a_figure_is_the_same_file_when_drawn_again(results: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(catalogue, "figures", lambda config: ("depth",))
-    figures.draw(CONFIG, results / "tables", tmp_path)
-    for kind in catalogue.FORMATS:
-        assert (tmp_path / f"depth.{kind}").read_bytes() == (results / f"figures/depth.{kind}").read_bytes()
+def test_a_figure_is_the_same_file_when_drawn_again(results: Path, monkeypatch: Any) -> None:
+    depth = [figure for figure in catalogue.figures_of(CONFIG) if figure.name == "depth"]
+    before = [(results / f"figures/depth.{kind}").read_bytes() for kind in catalogue.FORMATS]
+    monkeypatch.setattr(catalogue, "figures_of", lambda config: depth)
+    figures.draw(CONFIG, results)
+    assert [(results / f"figures/depth.{kind}").read_bytes() for kind in catalogue.FORMATS] == before
 
 
-def test_each_figure_has_a_caption(results: Path) -> None:
-    assert all(report.caption(name) for name in (*catalogue.FIGURES, *catalogue.TABLES))
+def test_each_figure_has_its_caption_beside_it_and_in_the_page(results: Path, page: str) -> None:
+    for figure in catalogue.figures_of(CONFIG):
+        assert (results / f"figures/{figure.name}.rst").read_text() == f"{figure.caption}\n"
+        assert f"<figcaption>{figure.caption}</figcaption>" in page
+    assert all(catalogue.CAPTIONS[name] for name in catalogue.TABLES)
 
 
 def test_fits_leave_out_what_is_flagged(results: Path) -> None:
@@ -76,7 +93,7 @@ def test_fits_leave_out_what_is_flagged(results: Path) -> None:
 
 def test_the_shares_of_a_step_add_up(results: Path) -> None:
     spans = pd.read_csv(results / "figures/spans.csv")
-    total = spans.groupby(["batch", "simulator", "place", "features"])["share"].sum()
+    total = spans.groupby(["batch", "simulator", "layout", "features"])["share"].sum()
     assert total.tolist() == pytest.approx([1.0] * len(total))
     assert not spans["span"].str.endswith(".total").any()
 
@@ -88,16 +105,14 @@ def test_totals_of_strategies_are_epochs_of_the_quality_runs(results: Path) -> N
 
 
 def test_a_study_without_any_run_still_gives_every_figure_and_a_page(tmp_path: Path) -> None:
-    config = factory.small_config({"weak": CONFIG["studies"]["weak"]})
-    tables.collect(config, tmp_path, tmp_path / "tables", partial=True)
-    figures.draw(config, tmp_path / "tables", tmp_path / "figures")
-    report.build(config, tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html")
-    assert "15 runs of the study are not done" in (tmp_path / "report.html").read_text()
+    config = factory.small_config({"weak": CONFIG.given["studies"]["weak"]}, partial=True)
+    draw(config, tmp_path)
+    assert "15 runs of the study have not completed" in (tmp_path / "report.html").read_text()
 
 
 def test_a_missing_table_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"runs\.csv: no such table; run `ketscale collect` first"):
-        figures.draw(CONFIG, tmp_path, tmp_path)
+        figures.draw(CONFIG, tmp_path)
 
 
 def test_the_page_is_small(page: str) -> None:
@@ -166,13 +181,18 @@ def test_the_interval_over_seeds_decides_about_accuracy(
 ) -> None:
     base = dict.fromkeys(range(len(differences)), control)
     values = {seed: control + value for seed, value in enumerate(differences)}
-    found = quality.paired_difference(values, base)
-    assert quality.verdict(found, control) == verdict
+    found = paired_difference(values, base)
+    share = Metric("accuracy", "accuracy", "share correct", "up")
+    assert accuracy.verdict(found, control, share) == verdict
     assert verdict in answers.VERDICTS or found is None or found.n == 1
+    mirrored = {"better than the control": "worse than the control", "worse than the control": "better than the control",
+                "too easy to tell apart": "cannot be told apart"}  # fmt: skip
+    error = Metric("infidelity", "infidelity", "", "down")
+    assert accuracy.verdict(found, control, error) == mirrored.get(verdict, verdict)
 
 
 def test_the_interval_is_students() -> None:
-    found = quality.paired_difference({0: 1.0, 1: 2.0, 2: 3.0, 9: 5.0}, {0: 0.0, 1: 0.0, 2: 0.0})
+    found = paired_difference({0: 1.0, 1: 2.0, 2: 3.0, 9: 5.0}, {0: 0.0, 1: 0.0, 2: 0.0})
     assert found is not None
     assert (found.mean, found.n) == (2.0, 3)
     assert found.high == pytest.approx(2.0 + 4.302653 / 3**0.5, rel=1e-6)
@@ -183,7 +203,8 @@ def test_a_ratio_to_a_busy_machine_is_hollow_and_a_quiet_time_is_not() -> None:
     values = {"workers": [1], "speedup_best_serial": [1.0], "flag": ["busy reference"], "efficiency": [1.0]}
     times = ("step_s", "step_low_s", "step_high_s")
     values |= {key: [1.0] for key in ("speedup_same", "speedup_same_low", "speedup_same_high", *times)}
-    speed._line(tuple(panels), pd.DataFrame(values), "mpi, ranks", "black", "o", 0.0)
+    points, at = pd.DataFrame(values), pd.Series([1.0])
+    scaling._curve(tuple(panels), points, at, at + 0.1, "mpi, ranks", {"color": "black", "ls": "-"}, "o")
     faces = [
         {line.get_mfc() for line in panel.lines if line.get_ls() == "None" and len(line.get_xdata())}
         for panel in panels
@@ -198,3 +219,80 @@ def test_two_nodes_are_named_and_a_disturbed_ratio_has_no_verdict() -> None:
     assert answers._gain(point) == ": it pays"
     point["flag"] = "busy reference"
     assert answers._gain(point) == ": too disturbed to say"
+
+
+def test_a_diamond_is_beside_its_dot_and_above_it() -> None:
+    _, panels = plt.subplots(1, 3)
+    times = ("step_s", "step_low_s", "step_high_s")
+    ratios = ("speedup_same", "speedup_same_low", "speedup_same_high", "speedup_best_serial", "efficiency")
+    row = {name: [1.0] for name in (*times, *ratios)}
+    points, at = pd.DataFrame({"workers": [1], "flag": [""], **row}), pd.Series([1.0])
+    scaling._curve(tuple(panels), points, at, at + 0.1, "mpi, ranks", {"color": "black", "ls": "-"}, "o")
+    marks = {line.get_marker(): line for line in panels[0].lines if len(line.get_xdata()) == 1}
+    plt.close()
+    assert marks["D"].get_xdata()[0] != marks["o"].get_xdata()[0]
+    assert marks["D"].get_zorder() > marks["o"].get_zorder()
+
+
+def test_a_seed_that_has_stopped_keeps_its_last_value() -> None:
+    history = pd.DataFrame(
+        [{"seed": 0, "epoch": epoch, "loss": 1.0} for epoch in (1, 2, 3)]
+        + [{"seed": 1, "epoch": epoch, "loss": 3.0} for epoch in (1,)]
+    )
+    line = accuracy.held(history, "loss")
+    assert line["mean"].tolist() == [2.0, 2.0, 2.0]
+    assert line["high"].tolist() == [3.0, 3.0, 3.0]
+
+
+def test_forty_curves_all_look_different() -> None:
+    looks = {(tuple(style.line(number).items()), style.marker(number)) for number in range(40)}
+    assert len(looks) == 40
+
+
+@pytest.mark.parametrize(
+    "low, high", [(2e-4, 9e3), (8, 9000), (1.1e-3, 1.9e-3), (0.9, 70), (3e-3, 2e-2), (50, 61)]
+)
+@pytest.mark.parametrize("width", [2.0, 4.0, 9.0])
+def test_ticks_of_durations_are_two_or_more_and_never_touch(low: float, high: float, width: float) -> None:
+    figure, axes = plt.subplots(figsize=(width, 2))
+    axes.set_xlim(low, high)
+    style.log_seconds(axes.xaxis)
+    figure.canvas.draw()
+    labels = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+    plt.close(figure)
+    assert len(labels) >= 2
+    assert all(left.x1 < right.x0 for left, right in pairwise(labels))
+
+
+def test_points_that_differ_in_more_than_the_swept_axis_are_on_lines_of_their_own(tmp_path: Path) -> None:
+    shared = factory.point(batch=[16, 64], layers=[1, 3], qubits=[2, 4], seed=0)
+    config = factory.small_config(
+        {
+            "sweep": {"kind": "batch", "question": "?", "axes": shared},
+            "deeper": {"kind": "depth", "question": "?", "axes": shared},
+        }
+    )
+    factory.write_all(config, tmp_path)
+    draw(config, tmp_path)
+    for name, axis in (("batch", "batch"), ("depth", "layers")):
+        drawn = pd.read_csv(tmp_path / f"figures/{name}.csv")
+        assert (drawn.groupby("line")[axis].nunique() == 2).all()
+        assert (drawn.groupby("line").size() == 2).all()
+        assert drawn["line"].nunique() == 4
+
+
+def test_the_opening_compares_equal_work_and_says_what_differs(tmp_path: Path) -> None:
+    two = {"simulator": ["fused", "default.qubit"], "seed": 0}
+    studies = {
+        "ways": {"kind": "simulator", "question": "?", "axes": factory.point(layers=[1, 6], **two)},
+        "ranks": {"kind": "strong", "question": "?", "axes": factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"], **two)},
+    }  # fmt: skip
+    config = factory.small_config(studies)
+    factory.write_all(config, tmp_path)
+    tables.collect(config, tmp_path)
+    read = {name: read_table(tmp_path / f"tables/{name}.csv") for name in catalogue.TABLES}
+    simulators, parallel, quality = answers.sentences(read, config)
+    assert "(4 qubits, 1 circuit layer, batch 64): 2x (one seed) faster than default.qubit" in simulators
+    assert "slowest" not in simulators
+    assert "with 2 MPI ranks (fused)" in parallel and "with 2 MPI ranks (default.qubit)" in parallel
+    assert quality.startswith("No model has been trained beside its classical control")

@@ -7,27 +7,27 @@ from typing import Any
 
 import pytest
 
-from ketscale import grid
 from ketscale.analysis import parity
 from ketscale.analysis.completeness import Finding
+from ketscale.grid import Run
 from tests.unit import records_factory as factory
 
 CONFIG = factory.default_config()
-RUN = grid.Run("digits", "vqc", 4, 3, 8, "default.qubit", "cpu", 1, 1, 1, "parity", 0)
+RUN = Run("digits", "vqc", "q4-l3", 8, "default.qubit", "cpu", 1, 1, 1, "parity", 0)
 LIGHTNING = replace(RUN, simulator="lightning.qubit")
 RANKS = replace(RUN, backend="mpi", ranks=2)
 LOSSES = [2.3 * 0.9**step for step in range(20)]
 
 
-def found(run: grid.Run, off: float = 0.0, **changes: Any) -> Finding:
+def found(run: Run, off: float = 0.0, **changes: Any) -> Finding:
     """A finished run whose losses are off by a relative amount."""
     losses = [loss * (1 + off) for loss in LOSSES]
     return Finding(
-        run, ("parity",), "done", record=factory.record(CONFIG, run, **{"losses": losses, **changes})
+        run, ("parity",), "completed", record=factory.record(CONFIG, run, **{"losses": losses, **changes})
     )
 
 
-def refused(*findings: Finding) -> set[grid.Run]:
+def refused(*findings: Finding) -> set[Run]:
     """The runs that the comparison refuses."""
     kept = parity.refuse(findings, parity.compare(findings))
     return {finding.run for finding in kept if finding.state == "refused"}
@@ -38,7 +38,7 @@ def test_equal_losses_hold() -> None:
 
 
 @pytest.mark.parametrize(("run", "limit"), [(LIGHTNING, 1e-9), (RANKS, 1e-10)])
-def test_fp64_is_held_to_its_limit(run: grid.Run, limit: float) -> None:
+def test_fp64_is_held_to_its_limit(run: Run, limit: float) -> None:
     assert refused(found(RUN), found(run, 0.5 * limit)) == set()
     assert refused(found(RUN), found(run, 2 * limit)) == {run}
 
@@ -70,9 +70,11 @@ def test_only_common_steps_are_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [replace(LIGHTNING, seed=1), replace(LIGHTNING, batch=16), replace(LIGHTNING, layers=6)], ids=str
+    "other",
+    [replace(LIGHTNING, seed=1), replace(LIGHTNING, batch=16), replace(LIGHTNING, size="q4-l6")],
+    ids=str,
 )
-def test_runs_that_train_differently_are_not_compared(other: grid.Run) -> None:
+def test_runs_that_train_differently_are_not_compared(other: Run) -> None:
     assert parity.compare([found(RUN), found(other, 0.5)]) == []
 
 

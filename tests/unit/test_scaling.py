@@ -6,63 +6,71 @@ from typing import Any
 
 import pytest
 
-from ketscale.analysis import scaling
+from ketscale.analysis import intervals, laws, points
+from ketscale.analysis.kinds import kinds
+from ketscale.grid import Run, Study, layout
+from tests.unit import records_factory as factory
+
+CONFIG = factory.default_config()
 
 
 def row(**changes: Any) -> dict[str, Any]:
     """A row of runs.csv as far as scaling reads it."""
     usual = {
-        "workload": "digits", "model": "vqc", "qubits": 4, "layers": 3, "batch": 64, "simulator": "default.qubit",
-        "backend": "cpu", "ranks": 1, "threads": 1, "place": "cpu-n1r1t1", "protocol": "timing", "seed": 0,
+        "workload": "digits", "model": "vqc", "size": "q4-l3", "family": "images", "qubits": 4, "layers": 3, "batch": 64,
+        "simulator": "default.qubit", "layout": "cpu-n1r1t1", "protocol": "timing", "seed": 0,
         "status": "completed", "resumed": 0, "quiet": True, "timed": True, "precision": "fp32", "features": "cached",
         "step_s": 1.0, "steps_per_epoch": 20, "hardware": "CPU, 2 cores", "code": "0.1.0",
     }  # fmt: skip
-    return {**usual, **changes}
+    made = {**usual, **changes}
+    return {**made, **layout(made["layout"])}
 
 
 def ranks(count: int, **changes: Any) -> dict[str, Any]:
     """The same row on `count` MPI ranks."""
-    return row(backend="mpi", ranks=count, place=f"mpi-n1r{count}t1", **changes)
+    return row(layout=f"mpi-n1r{count}t1", **changes)
 
 
 def threads(count: int, **changes: Any) -> dict[str, Any]:
     """The same row on `count` threads."""
-    return row(threads=count, place=f"cpu-n1r1t{count}", **changes)
+    return row(layout=f"cpu-n1r1t{count}", **changes)
+
+
+def rows_of(kind: str, rows: list[dict[str, Any]], asked: int | None = None) -> list[dict[str, Any]]:
+    """scaling.csv of one study of the first `asked` of these rows."""
+    study = Study("s", kind, "?", tuple(Run.of(found) for found in rows[:asked]))
+    collected = points.Collected.of(CONFIG, rows, {})
+    return [dict(made) for made in kinds(CONFIG.families)[kind].rows(study, collected)]
 
 
 def points_of(kind: str, rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """scaling.csv of one study over these rows, by place."""
-    axes = ("workload", "model", "qubits", "layers", "batch", "simulator", "protocol", "seed")
-    points = [{**{axis: found[axis] for axis in axes}, "backend": found["place"]} for found in rows]
-    config = {"studies": {"s": {"kind": kind, "question": "?", "points": points}}}
-    return {point["place"]: point for point in scaling.table(config, rows, {})}
+    """The same by layout."""
+    return {found["layout"]: found for found in rows_of(kind, rows)}
 
 
 @pytest.mark.parametrize("serial", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("workers", [2, 4, 64])
 def test_karp_flatt_recovers_the_serial_fraction_of_amdahls_law(serial: float, workers: int) -> None:
     amdahl = 1 / (serial + (1 - serial) / workers)
-    assert scaling.karp_flatt(amdahl, workers) == pytest.approx(serial, abs=1e-12)
+    assert laws.karp_flatt(amdahl, workers) == pytest.approx(serial, abs=1e-12)
 
 
 def test_karp_flatt_says_nothing_about_one_worker() -> None:
-    assert scaling.karp_flatt(1.0, 1) is None
+    assert laws.karp_flatt(1.0, 1) is None
 
 
-def test_speedup_and_efficiencies_are_their_textbook_ratios() -> None:
-    assert scaling.speedup(6.0, 2.0) == 3.0
-    assert scaling.strong_efficiency(3.0, 4) == 0.75
-    assert scaling.weak_efficiency(2.0, 2.5) == 0.8
+def test_efficiency_is_its_textbook_ratio() -> None:
+    assert laws.strong_efficiency(3.0, 4) == 0.75
 
 
-def test_a_spread_gives_median_range_and_quartiles() -> None:
-    assert scaling.spread([4.0, 1.0, 2.0]) == scaling.Spread(2.0, 1.0, 4.0, 1.5, 3.0, 3)
-    assert scaling.spread([]) is None
+def test_a_summary_gives_median_and_range() -> None:
+    assert intervals.summarise([4.0, 1.0, 2.0]) == intervals.Summary(2.0, 1.0, 4.0, 3)
+    assert intervals.summarise([]) is None
 
 
 def test_ratios_pair_runs_of_the_same_seed() -> None:
     reference = [row(seed=0, step_s=1.0), row(seed=1, step_s=10.0)]
-    ratio = scaling.paired_ratio(
+    ratio = intervals.paired_ratio(
         reference, [row(seed=1, step_s=5.0), row(seed=0, step_s=0.5), row(seed=2, step_s=9.0)]
     )
     assert ratio is not None
@@ -70,14 +78,12 @@ def test_ratios_pair_runs_of_the_same_seed() -> None:
 
 
 def test_ratios_never_pair_different_hardware() -> None:
-    assert scaling.paired_ratio([row()], [row(hardware="another CPU, 64 cores")]) is None
+    assert intervals.paired_ratio([row()], [row(hardware="another CPU, 64 cores")]) is None
 
 
 def test_a_line_through_fewer_than_three_points_is_no_fit() -> None:
-    assert scaling.fit_line([1, 3], [1.0, 2.0]) is None
-    assert scaling.fit_line([1, 2, 3], [5.0, 7.0, 9.0]) == scaling.Line(
-        pytest.approx(3.0), pytest.approx(2.0), 1.0
-    )
+    assert laws.fit_line([1, 3], [1.0, 2.0]) is None
+    assert laws.fit_line([1, 2, 3], [5.0, 7.0, 9.0]) == laws.Line(pytest.approx(3.0), pytest.approx(2.0), 1.0)
 
 
 def test_busy_resumed_and_failed_runs_are_counted_but_in_no_median() -> None:
@@ -120,13 +126,18 @@ def test_the_best_serial_run_may_be_another_simulator_but_no_untimed_run() -> No
     rows = [
         row(simulator="qiskit", step_s=4.0), row(step_s=1.0), row(step_s=0.1, protocol="quality", timed=False)
     ]  # fmt: skip
-    points = {p["simulator"]: p for p in scaling.table(
-        {"studies": {"s": {"kind": "simulator", "question": "?", "points": [
-            {**{a: r[a] for a in ("workload", "model", "qubits", "layers", "batch", "simulator", "protocol", "seed")},
-             "backend": r["place"]} for r in rows[:2]]}}}, rows, {})}  # fmt: skip
-    assert points["qiskit"]["speedup_best_serial"] == 0.25
-    assert points["qiskit"]["best_serial_reference"] == "cpu-n1r1t1 default.qubit"
-    assert points["qiskit"]["speedup_same"] == 1.0
+    found = {point["simulator"]: point for point in rows_of("simulator", rows, asked=2)}
+    assert found["qiskit"]["speedup_best_serial"] == 0.25
+    assert found["qiskit"]["best_serial_reference"] == "cpu-n1r1t1 default.qubit"
+    assert found["qiskit"]["speedup_same"] == 1.0
+
+
+def test_the_best_serial_run_does_the_same_work() -> None:
+    rows = [row(step_s=1.0), row(step_s=0.1, size="q2-l1", qubits=2, layers=1), ranks(2, step_s=0.5)]
+    assert points_of("strong", rows[::2])["mpi-n1r2t1"]["speedup_best_serial"] == 2.0
+    found = [point for point in rows_of("strong", rows) if point["size"] == "q4-l3"]
+    assert {point["best_serial_reference"] for point in found} == {"cpu-n1r1t1"}
+    assert [point["speedup_best_serial"] for point in found] == [1.0, 2.0]
 
 
 def test_weak_scaling_compares_with_one_workers_share_of_the_batch() -> None:
@@ -138,8 +149,9 @@ def test_weak_scaling_compares_with_one_workers_share_of_the_batch() -> None:
 
 
 def test_on_gpus_the_workers_are_gpus() -> None:
-    assert scaling.workers(row(backend="ddp", ranks=4, threads=8)) == 4
-    assert scaling.workers(row(backend="mpi", ranks=4, threads=8)) == 32
+    assert points.workers("ddp", 4, 8) == 4
+    assert points.workers("mpi", 4, 8) == 32
+    assert points.serial("ddp") == "gpu-n1r1t1"
 
 
 def test_a_protocol_that_shares_the_machine_is_flagged() -> None:

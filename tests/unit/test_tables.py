@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from ketscale import grid
+from ketscale import analysis
 from ketscale.analysis import catalogue, tables
+from ketscale.config import Config
 from ketscale.errors import UserError
-from ketscale.measure import records
+from ketscale.grid import AXES, HISTORY, Run
+from ketscale.measure.record import SCHEMA_VERSION
 from tests.unit import records_factory as factory
 
 STRONG = {"kind": "strong", "question": "?", "axes": factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"])}
@@ -25,27 +27,26 @@ ACCURACY = {
     "points": [{}, {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"}],
 }
 CONFIG = factory.small_config({"strong": STRONG, "accuracy": ACCURACY})
-RUNS = sorted(grid.runs(CONFIG))
+PARTIAL = factory.partial(CONFIG)
+RUNS = sorted(CONFIG.runs)
 FIRST = next(run for run in RUNS if run.protocol == "timing")
 
 
-def collected(
-    root: Path, config: Mapping[str, Any] = CONFIG, partial: bool = False
-) -> dict[str, list[dict[str, str]]]:
+def collected(results: Path, config: Config = CONFIG) -> dict[str, list[dict[str, str]]]:
     """Every table after `collect`, by name."""
-    tables.collect(config, root, root / "tables", partial)
-    texts = {name: (root / f"tables/{name}.csv").read_text() for name in catalogue.TABLES}
+    tables.collect(config, results)
+    texts = {name: (results / f"tables/{name}.csv").read_text() for name in catalogue.TABLES}
     return {name: list(csv.DictReader(io.StringIO(text))) for name, text in texts.items()}
 
 
-def only(run: grid.Run, **changes: Any) -> factory.Change:
+def only(run: Run, **changes: Any) -> factory.Change:
     """Changes to the record of one run."""
     return lambda other: changes if other == run else {}
 
 
-def state(found: Mapping[str, list[dict[str, str]]], run: grid.Run) -> tuple[str, str]:
+def state(found: Mapping[str, list[dict[str, str]]], run: Run) -> tuple[str, str]:
     """The run's state and the reason."""
-    row = next(row for row in found["completeness"] if row["run"] == run.path)
+    row = next(row for row in found["completeness"] if row["run"] == f"results/{run.path}")
     return row["state"], row["why"]
 
 
@@ -53,18 +54,32 @@ def test_a_complete_study_gives_one_row_a_run_and_every_table(tmp_path: Path) ->
     factory.write_all(CONFIG, tmp_path)
     found = collected(tmp_path)
     assert len(found["runs"]) == len(found["completeness"]) == len(RUNS)
-    assert {row["state"] for row in found["completeness"]} == {"done"}
-    assert [row["place"] for row in found["scaling"]] == ["cpu-n1r1t1", "mpi-n1r2t1"]
+    assert {row["state"] for row in found["completeness"]} == {"completed"}
+    assert [row["layout"] for row in found["scaling"]] == ["cpu-n1r1t1", "mpi-n1r2t1"]
     assert {row["parity"] for row in found["scaling"]} == {"held fp32"}
     assert {row["verdict"] for row in found["claims"]} == {"open"}
 
 
 def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
+    written = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        factory.write_all(CONFIG, folder)
+        tables.collect(CONFIG, folder)
+        written.append([(folder / f"tables/{name}.csv").read_bytes() for name in catalogue.TABLES])
+    assert written[0] == written[1]
+
+
+def test_a_run_has_all_axes_its_family_and_its_sizes_by_name(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
-    for out in ("a", "b"):
-        tables.collect(CONFIG, tmp_path, tmp_path / out, partial=False)
-    for name in catalogue.TABLES:
-        assert (tmp_path / f"a/{name}.csv").read_bytes() == (tmp_path / f"b/{name}.csv").read_bytes()
+    row = next(row for row in collected(tmp_path)["runs"] if row["model"] == "vqc")
+    assert tuple(row)[: len(AXES)] == AXES
+    assert (row["family"], row["size"], row["qubits"], row["layers"]) == ("images", "q4-l3", "4", "3")
+
+
+def test_the_names_of_runs_are_targets_below_the_configs_own_results(tmp_path: Path) -> None:
+    config = factory.small_config({"strong": STRONG}, results="results/strong")
+    factory.write_all(config, tmp_path)
+    assert collected(tmp_path, config)["completeness"][0]["run"] == f"results/strong/{config.runs[0].path}"
 
 
 def test_missing_runs_stop_the_collection_and_both_ways_on_are_named(tmp_path: Path) -> None:
@@ -84,8 +99,8 @@ def test_a_partial_collection_shows_what_is_missing_and_the_last_line_of_its_log
     log = tmp_path / FIRST.folder.replace("seed0", "seed1") / "train.log"
     log.parent.mkdir(parents=True)
     log.write_text("step 3\nketscale: no MPI library found\n\n")
-    found = collected(tmp_path, partial=True)
-    logged = grid.Run.parse(str(log.parent))
+    found = collected(tmp_path, PARTIAL)
+    logged = Run.parse(str(log.parent))
     assert state(found, logged) == ("missing", "ketscale: no MPI library found")
     other = next(run for run in RUNS if run.seed == 1 and run != logged)
     assert state(found, other) == ("missing", "not run yet")
@@ -96,24 +111,25 @@ def test_a_partial_collection_shows_what_is_missing_and_the_last_line_of_its_log
 
 def test_an_empty_study_gives_tables_with_heads_alone(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path, lambda run: None)
-    found = collected(tmp_path, partial=True)
+    found = collected(tmp_path, PARTIAL)
     assert found["runs"] == found["scaling"] == found["history"] == []
 
 
 def test_a_record_of_another_config_is_stale(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
-    protocols = {**CONFIG["protocols"], "timing": {**CONFIG["protocols"]["timing"], "learning_rate": 0.002}}
-    changed = {**CONFIG, "protocols": protocols}
+    given = dict(CONFIG.given)
+    timing = {**given["protocols"]["timing"], "learning_rate": 0.002}
+    changed = analysis.of({**given, "protocols": {**given["protocols"], "timing": timing}})
     with pytest.raises(UserError, match="6 stale"):
         collected(tmp_path, changed)
-    found = collected(tmp_path, changed, partial=True)
+    found = collected(tmp_path, factory.partial(changed))
     assert state(found, FIRST)[0] == "stale"
     assert FIRST.protocol not in {row["protocol"] for row in found["runs"]}
 
 
 def test_a_record_on_other_features_is_stale(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path, only(FIRST, features_hash="0" * 64))
-    found = collected(tmp_path, partial=True)
+    found = collected(tmp_path, PARTIAL)
     assert state(found, FIRST) == (
         "stale",
         "trained on other features: its features hash is not the manifest's",
@@ -124,18 +140,22 @@ def test_a_record_whose_axes_are_not_its_paths_is_refused(tmp_path: Path) -> Non
     factory.write_all(CONFIG, tmp_path)
     record = json.loads((tmp_path / FIRST.path).read_text())
     record["run"]["seed"] = 7
-    records.write(tmp_path / FIRST.path, record)
-    found = collected(tmp_path, partial=True)
+    (tmp_path / FIRST.path).write_text(json.dumps(record))
+    found = collected(tmp_path, PARTIAL)
     assert state(found, FIRST) == ("refused", "the axes inside the record are not those of its path")
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"schema": 0}', '{"schema": 1}', "[]"])
+@pytest.mark.parametrize("text", ["", "{", f'{{"schema": {SCHEMA_VERSION}}}'])
 def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     factory.write_all(CONFIG, tmp_path)
     (tmp_path / FIRST.path).write_text(text)
-    found = collected(tmp_path, partial=True)
+    found = collected(tmp_path, PARTIAL)
     assert state(found, FIRST)[0] == "refused"
-    assert "delete the file and run it again" in state(found, FIRST)[1]
+    assert FIRST.seed not in {
+        int(row["seed"])
+        for row in found["runs"]
+        if row["layout"] == FIRST.layout and row["protocol"] == FIRST.protocol
+    }
 
 
 def test_a_record_that_breaks_parity_is_refused_and_in_no_other_table(tmp_path: Path) -> None:
@@ -143,14 +163,14 @@ def test_a_record_that_breaks_parity_is_refused_and_in_no_other_table(tmp_path: 
     factory.write_all(CONFIG, tmp_path, only(broken, losses=[9.0] * 20))
     with pytest.raises(UserError, match="1 refused"):
         collected(tmp_path)
-    found = collected(tmp_path, partial=True)
+    found = collected(tmp_path, PARTIAL)
     assert state(found, broken)[0] == "refused"
     assert len(found["runs"]) == len(RUNS) - 1
-    assert [row["held"] for row in found["parity"] if row["run"] == broken.path] == ["False"]
+    assert [row["held"] for row in found["parity"] if row["run"] == f"results/{broken.path}"] == ["False"]
 
 
 def test_diverged_and_out_of_memory_runs_are_results(tmp_path: Path) -> None:
-    timed = [run for run in RUNS if run.place == "cpu-n1r1t1" and run.protocol == "timing"]
+    timed = [run for run in RUNS if run.layout == "cpu-n1r1t1" and run.protocol == "timing"]
     changes = {
         timed[0]: {"status": "diverged", "reason": "loss is NaN at step 7"},
         timed[1]: {"status": "out_of_memory", "reason": "17 GB asked for"},
@@ -175,9 +195,12 @@ def test_mixed_code_is_shown_and_warned_of(tmp_path: Path) -> None:
     assert {row["code"] for row in found["runs"]} == {"0.1.0 aaaaaaaaaa", "0.1.0 bbbbbbbbbb+dirty"}
 
 
-def test_accuracy_is_compared_with_the_control_seed_by_seed(tmp_path: Path) -> None:
+def test_a_model_is_compared_with_its_control_seed_by_seed(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
-    vqc, mlp = collected(tmp_path)["accuracy"]
+    vqc, mlp = collected(tmp_path)["quality"]
+    assert vqc["metric"] == "accuracy"
+    values = [float(vqc[name]) for name in ("value", "auc", "chance")]
+    assert values == pytest.approx([0.95, 0.949, 0.1])
     assert (vqc["control"], vqc["pairs"], mlp["control"]) == ("mlp", "3", "")
     assert float(vqc["difference"]) == pytest.approx(-0.005)
     assert vqc["verdict"] == "worse than the control"
@@ -186,9 +209,11 @@ def test_accuracy_is_compared_with_the_control_seed_by_seed(tmp_path: Path) -> N
 def test_history_keeps_whatever_columns_there_are(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
     folder = tmp_path / next(run for run in RUNS if run.protocol == "quality").folder
-    (folder / "history.csv").write_text("epoch,step,train_loss,surprise\n1,20,2.0,7\n")
+    (folder / HISTORY).write_text("epoch,step,train_loss,surprise\n1,20,2.0,7\n")
     history = collected(tmp_path)["history"]
-    assert len(history) == 5 * 30 + 1
+    whole = sum(30 - 2 * run.seed for run in RUNS if run.protocol == "quality")
+    replaced = next(30 - 2 * run.seed for run in RUNS if run.protocol == "quality")
+    assert len(history) == whole - replaced + 1
     assert [row["surprise"] for row in history if row["surprise"]] == ["7"]
 
 
@@ -205,3 +230,23 @@ def test_spans_are_read_from_the_records(tmp_path: Path) -> None:
     spans = collected(tmp_path)["spans"]
     assert {row["span"] for row in spans} == set(factory.SPANS)
     assert {row["protocol"] for row in spans} == {"timing"}
+
+
+@pytest.mark.parametrize(
+    "ranks, shared", [([False, False], False), ([False, True, None], True), ([False, None], None)]
+)
+def test_it_is_shown_that_threads_shared_cores(ranks: list[bool | None], shared: bool | None) -> None:
+    assert tables._shared_cores([{"shared_cores": rank} for rank in ranks]) is shared
+    assert "shared_cores" in tables._runs_columns(CONFIG)
+
+
+def test_a_seed_that_another_study_ran_is_not_counted_as_absent_or_present(tmp_path: Path) -> None:
+    one = {
+        "kind": "simulator",
+        "question": "?",
+        "axes": factory.point(simulator=["fused", "default.qubit"], seed=0),
+    }
+    config = factory.small_config({"strong": STRONG, "one": one})
+    factory.write_all(config, tmp_path)
+    rows = [row for row in collected(tmp_path, config)["scaling"] if row["study"] == "one"]
+    assert {row["absent"] for row in rows} == {"0"}

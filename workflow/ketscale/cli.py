@@ -360,16 +360,17 @@ def _prepare(options: argparse.Namespace) -> None:
 def _study(options: argparse.Namespace) -> tuple[Config, Path]:
     """The config, and its results folder."""
     from ketscale import analysis
+    from ketscale.config import load
 
-    config = analysis.of(_json(options.study, "--study")) if options.study else analysis.read(options.config)
+    given = _json(options.study, "--study") if options.study else load(options.config)
+    config = analysis.of(given | ({"partial": True} if getattr(options, "partial", False) else {}))
     return config, Path(config.results)
 
 
 def _collect(options: argparse.Namespace) -> None:
     from ketscale.analysis import tables
 
-    config, results = _study(options)
-    tables.collect(config, results, options.partial or config.partial)
+    tables.collect(*_study(options))
 
 
 def _figures(options: argparse.Namespace) -> None:

@@ -48,7 +48,7 @@ def load(path: Path = LEDGER) -> list[dict[str, Any]]:
     seen: set[str] = set()
     for entry in entries:
         if entry["id"] in seen:
-            raise UserError(f"{path}: claim {entry['id']} stands there twice")
+            raise UserError(f"{path}: claim {entry['id']} is there twice")
         seen.add(entry["id"])
     return entries
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ketscale import grid
+from ketscale.config import Config
 from ketscale.errors import UserError
+from ketscale.grid import Run
 from ketscale.jobs import finished
-from ketscale.measure import records
+from ketscale.measure.record import check
 
-# done: in every table. diverged, out_of_memory: results too, shown but in no median or fit.
-# missing, stale, refused: in no table but this one; without `partial` they stop the collection.
-RESULTS = ("done", "diverged", "out_of_memory")
+# missing, stale, refused: in no table but this one; without `partial` they stop the collection. Diverged and
+# out-of-memory runs are results: shown, but in no median or fit.
 FAULTS = ("missing", "stale", "refused")
 COLUMNS = ("run", "studies", "state", "why", "code")
 
@@ -24,7 +24,7 @@ COLUMNS = ("run", "studies", "state", "why", "code")
 class Finding:
     """One run of the grid with its state, the reason for it, and its record unless there is none to trust."""
 
-    run: grid.Run
+    run: Run
     studies: tuple[str, ...]
     state: str
     why: str = ""
@@ -35,43 +35,28 @@ class Finding:
         return replace(self, state="refused", why=why, record=None)
 
 
-def inspect(config: Mapping[str, Any], root: Path) -> list[Finding]:
-    """Every run of the config's studies, sorted, with the record below `root` read and checked."""
-    studies: dict[grid.Run, list[str]] = {}
-    for study in grid.studies(config):
+def inspect(config: Config, results: Path) -> list[Finding]:
+    """Every run of the config's studies, sorted, with its record below `results` read and checked."""
+    studies: dict[Run, list[str]] = {}
+    for study in config.studies:
         for run in study.runs:
             studies.setdefault(run, []).append(study.name)
-    features = finished.features_hashes(root, studies)
+    features = finished.features_hashes(config, results)
     return [
-        _inspect(config, root, run, tuple(studies[run]), features[run.workload]) for run in sorted(studies)
+        _inspect(config, results, run, tuple(studies[run]), features[run.workload]) for run in sorted(studies)
     ]
 
 
 def _inspect(
-    config: Mapping[str, Any], root: Path, run: grid.Run, studies: tuple[str, ...], features: str | None
+    config: Config, results: Path, run: Run, studies: tuple[str, ...], features: str | None
 ) -> Finding:
-    path = root / run.path
-    if not path.exists():
-        said = _last_line(root / run.folder / "train.log") or "not run yet"
-        if said.endswith(": completed"):
-            said = "it had been trained, but its record is gone"
-        return Finding(run, studies, "missing", said)
-    try:
-        record = records.read(path)
-    except UserError as error:
-        return Finding(run, studies, "refused", str(error).removeprefix(f"{path}: "))
-    if record["run"] != asdict(run):
-        return Finding(run, studies, "refused", "the axes inside the record are not those of its path")
-    if record["config_hash"] != grid.config_hash(grid.resolve(config, run)):
-        return Finding(
-            run, studies, "stale", "trained under other settings: its config hash is not the config's"
-        )
-    if features is not None and record["features_hash"] != features:
-        return Finding(
-            run, studies, "stale", "trained on other features: its features hash is not the manifest's"
-        )
-    state = "done" if record["status"] == "completed" else record["status"]
-    return Finding(run, studies, state, record["reason"] or "", record)
+    found = check(results / run.path, run, config.settings(run).hash, features)
+    why = found.why
+    if found.state == "missing":
+        why = _last_line(results / run.folder / "train.log") or "not run yet"
+        if why.endswith(": completed"):
+            why = "it had been trained, but its record is gone"
+    return Finding(run, studies, found.state, why, found.record)
 
 
 def _last_line(log: Path) -> str:
@@ -92,12 +77,15 @@ def code(record: Mapping[str, Any]) -> str:
     return f"{made['version']} {commit}{'+dirty' if made['dirty'] else ''}"
 
 
-def table(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Rows of completeness.csv; the first is a warning where records of different code are mixed."""
+def table(findings: Iterable[Finding], results: str) -> list[dict[str, Any]]:
+    """Rows of completeness.csv; the first is a warning where records of different code are mixed.
+
+    A run is named by its record, which is a target of Snakemake; `results` is the folder before its path.
+    """
     findings = list(findings)
     rows = [
         {
-            "run": finding.run.path,
+            "run": f"{results}/{finding.run.path}",
             "studies": " ".join(finding.studies),
             "state": finding.state,
             "why": finding.why,
@@ -113,7 +101,7 @@ def table(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     return rows
 
 
-def demand_all(findings: Sequence[Finding]) -> None:
+def demand_all(findings: Sequence[Finding], results: str) -> None:
     """Stop where a run has no record to trust.
 
     Raises:
@@ -124,7 +112,9 @@ def demand_all(findings: Sequence[Finding]) -> None:
         return
     counts = Counter(finding.state for finding in faults)
     counted = ", ".join(f"{counts[state]} {state}" for state in FAULTS if counts[state])
-    named = "; ".join(f"{finding.run.path} ({finding.state}: {finding.why})" for finding in faults[:3])
+    named = "; ".join(
+        f"{results}/{finding.run.path} ({finding.state}: {finding.why})" for finding in faults[:3]
+    )
     more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
     raise UserError(
         f"{len(faults)} of {len(findings)} runs cannot be used ({counted}): {named}{more}\n"

@@ -15,17 +15,17 @@ from ketscale.analysis.completeness import Finding
 
 # Largest relative difference of a loss.
 ACROSS_SIMULATORS = 1e-9  # fp64
-ACROSS_PLACES = 1e-10  # fp64: backends, ranks and threads of one simulator
+ACROSS_LAYOUTS = 1e-10  # fp64: backends, ranks and threads of one simulator
 SINGLE_PRECISION = 1e-3  # fp32, whatever differs
 LARGEST_LEARNING_RATE = 3e-3
 REFERENCE = ("default.qubit", "cpu-n1r1t1")
 COLUMNS = ("run", "reference", "precision", "steps", "difference", "limit", "held")
 
-# Settings of a protocol that change the arithmetic of the first steps, with the schema's defaults. Cached and
-# inline features are not among them: on one features hash both must give the same losses.
-ARITHMETIC = {
-    "precision": "fp32", "optimiser": "adam", "learning_rate": None, "weight_decay": 0, "clip_norm": None, "dropout": 0
-}  # fmt: skip
+# Settings of a protocol that change the arithmetic of the first steps. Cached and inline features are not among them: on
+# one features hash both must give the same losses.
+ARITHMETIC = ("precision", "optimiser", "learning_rate", "weight_decay", "clip_norm", "dropout")
+# What a comparison says something about: the model, its simulator and where it ran.
+SUBJECT = tuple(name for name in grid.POINT if name not in ("batch", "protocol"))
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Comparison:
         """The breach in words."""
         return (
             f"its first {self.steps} losses differ by {self.difference:.1e} relative, over {self.limit:.0e} "
-            f"({self.precision}), from those of {self.reference.simulator} on {self.reference.place} "
+            f"({self.precision}), from those of {self.reference.simulator} on {self.reference.layout} "
             f"({self.reference.protocol})"
         )
 
@@ -72,14 +72,14 @@ def compare(findings: Iterable[Finding]) -> list[Comparison]:
 
 def _group(finding: Finding) -> tuple[Any, ...] | None:
     """What two runs share when their first losses must agree; None where nothing is promised."""
-    if finding.state != "done" or finding.record is None or not finding.record["losses"]:
+    if finding.state != "completed" or finding.record is None or not finding.record["losses"]:
         return None
     run, protocol = finding.run, finding.record["config"]["protocol"]
-    settings = tuple(protocol.get(name, default) for name, default in ARITHMETIC.items())
+    settings = tuple(protocol[name] for name in ARITHMETIC)
     if protocol["precision"] not in ("fp32", "fp64") or protocol["learning_rate"] > LARGEST_LEARNING_RATE:
         return None
     data = (finding.record["data_hash"], finding.record["features_hash"])
-    return (run.workload, run.model, run.qubits, run.layers, run.batch, run.seed, *settings, *data)
+    return (*run.without("simulator", *grid.LAYOUT, "protocol"), *settings, *data)
 
 
 def _compare(group: Sequence[Finding]) -> list[Comparison]:
@@ -102,7 +102,7 @@ def _compare(group: Sequence[Finding]) -> list[Comparison]:
 
 def _distance(run: grid.Run) -> tuple[bool, bool]:
     """Sorts the reference first: default.qubit on one rank and thread, else any simulator there."""
-    return run.simulator != REFERENCE[0], run.place != REFERENCE[1]
+    return run.simulator != REFERENCE[0], run.layout != REFERENCE[1]
 
 
 def _pair(finding: Finding, reference: Finding) -> Comparison:
@@ -110,7 +110,7 @@ def _pair(finding: Finding, reference: Finding) -> Comparison:
     assert reference.record is not None
     precision = finding.record["config"]["protocol"]["precision"]
     same = finding.run.simulator == reference.run.simulator
-    limit = SINGLE_PRECISION if precision == "fp32" else ACROSS_PLACES if same else ACROSS_SIMULATORS
+    limit = SINGLE_PRECISION if precision == "fp32" else ACROSS_LAYOUTS if same else ACROSS_SIMULATORS
     ours, theirs = finding.record["losses"], reference.record["losses"]
     steps = min(len(ours), len(theirs))
     return Comparison(finding.run, reference.run, precision, steps, difference(ours, theirs), limit)
@@ -128,7 +128,7 @@ def refuse(findings: Iterable[Finding], comparisons: Iterable[Comparison]) -> li
 
 
 def held(comparisons: Iterable[Comparison]) -> dict[tuple[Any, ...], str]:
-    """The precisions in which parity held, in words, by (workload, model, qubits, layers, simulator, place).
+    """The precisions in which parity held, in words, by `subject`.
 
     The batch size is left out on purpose: fp64 parity is run at a small batch and speaks for the same code at
     others.
@@ -142,17 +142,16 @@ def held(comparisons: Iterable[Comparison]) -> dict[tuple[Any, ...], str]:
 
 
 def subject(run: grid.Run | Mapping[str, Any]) -> tuple[Any, ...]:
-    """What parity is said about: the circuit, its simulator and where it ran."""
-    names = ("workload", "model", "qubits", "layers", "simulator", "place")
-    return tuple(run[name] if isinstance(run, Mapping) else getattr(run, name) for name in names)
+    """What parity is said about."""
+    return tuple(run[name] if isinstance(run, Mapping) else getattr(run, name) for name in SUBJECT)
 
 
-def table(comparisons: Iterable[Comparison]) -> list[dict[str, Any]]:
-    """Rows of parity.csv, one a comparison."""
+def table(comparisons: Iterable[Comparison], results: str) -> list[dict[str, Any]]:
+    """Rows of parity.csv, one a comparison; `results` is the folder before the records' paths."""
     return [
         {
-            "run": comparison.run.path,
-            "reference": comparison.reference.path,
+            "run": f"{results}/{comparison.run.path}",
+            "reference": f"{results}/{comparison.reference.path}",
             "precision": comparison.precision,
             "steps": comparison.steps,
             "difference": comparison.difference,

@@ -5,56 +5,51 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ketscale import grid
-from ketscale.analysis import claims, completeness, parity, quality, scaling
+from ketscale.analysis import claims, completeness, parity
 from ketscale.analysis.completeness import Finding
+from ketscale.analysis.kinds import accuracy, kinds, speed
+from ketscale.analysis.points import Collected, metrics, size_axes, sizes_of
+from ketscale.config import Config
 from ketscale.files import write_atomic
+from ketscale.grid import AXES, HISTORY, Run
 
-METRICS = ("accuracy", "auc", "f1", "loss")
-AXES = tuple(field.name for field in fields(grid.Run))
-RUNS_COLUMNS = (
-    *AXES, "place", "studies", "status", "reason", "resumed", "timed", "precision", "features", "mistake",
-    *(f"{split}_{metric}" for split in ("test", "validation") for metric in METRICS), "epochs", "best_epoch", "planned_epochs",
-    "split", "fold", "folds", "test_samples", "test_chance",
-    "step_s", "step_q25_s", "step_q75_s", "step_count", "first_step_s", "startup_s", "data_s", "validation_s",
-    "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "train_s",
-    "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
-    "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share",
-    "host", "cpu", "cores", "shared_cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
-    "started", "stopped", "parameters", "config_hash", "data_hash", "features_hash", "weights_hash",
-    "node_hours", "gpu_hours",
-)  # fmt: skip
-SPANS_COLUMNS = (
-    *AXES, "place", "studies", "status", "quiet", "timed", "span",
-    "median_s", "q25_s", "q75_s", "count", "sampled_step_s",
-)  # fmt: skip
+SPLITS = ("test", "validation")
 
 
-def collect(config: Mapping[str, Any], root: Path, out: Path, partial: bool) -> None:
-    """Write every table of the catalogue into `out` from the records of the config's runs below `root`.
+def collect(config: Config, results: Path) -> None:
+    """Write tables/*.csv, every table of the catalogue, from the records of the config's runs.
+
+    Args:
+        config: the config of the studies; with `partial` it does with the records that exist.
+        results: the folder of all results.
 
     Raises:
         UserError: a run is missing, stale or refused, and `partial` does not allow it.
     """
-    findings = completeness.inspect(config, root)
+    findings = completeness.inspect(config, results)
     comparisons = parity.compare(findings)
     findings = parity.refuse(findings, comparisons)
-    if not partial:
-        completeness.demand_all(findings)
-    rows = [_run(finding, finding.record) for finding in findings if finding.record]
-    write_table(out / "runs.csv", rows, RUNS_COLUMNS)
-    write_table(out / "completeness.csv", completeness.table(findings), completeness.COLUMNS)
-    write_table(out / "scaling.csv", scaling.table(config, rows, parity.held(comparisons)), scaling.COLUMNS)
-    write_table(out / "accuracy.csv", quality.table(config, rows), quality.COLUMNS)
-    write_table(out / "parity.csv", parity.table(comparisons), parity.COLUMNS)
-    write_table(out / "spans.csv", [row for finding in findings for row in _spans(finding)], SPANS_COLUMNS)
-    history = [row for finding in findings for row in _history(config, root, finding)]
-    measured = sorted({name for row in history for name in row} - {*AXES, "place", "epoch", "step"})
-    write_table(out / "history.csv", history, (*AXES, "place", "epoch", "step", *measured))
+    if not config.partial:
+        completeness.demand_all(findings, config.results)
+    rows = [_run(config, finding, finding.record) for finding in findings if finding.record]
+    trained = _with_history(config)
+    history = [
+        row for finding in findings if finding.run in trained for row in _history(config, results, finding)
+    ]
+    spans = [row for finding in findings for row in _spans(config, finding)]
+    collected = Collected.of(config, rows, parity.held(comparisons))
+    out = results / "tables"
+    write_table(out / "runs.csv", rows, _runs_columns(config))
+    write_table(out / "completeness.csv", completeness.table(findings, config.results), completeness.COLUMNS)
+    write_table(out / "scaling.csv", _of_studies("scaling", collected), speed.columns(config))
+    write_table(out / "quality.csv", _of_studies("quality", collected), accuracy.columns(config))
+    write_table(out / "parity.csv", parity.table(comparisons, config.results), parity.COLUMNS)
+    write_table(out / "spans.csv", spans, _spans_columns(config))
+    write_table(out / "history.csv", history, _history_columns(config, history))
     write_table(out / "claims.csv", claims.table(claims.load()), claims.COLUMNS)
 
 
@@ -67,24 +62,57 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence
     write_atomic(path, text.getvalue().encode())
 
 
-def _axes(finding: Finding) -> dict[str, Any]:
-    return {**asdict(finding.run), "place": finding.run.place}
+def _of_studies(table: str, collected: Collected) -> list[Mapping[str, Any]]:
+    """The rows that the studies' kinds have in a table, study by study."""
+    known = kinds(collected.config.families)
+    return [
+        row
+        for study in collected.config.studies
+        if known[study.kind].table == table
+        for row in known[study.kind].rows(study, collected)
+    ]
 
 
-def _run(finding: Finding, record: Mapping[str, Any]) -> dict[str, Any]:
+def _identity_columns(config: Config) -> tuple[str, ...]:
+    return (*AXES, "family", *size_axes(config), "layout")
+
+
+def _identity(config: Config, finding: Finding) -> dict[str, Any]:
+    """What a run is; sizes are empty where its family has no such axis."""
+    run = finding.run
+    sizes = dict.fromkeys(size_axes(config)) | sizes_of(config, run)
+    return {**asdict(run), "family": config.family(run.workload).name, **sizes, "layout": run.layout}
+
+
+def _runs_columns(config: Config) -> tuple[str, ...]:
+    return (
+        *_identity_columns(config), "studies", "status", "reason", "resumed", "timed", "precision", "features", "mistake",
+        *(f"{split}_{metric}" for split in SPLITS for metric in metrics(config)), "test_chance", "test_samples",
+        "epochs", "best_epoch", "planned_epochs", "split", "fold", "folds",
+        "step_s", "step_q25_s", "step_q75_s", "step_count", "first_step_s", "startup_s", "data_s", "validation_s",
+        "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "train_s",
+        "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
+        "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share",
+        "host", "cpu", "cores", "shared_cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
+        "started", "stopped", "parameters", "config_hash", "data_hash", "features_hash", "weights_hash",
+        "node_hours", "gpu_hours",
+    )  # fmt: skip
+
+
+def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[str, Any]:
     """The row of runs.csv: times in seconds, memory in bytes (host: sum over ranks; device: largest rank)."""
     protocol, timing, machine = record["config"]["protocol"], record["timing"], record["machine"]
     gpus = "; ".join(sorted(_gpu(gpu) for gpu in machine["gpus"] or []))
     return {
-        **_axes(finding),
+        **_identity(config, finding),
         "studies": " ".join(finding.studies),
         **{name: record[name] for name in ("status", "reason", "resumed", "parameters", "mpi_library")},
         **{name: record[name] for name in ("slurm_job_id", "started", "stopped", "node_hours", "gpu_hours")},
         **{name: record[name] for name in ("config_hash", "data_hash", "features_hash", "weights_hash")},
         **{name: protocol[name] for name in ("timed", "precision", "features")},
-        "mistake": protocol.get("mistake", ""),
-        **_quality(record["quality"]),
-        "planned_epochs": protocol.get("epochs"),
+        "mistake": protocol["mistake"] or "",
+        **_quality(config, record["quality"] or {}),
+        "planned_epochs": protocol["epochs"],
         **_wrong_divisors(protocol, timing),
         "split": record["split"]["by"],
         **{name: record["split"][name] for name in ("fold", "folds")},
@@ -107,19 +135,14 @@ def _run(finding: Finding, record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _quality(found: Mapping[str, Any] | None) -> dict[str, Any]:
+def _quality(config: Config, found: Mapping[str, Any]) -> dict[str, Any]:
     """Metrics of the best weights on both splits; empty for a protocol that only times."""
-    splits = {split: (found or {}).get(split) or {} for split in ("test", "validation")}
-    metrics = {f"{split}_{name}": splits[split].get(name) for split in splits for name in METRICS}
-    classes = [sum(row) for row in splits["test"].get("confusion", [])]
-    tested = sum(classes) or splits["test"].get("transitions")
-    # Naming the commonest class each time, where a workload does not say itself what guessing gives.
-    chance = splits["test"].get("chance") or (max(classes) / tested if tested else None)
+    splits = {split: found.get(split) or {} for split in SPLITS}
     return {
-        **metrics,
-        **{name: (found or {}).get(name) for name in ("epochs", "best_epoch")},
-        "test_samples": tested,
-        "test_chance": chance,
+        **{f"{split}_{name}": splits[split].get(name) for split in SPLITS for name in metrics(config)},
+        "test_chance": splits["test"].get("chance"),
+        "test_samples": splits["test"].get("count"),
+        **{name: found.get(name) for name in ("epochs", "best_epoch")},
     }
 
 
@@ -129,7 +152,7 @@ def _wrong_divisors(protocol: Mapping[str, Any], timing: Mapping[str, Any]) -> d
     return {
         "step_with_first_s": train_s / steps if steps else None,
         "step_with_start_s": (timing["startup_s"] + timing["data_s"] + train_s) / steps if steps else None,
-        "epoch_by_planned_s": train_s / protocol["epochs"] if "epochs" in protocol else None,
+        "epoch_by_planned_s": train_s / protocol["epochs"] if protocol["epochs"] else None,
     }
 
 
@@ -144,22 +167,40 @@ def _gpu(gpu: Any) -> str:
     return str(gpu.get("model") or gpu.get("name") or "GPU") if isinstance(gpu, Mapping) else str(gpu)
 
 
-def _spans(finding: Finding) -> list[dict[str, Any]]:
+def _spans_columns(config: Config) -> tuple[str, ...]:
+    return (
+        *_identity_columns(config), "studies", "status", "quiet", "timed", "span",
+        "median_s", "q25_s", "q75_s", "count", "sampled_step_s",
+    )  # fmt: skip
+
+
+def _spans(config: Config, finding: Finding) -> list[dict[str, Any]]:
     """Rows of spans.csv: the exclusive time of each part of a sampled step, in seconds."""
     record = finding.record
     if record is None:
         return []
-    shared = {**_axes(finding), "studies": " ".join(finding.studies), "status": record["status"]}
+    shared = {**_identity(config, finding), "studies": " ".join(finding.studies), "status": record["status"]}
     shared |= {"quiet": record["quiet"]["quiet"], "timed": record["config"]["protocol"]["timed"]}
     shared["sampled_step_s"] = record["timing"]["sampled_step"]["median_s"]
     return [{**shared, "span": name, **span} for name, span in sorted(record["timing"]["spans"].items())]
 
 
-def _history(config: Mapping[str, Any], root: Path, finding: Finding) -> list[dict[str, Any]]:
-    """Rows of history.csv: the epochs of a run of an accuracy study, with whatever columns its file has."""
-    asked = any(config["studies"][study]["kind"] == "accuracy" for study in finding.studies)
-    path = root / finding.run.folder / "history.csv"
-    if finding.record is None or not asked or not path.exists():
+def _history_columns(config: Config, rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The run, the epoch and step, and whatever was measured."""
+    first = (*_identity_columns(config), "epoch", "step")
+    return (*first, *sorted({name for row in rows for name in row} - set(first)))
+
+
+def _with_history(config: Config) -> set[Run]:
+    """The runs of the studies whose kind wants the epochs too."""
+    known = kinds(config.families)
+    return {run for study in config.studies if known[study.kind].history for run in study.runs}
+
+
+def _history(config: Config, results: Path, finding: Finding) -> list[dict[str, Any]]:
+    """Rows of history.csv: the epochs of a run, with whatever columns its file has."""
+    path = results / finding.run.folder / HISTORY
+    if finding.record is None or not path.exists():
         return []
     with path.open(newline="") as file:
-        return [{**row, **_axes(finding)} for row in csv.DictReader(file)]
+        return [{**row, **_identity(config, finding)} for row in csv.DictReader(file)]

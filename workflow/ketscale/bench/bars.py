@@ -11,7 +11,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from ketscale.analysis.figures import style
+from ketscale.analysis.drawing import style
 from ketscale.bench.output import duration, hardware
 from ketscale.bench.training import ARMS, LIKELIHOODS
 

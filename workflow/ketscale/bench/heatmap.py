@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from ketscale.analysis.figures import style
+from ketscale.analysis.drawing import style
 from ketscale.bench.output import hardware
 from ketscale.bench.summary import Factors, factors
 from ketscale.errors import UserError

@@ -1,0 +1,1 @@
+"""What figures share: their inputs, their looks, the ticks of logarithmic axes."""

@@ -1,0 +1,91 @@
+"""What figures are drawn from: the tables of a study, with its config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ketscale.config import Config
+from ketscale.errors import UserError
+from ketscale.grid import AXES, POINT
+from ketscale.grid.run import INTEGERS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Columns of names, which stay text whatever they look like: a claim 0.10 is not a claim 0.1.
+TEXT = {
+    *(name for name in (*AXES, *POINT) if name not in INTEGERS),
+    "id", "study", "studies", "kind", "family", "control", "flag",
+}  # fmt: skip
+# What the studies about speed vary may be a name too.
+TEXT_OF = {"scaling": {"value"}}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The tables that figures are drawn from, with the config of their studies."""
+
+    config: Config
+    runs: pd.DataFrame
+    scaling: pd.DataFrame
+    quality: pd.DataFrame
+    spans: pd.DataFrame
+    history: pd.DataFrame
+    completeness: pd.DataFrame
+
+    @classmethod
+    def read(cls, config: Config, tables: Path) -> Inputs:
+        """From the CSV files in a folder.
+
+        Raises:
+            UserError: one is missing.
+        """
+        names = ("runs", "scaling", "quality", "spans", "history", "completeness")
+        return cls(config, **{name: read_table(tables / f"{name}.csv") for name in names})
+
+    def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:
+        """The studies of this kind by name with their points that have a step time."""
+        rows = self.scaling[(self.scaling["kind"] == kind) & self.scaling["step_s"].notna()]
+        named = [(name, rows[rows["study"] == name]) for name in self.asked(kind)]
+        return [(name, points) for name, points in named if len(points)]
+
+    def points_of(self, kind: str) -> pd.DataFrame:
+        """The points of all studies of this kind below one another; no rows where there are none."""
+        import pandas as pd
+
+        return pd.concat([self.scaling.head(0), *(points for _, points in self.of(kind))])
+
+    def asked(self, *kinds: str) -> list[str]:
+        """The names of the studies of these kinds, with or without a finished run."""
+        return [study.name for study in self.config.studies if study.kind in kinds]
+
+    def seeds(self, points: pd.DataFrame) -> pd.DataFrame:
+        """The completed, unresumed runs behind the points with their times of a step: one row a seed."""
+        runs = self.runs[(self.runs["status"] == "completed") & (self.runs["resumed"] == 0)]
+        times = ["step_s", "step_with_first_s", "step_with_start_s"]
+        columns = [*POINT, "study", "value", "flag"]
+        return runs[[*POINT, "seed", "quiet", *times]].merge(points[columns], on=list(POINT))
+
+    def generated(self, workload: str) -> bool:
+        """Whether nothing in a workload's data was measured."""
+        return self.config.workloads[workload][1].generated
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """A table of `tables.collect`, names kept as text ('none' is a simulator, not a missing value).
+
+    Raises:
+        UserError: there is no such table.
+    """
+    import pandas as pd
+
+    try:
+        columns = pd.read_csv(path, nrows=0).columns
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such table; run `ketscale collect` first") from None
+    text = (TEXT | TEXT_OF.get(path.stem, set())).intersection(columns)
+    return pd.read_csv(
+        path, dtype=dict.fromkeys(text, str), keep_default_na=False, na_values=[""], low_memory=False
+    )

@@ -1,0 +1,53 @@
+"""The kinds of studies, one object each; a kind is added by one file here and one line below.
+
+Light: every start of Snakemake checks its config with them, so they import what draws only when they draw.
+"""
+
+from __future__ import annotations
+
+from ketscale.analysis.kinds.accuracy import ACCURACY
+from ketscale.analysis.kinds.break_even import BREAK_EVEN
+from ketscale.analysis.kinds.kind import Figure, Kind
+from ketscale.analysis.kinds.mistakes import MISTAKES
+from ketscale.analysis.kinds.parity import Parity
+from ketscale.analysis.kinds.scaling import STRONG, WEAK
+from ketscale.analysis.kinds.side_by_side import FEATURES, SIMULATOR
+from ketscale.analysis.kinds.sweep import BATCH, of_size
+from ketscale.config import Config, Families, suggestion
+from ketscale.errors import UserError
+
+__all__ = ["Figure", "Kind", "check", "kinds"]
+
+
+def kinds(families: Families) -> dict[str, Kind]:
+    """The kinds by name, in the order of their figures in the report; each size of the families has a sweep."""
+    sizes = {axis.name: axis for family in families.values() for axis in family.sizes}
+    listed: list[Kind] = [
+        SIMULATOR,
+        STRONG,
+        WEAK,
+        BREAK_EVEN,
+        BATCH,
+        *(of_size(axis) for axis in sizes.values()),
+        FEATURES,
+        MISTAKES,
+        ACCURACY,
+        Parity(),
+    ]
+    return {kind.name: kind for kind in listed}
+
+
+def check(config: Config) -> None:
+    """Check that the runs of each study can give its comparison.
+
+    Raises:
+        UserError: names the study, what is wrong and what to do; the first problem found.
+    """
+    known = kinds(config.families)
+    for study in config.studies:
+        if study.kind not in known:
+            raise UserError(
+                f"studies.{study.name}.kind: no kind of study is called {study.kind}{suggestion(study.kind, known)}"
+            )
+        for fault in known[study.kind].check(study, config):
+            raise UserError(f"studies.{study.name}: {fault}")

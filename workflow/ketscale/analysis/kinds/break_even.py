@@ -1,0 +1,124 @@
+"""Break-even: from how much work a rank several ranks pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis.kinds.speed import Speed, one_core
+from ketscale.analysis.points import BUSY_RATIOS, size_axes, variants
+from ketscale.config import Config
+from ketscale.grid import POINT, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+# What two points share that differ in their layout alone.
+_WORK = [name for name in POINT if name != "layout"]
+NOTE = (
+    "Work of a rank: the time of a step on one rank with one thread, over the number of workers. Median and range over "
+    "seeds, ratios paired by seed; where a line crosses 1, more ranks begin to pay"
+)
+
+
+class BreakEven(Speed):
+    """Speedup over the work of a rank, which batch, size and simulator vary."""
+
+    name = "break-even"
+    varies = "layout"
+
+    def __init__(self) -> None:
+        caption = (
+            "From how much work a rank more ranks pay: speedup over the time that each rank would need alone, for every "
+            "layout with several workers."
+        )
+        self.figure = Figure(self.name, "Break-even", caption, (self.name,), self.draw)
+
+    def check(self, study: Study, config: Config) -> Iterator[str]:
+        """Several layouts, and one core to compare with."""
+        if len({run.layout for run in study.runs}) < 2:
+            yield "a study of kind break-even compares layouts, but has only one; give several backends"
+        yield from one_core(study)
+
+    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
+        """Speedup of each layout with several workers over the work of a rank, and where it crosses 1."""
+        import matplotlib.pyplot as plt
+
+        drawn = with_work(inputs.points_of(self.name))
+        if drawn.empty:
+            return style.empty(inputs, inputs.asked(self.name))
+        figure, axes = plt.subplots(figsize=(9.5, 4.2), layout="constrained")
+        # Along a line the work grows, by whatever means.
+        others = variants(
+            drawn, inputs.config, but=("layout", "batch", "simulator", *size_axes(inputs.config))
+        )
+        drawn["line"] = drawn["layout"] + others.map(lambda words: f", {words}" if words else "")
+        for number, (name, chosen) in enumerate(drawn.groupby("line", sort=True)):
+            _draw(axes, chosen.sort_values("work_s"), str(name), number)
+        axes.axhline(1, ls="--", color=style.FRAME, lw=1)
+        axes.set(xlabel="work of a rank in a step (time, log scale)", ylabel="speedup over one rank")
+        style.log_seconds(axes.xaxis)
+        axes.set_ylim(0, 1.15 * max(1.0, drawn["speedup_same_high"].max()))
+        style.legend(axes)
+        style.footnote(figure, drawn, inputs, drawn["study"].unique(), NOTE)
+        crossings = {name: crossing(chosen) for name, chosen in drawn.groupby("line")}
+        return figure, drawn.assign(pays_from_s=drawn["line"].map(crossings))
+
+
+def with_work(points: pd.DataFrame) -> pd.DataFrame:
+    """The points on several workers that have a reference, each with `work_s`: one rank's step over the workers."""
+    alone = points[points["workers"] == 1][["study", *_WORK, "step_s"]].rename(columns={"step_s": "alone_s"})
+    several = points[(points["workers"] > 1) & points["speedup_same"].notna()]
+    drawn = several.merge(alone, on=["study", *_WORK])
+    return drawn.assign(work_s=drawn["alone_s"] / drawn["workers"])
+
+
+def crossing(chosen: pd.DataFrame) -> float | None:
+    """Work in seconds from which the speedup stays above 1, between points on logarithmic work; None if it never does.
+
+    The smallest work measured where every point pays.
+    """
+    import numpy as np
+
+    ordered = chosen.sort_values("work_s")
+    work, speedup = ordered["work_s"].to_numpy(), ordered["speedup_same"].to_numpy()
+    if speedup[-1] <= 1:
+        return None
+    below = np.flatnonzero(speedup <= 1)
+    if len(below) == 0:
+        return float(work[0])
+    last = below[-1]
+    share = (1 - speedup[last]) / (speedup[last + 1] - speedup[last])
+    return float(np.exp(np.log(work[last]) + share * (np.log(work[last + 1]) - np.log(work[last]))))
+
+
+def _draw(axes: Axes, chosen: pd.DataFrame, name: str, number: int) -> None:
+    pays = crossing(chosen)
+    says = "never pays here" if pays is None else f"pays from {style.seconds(pays)}"
+    look: dict[str, Any] = style.line(number)
+    marker = style.marker(number)
+    axes.plot(chosen["work_s"], chosen["speedup_same"], lw=1.5, alpha=0.6, **look)
+    axes.vlines(
+        chosen["work_s"], chosen["speedup_same_low"], chosen["speedup_same_high"], color=look["color"], lw=1.5
+    )
+    for _, point in chosen.iterrows():
+        hollow = point["flag"] in BUSY_RATIOS
+        style.dot(
+            axes,
+            point["work_s"],
+            point["speedup_same"],
+            look["color"],
+            hollow,
+            marker=marker,
+            ms=7,
+            zorder=3,
+        )
+    axes.plot([], [], marker=marker, label=f"{name}:\n{says}", **look)
+
+
+BREAK_EVEN = BreakEven()

@@ -1,0 +1,55 @@
+"""What a kind of study is, and what a figure is. Light: every start of Snakemake imports the kinds."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ketscale.config import Config
+from ketscale.grid import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure as Drawing
+
+    from ketscale.analysis.drawing.inputs import Inputs
+    from ketscale.analysis.points import Collected
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the report.
+
+    name: of its files. title: above it. caption: below it, plain text without the numbers of a study. kinds: it is
+    drawn where the config has a study of one of these. draw: the drawing, and the data that were drawn.
+    """
+
+    name: str
+    title: str
+    caption: str
+    kinds: tuple[str, ...]
+    draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame]]
+
+
+class Kind(ABC):
+    """A kind of study: what it compares, how its runs are checked, tabulated and drawn.
+
+    name: in configs. varies: the column of runs.csv whose values it compares. table: the table that its rows go to; None where it has
+    none of its own. history: whether the epochs of its runs are tabulated too. figure: its own, if it has one.
+    """
+
+    name: str
+    varies: str
+    table: ClassVar[Literal["scaling", "quality"] | None] = None
+    history: ClassVar[bool] = False
+    figure: Figure | None = None
+
+    def check(self, study: Study, config: Config) -> Iterator[str]:
+        """Why the runs of the study cannot give its comparison, and what to do."""
+        yield from ()
+
+    def rows(self, study: Study, collected: Collected) -> Iterable[Mapping[str, Any]]:
+        """The study's rows of `table`, one a point, in the study's order."""
+        return ()

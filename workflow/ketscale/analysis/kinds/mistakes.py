@@ -1,0 +1,146 @@
+"""Mistakes: how a slowdown by more ranks arises, one misconfiguration at a time, and honest runs with the wrong time or divisor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis.kinds.speed import Reference, Speed, one_core
+from ketscale.analysis.points import BUSY_RATIOS, Group, Point, Row, serial, variants
+from ketscale.config import Config
+from ketscale.grid import POINT, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+# Columns of runs.csv by what the time of a step was taken from.
+ACCOUNTS = {
+    "step_s": "steady steps",
+    "step_with_first_s": "first step included",
+    "step_with_start_s": "start and data included",
+}
+NOTE = (
+    "Left: time of a step at one global batch over that of one rank with one thread (same seeds; 1 is no gain, "
+    "below 1 faster). Right: the same runs by three ways of accounting"
+)
+
+
+class Mistakes(Speed):
+    """Everything against one fair rank."""
+
+    name = "mistakes"
+    varies = "mistake"
+
+    def __init__(self) -> None:
+        caption = (
+            "How a slowdown by more ranks arises: time of a step with one mistake at a time, and the same runs with the "
+            "wrong time or the wrong divisor."
+        )
+        self.figure = Figure(self.name, "Mistakes", caption, (self.name,), self.draw)
+
+    def check(self, study: Study, config: Config) -> Iterator[str]:
+        """A protocol with a mistake, and one core to compare with."""
+        if not any(config.protocols[run.protocol].mistake for run in study.runs):
+            yield "a study of kind mistakes needs a protocol with a mistake; give it one"
+        yield from one_core(study)
+
+    def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
+        """The study's first runs on one rank and one thread, whatever the point's protocol and simulator."""
+        found = (points[key] for key in asked if key in points)
+        alone = (group for group in found if group[0]["layout"] == serial(row["backend"]))
+        return next((Reference.of(group) for group in alone), None)
+
+    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
+        """Step times relative to one fair rank, and what wrong accounting makes of the fair runs."""
+        import matplotlib.pyplot as plt
+
+        points = inputs.points_of(self.name)
+        drawn = points[points["speedup_same"].notna()].reset_index(drop=True)
+        if drawn.empty:
+            return style.empty(inputs, inputs.asked(self.name))
+        others = variants(drawn, inputs.config, but=("layout", "protocol", "simulator"))
+        drawn["arm"] = [
+            ", ".join([row["layout"], *_wrongs(inputs.config, row), *filter(None, [other])])
+            for (_, row), other in zip(drawn.iterrows(), others, strict=True)
+        ]
+        if drawn["study"].nunique() > 1:
+            drawn["arm"] = drawn["study"] + ": " + drawn["arm"]
+        # How many times as long, where the table says how many times as fast.
+        for column, of in (("slowdown", ""), ("slowdown_low", "_high"), ("slowdown_high", "_low")):
+            drawn[column] = 1 / drawn[f"speedup_same{of}"]
+        drawn["fair"] = [not _wrongs(inputs.config, row) for _, row in drawn.iterrows()]
+        drawn = drawn.merge(_accounts(inputs, drawn), on=["study", *POINT], how="left")
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(9.5, 1.6 + 0.42 * len(drawn)), width_ratios=(4, 3), layout="constrained"
+        )
+        _draw_slowdowns(left, drawn)
+        _draw_accounts(right, drawn[drawn["fair"]])
+        figure.legend(*right.get_legend_handles_labels(), loc="outside upper right", ncols=3)
+        style.footnote(figure, drawn, inputs, drawn["study"].unique(), NOTE)
+        return figure, drawn
+
+
+def _wrongs(config: Config, row: pd.Series) -> list[str]:
+    """What is wrong with an arm, in words."""
+    found = [row["value"]] if isinstance(row["value"], str) and row["value"] else []
+    simulator = config.simulators.get(row["simulator"])
+    if simulator is not None and simulator.content().get("batching") == "loop":
+        found.append("sample by sample")
+    return found
+
+
+def _accounts(inputs: Inputs, drawn: pd.DataFrame) -> pd.DataFrame:
+    """Median over the seeds that the point's own time is taken from, by each account."""
+    runs = inputs.seeds(drawn)
+    counted = runs[runs["quiet"] | (runs["flag"] == "busy")]
+    renamed = {column: f"account_{column}" for column in ACCOUNTS}
+    return counted.groupby(["study", *POINT])[list(ACCOUNTS)].median().rename(columns=renamed).reset_index()
+
+
+def _draw_slowdowns(axes: Axes, drawn: pd.DataFrame) -> None:
+    for height, (_, row) in enumerate(drawn.iterrows()):
+        colour = style.PALETTE[0] if row["fair"] else style.PALETTE[3]
+        axes.hlines(height, row["slowdown_low"], row["slowdown_high"], color=colour, lw=2)
+        style.dot(axes, row["slowdown"], height, colour, row["flag"] in BUSY_RATIOS, ms=8)
+        axes.annotate(
+            f"{row['slowdown']:.3g}x",
+            (row["slowdown_high"], height),
+            (9, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            bbox={"fc": "white", "ec": "none", "pad": 0.5},
+        )
+    axes.axvline(1, ls="--", color=style.FRAME, lw=1)
+    axes.set(title="one mistake at a time", xlabel="time of a step over that of one fair rank (log scale)")
+    low, high = min(1.0, drawn["slowdown_low"].min()), max(1.0, drawn["slowdown_high"].max())
+    axes.set_xlim(low / 1.15, high * (high / low) ** 0.25 * 1.15)
+    style.log_factors(axes.xaxis)
+    axes.set_yticks(range(len(drawn)), drawn["arm"].tolist())
+    axes.set_ylim(len(drawn) - 0.5, -0.5)
+    axes.grid(False, axis="y")
+
+
+def _draw_accounts(axes: Axes, fair: pd.DataFrame) -> None:
+    columns = [f"account_{column}" for column in ACCOUNTS]
+    for number, (column, label) in enumerate(zip(columns, ACCOUNTS.values(), strict=True)):
+        # The three may coincide, so the later ones are smaller.
+        axes.plot(
+            fair[column], range(len(fair)), "o", color=style.PALETTE[number], ms=9 - 2 * number, label=label
+        )
+    values = fair[columns].to_numpy()
+    axes.set(title="one run, three accounts", xlabel="time of a step (log scale)")
+    if len(fair):
+        axes.set_xlim(values.min() / 1.5, values.max() * 1.5)
+    style.log_seconds(axes.xaxis)
+    axes.set_yticks(range(len(fair)), fair["arm"].tolist())
+    axes.set_ylim(len(fair) - 0.5, -0.5)
+    axes.grid(False, axis="y")
+
+
+MISTAKES = Mistakes()

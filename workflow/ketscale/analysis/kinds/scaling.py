@@ -1,0 +1,229 @@
+"""Strong and weak scaling: more workers at a fixed global batch, or at a fixed batch a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ketscale.analysis import laws
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.intervals import Summary
+from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis.kinds.speed import Ratios, Reference, Speed, one_core
+from ketscale.analysis.points import BUSY_RATIOS, Group, Point, Row, point, serial, variants, workers
+from ketscale.config import Config
+from ketscale.grid import BACKENDS, LAYOUT, Run, Study, layout
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+# From so many workers on the axis doubles them at every step.
+DOUBLING = 8
+
+
+class Scaling(Speed):
+    """Ranks or threads grow.
+
+    ratio: the words for what `speedup_same` is.
+    """
+
+    varies = "layout"
+    ratio: str
+    titles: str
+    caption: str
+
+    def __init__(self) -> None:
+        self.figure = Figure(self.name, self.titles, self.caption, (self.name,), self.draw)
+
+    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
+        """The ratio to one worker with the ideal line, beside efficiency and time of a step; a row a study."""
+        import matplotlib.pyplot as plt
+        import pandas as pd
+
+        studies = inputs.of(self.name)
+        if not studies:
+            return style.empty(inputs, inputs.asked(self.name))
+        figure, grid = plt.subplots(
+            len(studies), 3, figsize=(11.5, 3.3 * len(studies)), squeeze=False, layout="constrained"
+        )
+        for panels, (name, points) in zip(grid, studies, strict=True):
+            self._study(tuple(panels), points, name, inputs)
+        drawn = pd.concat([points for _, points in studies])
+        note = (
+            "Median and range over seeds, ratios paired by seed; diamonds, a little to the right: over the best serial run on "
+            "the same cores"
+        )
+        style.footnote(figure, drawn, inputs, [name for name, _ in studies], note)
+        return figure, drawn
+
+    def _study(
+        self, panels: tuple[Axes, Axes, Axes], points: pd.DataFrame, name: str, inputs: Inputs
+    ) -> None:
+        counts = sorted(int(count) for count in points["workers"].unique())
+        doubling = counts[-1] >= DOUBLING
+        panels[0].plot(counts, counts, ls="--", color=style.FRAME, lw=1, label="ideal")
+        panels[1].axhline(1, ls="--", color=style.FRAME, lw=1)
+        grown = points["layout"].map(_grown)
+        others = variants(points, inputs.config, but=("layout", "batch"))
+        curves = sorted(set(zip(grown, others, strict=True)))
+        for number, (growing, other) in enumerate(curves):
+            chosen = points[(grown == growing) & (others == other)].sort_values("workers")
+            kind, variant = sorted(set(grown)).index(growing), sorted(set(others)).index(other)
+            look = {
+                "color": style.colour(kind),
+                "ls": style.LINES[variant // len(style.MARKERS) % len(style.LINES)],
+            }
+            away = min(0.05, 0.24 / len(curves)) * (number - (len(curves) - 1) / 2)
+            _curve(
+                panels,
+                chosen,
+                _beside(chosen["workers"], away, counts, doubling),
+                _beside(chosen["workers"], away + min(0.025, 0.12 / len(curves)), counts, doubling),
+                ", ".join(filter(None, (growing, other))),
+                look,
+                style.MARKERS[variant % len(style.MARKERS)],
+            )
+        panels[0].plot(
+            [], [], ls="", marker="D", ms=5, mfc="white", mec=style.FRAME, label="over the best serial run"
+        )
+        labels = (f"{self.ratio} over one worker", "parallel efficiency (1 is ideal)", "time per step")
+        for axes, label in zip(panels, labels, strict=True):
+            axes.set(xlabel="workers (ranks x threads, or GPUs)", ylabel=label)
+            if doubling:
+                axes.set_xscale("log", base=2)
+                axes.minorticks_off()
+            axes.set_xticks(counts, [str(count) for count in counts])
+            axes.margins(x=0.2)
+            axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
+        if doubling:
+            panels[0].set_yscale("log", base=2)
+            panels[0].set_ylim(
+                points[["speedup_same", "speedup_best_serial"]].min().min() / 1.3, 1.3 * counts[-1]
+            )
+            panels[0].yaxis.set_major_formatter("{x:g}")
+        panels[0].set_title(name)
+        panels[2].yaxis.set_major_formatter(style.seconds_or_zero)
+        panels[2].legend(
+            *panels[0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1.02, 0.5)
+        )
+
+
+class Strong(Scaling):
+    """At a fixed global batch."""
+
+    name = "strong"
+    ratio = "speedup"
+    titles = "Strong scaling"
+    caption = (
+        "Strong scaling: the global batch is fixed while ranks or threads grow. Ratios pair runs of the same seed on the "
+        "same kind of host. Diamonds compare with the best that the same cores do in one process."
+    )
+
+    def check(self, study: Study, config: Config) -> Iterator[str]:
+        """One batch, and a run on one core."""
+        batches = sorted({run.batch for run in study.runs})
+        if len(batches) > 1:
+            yield f"strong scaling has one global batch, not {', '.join(map(str, batches))}; give one, or make it kind: weak"
+        yield from one_core(study)
+
+    def ratios(self, ratio: Summary, row: Row, reference: Reference) -> Ratios:
+        """Efficiency and serial fraction too."""
+        count = workers(row["backend"], row["ranks"], row["threads"])
+        return Ratios(
+            ratio, laws.strong_efficiency(ratio.median, count), laws.karp_flatt(ratio.median, count)
+        )
+
+
+class Weak(Scaling):
+    """At a fixed batch a worker."""
+
+    name = "weak"
+    ratio = "throughput"
+    titles = "Weak scaling"
+    caption = (
+        "Weak scaling: the batch grows with the number of workers. The ideal is the same time per step, and so twice the "
+        "throughput with two workers."
+    )
+
+    def check(self, study: Study, config: Config) -> Iterator[str]:
+        """The batch is in proportion to the workers, and there is a run on one core."""
+        series: dict[tuple[Any, ...], dict[float, Run]] = {}
+        for run in study.runs:
+            shares = series.setdefault(run.without("batch", *LAYOUT), {})
+            shares.setdefault(run.batch / workers(run.backend, run.ranks, run.threads), run)
+            if len(shares) > 1:
+                first, second = shares.values()
+                yield (
+                    f"weak scaling keeps the batch of a worker (batch / (ranks x threads), or batch / GPUs) the same, but "
+                    f"batch {first.batch} on {first.layout} and {second.batch} on {second.layout} differ; "
+                    "give each layout its batch in points"
+                )
+        yield from one_core(study)
+
+    def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
+        """One worker with its share of the batch."""
+        share = row["batch"] // workers(row["backend"], row["ranks"], row["threads"])
+        return Reference.of(points.get(point({**row, "layout": serial(row["backend"]), "batch": share})))
+
+    def ratios(self, ratio: Summary, row: Row, reference: Reference) -> Ratios:
+        """The ratio of times, t(1)/t(p), is the efficiency (Gustafson 1988); of throughput it is as much larger as the batch."""
+        factor = row["batch"] / reference.rows[0]["batch"]
+        throughput = Summary(ratio.median * factor, ratio.low * factor, ratio.high * factor, ratio.n)
+        return Ratios(throughput, ratio.median)
+
+
+def _grown(text: str) -> str:
+    """What grows along a line: threads of one process, or ranks of a backend (with the threads of each)."""
+    where = layout(text)
+    backend = BACKENDS[where["backend"]]
+    if not backend.several_ranks:
+        return f"{backend.title}, threads" if backend.device == "cpu" else backend.title
+    extra = f", {where['threads']} threads each" if where["threads"] > 1 else ""
+    # Ranks on one node and on two are two answers, not two points of one line.
+    nodes = f" on {where['nodes']} nodes" if where["nodes"] > 1 else ""
+    return f"{backend.title}, ranks{nodes}{extra}"
+
+
+def _beside(
+    counts: pd.Series[int], away: float, all_counts: Sequence[int], doubling: bool
+) -> pd.Series[float]:
+    """Positions a little beside the counts of workers, so that equal points do not cover one another."""
+    if doubling:
+        return counts * 2.0 ** (2 * away)
+    return counts + away * max(1, all_counts[-1] - all_counts[0])
+
+
+def _curve(
+    panels: tuple[Axes, Axes, Axes],
+    points: pd.DataFrame,
+    x: pd.Series[float],
+    x_best: pd.Series[float],
+    label: str,
+    look: dict[str, Any],
+    marker: str,
+) -> None:
+    """One line in the three panels. Busy times are hollow, and ratios to busy ones."""
+    busy, ratio_busy = points["flag"] == "busy", points["flag"].isin(BUSY_RATIOS)
+    colour = look["color"]
+    for axes, column, low, high in (
+        (panels[0], "speedup_same", "speedup_same_low", "speedup_same_high"),
+        (panels[1], "efficiency", None, None),
+        (panels[2], "step_s", "step_low_s", "step_high_s"),
+    ):
+        axes.plot(x, points[column], lw=1.5, alpha=0.6, **look)
+        if low and high:
+            axes.vlines(x, points[low], points[high], color=colour, lw=1.5)
+        hollows = busy if column == "step_s" else ratio_busy
+        for position, value, hollow in zip(x, points[column], hollows, strict=True):
+            style.dot(axes, position, value, colour, hollow, marker=marker, ms=7, zorder=3)
+    for position, value, hollow in zip(x_best, points["speedup_best_serial"], ratio_busy, strict=True):
+        style.dot(
+            panels[0], position, value, colour, hollow, marker="D", ms=5, mec=style.FRAME, mew=0.8, zorder=4
+        )
+    panels[0].plot([], [], marker=marker, label=label, **look)
+
+
+STRONG, WEAK = Strong(), Weak()

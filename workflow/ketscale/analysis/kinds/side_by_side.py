@@ -1,0 +1,144 @@
+"""Times of a step side by side: simulators, and cached against inline features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis.kinds.speed import WORK, Speed
+from ketscale.analysis.points import size_words, variants
+from ketscale.config import Config
+from ketscale.grid import POINT, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+
+class SideBySide(Speed):
+    """The time of a step for each value of one axis."""
+
+    def __init__(self, name: str, varies: str, figure: str, title: str, caption: str) -> None:
+        """name: of the kind. varies: the column that it compares. figure, title, caption: of its figure."""
+        self.name = name
+        self.varies = varies
+        self.figure = Figure(figure, title, caption, (name,), self.draw)
+
+    def check(self, study: Study, config: Config) -> Iterator[str]:
+        """There are at least two values."""
+        if len({getattr(run, self.varies) for run in study.runs}) < 2:
+            yield f"a study of kind {self.name} compares values of {self.varies}, but has only one; give a list of them"
+
+    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
+        """The time of a step on a logarithmic axis: every seed, and the median."""
+        import matplotlib.pyplot as plt
+        import pandas as pd
+
+        studies = inputs.of(self.name)
+        if not studies:
+            return style.empty(inputs, inputs.asked(self.name))
+        rows = [len(points) for _, points in studies]
+        figure, grid = plt.subplots(
+            len(studies),
+            figsize=(9.5, 0.9 * len(studies) + 0.3 + 0.55 * sum(rows)),
+            squeeze=False,
+            height_ratios=rows,
+            layout="constrained",
+        )
+        for axes, (name, points) in zip(grid[:, 0], studies, strict=True):
+            self._rows(axes, points.sort_values("step_s"), inputs)
+            axes.set_title(": ".join(filter(None, [name, ", ".join(_shared(points, inputs))])))
+            axes.set_xlabel("time per training step (log scale)")
+        drawn = pd.concat([points for _, points in studies])
+        note = "Dots: seeds; bar: median; in brackets: how many times the fastest of the same work"
+        style.footnote(figure, drawn, inputs, [name for name, _ in studies], note)
+        return figure, drawn
+
+    def _rows(self, axes: Axes, points: pd.DataFrame, inputs: Inputs) -> None:
+        seeds = inputs.seeds(points)
+        points = points.assign(fastest_s=points.groupby(list(WORK))["step_s"].transform("min"))
+        names = list(inputs.config.simulators)
+        for height, (_, point) in enumerate(points.iterrows()):
+            colour = style.colour(names.index(point["value"]) if point["value"] in names else height)
+            own = seeds[(seeds[list(POINT)] == point[list(POINT)]).all(axis=1)].sort_values("seed")
+            axes.plot(
+                [point["step_s"]] * 2,
+                [height - 0.28, height + 0.28],
+                color=colour,
+                lw=3,
+                solid_capstyle="round",
+            )
+            for order, (_, seed) in enumerate(own.iterrows()):
+                offset = 0.36 * ((order + 0.5) / len(own) - 0.5)
+                style.dot(
+                    axes, seed["step_s"], height + offset, colour, not seed["quiet"], ms=5.5, alpha=0.85
+                )
+            paired = point["speedup_best_serial"]
+            factor = 1 / paired if paired > 0 else point["step_s"] / point["fastest_s"]
+            text = style.seconds(point["step_s"]) + (
+                f"  ({_factor(factor)})" if factor > 1 else "  (fastest)"
+            )
+            axes.annotate(
+                text,
+                (max(point["step_high_s"], point["step_s"]), height),
+                (10, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9,
+            )
+        others = variants(points, inputs.config, but=(self.varies, "protocol"))
+        words = [", ".join(filter(None, pair)) for pair in zip(points["value"], others, strict=True)]
+        axes.set_yticks(range(len(points)), words)
+        axes.set_ylim(len(points) - 0.4, -0.6)
+        low, high = points["step_low_s"].min(), points["step_high_s"].max()
+        axes.set_xlim(low / 1.3, high * (high / low) ** 0.25 * 1.5)
+        style.log_seconds(axes.xaxis)
+        axes.grid(False, axis="y")
+
+
+def _shared(points: pd.DataFrame, inputs: Inputs) -> list[str]:
+    """What all points of a study have in common, in words."""
+    first = points.iloc[0]
+    words = {
+        "model": first["model"],
+        "size": size_words(inputs.config, first["workload"], first["size"]),
+        "batch": f"batch {first['batch']}",
+    }
+    return [word for name, word in words.items() if word and points[name].nunique() == 1]
+
+
+def _factor(value: float) -> str:
+    return f"{value:,.0f}x" if value >= 100 else f"{value:.3g}x"
+
+
+class Features(SideBySide):
+    """Cached against inline features."""
+
+    def check(self, study: Study, config: Config) -> Iterator[str]:
+        """There are both."""
+        if {config.protocols[run.protocol].features for run in study.runs} != {"cached", "inline"}:
+            yield (
+                "a study of kind features compares protocols with features: cached and features: inline; "
+                "give it one of each"
+            )
+
+
+SIMULATOR = SideBySide(
+    "simulator",
+    "simulator",
+    "simulators",
+    "Simulators",
+    "Time of one training step under each way to evaluate and differentiate the model, on a logarithmic axis. Every dot is "
+    "a seed, the bar their median. Warm-up steps are left out.",
+)
+FEATURES = Features(
+    "features",
+    "features",
+    "features",
+    "Cached and inline features",
+    "The same training with features read from the cache, and with the feature network run in every step.",
+)

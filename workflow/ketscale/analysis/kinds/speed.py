@@ -1,0 +1,174 @@
+"""What all kinds of studies about speed share: the rows of scaling.csv, a point each, with both speedups."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ketscale.analysis import parity
+from ketscale.analysis.intervals import Summary, paired_ratio, summarise
+from ketscale.analysis.kinds.kind import Kind
+from ketscale.analysis.points import (
+    Collected,
+    Group,
+    Point,
+    Row,
+    point,
+    point_of,
+    serial,
+    size_axes,
+    usable,
+    workers,
+)
+from ketscale.config import Config
+from ketscale.grid import BACKENDS, POINT, Study
+
+# Beside the layout, what two runs share that do the same work.
+WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
+
+
+def columns(config: Config) -> tuple[str, ...]:
+    """The columns of scaling.csv."""
+    return (
+        "study", "kind", *POINT, "family", *size_axes(config), "features", "workers", "varied", "value",
+        "step_s", "step_low_s", "step_high_s", "epoch_s", "samples_per_s", "n", "busy", "resumed", "failed", "absent",
+        "flag", "speedup_same", "speedup_same_low", "speedup_same_high", "speedup_same_n", "same_reference",
+        "speedup_best_serial", "speedup_best_serial_low", "speedup_best_serial_high", "speedup_best_serial_n",
+        "best_serial_reference", "efficiency", "karp_flatt", "parity", "hardware", "code",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The usable runs that a point is compared with, and their flag."""
+
+    rows: list[Row]
+    flag: str
+
+    @classmethod
+    def of(cls, group: Group | None) -> Reference | None:
+        """The usable ones of a point's runs; None where there are none."""
+        rows, flag = usable(group or ())
+        return cls(rows, flag) if rows else None
+
+    @property
+    def step_s(self) -> float:
+        """The median time of a step."""
+        return float(statistics.median(row["step_s"] for row in self.rows))
+
+    def name(self, row: Row) -> str:
+        """Where it ran, with its simulator, batch and protocol where they are not the point's own."""
+        first = self.rows[0]
+        others = [f"b{first['batch']}"] if first["batch"] != row["batch"] else []
+        others += [first[name] for name in ("simulator", "protocol") if first[name] != row[name]]
+        return " ".join([first["layout"], *others])
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """A point's speedup over its reference, with its efficiency and serial fraction where its kind defines them."""
+
+    speedup: Summary | None
+    efficiency: float | None = None
+    karp_flatt: float | None = None
+
+
+class Speed(Kind):
+    """A kind of study about the time of a step."""
+
+    table = "scaling"
+
+    def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
+        """What a point is compared with: the same simulator on one rank and one thread, or on one GPU."""
+        return Reference.of(points.get(point({**row, "layout": serial(row["backend"])})))
+
+    def ratios(self, ratio: Summary, row: Row, reference: Reference) -> Ratios:
+        """What the ratio t_reference / t says about a point."""
+        return Ratios(ratio)
+
+    def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
+        """Every point of the study that has a record."""
+        seeds: dict[Point, set[int]] = {}
+        for run in study.runs:
+            seeds.setdefault(point_of(run), set()).add(run.seed)
+        for key, asked in seeds.items():
+            if key in collected.points:
+                yield self._row(study, list(seeds), collected.points[key], collected, asked)
+
+    def _row(
+        self, study: Study, asked: Sequence[Point], group: Group, collected: Collected, seeds: set[int]
+    ) -> dict[str, Any]:
+        used, flag = usable(group)
+        first, time = group[0], summarise([row["step_s"] for row in used])
+        same = self.reference(first, asked, collected.points)
+        best = _best_serial(first, collected.points)
+        ratio = paired_ratio(same.rows, used) if same else None
+        ratios = self.ratios(ratio, first, same) if ratio and same else Ratios(None)
+        flags = [flag, *(f"{found.flag} reference" for found in (same, best) if found and found.flag)]
+        return {
+            "study": study.name,
+            "kind": study.kind,
+            **{name: first[name] for name in (*POINT, "family", *size_axes(collected.config), "features")},
+            "workers": workers(first["backend"], first["ranks"], first["threads"]),
+            "varied": self.varies,
+            "value": first[self.varies],
+            "step_s": time and time.median,
+            "step_low_s": time and time.low,
+            "step_high_s": time and time.high,
+            "epoch_s": time and time.median * first["steps_per_epoch"],
+            "samples_per_s": time and first["batch"] / time.median,
+            "n": len(used),
+            "busy": sum(not row["quiet"] for row in group),
+            "resumed": sum(row["resumed"] > 0 for row in group),
+            "failed": sum(row["status"] != "completed" for row in group),
+            "absent": len(seeds - {row["seed"] for row in group}),
+            "flag": next((text for text in flags if text), ""),
+            **_speedup("speedup_same", ratios.speedup),
+            "same_reference": same.name(first) if same else "",
+            **_speedup("speedup_best_serial", paired_ratio(best.rows, used) if best else None),
+            "best_serial_reference": best.name(first) if best else "",
+            "efficiency": ratios.efficiency,
+            "karp_flatt": ratios.karp_flatt,
+            "parity": collected.held.get(parity.subject(first), "not run"),
+            "hardware": first["hardware"],
+            "code": first["code"],
+        }  # fmt: skip
+
+
+def _best_serial(row: Row, points: Mapping[Point, Group]) -> Reference | None:
+    """The fastest timed single-process runs of the same work on at most the same cores, by any simulator.
+
+    The same work: workload, model, size, global batch and precision; cached features count as the same work as inline
+    ones, for they give the same numbers.
+    """
+    count = workers(row["backend"], row["ranks"], row["threads"])
+
+    def may(other: Row) -> bool:
+        return (
+            all(other[name] == row[name] for name in (*WORK, "precision", "hardware"))
+            and serial(other["backend"]) == serial(row["backend"])
+            and not BACKENDS[other["backend"]].several_ranks
+            and workers(other["backend"], other["ranks"], other["threads"]) <= count
+            and other["timed"]
+        )
+
+    candidates = [Reference.of(group) for group in points.values() if may(group[0])]
+    found = [reference for reference in candidates if reference]
+    return min(found, key=lambda reference: (reference.flag == "busy", reference.step_s), default=None)
+
+
+def _speedup(name: str, ratio: Summary | None) -> dict[str, Any]:
+    return {
+        name: ratio and ratio.median,
+        f"{name}_low": ratio and ratio.low,
+        f"{name}_high": ratio and ratio.high,
+        f"{name}_n": ratio.n if ratio else 0,
+    }
+
+
+def one_core(study: Study) -> Iterator[str]:
+    """A comparison with one core needs runs there."""
+    if not any(run.ranks * run.threads == 1 for run in study.runs):
+        yield f"a study of kind {study.kind} needs a run on one core to compare with; add backend: {serial(study.runs[0].backend)}"

@@ -1,0 +1,39 @@
+"""Scaling laws as pure functions. Times are seconds a step; p counts workers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+def strong_efficiency(speedup: float, workers: int) -> float:
+    """E = S / p at a fixed global batch; 1 is the ideal (Amdahl 1967)."""
+    return speedup / workers
+
+
+def karp_flatt(speedup: float, workers: int) -> float | None:
+    """Serial fraction e = (1/S - 1/p) / (1 - 1/p) by experiment (Karp & Flatt 1990); None for p = 1."""
+    if workers == 1:
+        return None
+    return (1 / speedup - 1 / workers) / (1 - 1 / workers)
+
+
+@dataclass(frozen=True)
+class Line:
+    """y = intercept + slope * x by least squares, with the share of variance explained."""
+
+    intercept: float
+    slope: float
+    r2: float
+
+
+def fit_line(x: Sequence[float], y: Sequence[float]) -> Line | None:
+    """The least-squares line through three points or more; None through fewer, which any line would fit."""
+    if len(set(x)) < 3:
+        return None
+    slope, intercept = statistics.linear_regression(x, y)
+    mean = statistics.fmean(y)
+    total = sum((v - mean) ** 2 for v in y)
+    rest = sum((v - intercept - slope * u) ** 2 for u, v in zip(x, y, strict=True))
+    return Line(intercept, slope, 1 - rest / total if total else 1.0)

@@ -1,0 +1,1 @@
+"""Figures that are about studies of several kinds."""

@@ -1,0 +1,127 @@
+"""Points: the runs of a study that differ in nothing but their seed, and which of them a median is taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ketscale.config import Config, SizeAxis
+from ketscale.config.family import LOSS
+from ketscale.grid import BACKENDS, POINT, Run, decode
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# A row of runs.csv, and what the rows of one point have in common: the values of `grid.POINT`.
+Row = Mapping[str, Any]
+Point = tuple[Any, ...]
+Group = Sequence[Row]
+
+# Flags of a point whose ratios were taken on a busy machine: itself, or what it is compared with.
+BUSY_RATIOS = ("busy", "busy reference")
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What the tables of studies are made from.
+
+    points: the rows of runs.csv by point. held: in which precisions parity held, by `parity.subject`.
+    """
+
+    config: Config
+    points: Mapping[Point, Group]
+    held: Mapping[Point, str]
+
+    @classmethod
+    def of(cls, config: Config, rows: Iterable[Row], held: Mapping[Point, str]) -> Collected:
+        """The rows of runs.csv, grouped."""
+        points: dict[Point, list[Row]] = {}
+        for row in rows:
+            points.setdefault(point(row), []).append(row)
+        return cls(config, points, held)
+
+
+def point(row: Row) -> Point:
+    """The point of a row."""
+    return tuple(row[name] for name in POINT)
+
+
+def point_of(run: Run) -> Point:
+    """The point of a run."""
+    return tuple(getattr(run, name) for name in POINT)
+
+
+def workers(backend: str, ranks: int, threads: int) -> int:
+    """p: GPUs (one a rank) on GPUs, else ranks x threads."""
+    return ranks if BACKENDS[backend].device == "gpu" else ranks * threads
+
+
+def serial(backend: str) -> str:
+    """The layout of one process with one thread, on the device of a backend."""
+    device = BACKENDS[backend].device
+    return next(f"{b.name}-n1r1t1" for b in BACKENDS.values() if b.device == device and not b.several_ranks)
+
+
+def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
+    """The runs that a median is taken over, and a flag where they are not what they should be.
+
+    Diverged, out-of-memory and resumed runs never count, busy ones only where every seed was busy: then the
+    point is flagged `busy`, shown as such and kept out of fits. `untimed` flags a protocol that shares the
+    machine.
+    """
+    finished = [row for row in rows if row["status"] == "completed" and not row["resumed"] and row["step_s"]]
+    quiet = [row for row in finished if row["quiet"]]
+    if finished and not quiet:
+        return finished, "busy"
+    return quiet, "" if all(row["timed"] for row in quiet) else "untimed"
+
+
+def sizes_of(config: Config, run: Run) -> dict[str, int]:
+    """A run's sizes by name."""
+    return decode(config.family(run.workload).sizes, run.size)
+
+
+def size_words(config: Config, workload: str, size: str) -> str:
+    """A size in words, such as '4 qubits, 3 circuit layers'; empty for a classical model."""
+    axes = config.family(workload).sizes
+    values = decode(axes, size)
+    words = [counted(values[axis.name], axis) for axis in axes]
+    return ", ".join(words) if any(values.values()) else ""
+
+
+def counted(value: float, axis: SizeAxis) -> str:
+    """A size in words, such as '4 qubits' and '1 circuit layer'."""
+    return f"{value:.0f} {axis.title.removesuffix('s') if value == 1 else axis.title}"
+
+
+def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> pd.Series[str]:
+    """For each point in words what its study varies, without the columns `but`; empty where nothing else is varied."""
+    import pandas as pd
+
+    axes = size_axes(config)
+    names = [part for name in POINT for part in (axes if name == "size" else [name]) if part not in set(but)]
+    # The simulator of a classical model is none, which its model says already.
+    known = points.assign(simulator=points["simulator"].where(points["simulator"] != "none"))
+    varied = [name for name in names if known[name].nunique() > 1]
+    words = [
+        [counted(row[name], axes[name]) if name in axes else f"batch {row[name]}" if name == "batch" else row[name]
+         for name in varied if pd.notna(row[name])]
+        for _, row in known.iterrows()
+    ]  # fmt: skip
+    return pd.Series([", ".join(parts) for parts in words], index=points.index, dtype=str)
+
+
+def size_axes(config: Config) -> dict[str, SizeAxis]:
+    """The size axes of the families in the config's studies by name: a column each, empty where a family has none."""
+    return {axis.name: axis for name in _workloads(config) for axis in config.family(name).sizes}
+
+
+def metrics(config: Config) -> tuple[str, ...]:
+    """The metrics of the families in the config's studies, the loss last: a column each."""
+    names = [metric.name for name in _workloads(config) for metric in config.family(name).metrics]
+    return tuple(dict.fromkeys([*(name for name in names if name != LOSS), LOSS]))
+
+
+def _workloads(config: Config) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run.workload for study in config.studies for run in study.runs))
