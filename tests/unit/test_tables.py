@@ -222,21 +222,6 @@ def test_history_keeps_whatever_columns_there_are(tmp_path: Path) -> None:
 )
 def test_it_is_shown_that_threads_shared_cores(ranks: list[bool | None], shared: bool | None) -> None:
     assert tables._shared_cores([{"shared_cores": rank} for rank in ranks]) is shared
-    assert "shared_cores" in tables.RUNS_COLUMNS
-
-
-def test_spans_are_read_from_the_records(tmp_path: Path) -> None:
-    factory.write_all(CONFIG, tmp_path)
-    spans = collected(tmp_path)["spans"]
-    assert {row["span"] for row in spans} == set(factory.SPANS)
-    assert {row["protocol"] for row in spans} == {"timing"}
-
-
-@pytest.mark.parametrize(
-    "ranks, shared", [([False, False], False), ([False, True, None], True), ([False, None], None)]
-)
-def test_it_is_shown_that_threads_shared_cores(ranks: list[bool | None], shared: bool | None) -> None:
-    assert tables._shared_cores([{"shared_cores": rank} for rank in ranks]) is shared
     assert "shared_cores" in tables._runs_columns(CONFIG)
 
 
