@@ -96,8 +96,8 @@ class Config:
 
     @property
     def size_names(self) -> tuple[str, ...]:
-        """The names of the sizes of the workloads' families, each once."""
-        axes = (axis for workload in self.workloads for axis in self.family(workload).sizes)
+        """The names of the sizes of all families, each once."""
+        axes = (axis for family in self.families.values() for axis in family.sizes)
         return tuple(dict.fromkeys(axis.name for axis in axes))
 
     @property
