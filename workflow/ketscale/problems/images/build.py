@@ -13,12 +13,16 @@ from ketscale.problems.images.features import Features
 
 def problem(settings: Settings, features: Features, device: torch.device) -> Classification:
     """Classification of the cached features, or of the images through the frozen network (features: inline)."""
+    # A config that asks for inline features without a network is refused before.
     inline = settings.protocol.features == "inline"
-    model = models.of_run(settings, device, inputs=features.embeddings.shape[1], outputs=features.classes)
+    inputs = features.pixels if inline else features.embeddings
+    model = models.of_run(
+        settings, device, inputs=features.embeddings.shape[1], outputs=len(features.classes)
+    )
     # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.
     return Classification(
         model,
-        inputs=torch.from_numpy(np.array(features.pixels if inline else features.embeddings)),
+        inputs=torch.from_numpy(np.array(inputs)),
         labels=torch.from_numpy(np.array(features.labels)),
         splits={name: torch.from_numpy(rows) for name, rows in features.splits.items()},
         seed=settings.run.seed,
