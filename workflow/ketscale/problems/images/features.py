@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from ketscale.errors import UserError
 from ketscale.measure.records import write_atomic
 from ketscale.problems import store
 from ketscale.problems.arrays import single
@@ -110,7 +111,8 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
     images = data
     assert workload.image_size is not None
     if workload.weights == "imagenet":
-        assert fetched is not None
+        if fetched is None:
+            raise UserError("weights: imagenet needs what is fetched: run the rule fetch")
         weights = fetched / IMAGENET_FILE
     else:
         weights = manifest.parent / "weights-selfsupervised.safetensors"
@@ -121,8 +123,13 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
 
 
 def compute(workload: ImageWorkload, images: Images, weights: Path, manifest: Path) -> None:
-    """Embed images by the network with these weights, as `prepare` does."""
+    """Embed images by the network with these weights, as `prepare` does.
+
+    Raises:
+        UserError: the weights are missing, damaged or another network's.
+    """
     assert workload.weights is not None and workload.image_size is not None
+    resnet.read_weights(weights)
     scaling = resnet.scaling_for(workload.weights, workload.image_size, images)
     normalisation = {"pixel_mean": scaling.mean, "pixel_std": scaling.std, "floor": FLOOR}
     _publish(

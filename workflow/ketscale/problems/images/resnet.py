@@ -164,9 +164,7 @@ def read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
             info = json.loads((file.metadata() or {}).get(INFO, "{}"))
             state = {name: file.get_tensor(name) for name in sorted(file.keys())}
     except FileNotFoundError:
-        raise UserError(
-            f"{path}: no such weights; run the rule that makes them (pretrain or fetch_imagenet)"
-        ) from None
+        raise UserError(f"{path}: no such weights; run the rule fetch") from None
     except (OSError, SafetensorError, json.JSONDecodeError) as error:
         raise UserError(f"{path}: not a weight file ({error}); delete it and make it again") from None
     if info.pop("sha256", None) != _digest(state):
