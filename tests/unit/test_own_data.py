@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 
 from ketscale.config import Config, sources
@@ -611,3 +613,23 @@ def test_every_eeg_model_takes_any_channels_steps_and_classes(model: str, tmp_pa
     assert data.split.by == "trials"
     problem = family.build(settings, data, torch.device("cpu"))
     assert problem.outputs("test", torch.arange(5)).shape == (5, 3)
+
+
+# --- the documentation ---
+
+
+def test_the_how_to_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block of Python makes the files that the block of the config after it names."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "own-data.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    kinds = []
+    for language, code in re.findall(r"```(python|yaml)\n(.*?)```", page, re.DOTALL):
+        if language == "python":
+            exec(compile(code, "docs/own-data.md", "exec"), {})
+            continue
+        ((name, block),) = yaml.safe_load(code)["workloads"].items()
+        data = loaded(block)
+        assert len((data[0] if block["kind"] == "series" else data).classes) >= 2, name
+        kinds.append(block["kind"])
+    own = {kind for family in ("images", "eeg") for kind in FAMILIES[family].workloads}
+    assert set(kinds) == own - {"digits", "mnist", "eegmmidb", "eeg-synthetic"}
