@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from ketscale.config.settings import Settings
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
-Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
+# Not Meta(pattern=...): where several fields share one, the process may crash as it exits (seen with msgspec 0.22; its
+# issue 717). The JSON schema, which is asked first, checks the pattern all the same.
+Name = Annotated[str, Meta(extra_json_schema={"pattern": NAME_PATTERN})]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]

@@ -26,7 +26,7 @@ B = TypeVar("B", bound=Block)
 Names = Name | Annotated[list[Name], Meta(min_length=1)]
 Counts = Count | Annotated[list[Count], Meta(min_length=1)]
 Positives = Positive | Annotated[list[Positive], Meta(min_length=1)]
-_Layout = Annotated[str, Meta(pattern=LAYOUT_PATTERN)]
+_Layout = Annotated[str, Meta(extra_json_schema={"pattern": LAYOUT_PATTERN})]
 Layouts = _Layout | Annotated[list[_Layout], Meta(min_length=1)]
 _Blocks = dict[Name, dict[str, Any]]
 
@@ -54,7 +54,7 @@ class ConfigFile(Block, frozen=True, kw_only=True):
         str,
         Meta(
             min_length=1,
-            pattern=r"^[^\s'\"{}]+$",
+            extra_json_schema={"pattern": r"^[^\s'\"{}]+$"},
             description="The folder of all results, relative to where Snakemake runs",
         ),
     ] = "results"
