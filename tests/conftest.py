@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from ketscale.measure.process import THREAD_VARIABLES
-
 # `ketscale`, mpirun and torchrun of this environment, however pytest was started.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
@@ -31,16 +29,20 @@ def digits_features(tmp_path_factory) -> Path:
     """features.json of digits; two steps of pre-training give real if poor features."""
     from ketscale.problems.images.features import compute
     from ketscale.problems.images.pretrain import pretrain
+    from ketscale.problems.images.workloads import Digits
 
     folder = tmp_path_factory.mktemp("features")
-    weights = folder / "weights.safetensors"
-    pretrain("digits", DIGITS, source=None, out=weights, steps=2)
-    compute("digits", DIGITS, manifest=folder / "features.json", source=None, weights=weights)
+    digits = Digits(**DIGITS)
+    images, weights = digits.load(None), folder / "weights.safetensors"
+    pretrain(images, digits.image_size, weights, steps=2)
+    compute(digits, images, weights, folder / "features.json")
     return folder / "features.json"
 
 
 @pytest.fixture
 def one_thread(monkeypatch):
     """The environment of a rank with one thread."""
+    from ketscale.jobs.launch import THREAD_VARIABLES
+
     for name in THREAD_VARIABLES:
         monkeypatch.setenv(name, "1")

@@ -17,21 +17,29 @@ import torch
 
 from ketscale.errors import UserError
 from ketscale.problems.images import digits, resnet
+from ketscale.problems.images import features as features_of_images
 from ketscale.problems.images.augment import views
-from ketscale.problems.images.features import FILES, Features, compute
+from ketscale.problems.images.features import FILES, NETWORK_FILES, Features, compute, prepare
 from ketscale.problems.images.images import Images
 from ketscale.problems.images.pretrain import clusters, pretrain, train
+from ketscale.problems.images.workloads import IMAGENET_FILE, Digits
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"split_seed": 0, "weights": "selfsupervised", "image_size": 8}
+DIGITS = Digits(**SETTINGS)
 STEPS = 2
+
+
+def embed(weights: Path, manifest: Path, workload: Digits = DIGITS) -> None:
+    """Compute the features of digits."""
+    compute(workload, workload.load(None), weights, manifest)
 
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights after a few steps only."""
     path = tmp_path_factory.mktemp("weights") / "weights-selfsupervised.safetensors"
-    pretrain("digits", SETTINGS, None, path, steps=STEPS)
+    pretrain(digits.load(0), 8, path, steps=STEPS)
     return path
 
 
@@ -39,7 +47,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def computed(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The manifest of features computed once."""
     manifest = tmp_path_factory.mktemp("store") / "digits" / "features.json"
-    compute("digits", SETTINGS, manifest, None, weights)
+    embed(weights, manifest)
     return manifest
 
 
@@ -79,7 +87,7 @@ def test_pretraining_repeats_bit_by_bit_whatever_the_callers_threads_and_generat
     torch.set_num_threads(1)
     torch.manual_seed(99)
     try:
-        pretrain("digits", SETTINGS, None, tmp_path / "again.safetensors", steps=STEPS)
+        pretrain(digits.load(0), 8, tmp_path / "again.safetensors", steps=STEPS)
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
@@ -105,7 +113,7 @@ def test_pretraining_sees_neither_labels_nor_held_out_images() -> None:
 
 def test_pretraining_reports_every_step_with_a_finite_loss(tmp_path: Path) -> None:
     seen: list[tuple[int, int, float]] = []
-    pretrain("digits", SETTINGS, None, tmp_path / "w", steps=1, progress=lambda *step: seen.append(step))
+    pretrain(digits.load(0), 8, tmp_path / "w", steps=1, progress=lambda *step: seen.append(step))
     assert [step[:2] for step in seen] == [(1, 1)]
     assert np.isfinite(seen[0][2])
 
@@ -167,7 +175,7 @@ def test_the_manifest_is_byte_identical_wherever_it_is_recomputed(
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        compute("digits", SETTINGS, tmp_path / "other" / "features.json", None, weights)
+        embed(weights, tmp_path / "other" / "features.json")
     finally:
         torch.set_num_threads(before)
     assert (tmp_path / "other" / "features.json").read_bytes() == computed.read_bytes()
@@ -177,18 +185,18 @@ def test_a_valid_folder_is_used_again(store: Path, weights: Path, monkeypatch: p
     content = store.read_bytes()
     store.unlink()
     monkeypatch.setattr(resnet, "embed", lambda *_: pytest.fail("embedded again"))
-    compute("digits", SETTINGS, store, None, weights)
+    embed(weights, store)
     assert store.read_bytes() == content
 
 
 def test_a_damaged_folder_is_built_again(store: Path, weights: Path) -> None:
     (folder_of(store) / "labels.npy").write_bytes(b"")
-    compute("digits", SETTINGS, store, None, weights)
+    embed(weights, store)
     Features.open(store)
     assert sorted(path.name for path in store.parent.iterdir()) == sorted([store.name, folder_of(store).name])
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", FILES + NETWORK_FILES)
 def test_a_damaged_file_is_named(store: Path, name: str) -> None:
     path = folder_of(store) / name
     data = bytearray(path.read_bytes())
@@ -234,30 +242,59 @@ def flip(source: Path, target: Path) -> None:
     target.write_bytes(data)
 
 
+def three_channels(source: Path, target: Path) -> None:
+    resnet.write_weights(target, resnet.resnet18(3).state_dict(), {})
+
+
 @pytest.mark.parametrize(
-    ("make", "change", "message"),
+    ("make", "message"),
     [
-        (None, {}, "no such weights"),
-        (cut, {}, "not a weight file"),
-        (flip, {}, "do not match their checksum"),
-        (shutil.copy, {"split_seed": 1}, "trained on another data set, split or image_size"),
-        (shutil.copy, {"image_size": 24}, "trained on another data set, split or image_size"),
-        (shutil.copy, {"weights": "imagenet"}, "holds selfsupervised weights, not imagenet"),
-        (shutil.copy, {"image_size": 4}, "from 8 to 512"),
-        (shutil.copy, {"image_size": "32"}, "from 8 to 512"),
-        (shutil.copy, {"image_size": 10_000}, "from 8 to 512"),
+        (None, "no such weights"),
+        (cut, "not a weight file"),
+        (flip, "do not match their checksum"),
+        (three_channels, "not the weights of this ResNet-18"),
     ],
 )
-def test_weights_or_settings_that_do_not_fit_leave_nothing_behind(
-    make: Any, change: dict[str, Any], message: str, weights: Path, tmp_path: Path
+def test_weights_that_do_not_fit_leave_nothing_behind(
+    make: Any, message: str, weights: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "w.safetensors"
     if make:
         make(weights, file)
     with pytest.raises(UserError, match=message) as raised:
-        compute("digits", SETTINGS | change, tmp_path / "store" / "features.json", None, file)
+        embed(file, tmp_path / "store" / "features.json")
     assert len(str(raised.value).splitlines()) <= 2
-    assert not (tmp_path / "store").exists()
+    assert not list(tmp_path.glob("store/*"))
+
+
+def test_imagenet_weights_that_were_not_fetched_are_an_error(tmp_path: Path) -> None:
+    workload = Digits(**SETTINGS | {"weights": "imagenet"})
+    for fetched in (None, tmp_path):
+        with pytest.raises(UserError, match="run the rule fetch"):
+            prepare(workload, tmp_path / "features.json", fetched)
+
+
+def test_weights_are_trained_again_for_other_images_and_kept_for_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = []
+
+    def shortly(images: Images, size: int, out: Path, **_: Any) -> None:
+        trained.append(size)
+        pretrain(images, size, out, steps=1)
+
+    monkeypatch.setattr(features_of_images, "pretrain", shortly)
+    monkeypatch.setattr(features_of_images, "STEPS", 1)
+    manifest = tmp_path / "features.json"
+    for workload, times in (
+        (DIGITS, 1),
+        (DIGITS, 1),
+        (Digits(**SETTINGS | {"split_seed": 1}), 2),
+        (Digits(**SETTINGS | {"image_size": 16}), 3),
+    ):
+        prepare(workload, manifest, None)
+        assert len(trained) == times
+        assert Features.open(manifest).data_hash == workload.load(None).digest()
 
 
 def test_a_crash_while_embedding_leaves_nothing_behind(
@@ -268,24 +305,15 @@ def test_a_crash_while_embedding_leaves_nothing_behind(
 
     monkeypatch.setattr(resnet, "embed", crash)
     with pytest.raises(MemoryError):
-        compute("digits", SETTINGS, tmp_path / "store" / "features.json", None, weights)
+        embed(weights, tmp_path / "store" / "features.json")
     assert list((tmp_path / "store").iterdir()) == []
 
 
-def test_pretraining_refuses_other_weights_and_sizes(tmp_path: Path) -> None:
-    for change, message in (
-        ({"weights": "imagenet"}, "set selfsupervised"),
-        ({"image_size": 0}, "from 8 to 512"),
-    ):
-        with pytest.raises(UserError, match=message):
-            pretrain("digits", SETTINGS | change, None, tmp_path / "out" / "w")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Path, tmp_path: Path) -> None:
-    resnet.fetch_imagenet(tmp_path / "imagenet.safetensors", imagenet)
-    settings = SETTINGS | {"weights": "imagenet", "weights_folder": str(imagenet), "image_size": 8}
-    compute("digits", settings, tmp_path / "features.json", None, tmp_path / "imagenet.safetensors")
+    workload = Digits(**SETTINGS | {"weights": "imagenet", "weights_folder": str(imagenet)})
+    assert workload.fetched
+    assert workload.fetch(tmp_path) == [tmp_path / IMAGENET_FILE]
+    prepare(workload, tmp_path / "features.json", tmp_path)
     features = Features.open(tmp_path / "features.json")
     pixels = torch.from_numpy(np.array(features.pixels[:32]))
     assert np.abs(features.backbone()(pixels).numpy() - features.embeddings[:32]).max() < 1e-5

@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ketscale.config import Workload, parse
 from ketscale.errors import UserError
-from ketscale.problems import workloads as catalogue
 from ketscale.problems.images import digits, mnist
-from ketscale.problems.images.images import SPLITS, Images
+from ketscale.problems.images.images import Images
+from ketscale.problems.images.workloads import Digits, Mnist
+from ketscale.problems.splits import SPLITS
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("KETSCALE_SHARED", ROOT.parent / "shared"))
@@ -77,6 +79,7 @@ def test_digits_are_the_scans_exactly_with_a_stratified_split() -> None:
     assert_partition(images, (1437, 180, 180))
     assert np.array_equal(images.pixels, load_digits().images)
     assert (images.pixels.dtype, images.labels.dtype, images.peak) == (np.uint8, np.int64, 16)
+    assert images.classes == tuple("0123456789")
     for name in SPLITS:
         share = np.bincount(images.labels[images.splits[name]], minlength=10) / len(images.splits[name])
         assert share == pytest.approx(np.bincount(images.labels) / len(images.labels), abs=0.01)
@@ -167,6 +170,13 @@ def small_images(folder: Path) -> None:
     (folder / TEST_FILES[0]).write_bytes(idx(np.zeros((10_000, 8, 8))))
 
 
+def other_type(folder: Path) -> None:
+    path = folder / TEST_FILES[0]
+    data = bytearray(path.read_bytes())
+    data[2] = 9
+    path.write_bytes(data)
+
+
 def swapped(folder: Path) -> None:
     images, labels = (folder / name for name in TEST_FILES)
     content = images.read_bytes()
@@ -183,11 +193,12 @@ def swapped(folder: Path) -> None:
         (cut_header, "its header promises"),
         (cut_gzip, "cannot be read"),
         (garble_gzip, "cannot be read"),
-        (wrong_magic, "not an idx file of bytes"),
+        (wrong_magic, "not an idx file"),
         (empty_file, "starts with nothing"),
         (big_label, "holds the label 10"),
-        (too_few_labels, "labels for 10,000 images"),
+        (too_few_labels, "labels of uint8 for 10,000 images"),
         (too_few_images, "not 10,000 images of 28x28"),
+        (other_type, "of int8, not 10,000 images of 28x28 bytes"),
         (small_images, "not 10,000 images of 28x28"),
         (swapped, "not 10,000 images of 28x28"),
     ],
@@ -206,22 +217,41 @@ def test_training_images_missing_names_the_split_to_choose(folder: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("workload", "change", "message"),
+    ("kind", "change", "message"),
     [
-        ("fashion", {}, "unknown workload 'fashion'"),
-        ("digits", {"split_seed": -1}, "split_seed is -1"),
-        ("digits", {"split_seed": "0"}, "split_seed is '0'"),
-        ("digits", {"weights": "random"}, "choose selfsupervised or imagenet"),
-        ("digits", {"sclae": 2}, "does not know sclae"),
-        ("digits", {"weights_folder": "here"}, "weights_folder is for weights: imagenet"),
-        ("mnist", {}, "lacks split"),
-        ("mnist", {"split": "all"}, "split is 'all'"),
-        ("mnist", {"split": "original"}, "set workloads.mnist.folder"),
+        (Digits, {"split_seed": -1}, "mine.split_seed: -1 is too small"),
+        (Digits, {"split_seed": "0"}, "mine.split_seed: '0' should be a whole number"),
+        (Digits, {"weights": "random"}, "choose from imagenet, selfsupervised"),
+        (Digits, {"image_size": 4}, "mine.image_size: 4 is too small; it should be at least 8"),
+        (Digits, {"image_size": 10_000}, "mine.image_size: 10000 is too large; it should be at most 512"),
+        (Digits, {"image_sise": 2}, "mine.image_sise: unknown setting; did you mean image_size"),
+        (Digits, {"weights_folder": "here"}, "mine.weights_folder: only weights: imagenet"),
+        (Mnist, {}, "mine: split is missing"),
+        (Mnist, {"split": "all"}, "mine.split: 'all' is not one of its values"),
+        (Mnist, {"split": "test-images"}, "mine.folder: split: test-images needs it"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(workload: str, change: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_fit_are_refused(
+    kind: type[Workload], change: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
-        catalogue.load(workload, DIGITS | change, source=None)
+        parse(kind, DIGITS | change, "mine")
+
+
+def test_weights_and_their_size_are_needed() -> None:
+    for missing in ("weights", "image_size"):
+        given = {name: value for name, value in DIGITS.items() if name != missing}
+        with pytest.raises(UserError, match=f"mine: {missing} is missing"):
+            parse(Digits, given, "mine")
+
+
+def test_missing_files_are_found_before_anything_is_read(folder: Path) -> None:
+    made = parse(Mnist, DIGITS | {"split": "test-images", "folder": str(folder)}, "mine")
+    assert made.sources() == [folder / name for name in TEST_FILES]
+    assert_partition(made.load(None), (8_000, 1_000, 1_000))
+    remove_labels(folder)
+    with pytest.raises(UserError, match=r"t10k-labels-idx1-ubyte\.gz, which split: test-images needs"):
+        made.sources()
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -293,17 +323,17 @@ def test_fetch_refuses_a_wrong_checksum_and_leaves_nothing(
 
 def test_fetch_says_what_to_do_without_a_network(mirror: tuple[str, Path], tmp_path: Path) -> None:
     address, _ = mirror
-    with pytest.raises(UserError, match=r"404.*set workloads.mnist.folder"):
+    with pytest.raises(UserError, match=r"404.*set the workload's folder"):
         mnist.fetch(tmp_path / "mnist", address)
-    with pytest.raises(UserError, match=r"set workloads.mnist.folder"):
+    with pytest.raises(UserError, match=r"set the workload's folder"):
         mnist.fetch(tmp_path / "mnist", "http://127.0.0.1:9")
     assert list((tmp_path / "mnist").iterdir()) == []
 
 
-def test_the_catalogue_imports_no_heavy_library() -> None:
+def test_specifications_import_no_heavy_library() -> None:
     code = (
-        "import sys, ketscale.problems.workloads; "
-        "print(sorted({'torch', 'numpy', 'sklearn', 'transformers'} & set(sys.modules)))"
+        "import sys, ketscale.problems.registry; "
+        "print(sorted({'torch', 'numpy', 'sklearn', 'transformers', 'PIL'} & set(sys.modules)))"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     answer = subprocess.run(

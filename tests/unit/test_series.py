@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ketscale.config import Split
 from ketscale.errors import UserError
 from ketscale.problems.eeg import eeg_synthetic, eegmmidb, series
 from ketscale.problems.eeg.series import Prepared, by_subject, leaving_one_run_out
-from ketscale.problems.images.images import SPLITS
-from ketscale.problems.workloads import eeg_file
+from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, eeg_file
+from ketscale.problems.splits import SPLITS
 from tests.unit.edf_factory import RATE, write_edf
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,8 +47,8 @@ def test_trials_are_cut_after_their_cues(folder: Path) -> None:
     assert made.signals.shape == (8, 64, 249)
     assert made.signals.dtype == np.float32
     assert made.labels.tolist() == [0, 1] * 4
-    assert made.runs.tolist() == [4] * 4 + [8] * 4
-    assert set(made.subjects.tolist()) == {1}
+    assert made.groups["runs"].tolist() == [4] * 4 + [8] * 4
+    assert set(made.groups["subjects"].tolist()) == {1}
     # 3 s is the cue of the first trial: it starts at 4 s. Millivolts.
     time = 4.0 + np.arange(249) / 80
     expected = 1e-3 * 64 * np.sin(2 * np.pi * time / 5)
@@ -137,7 +138,7 @@ def test_the_background_falls_as_one_over_f() -> None:
 def test_no_subject_is_in_two_splits() -> None:
     made = eeg_synthetic.generate(subjects=20, trials=2, rate=10, window_s=1, seed=0)
     split = by_subject(made, 3)
-    sets = [set(made.subjects[split[name]].tolist()) for name in SPLITS]
+    sets = [set(made.groups["subjects"][split[name]].tolist()) for name in SPLITS]
     assert [len(s) for s in sets] == [14, 3, 3]
     assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
     assert by_subject(made, 4)["test"].tolist() != split["test"].tolist()
@@ -147,7 +148,7 @@ def test_every_run_is_left_out_once(folder: Path) -> None:
     write_edf(folder / eeg_file(1, 12), recording(), CUES)
     made = eegmmidb.load(folder, [1], [4, 8, 12], rate=40)
     folds = leaving_one_run_out(made, 0)
-    assert [set(made.runs[fold["test"]].tolist()) for fold in folds] == [{4}, {8}, {12}]
+    assert [set(made.groups["runs"][fold["test"]].tolist()) for fold in folds] == [{4}, {8}, {12}]
     for fold in folds:
         together = np.concatenate([fold[name] for name in SPLITS])
         assert sorted(together.tolist()) == list(range(12))
@@ -155,7 +156,7 @@ def test_every_run_is_left_out_once(folder: Path) -> None:
 
 def test_splits_that_cannot_be_made_are_refused(folder: Path) -> None:
     one = eegmmidb.load(folder, [1], [4], rate=40)
-    with pytest.raises(UserError, match="at least 3 subjects, not 1: set split: runs"):
+    with pytest.raises(UserError, match="at least 3 subjects, not 1: choose another split"):
         by_subject(one, 0)
     with pytest.raises(UserError, match="at least 2 runs, not 1 and 1"):
         leaving_one_run_out(one, 0)
@@ -166,30 +167,30 @@ def test_splits_that_cannot_be_made_are_refused(folder: Path) -> None:
 
 def test_prepared_trials_are_what_was_made(tmp_path: Path) -> None:
     manifest = tmp_path / "features.json"
-    series.prepare("eeg-synthetic", SYNTHETIC, manifest, None)
+    series.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
     first = manifest.read_bytes()
     opened = Prepared.open(manifest)
     arguments = {name: SYNTHETIC[name] for name in ("subjects", "trials", "rate", "window_s", "seed")}
     assert opened.series.digest() == eeg_synthetic.generate(**arguments).digest() == opened.data_hash
     split, about = opened.fold(seed=7)
-    assert about["by"] == "subjects"
+    assert about == Split("subjects")
     assert {name: len(rows) for name, rows in split.items()} == {"train": 40, "validation": 20, "test": 20}
-    series.prepare("eeg-synthetic", SYNTHETIC, manifest, None)
+    series.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
     assert manifest.read_bytes() == first
 
 
 def test_the_seed_says_which_run_is_left_out(folder: Path, tmp_path: Path) -> None:
     manifest = tmp_path / "kept" / "features.json"
     settings = {"subjects": [1], "runs": [4, 8], "rate": 40, "split": "runs", "split_seed": 0}
-    series.prepare("eegmmidb", settings, manifest, folder)
+    series.prepare(Eegmmidb(**settings), manifest, folder)
     opened = Prepared.open(manifest)
-    assert opened.fold(0)[1] == {"by": "runs", "fold": 0, "folds": 2, "held_out": 4}
-    assert opened.fold(3)[1] == {"by": "runs", "fold": 1, "folds": 2, "held_out": 8}
+    assert opened.fold(0)[1] == Split("runs", 0, 2, 4)
+    assert opened.fold(3)[1] == Split("runs", 1, 2, 8)
 
 
 def test_damaged_trials_are_refused(tmp_path: Path) -> None:
     manifest = tmp_path / "features.json"
-    series.prepare("eeg-synthetic", SYNTHETIC, manifest, None)
+    series.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
     file = next(tmp_path.glob("*/signals.npy"))
     data = bytearray(file.read_bytes())
     data[-1] ^= 1

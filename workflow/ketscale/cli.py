@@ -363,7 +363,8 @@ def _study(options: argparse.Namespace) -> tuple[Config, Path]:
     from ketscale.config import load
 
     given = _json(options.study, "--study") if options.study else load(options.config)
-    config = analysis.of(given | ({"partial": True} if getattr(options, "partial", False) else {}))
+    partial = {"partial": True} if getattr(options, "partial", False) else {}
+    config = analysis.of({**given, **partial}, placed=not options.study)
     return config, Path(config.results)
 
 

@@ -25,12 +25,14 @@ def read(path: Path | str) -> Config:
     return of(load(path))
 
 
-def of(given: Mapping[str, Any]) -> Config:
+def of(given: Mapping[str, Any], placed: bool = True) -> Config:
     """The config with these settings, checked against the families and the kinds of studies.
+
+    placed: whether they say where things are on this machine; a config's `text` does not.
 
     Raises:
         UserError: names the setting that is wrong and what to do.
     """
-    config = Config.of(given, FAMILIES)
+    config = Config.of(given, FAMILIES, placed)
     kinds.check(config)
     return config

@@ -9,7 +9,9 @@ import msgspec
 from msgspec import Meta
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
-Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
+# Not Meta(pattern=...): where several fields share one, the process may crash as it exits (seen with msgspec 0.22; its
+# issue 717). The JSON schema, which is asked first, checks the pattern all the same.
+Name = Annotated[str, Meta(extra_json_schema={"pattern": NAME_PATTERN})]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
@@ -19,13 +21,17 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Settings as a config gives them.
 
     machine: fields that say where something is on this machine; they change no number and enter no hash. They have
-        defaults, for a run is not told of them; what is missing is said by `Workload.sources`.
+        defaults, for runs and tables are not told of them; what is missing is said by `misplaced`.
     """
 
     machine: ClassVar[frozenset[str]] = frozenset()
 
     def faults(self) -> Iterator[str]:
         """What is wrong with these settings although each fits its type, as 'FIELD: what, and what to do'."""
+        yield from ()
+
+    def misplaced(self) -> Iterator[str]:
+        """What is wrong with where things are said to be on this machine, as `faults`."""
         yield from ()
 
     def content(self) -> dict[str, Any]:

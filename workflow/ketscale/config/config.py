@@ -39,8 +39,10 @@ class Config:
     studies: tuple[Study, ...]
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], families: Families) -> Config:
+    def of(cls, given: Mapping[str, Any], families: Families, placed: bool = True) -> Config:
         """The config with these settings.
+
+        placed: whether they say where things are on this machine; `text` does not.
 
         Raises:
             UserError: names the setting, what is wrong and what to do; the first problem found.
@@ -57,6 +59,9 @@ class Config:
         workloads = {
             name: _of_kind(block, name, "workloads", workload_kinds) for name, block in file.workloads.items()
         }
+        for name, (_, workload) in workloads.items() if placed else ():
+            for fault in workload.misplaced():
+                raise UserError(at(f"workloads.{name}", fault))
         models = {name: _of_kind(block, name, "models", model_kinds) for name, block in file.models.items()}
         # A kind is a model too, with its defaults, unless the config gives the name another meaning.
         models |= {kind: (kind, settings()) for kind, settings in model_kinds.items() if kind not in models}

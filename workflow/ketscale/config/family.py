@@ -51,11 +51,14 @@ class Workload(Part, frozen=True, kw_only=True):
     """Settings of a workload; a family has a subclass for each kind.
 
     generated: nothing in the data was measured, which every figure says.
-    inline: a network between raw data and the model's inputs can run in every step (features: inline).
     """
 
     generated: ClassVar[bool] = False
-    inline: ClassVar[bool] = False
+
+    @property
+    def inline(self) -> bool:
+        """Whether a network between raw data and the model's inputs can run in every step (features: inline)."""
+        return False
 
     @property
     def fetched(self) -> bool:

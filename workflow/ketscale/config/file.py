@@ -15,7 +15,7 @@ from ketscale.config.parsing import LAYOUT_PATTERN
 from ketscale.config.protocol import Protocol
 from ketscale.grid import SizeAxis
 
-_Layout = Annotated[str, Meta(pattern=LAYOUT_PATTERN)]
+_Layout = Annotated[str, Meta(extra_json_schema={"pattern": LAYOUT_PATTERN})]
 _Blocks = dict[Name, dict[str, Any]]
 
 
@@ -44,7 +44,7 @@ class ConfigFile(Block, frozen=True, kw_only=True):
         str,
         Meta(
             min_length=1,
-            pattern=r"^[^\s'\"{}]+$",
+            extra_json_schema={"pattern": r"^[^\s'\"{}]+$"},
             description="The folder of all results, relative to where Snakemake runs",
         ),
     ] = "results"
@@ -92,7 +92,7 @@ def axes_schema(sizes: tuple[SizeAxis, ...]) -> Mapping[str, Any]:
 
 
 def _one_or_several(kind: Any, description: str) -> dict[str, Any]:
-    # Not as a type for msgspec: a union of text with a pattern and a list corrupts its memory (seen in 0.19 to 0.22).
+    # No type for msgspec: it corrupts its memory with unions of text that has a pattern and lists (seen in 0.19 to 0.22).
     one = msgspec.json.schema(kind)
     return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}], "description": description}
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ketscale.config import Config, Families, Family, Workload, load, resolved, suggestion
+from ketscale.config import Config, Families, Family, Workload, at, load, resolved, suggestion
 from ketscale.errors import UserError
 
 # A family is the folder of this name beside this file; its specification.py defines FAMILY.
@@ -40,7 +40,10 @@ def workload_of(given: Mapping[str, Any], where: str) -> Workload:
         raise UserError(
             f"{where}.kind: no kind of workload is called {kind}{suggestion(str(kind), list(kinds))}"
         )
-    return resolved(kinds[kind], given, where)
+    workload = resolved(kinds[kind], given, where)
+    for fault in (*workload.faults(), *workload.misplaced()):
+        raise UserError(at(where, fault))
+    return workload
 
 
 def family_of(workload: Workload) -> Family:

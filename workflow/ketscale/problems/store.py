@@ -48,6 +48,8 @@ def opened(
 ) -> tuple[Path, dict[str, Any]]:
     """The folder that `manifest` points to and what it says; with `verify`, every file's SHA-256 is checked.
 
+    files: those that there must be; others that the manifest lists are checked too.
+
     Raises:
         UserError: the manifest or a file is missing, damaged, or of another version.
     """
@@ -110,7 +112,7 @@ def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]
     if (
         not isinstance(described, dict)
         or not described.keys() >= KEYS
-        or set(described["files"]) != set(files)
+        or not described["files"].keys() >= set(files)
     ):
         raise UserError(f"{path}: not a features manifest; delete it and run the features rule again")
     if (described["schema"], described["code_version"]) != (SCHEMA, code_version):

@@ -66,7 +66,7 @@ class SiteFile(Block, frozen=True, kw_only=True):
         Annotated[
             str,
             Meta(
-                pattern=r"^[A-Za-z0-9_.]+$",
+                extra_json_schema={"pattern": r"^[A-Za-z0-9_.]+$"},
                 description="Type of GPU, e.g. h200; null for any (`sinfo -o %G` lists them)",
             ),
         ]
@@ -88,7 +88,7 @@ class SiteFile(Block, frozen=True, kw_only=True):
     mpi: Annotated[
         str,
         Meta(
-            pattern=r"^[a-z0-9_]+$",
+            extra_json_schema={"pattern": r"^[a-z0-9_]+$"},
             description="How srun starts MPI ranks: what `srun --mpi=list` offers and the MPI library understands",
         ),
     ] = "pmix"

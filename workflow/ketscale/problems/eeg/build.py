@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ketscale.config import Settings
 from ketscale.problems import models
 from ketscale.problems.classification import Classification
 from ketscale.problems.eeg.series import Series
+from ketscale.problems.splits import Parts
 
 
 class Fold(NamedTuple):
     """Trials with the split of one run."""
 
     series: Series
-    splits: Mapping[str, NDArray[np.int64]]
+    splits: Parts
 
 
 def problem(settings: Settings, fold: Fold, device: torch.device) -> Classification:
     """Classification of trials."""
     series, splits = fold
-    arguments = {"inputs": series.signals.shape[1:], "outputs": series.classes}
+    arguments = {"inputs": series.signals.shape[1:], "outputs": len(series.classes)}
     model = models.of_run(settings, device, **arguments)
     return Classification(
         model,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.problems.eeg.series import Series
+from ketscale.problems.eeg.series import FISTS, Series
 
 CHANNELS = 64
 # Positions of FC3, C5, C3, C1, CP3 and of FC4, C6, C4, C2, CP4 in eegmmidb's order of channels.
@@ -34,10 +34,13 @@ def generate(
     steps = int(np.floor(rate * window_s)) + 1
     parts = [_subject(s, trials, steps, rate, seed) for s in range(1, subjects + 1)]
     return Series(
-        np.concatenate([np.float32(gain) * signals for signals, _ in parts]),
-        np.concatenate([labels for _, labels in parts]),
-        np.repeat(np.arange(1, subjects + 1), trials),
-        np.tile(np.arange(trials) // 15, subjects),
+        signals=np.concatenate([np.float32(gain) * signals for signals, _ in parts]),
+        labels=np.concatenate([labels for _, labels in parts]),
+        classes=FISTS,
+        groups={
+            "subjects": np.repeat(np.arange(1, subjects + 1), trials),
+            "runs": np.tile(np.arange(trials) // 15, subjects),
+        },
     )
 
 

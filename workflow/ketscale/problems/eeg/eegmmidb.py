@@ -15,8 +15,8 @@ import numpy as np
 
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
-from ketscale.problems.eeg.series import Series
-from ketscale.problems.eeg.specification import eeg_file
+from ketscale.problems.eeg.series import FISTS, Series
+from ketscale.problems.eeg.workloads import eeg_file
 
 CHANNELS = 64
 CUES = {"T1": 0, "T2": 1}
@@ -54,10 +54,13 @@ def load(
     if standardise:
         data = (data - data.mean(2, keepdims=True)) / data.std(2, keepdims=True)
     return Series(
-        data.astype(np.float32),
-        np.concatenate(labels).astype(np.int64),
-        np.concatenate(of_subject).astype(np.int64),
-        np.concatenate(of_run).astype(np.int64),
+        signals=data.astype(np.float32),
+        labels=np.concatenate(labels).astype(np.int64),
+        classes=FISTS,
+        groups={
+            "subjects": np.concatenate(of_subject).astype(np.int64),
+            "runs": np.concatenate(of_run).astype(np.int64),
+        },
     )
 
 
@@ -124,7 +127,7 @@ def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> list[Pa
         except (OSError, ValueError) as error:
             raise UserError(
                 f"PhysioNet's subject {subject} cannot be fetched ({error}); "
-                "fetch it elsewhere and set workloads.eegmmidb.folder"
+                "fetch it elsewhere and set the workload's folder"
             ) from error
         for file in map(Path, files):
             target = folder / f"S{subject:03d}" / file.name

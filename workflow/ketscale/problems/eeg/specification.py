@@ -2,161 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
-from ketscale.config import (
-    Data,
-    Family,
-    Metric,
-    Model,
-    Positive,
-    Seed,
-    Settings,
-    SizeAxis,
-    Workload,
-)
+from ketscale.config import Data, Family, Metric, Model, Settings, SizeAxis, Workload
 from ketscale.engines.circuits.settings import CircuitSimulator
-from ketscale.errors import UserError
+from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, OwnSeries, SeriesWorkload
 
 if TYPE_CHECKING:
     import torch
 
-    from ketscale.problems.eeg.series import Series
     from ketscale.problems.problem import Problem
-
-
-def eeg_file(subject: int, run: int) -> str:
-    """The file of a run of eegmmidb, e.g. S001/S001R04.edf."""
-    return f"S{subject:03d}/S{subject:03d}R{run:02d}.edf"
-
-
-class SeriesWorkload(Workload, frozen=True, kw_only=True):
-    """Labelled trials (channels x steps), split by subject or by run."""
-
-    split: Annotated[
-        Literal["subjects", "runs"],
-        Meta(
-            description="subjects: 70/15/15 of them, none in two; runs: of a single subject, a run's seed says which "
-            "recording is the test (seed modulo their number)"
-        ),
-    ]
-    split_seed: Annotated[Seed, Meta(description="Seed of the split")]
-
-    def load(self, fetched: Path | None) -> Series:
-        """The trials; `fetched` is the folder of what was fetched.
-
-        Raises:
-            UserError: the data are missing, damaged or do not fit.
-        """
-        raise NotImplementedError
-
-
-class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
-    """PhysioNet's EEG Motor Movement/Imagery Database, EDF files."""
-
-    machine: ClassVar[frozenset[str]] = frozenset({"folder"})
-
-    folder: (
-        Annotated[
-            str, Meta(description="Folder with S001/S001R04.edf and so on; without it the files are fetched")
-        ]
-        | None
-    ) = None
-    subjects: Annotated[list[Positive], Meta(min_length=1, description="Numbers of the subjects")]
-    runs: Annotated[
-        list[Positive],
-        Meta(
-            min_length=1,
-            description="Numbers of the recordings: 4, 8 and 12 are imagined left and right fists",
-        ),
-    ]
-    rate: Annotated[
-        float, Meta(gt=0, le=160, description="Sampling rate in Hz to which recordings are resampled")
-    ]
-    window: Annotated[
-        tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]],
-        Meta(description="Start and end of a trial in seconds after its cue"),
-    ] = (1.0, 4.1)
-    band: (
-        Annotated[
-            tuple[Annotated[float, Meta(gt=0)], Annotated[float, Meta(gt=0)]],
-            Meta(description="Low and high edge in Hz of a band-pass; without it nothing is filtered"),
-        ]
-        | None
-    ) = None
-    standardise: Annotated[bool, Meta(description="Each channel of a trial to mean 0 and deviation 1")] = (
-        False
-    )
-
-    def faults(self) -> Iterator[str]:
-        """Numbers that are given twice."""
-        for name, numbers in (("subjects", self.subjects), ("runs", self.runs)):
-            if len(set(numbers)) < len(numbers):
-                yield f"{name}: a number is given twice in {list(numbers)}; keep one"
-
-    @property
-    def fetched(self) -> bool:
-        """The EDF files are, where no folder has them."""
-        return self.folder is None
-
-    def fetch(self, folder: Path) -> list[Path]:
-        """Fetch the EDF files through MNE."""
-        from ketscale.problems.eeg import eegmmidb
-
-        return eegmmidb.fetch(folder, self.subjects, self.runs)
-
-    def sources(self) -> list[Path]:
-        """The EDF files in the folder."""
-        if self.folder is None:
-            return []
-        folder = Path(self.folder).expanduser()
-        files = [folder / eeg_file(subject, run) for subject in self.subjects for run in self.runs]
-        for file in files:
-            if not file.is_file():
-                raise UserError(
-                    f"folder: {folder} has no {file.relative_to(folder)}, which subjects and runs need; "
-                    "name another folder, ask for less, or leave folder out to fetch the files"
-                )
-        return files
-
-    def load(self, fetched: Path | None) -> Series:
-        """From the folder, or from what was fetched."""
-        from ketscale.problems.eeg import eegmmidb
-
-        folder = Path(self.folder).expanduser() if self.folder is not None else fetched
-        if folder is None:
-            raise UserError("workloads: eegmmidb needs its EDF files: run the rule fetch, or set folder")
-        return eegmmidb.load(
-            folder, self.subjects, self.runs, self.rate, self.window, self.band, self.standardise
-        )
-
-
-class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
-    """Generated trials of the shape of eegmmidb. Nothing that is trained on them says anything about brains."""
-
-    generated: ClassVar[bool] = True
-
-    subjects: Annotated[int, Meta(ge=1, description="How many")]
-    trials: Annotated[int, Meta(ge=2, description="Of each subject")]
-    rate: Annotated[float, Meta(gt=0, description="Sampling rate in Hz")]
-    window_s: Annotated[float, Meta(gt=0, description="Length of a trial in seconds")]
-    seed: Annotated[Seed, Meta(description="Of the generator")]
-    gain: Annotated[
-        float,
-        Meta(gt=0, description="Factor on the signals, which otherwise have the millivolts of real ones"),
-    ] = 1.0
-
-    def load(self, fetched: Path | None) -> Series:
-        """Generate them."""
-        from ketscale.problems.eeg import eeg_synthetic
-
-        return eeg_synthetic.generate(
-            self.subjects, self.trials, self.rate, self.window_s, self.seed, self.gain
-        )
 
 
 class _WithLiteral(Model, frozen=True, kw_only=True):
@@ -255,7 +113,7 @@ FAMILY = Family(
     samples="trials",
     sizes=(SizeAxis("q", "qubits", "qubits"), SizeAxis("l", "layers", "circuit layers")),
     sampler="shuffled",
-    workloads={"eegmmidb": Eegmmidb, "eeg-synthetic": EegSynthetic},
+    workloads={"eegmmidb": Eegmmidb, "eeg-synthetic": EegSynthetic, "series": OwnSeries},
     models={
         "hydra": HydraSettings,
         "hydra_hybrid": HydraHybridSettings,

@@ -1,4 +1,4 @@
-"""Random views of images of handwriting: small turns, shears, shifts, scales and changes of ink."""
+"""Random views of images, made for handwriting: small turns, shears, shifts, scales and changes of ink."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INK = 0.3
 
 
 def views(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """One random view of each image, (batch, 1, side, side) with background 0; digits must not be mirrored."""
+    """One random view of each image, (batch, channels, side, side) with background 0; digits must not be mirrored."""
     count = len(images)
 
     def uniform(limit: float) -> torch.Tensor:

@@ -13,8 +13,9 @@ from ketscale.problems.images.features import Features
 
 def problem(settings: Settings, features: Features, device: torch.device) -> Classification:
     """Classification of the cached features, or of the images through the frozen network (features: inline)."""
+    # A config that asks for inline features without a network is refused before.
     inline = settings.protocol.features == "inline"
-    arguments = {"inputs": features.embeddings.shape[1], "outputs": features.classes}
+    arguments = {"inputs": features.embeddings.shape[1], "outputs": len(features.classes)}
     model = models.of_run(settings, device, **arguments)
     # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.
     return Classification(

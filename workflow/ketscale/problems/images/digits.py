@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ketscale.problems.images.images import Images, stratified
+from ketscale.problems.images.images import Images
+from ketscale.problems.splits import stratified
 
 PEAK = 16  # the scans count ink in 17 steps, 0..16; they are kept exactly
 HELD_OUT = 180  # samples for validation, and as many for the test
@@ -19,4 +20,5 @@ def load(split_seed: int) -> Images:
     rest, test = stratified(labels, np.arange(len(labels)), HELD_OUT, split_seed)
     train, validation = stratified(labels, rest, HELD_OUT, split_seed)
     splits = {"train": train, "validation": validation, "test": test}
-    return Images(scans.images.astype(np.uint8), labels, splits, PEAK)
+    pixels = scans.images.astype(np.uint8)
+    return Images(pixels=pixels, labels=labels, splits=splits, peak=PEAK, classes=tuple("0123456789"))

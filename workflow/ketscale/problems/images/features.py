@@ -1,7 +1,8 @@
 """Cached embeddings: computed once, kept with their images and the network that made them.
 
 Embeddings are standardised: each of the 512 features has mean 0 and standard deviation 1 over the training
-split (labels play no part). The inline backbone applies the same constants.
+split (labels play no part). The inline backbone applies the same constants. A workload that has features of its own
+needs no network: they are standardised in the same way, and kept without images.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,43 +19,46 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from ketscale.errors import UserError
 from ketscale.files import write_atomic
 from ketscale.problems import store
+from ketscale.problems.arrays import single
 from ketscale.problems.images import resnet
-from ketscale.problems.images.images import SPLITS, Images
+from ketscale.problems.images.images import Images, Vectors
 from ketscale.problems.images.pretrain import STEPS, origin_of, pretrain
-from ketscale.problems.images.specification import IMAGENET_FILE
+from ketscale.problems.images.workloads import IMAGENET_FILE
+from ketscale.problems.splits import SPLITS, Parts
 
 if TYPE_CHECKING:
-    from ketscale.problems.images.specification import ImageWorkload
+    from ketscale.problems.images.workloads import ImageWorkload
 
-FEATURES_VERSION = 1  # raise it whenever the arithmetic below changes
-FILES = ("embeddings.npy", "pixels.npy", "labels.npy", "splits.npz", "norm.npz", "weights.safetensors")
-FLOOR = 0.01  # of the mean deviation: features that hardly vary are not blown up
+FEATURES_VERSION = 2  # raise it whenever the arithmetic or the files below change
+FILES = ("embeddings.npy", "labels.npy", "splits.npz", "norm.npz")
+NETWORK_FILES = (
+    "pixels.npy",
+    "weights.safetensors",
+)  # what there is besides, where a network made the embeddings
+FLOOR = 0.01  # of the mean deviation: the network's features that hardly vary are not blown up
 
 
 @dataclass(frozen=True)
 class Features:
     """Cached embeddings with their data, as arrays mapped from disk.
 
-    embeddings: float32 (n, 512), standardised; pixels: uint8 (n, height, width); labels: int64 (n,);
-    splits: int64 indices of train, validation and test; hash: the folder's name, which a record keeps.
+    embeddings: float32 (n, features), standardised; pixels: as of `Images`, None where no network made the embeddings;
+    labels: int64 (n,), indices into `classes`; splits: int64 indices of train, validation and test; classes: their
+    names; hash: the folder's name, which a record keeps.
     """
 
     embeddings: NDArray[np.float32]
-    pixels: NDArray[np.uint8]
+    pixels: NDArray[Any] | None
     labels: NDArray[np.int64]
-    splits: dict[str, NDArray[np.int64]]
+    splits: Parts
+    classes: tuple[str, ...]
     hash: str
     data_hash: str
-    weights_hash: str
     settings: dict[str, Any]
     folder: Path
-
-    @property
-    def classes(self) -> int:
-        """How many labels there are."""
-        return int(self.labels.max()) + 1
 
     @classmethod
     def open(cls, manifest: Path, verify: bool = True) -> Features:
@@ -68,18 +72,18 @@ class Features:
             splits = {name: archive[name] for name in SPLITS}
         return cls(
             embeddings=np.load(folder / "embeddings.npy", mmap_mode="r"),
-            pixels=np.load(folder / "pixels.npy", mmap_mode="r"),
+            pixels=np.load(pixels, mmap_mode="r") if (pixels := folder / "pixels.npy").exists() else None,
             labels=np.load(folder / "labels.npy", mmap_mode="r"),
             splits=splits,
             hash=described["hash"],
+            classes=tuple(described["classes"]),
             data_hash=described["data_hash"],
-            weights_hash=described["weights_hash"],
             settings=described["settings"],
             folder=folder,
         )
 
     def backbone(self) -> resnet.Backbone:
-        """The frozen network that maps uint8 pixels to these embeddings, to compute them inline."""
+        """The frozen network that maps pixels to these embeddings, to compute them inline."""
         with np.load(self.folder / "norm.npz") as norm:
             channels = tuple(norm["pixel_mean"].tolist()), tuple(norm["pixel_std"].tolist())
             scaling = resnet.Scaling(self.settings["image_size"], int(norm["peak"]), *channels)
@@ -89,7 +93,9 @@ class Features:
 
 
 def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> None:
-    """Embed a workload's images and write the arrays, then the manifest; a valid folder is used again.
+    """Embed a workload's images, or standardise its features; write the arrays, then the manifest.
+
+    A valid folder is used again.
 
     Weights that are trained here are kept beside the manifest, and used again for the same images.
 
@@ -98,9 +104,15 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
     Raises:
         UserError: data or weights are missing, damaged or do not fit; nothing is left behind.
     """
-    images = workload.load(fetched)
+    data = workload.load(fetched)
+    if isinstance(data, Vectors):
+        _publish(workload, data, manifest, {"floor": 0}, lambda folder: _fill_features(folder, data))
+        return
+    images = data
+    assert workload.image_size is not None
     if workload.weights == "imagenet":
-        assert fetched is not None
+        if fetched is None:
+            raise UserError("weights: imagenet needs what is fetched: run the rule fetch")
         weights = fetched / IMAGENET_FILE
     else:
         weights = manifest.parent / "weights-selfsupervised.safetensors"
@@ -111,19 +123,46 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
 
 
 def compute(workload: ImageWorkload, images: Images, weights: Path, manifest: Path) -> None:
-    """Embed images by the network with these weights, as `prepare` does."""
-    data_hash = images.digest()
-    scaling = resnet.scaling_for(workload.weights, workload.image_size, images.peak, images.brightness())
+    """Embed images by the network with these weights, as `prepare` does.
+
+    Raises:
+        UserError: the weights are missing, damaged or another network's.
+    """
+    assert workload.weights is not None and workload.image_size is not None
+    resnet.read_weights(weights)
+    scaling = resnet.scaling_for(workload.weights, workload.image_size, images)
+    normalisation = {"pixel_mean": scaling.mean, "pixel_std": scaling.std, "floor": FLOOR}
+    _publish(
+        workload,
+        images,
+        manifest,
+        normalisation,
+        lambda folder: _fill(folder, images, scaling, weights),
+        weights_hash=store.sha256(weights),
+    )
+
+
+def _publish(
+    workload: ImageWorkload,
+    data: Images | Vectors,
+    manifest: Path,
+    normalisation: Mapping[str, Any],
+    fill: Callable[[Path], dict[str, Any]],
+    **more: str,
+) -> None:
+    """Make the folder of this content, as `store.publish`."""
     identity = {
         "workload": type(workload).__name__,
         # Where data and weights are is the machine's business, so it is no part of the content.
         "settings": workload.content(),
-        "data_hash": data_hash,
-        "weights_hash": store.sha256(weights),
+        "data_hash": data.digest(),
+        "classes": data.classes,
         "code_version": FEATURES_VERSION,
-        "normalisation": {"pixel_mean": scaling.mean, "pixel_std": scaling.std, "floor": FLOOR},
+        "normalisation": normalisation,
+        **more,
     }
-    store.publish(manifest, identity, FILES, lambda folder: _fill(folder, images, scaling, weights))
+    files = FILES + NETWORK_FILES if isinstance(data, Images) else FILES
+    store.publish(manifest, identity, files, fill)
 
 
 def _shown_by(bar: tqdm[NoReturn]) -> Callable[[int, int, float], None]:
@@ -136,37 +175,46 @@ def _shown_by(bar: tqdm[NoReturn]) -> Callable[[int, int, float], None]:
 
 
 def _fill(folder: Path, images: Images, scaling: resnet.Scaling, weights: Path) -> dict[str, Any]:
-    """Write the files of the features; how many there are."""
+    """Write the files of the embeddings; how many there are."""
     shutil.copyfile(weights, folder / "weights.safetensors")
     network = resnet.network_from(folder / "weights.safetensors", len(scaling.mean))
     start = time.perf_counter()
     with resnet.fixed_threads():
         embeddings = resnet.embed(network, images.pixels, scaling)
     seconds = time.perf_counter() - start
-    mean, std = _statistics(embeddings[images.splits["train"]])
-    embeddings = (embeddings - mean) / std
-    np.save(folder / "embeddings.npy", embeddings)
+    means, deviations = _statistics(embeddings[images.splits["train"]])
+    floor = FLOOR * deviations.mean()
+    mean = means.astype(np.float32)
+    std = np.maximum(deviations, floor if floor > 0 else 1.0).astype(np.float32)
     np.save(folder / "pixels.npy", images.pixels)
-    np.save(folder / "labels.npy", images.labels)
-    np.savez(folder / "splits.npz", allow_pickle=False, **images.splits)
-    np.savez(
-        folder / "norm.npz",
-        allow_pickle=False,
-        peak=np.int64(images.peak),
-        pixel_mean=np.array(scaling.mean),
-        pixel_std=np.array(scaling.std),
-        feature_mean=mean,
-        feature_std=std,
-    )
+    scales = {"peak": images.peak, "pixel_mean": scaling.mean, "pixel_std": scaling.std}
+    _save(folder, (embeddings - mean) / std, images, **scales, feature_mean=mean, feature_std=std)
     write_atomic(folder / "timing.json", json.dumps({"embed_seconds": round(seconds, 3)}).encode())
     return {"samples": len(embeddings), "dimension": embeddings.shape[1]}
 
 
-def _statistics(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Mean and standard deviation of each feature over the training split, the latter kept off zero."""
-    mean, std = features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
-    floor = FLOOR * std.mean()
-    return mean.astype(np.float32), np.maximum(std, floor if floor > 0 else 1.0).astype(np.float32)
+def _fill_features(folder: Path, data: Vectors) -> dict[str, Any]:
+    """Write the files of features as they were given, standardised; how many there are.
+
+    Their units differ, so each is divided by its own deviation; one that does not vary, by 1.
+    """
+    mean, std = _statistics(data.values[data.splits["train"]])
+    # What is left of equal numbers after rounding is no variation.
+    std[std <= 1e-12 * np.abs(mean)] = 1.0
+    _save(folder, single((data.values - mean) / std, "features"), data, feature_mean=mean, feature_std=std)
+    return {"samples": len(data.values), "dimension": data.values.shape[1]}
+
+
+def _save(folder: Path, embeddings: NDArray[np.float32], data: Images | Vectors, **norm: Any) -> None:
+    np.save(folder / "embeddings.npy", embeddings)
+    np.save(folder / "labels.npy", data.labels)
+    np.savez(folder / "splits.npz", allow_pickle=False, **data.splits)
+    np.savez(folder / "norm.npz", allow_pickle=False, **norm)
+
+
+def _statistics(features: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of each feature, in double precision."""
+    return features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
 
 
 def _trained_for(weights: Path, images: Images, size: int) -> bool:

@@ -1,52 +1,72 @@
-"""Images: labelled grey images with their split, the common form of every image data set."""
+"""Labelled images or features with their split: the common forms of every data set of the family."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-SPLITS = ("train", "validation", "test")
+from ketscale.problems import arrays
+from ketscale.problems.splits import SPLITS, Parts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Images:
-    """Grey images as the data set stores them.
+    """Images as the data set stores them.
 
-    pixels: uint8 (n, height, width), 0 is background and `peak` is full ink.
-    labels: int64 (n,), 0..9.
+    pixels: uint8 or float32; (n, height, width) where they are grey, (n, height, width, 3) in colour. 0 is background
+        (black) and `peak` is full ink (white).
+    labels: int64 (n,), indices into `classes`.
     splits: for each of train, validation and test the int64 indices of its samples; they are disjoint.
-    peak: the pixel value of full ink (16 for digits, 255 for mnist).
+    peak: the pixel value of full ink (16 for digits, 255 for mnist, 1 for float32).
+    classes: their names.
     """
 
-    pixels: NDArray[np.uint8]
+    pixels: NDArray[np.uint8] | NDArray[np.float32]
     labels: NDArray[np.int64]
-    splits: dict[str, NDArray[np.int64]]
+    splits: Parts
     peak: int
+    classes: tuple[str, ...]
+
+    @property
+    def channels(self) -> int:
+        """1 or 3."""
+        return 1 if self.pixels.ndim == 3 else self.pixels.shape[3]
 
     def digest(self) -> str:
         """SHA-256 over pixels, labels, splits and peak: the data's identity."""
-        total = hashlib.sha256(str(self.peak).encode())
-        arrays: list[NDArray[Any]] = [self.pixels, self.labels, *(self.splits[name] for name in SPLITS)]
-        for array in arrays:
-            total.update(f"{array.dtype.str}{array.shape}".encode())
-            total.update(np.ascontiguousarray(array).tobytes())
-        return total.hexdigest()
+        return arrays.digest(
+            (self.pixels, self.labels, *(self.splits[name] for name in SPLITS)), head=str(self.peak)
+        )
 
-    def brightness(self) -> tuple[float, float]:
-        """Mean and standard deviation of the training split's pixels, where full ink is 1."""
-        train = self.pixels[self.splits["train"]] / self.peak
-        return float(train.mean()), float(train.std())
+    def brightness(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation of each channel's pixels in the training split, where full ink is 1.
+
+        A channel that does not vary has deviation 1, by which it can be divided.
+        """
+        pixels: NDArray[Any] = self.pixels[self.splits["train"]]
+        mean, std = [], []
+        for channel in [pixels] if self.channels == 1 else np.moveaxis(pixels, 3, 0):
+            values = channel / np.float64(self.peak)
+            mean.append(float(values.mean()))
+            std.append(float(values.std()) or 1.0)
+        return tuple(mean), tuple(std)
 
 
-def stratified(
-    labels: NDArray[np.int64], among: NDArray[np.int64], count: int, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split the indices `among` into (the rest, `count` drawn with every label's share), both sorted."""
-    from sklearn.model_selection import train_test_split
+@dataclass(frozen=True, kw_only=True)
+class Vectors:
+    """Features as the data set stores them.
 
-    rest, drawn = train_test_split(among, test_size=count, stratify=labels[among], random_state=seed)
-    return np.sort(rest), np.sort(drawn)
+    values: float64 (n, features). labels, splits, classes: as of `Images`.
+    """
+
+    values: NDArray[np.float64]
+    labels: NDArray[np.int64]
+    splits: Parts
+    classes: tuple[str, ...]
+
+    def digest(self) -> str:
+        """SHA-256 over values, labels and splits: the data's identity."""
+        return arrays.digest((self.values, self.labels, *(self.splits[name] for name in SPLITS)))

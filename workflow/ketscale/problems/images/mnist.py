@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import http.client
 import os
 import urllib.request
-import zlib
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
-from ketscale.problems.images.images import Images, stratified
+from ketscale.problems.images import idx
+from ketscale.problems.images.images import Images
+from ketscale.problems.splits import stratified
 
 PEAK = 255
 SIDE = 28
@@ -39,11 +39,9 @@ def load(folder: Path, split: str, split_seed: int) -> Images:
     Raises:
         UserError: a file is missing, damaged, or not the data set's.
     """
-    if split not in ("original", "test-images"):
-        raise UserError(f"workloads.mnist.split is {split!r}: choose original or test-images")
     if not folder.is_dir():
         raise UserError(
-            f"{folder}: no such folder; set workloads.mnist.folder, or leave it out to fetch MNIST"
+            f"{folder}: no such folder; set the workload's folder, or leave it out to fetch MNIST"
         )
     if split == "test-images":
         pixels, labels = _pair(folder, "t10k")
@@ -53,42 +51,14 @@ def load(folder: Path, split: str, split_seed: int) -> Images:
         if not any(path.exists() for path in _candidates(folder, "train-images-idx3-ubyte")):
             raise UserError(
                 f"{folder}: train-images-idx3-ubyte(.gz) is missing; add it, "
-                "or set workloads.mnist.split: test-images to use the test images alone"
+                "or set split: test-images to use the test images alone"
             )
         both = [_pair(folder, "train"), _pair(folder, "t10k")]
         pixels, labels = np.concatenate([p for p, _ in both]), np.concatenate([v for _, v in both])
         train, validation = stratified(labels, np.arange(COUNTS["train"]), VALIDATION, split_seed)
         test = np.arange(COUNTS["train"], len(labels))
-    return Images(pixels, labels, {"train": train, "validation": validation, "test": test}, PEAK)
-
-
-def read_idx(path: Path) -> NDArray[np.uint8]:
-    """The array in an idx file of unsigned bytes, gzipped or not.
-
-    The format: two zero bytes, the type (8), the number of dimensions, each dimension as a big-endian
-    32-bit integer, the data in C order.
-
-    Raises:
-        UserError: the file cannot be read or is damaged.
-    """
-    try:
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read ({error}); fetch or copy it again") from None
-    if len(data) < 4 or data[:3] != b"\x00\x00\x08":
-        raise UserError(
-            f"{path}: not an idx file of bytes (it starts with {data[:4].hex() or 'nothing'}); fetch it again"
-        )
-    start = 4 + 4 * data[3]
-    shape = tuple(int(size) for size in np.frombuffer(data[4:start], ">u4")) if len(data) >= start else ()
-    expected = start + int(np.prod(shape, dtype=np.int64))
-    if not shape or len(data) != expected:
-        raise UserError(
-            f"{path}: {len(data):,} bytes where its header promises {expected:,}; fetch or copy it again"
-        )
-    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+    splits = {"train": train, "validation": validation, "test": test}
+    return Images(pixels=pixels, labels=labels, splits=splits, peak=PEAK, classes=tuple("0123456789"))
 
 
 def fetch(folder: Path, mirror: str = MIRROR) -> list[Path]:
@@ -122,7 +92,7 @@ def _download(url: str, target: Path, digest: str) -> None:
         os.replace(temporary, target)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise UserError(
-            f"{url}: cannot be fetched ({error}); fetch it elsewhere and set workloads.mnist.folder"
+            f"{url}: cannot be fetched ({error}); fetch it elsewhere and set the workload's folder"
         ) from None
     finally:
         temporary.unlink(missing_ok=True)
@@ -137,7 +107,7 @@ def _find(folder: Path, name: str) -> Path:
         if path.exists():
             return path
     raise UserError(
-        f"{folder}: {name}(.gz) is missing; workloads.mnist.folder must hold the original idx files"
+        f"{folder}: {name}(.gz) is missing; the workload's folder must hold the original idx files"
     )
 
 
@@ -146,14 +116,14 @@ def _pair(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]
     images_path, labels_path = (
         _find(folder, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1")
     )
-    pixels, labels = read_idx(images_path), read_idx(labels_path)
-    if pixels.shape != (COUNTS[part], SIDE, SIDE):
+    pixels, labels = idx.read(images_path), idx.read(labels_path)
+    if pixels.shape != (COUNTS[part], SIDE, SIDE) or pixels.dtype != np.uint8:
         raise UserError(
-            f"{images_path}: holds {pixels.shape}, not {COUNTS[part]:,} images of 28x28; fetch it again"
+            f"{images_path}: holds {pixels.shape} of {pixels.dtype}, not {COUNTS[part]:,} images of 28x28 bytes; fetch it again"
         )
-    if labels.shape != (len(pixels),):
+    if labels.shape != (len(pixels),) or labels.dtype != np.uint8:
         raise UserError(
-            f"{labels_path}: {labels.shape} labels for {len(pixels):,} images; fetch or copy it again"
+            f"{labels_path}: {labels.shape} labels of {labels.dtype} for {len(pixels):,} images; fetch or copy it again"
         )
     if labels.max() > 9:
         raise UserError(

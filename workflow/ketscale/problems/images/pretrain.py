@@ -22,8 +22,9 @@ PRETRAIN_VERSION = 1  # raise it whenever the arithmetic below changes
 SEED = 0
 STEPS = 64
 BATCH = 128
-CLUSTERS = 100  # ten times the classes: pure enough, and the number is not tuned to them
+CLUSTERS = 100  # ten times the classes of digits: pure enough, and the number is not tuned to them
 LLOYD = 15  # rounds of k-means
+SIDE = 32  # pixels that it sees; clusters of more would need gigabytes, and tell no more
 LEARNING_RATE = 2e-3
 WEIGHT_DECAY = 1e-4
 WARMUP = 5
@@ -64,14 +65,14 @@ def train(
 ) -> dict[str, torch.Tensor]:
     """The network's state after `steps` steps; reads the pixels of the training split and nothing else."""
     generator = torch.Generator().manual_seed(SEED)
-    scaling = resnet.scaling_for("selfsupervised", size, images.peak, images.brightness())
-    grey = torch.from_numpy(images.pixels[images.splits["train"]])[:, None].float() / images.peak
+    scaling = resnet.scaling_for("selfsupervised", size, images)
+    rows = images.splits["train"]
     # Of a large data set only as many images as the steps can show take part.
-    grey = grey[torch.randperm(len(grey), generator=generator)[: steps * BATCH]]
-    targets = clusters(grey.flatten(1), min(CLUSTERS, len(grey)), generator)
-    grey = torch.nn.functional.interpolate(grey, size=(size, size), mode="bilinear", align_corners=False)
+    rows = rows[torch.randperm(len(rows), generator=generator)[: steps * BATCH].numpy()]
+    pixels = torch.from_numpy(images.pixels[rows])
+    targets = clusters(_points(pixels, images.peak), min(CLUSTERS, len(pixels)), generator)
 
-    network = resnet.resnet18(1).train()
+    network = resnet.resnet18(images.channels).train()
     head = torch.nn.Linear(resnet.FEATURES, CLUSTERS)
     optimiser = torch.optim.AdamW(
         [*network.parameters(), *head.parameters()], LEARNING_RATE, weight_decay=WEIGHT_DECAY
@@ -82,9 +83,9 @@ def train(
     order = torch.empty(0, dtype=torch.int64)
     for step in range(steps):
         if len(order) < BATCH:
-            order = torch.randperm(len(grey), generator=generator)
+            order = torch.randperm(len(pixels), generator=generator)
         batch, order = order[:BATCH], order[BATCH:]
-        seen = scaling.normalise(views(grey[batch], generator))
+        seen = scaling.normalise(views(scaling.resize(pixels[batch]), generator))
         scores = head(network(seen).pooler_output.flatten(1))
         loss = torch.nn.functional.cross_entropy(scores, targets[batch])
         optimiser.zero_grad()
@@ -93,6 +94,14 @@ def train(
         schedule.step()
         progress(step + 1, steps, loss.item())
     return dict(network.state_dict())
+
+
+def _points(pixels: torch.Tensor, peak: int) -> torch.Tensor:
+    """What the images are clustered by: their pixels in 0..1, of large ones averages over at most SIDE x SIDE areas."""
+    images = resnet.planes(pixels).float() / peak
+    if max(images.shape[2:]) > SIDE:
+        images = torch.nn.functional.adaptive_avg_pool2d(images, SIDE)
+    return images.flatten(1)
 
 
 def clusters(points: torch.Tensor, count: int, generator: torch.Generator) -> torch.Tensor:

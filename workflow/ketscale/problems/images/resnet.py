@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
+from ketscale.problems.images.images import Images
 
 FEATURES = 512
 IMAGENET = "microsoft/resnet-18"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-SIZES = (8, 512)  # smallest and largest image_size
 THREADS = 2  # sums differ in the last bits between thread counts, and training amplifies that
 INFO = "ketscale"  # the metadata key of our weight files
 
@@ -58,7 +58,7 @@ def resnet18(channels: int) -> torch.nn.Module:
 
 @dataclass(frozen=True)
 class Scaling:
-    """How stored pixels become the network's input: resized to `size`, divided by `peak`, normalised.
+    """How stored pixels become the network's input: divided by `peak`, resized to `size`, normalised.
 
     `mean` and `std` have one entry per channel of the network; a grey image is repeated to all of them.
     """
@@ -69,43 +69,39 @@ class Scaling:
     std: tuple[float, ...]
 
     def __call__(self, pixels: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """uint8 (batch, height, width) -> (batch, channels, size, size)."""
-        shape = (self.size, self.size)
-        grey = torch.nn.functional.interpolate(
-            pixels[:, None].to(dtype) / self.peak, size=shape, mode="bilinear", align_corners=False
+        """Stored pixels (batch, height, width) or (batch, height, width, 3) -> (batch, channels, size, size)."""
+        return self.normalise(self.resize(pixels, dtype))
+
+    def resize(self, pixels: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Stored pixels -> images in 0..1, (batch, 1 or 3, size, size)."""
+        return torch.nn.functional.interpolate(
+            planes(pixels).to(dtype) / self.peak,
+            size=(self.size, self.size),
+            mode="bilinear",
+            align_corners=False,
         )
-        return self.normalise(grey)
 
-    def normalise(self, grey: torch.Tensor) -> torch.Tensor:
-        """Grey images in 0..1, (batch, 1, height, width) -> (batch, channels, height, width)."""
-        mean, std = (grey.new_tensor(values)[None, :, None, None] for values in (self.mean, self.std))
-        return (grey - mean) / std
+    def normalise(self, images: torch.Tensor) -> torch.Tensor:
+        """Images in 0..1, (batch, 1 or 3, height, width) -> (batch, channels, height, width)."""
+        mean, std = (images.new_tensor(values)[None, :, None, None] for values in (self.mean, self.std))
+        return (images - mean) / std
 
 
-def scaling_for(weights: str, size: int, peak: int, brightness: tuple[float, float]) -> Scaling:
+def planes(pixels: torch.Tensor) -> torch.Tensor:
+    """(n, height, width) -> (n, 1, height, width); (n, height, width, 3) -> (n, 3, height, width)."""
+    return pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2).contiguous()
+
+
+def scaling_for(weights: str, size: int, images: Images) -> Scaling:
     """The scaling that goes with the weights: ImageNet's constants, or the training split's brightness."""
-    if weights == "imagenet":
-        return Scaling(size, peak, IMAGENET_MEAN, IMAGENET_STD)
-    mean, std = brightness
-    return Scaling(size, peak, (mean,), (std,))
-
-
-def check_size(image_size: object) -> int:
-    """`image_size` as an integer.
-
-    Raises:
-        UserError: it is not an integer in the range that the network can take.
-    """
-    low, high = SIZES
-    if isinstance(image_size, bool) or not isinstance(image_size, int) or not low <= image_size <= high:
-        raise UserError(f"image_size is {image_size!r}: it must be an integer from {low} to {high}")
-    return image_size
+    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if weights == "imagenet" else images.brightness()
+    return Scaling(size, images.peak, mean, std)
 
 
 def embed(
-    network: torch.nn.Module, pixels: NDArray[np.uint8], scaling: Scaling, batch: int = 256
+    network: torch.nn.Module, pixels: NDArray[Any], scaling: Scaling, batch: int = 256
 ) -> NDArray[np.float32]:
-    """Pooled features of uint8 (n, height, width) images in eval mode, float32 (n, 512)."""
+    """Pooled features of stored pixels, (n, height, width) or (n, height, width, 3), in eval mode: float32 (n, 512)."""
     network.eval()
     features = np.empty((len(pixels), FEATURES), np.float32)
     with torch.no_grad():
@@ -118,8 +114,8 @@ def embed(
 class Backbone(torch.nn.Module):
     """The frozen network, its scaling and the standardisation: what `features: inline` computes.
 
-    forward: uint8 (batch, height, width) -> (batch, 512), the cached embeddings up to rounding. It stays in
-    eval mode (batch norm must not drift) and follows `.to(dtype)` and `.to(device)`.
+    forward: stored pixels (batch, height, width) or (batch, height, width, 3) -> (batch, 512), the cached embeddings
+    up to rounding. It stays in eval mode (batch norm must not drift) and follows `.to(dtype)` and `.to(device)`.
     """
 
     mean: torch.Tensor
@@ -168,9 +164,7 @@ def read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
             info = json.loads((file.metadata() or {}).get(INFO, "{}"))
             state = {name: file.get_tensor(name) for name in sorted(file.keys())}
     except FileNotFoundError:
-        raise UserError(
-            f"{path}: no such weights; run the rule that makes them (pretrain or fetch_imagenet)"
-        ) from None
+        raise UserError(f"{path}: no such weights; run the rule fetch") from None
     except (OSError, SafetensorError, json.JSONDecodeError) as error:
         raise UserError(f"{path}: not a weight file ({error}); delete it and make it again") from None
     if info.pop("sha256", None) != _digest(state):

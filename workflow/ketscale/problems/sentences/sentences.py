@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError
 from ketscale.problems import store
-from ketscale.problems.images.images import SPLITS
+from ketscale.problems.splits import SPLITS
 
 if TYPE_CHECKING:
     from ketscale.problems.sentences.specification import SentencesWorkload

@@ -1,0 +1,89 @@
+"""The workload series: trials of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.errors import UserError
+from ketscale.problems import arrays, splits
+from ketscale.problems.eeg.series import Series
+from ketscale.problems.splits import Parts
+
+
+class Source(NamedTuple):
+    """An array, and where it is: for errors."""
+
+    values: NDArray[Any]
+    where: str
+
+
+def read_npz(files: Sequence[Path], split: str) -> dict[str, Source]:
+    """Signals, labels and what the split goes by, of an .npz file.
+
+    Raises:
+        UserError: as for `arrays.read_npz`; or the file gives a split that is not asked for.
+    """
+    (file,) = files
+    wanted = {
+        "signals": ("signals", "x"),
+        "labels": ("labels", "y"),
+        "groups": ("groups",),
+        "split": ("split",),
+    }
+    needed = {"trials": set(), "groups": {"groups"}, "given": {"split"}}[split]
+    there = arrays.read_npz(file, wanted, optional={"groups", "split"} - needed)
+    if "split" in there and split != "given":
+        raise UserError(
+            f"{file}: has an array split, but the setting split: {split} draws it; set split: given, or rename the array"
+        )
+    return {name: Source(values, f"{file}: {name}") for name, values in there.items()}
+
+
+def read_npy(files: Sequence[Path], split: str) -> dict[str, Source]:
+    """Signals, labels and, for split: groups, groups of .npy files."""
+    names = ("signals", "labels", "groups")
+    return {name: Source(arrays.read_npy(file), str(file)) for name, file in zip(names, files, strict=False)}
+
+
+def load(
+    there: Mapping[str, Source], split: str, shares: Mapping[str, float], seed: int, standardise: bool
+) -> tuple[Series, list[Parts]]:
+    """Trials with their one split.
+
+    there: signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) where the split goes by it.
+    shares: of validation and test. standardise: each channel of each trial to mean 0 and standard deviation 1.
+
+    Raises:
+        UserError: an array is of another form, or there are too few trials or groups.
+    """
+    signals, where = there["signals"]
+    if signals.ndim != 3 or not signals.size:
+        raise UserError(f"{where}: has shape {signals.shape}, not (trials, channels, steps)")
+    data = arrays.single(signals, where)
+    labels, classes = arrays.classes_of(there["labels"].values, len(data), there["labels"].where, "trial")
+    groups = {}
+    if split == "given":
+        parts = splits.as_given(there["split"].values, labels, classes, there["split"].where)
+    elif split == "trials":
+        parts = splits.by_shares(labels, classes, shares, seed)
+    else:
+        given = arrays.named(there["groups"].values, len(data), there["groups"].where, "trial")
+        groups["groups"], _ = arrays.coded(given)
+        parts = splits.by_group(groups["groups"], seed=seed, what="groups", **shares)
+        splits.check_trained(parts, labels, classes, "choose another split_seed, or add groups")
+    if standardise:
+        data = _standardised(data)
+    return Series(signals=data, labels=labels, classes=classes, groups=groups), [parts]
+
+
+def _standardised(signals: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Each channel of each trial with mean 0 and standard deviation 1; one that does not vary is 0."""
+    mean = signals.mean(2, keepdims=True, dtype=np.float64)
+    std = signals.std(2, keepdims=True, dtype=np.float64)
+    flat = std <= 1e-12 * np.abs(mean)
+    return np.where(flat, 0, (signals - mean) / np.where(flat, 1, std)).astype(np.float32)

@@ -1,0 +1,223 @@
+"""The settings of workloads: labelled trials of several channels over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from ketscale.config import Positive, Seed, Workload
+from ketscale.errors import UserError
+from ketscale.problems.own_data import File, Share, found, share, share_faults
+
+if TYPE_CHECKING:
+    from ketscale.problems.eeg.series import Series
+    from ketscale.problems.splits import Parts
+
+
+def eeg_file(subject: int, run: int) -> str:
+    """The file of a run of eegmmidb, e.g. S001/S001R04.edf."""
+    return f"S{subject:03d}/S{subject:03d}R{run:02d}.edf"
+
+
+SplitSeed = Annotated[Seed, Meta(description="Seed of the split")]
+SplitOfRecordings = Annotated[
+    Literal["subjects", "runs"],
+    Meta(
+        description="subjects: 70/15/15 of them, none in two; runs: of a single subject, a run's seed says which "
+        "recording is the test (seed modulo their number)"
+    ),
+]
+
+
+class SeriesWorkload(Workload, frozen=True, kw_only=True):
+    """Labelled trials (channels x steps) with their split."""
+
+    split: str
+    split_seed: SplitSeed
+
+    def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
+        """The trials and the folds of their split; `fetched` is the folder of what was fetched.
+
+        Raises:
+            UserError: the data are missing, damaged or do not fit.
+        """
+        raise NotImplementedError
+
+
+class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
+    """PhysioNet's EEG Motor Movement/Imagery Database, EDF files."""
+
+    machine: ClassVar[frozenset[str]] = frozenset({"folder"})
+
+    split: SplitOfRecordings
+    folder: (
+        Annotated[
+            str, Meta(description="Folder with S001/S001R04.edf and so on; without it the files are fetched")
+        ]
+        | None
+    ) = None
+    subjects: Annotated[list[Positive], Meta(min_length=1, description="Numbers of the subjects")]
+    runs: Annotated[
+        list[Positive],
+        Meta(
+            min_length=1,
+            description="Numbers of the recordings: 4, 8 and 12 are imagined left and right fists",
+        ),
+    ]
+    rate: Annotated[
+        float, Meta(gt=0, le=160, description="Sampling rate in Hz to which recordings are resampled")
+    ]
+    window: Annotated[
+        tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]],
+        Meta(description="Start and end of a trial in seconds after its cue"),
+    ] = (1.0, 4.1)
+    band: (
+        Annotated[
+            tuple[Annotated[float, Meta(gt=0)], Annotated[float, Meta(gt=0)]],
+            Meta(description="Low and high edge in Hz of a band-pass; without it nothing is filtered"),
+        ]
+        | None
+    ) = None
+    standardise: Annotated[bool, Meta(description="Each channel of a trial to mean 0 and deviation 1")] = (
+        False
+    )
+
+    def faults(self) -> Iterator[str]:
+        """Numbers that are given twice."""
+        for name, numbers in (("subjects", self.subjects), ("runs", self.runs)):
+            if len(set(numbers)) < len(numbers):
+                yield f"{name}: a number is given twice in {list(numbers)}; keep one"
+
+    @property
+    def fetched(self) -> bool:
+        """The EDF files are, where no folder has them."""
+        return self.folder is None
+
+    def fetch(self, folder: Path) -> list[Path]:
+        """Fetch the EDF files through MNE."""
+        from ketscale.problems.eeg import eegmmidb
+
+        return eegmmidb.fetch(folder, self.subjects, self.runs)
+
+    def sources(self) -> list[Path]:
+        """The EDF files in the folder."""
+        if self.folder is None:
+            return []
+        folder = Path(self.folder).expanduser()
+        files = [folder / eeg_file(subject, run) for subject in self.subjects for run in self.runs]
+        for file in files:
+            if not file.is_file():
+                raise UserError(
+                    f"folder: {folder} has no {file.relative_to(folder)}, which subjects and runs need; "
+                    "name another folder, ask for less, or leave folder out to fetch the files"
+                )
+        return files
+
+    def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
+        """From the folder, or from what was fetched."""
+        from ketscale.problems.eeg import eegmmidb, series
+
+        folder = Path(self.folder).expanduser() if self.folder is not None else fetched
+        if folder is None:
+            raise UserError("workloads: eegmmidb needs its EDF files: run the rule fetch, or set folder")
+        trials = eegmmidb.load(
+            folder, self.subjects, self.runs, self.rate, self.window, self.band, self.standardise
+        )
+        return trials, series.folds(trials, self.split, self.split_seed)
+
+
+class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
+    """Generated trials of the shape of eegmmidb. Nothing that is trained on them says anything about brains."""
+
+    generated: ClassVar[bool] = True
+
+    split: SplitOfRecordings
+    subjects: Annotated[int, Meta(ge=1, description="How many")]
+    trials: Annotated[int, Meta(ge=2, description="Of each subject")]
+    rate: Annotated[float, Meta(gt=0, description="Sampling rate in Hz")]
+    window_s: Annotated[float, Meta(gt=0, description="Length of a trial in seconds")]
+    seed: Annotated[Seed, Meta(description="Of the generator")]
+    gain: Annotated[
+        float,
+        Meta(gt=0, description="Factor on the signals, which otherwise have the millivolts of real ones"),
+    ] = 1.0
+
+    def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
+        """Generate them."""
+        from ketscale.problems.eeg import eeg_synthetic, series
+
+        trials = eeg_synthetic.generate(
+            self.subjects, self.trials, self.rate, self.window_s, self.seed, self.gain
+        )
+        return trials, series.folds(trials, self.split, self.split_seed)
+
+
+class OwnSeries(SeriesWorkload, frozen=True, kw_only=True):
+    """Trials of one's own, in an .npz file or in .npy files."""
+
+    machine: ClassVar[frozenset[str]] = frozenset({"file", "signals", "labels", "groups"})
+
+    file: (
+        Annotated[
+            File, Meta(description="An .npz with signals or x (trials x channels x steps), and labels or y")
+        ]
+        | None
+    ) = None
+    signals: Annotated[File, Meta(description="An .npy of signals; goes with labels")] | None = None
+    labels: Annotated[File, Meta(description="An .npy of labels")] | None = None
+    groups: Annotated[File, Meta(description="An .npy of groups, for split: groups")] | None = None
+    split: Annotated[
+        Literal["trials", "groups", "given"],
+        Meta(
+            description="trials: drawn, with each class's share; groups: by the array groups (such as subjects), none "
+            "in two parts; given: the array split of the file says"
+        ),
+    ]
+    validation: Share | None = None
+    test: Share | None = None
+    split_seed: SplitSeed = 0
+    standardise: Annotated[
+        bool,
+        Meta(description="Each channel of a trial to mean 0 and deviation 1; one that does not vary to 0"),
+    ] = False
+
+    def faults(self) -> Iterator[str]:
+        """Shares that leave nothing, or are given twice."""
+        yield from share_faults(
+            "the array split says" if self.split == "given" else None,
+            validation=self.validation,
+            test=self.test,
+        )
+
+    def misplaced(self) -> Iterator[str]:
+        """One source of trials, and what goes with it."""
+        if (self.file is None) == (self.signals is None):
+            yield f"give file or signals, {'one of them is missing' if self.file is None else 'not both'}"
+            return
+        for name in ("labels", "groups"):
+            if self.file is not None and getattr(self, name) is not None:
+                yield f"{name}: the file has them; leave it out"
+        if self.signals is not None:
+            if self.labels is None:
+                yield "signals: needs labels, another .npy file"
+            if self.split == "given":
+                yield "split: given is an array in an .npz; name that as file, or choose trials or groups"
+            if (self.split == "groups") != (self.groups is not None):
+                yield f"groups: split: {self.split} {'needs' if self.groups is None else 'has no use for'} such a file"
+
+    def sources(self) -> list[Path]:
+        """The file, or up to three."""
+        names = ("file", "signals", "labels", "groups")
+        return [found(path, name) for name in names if (path := getattr(self, name)) is not None]
+
+    def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
+        """From the files."""
+        from ketscale.problems.eeg import own
+
+        shares = {"validation": share(self.validation), "test": share(self.test)}
+        read = own.read_npz if self.file is not None else own.read_npy
+        arrays = read(self.sources(), self.split)
+        return own.load(arrays, self.split, shares, self.split_seed, self.standardise)

@@ -1,0 +1,189 @@
+"""The workloads arrays, image-folder and idx: images or features of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.errors import UserError
+from ketscale.problems import arrays, splits
+from ketscale.problems.images import idx
+from ketscale.problems.images.images import Images, Vectors
+from ketscale.problems.splits import Parts
+
+# Pillow's names of modes: what is grey, and what has colour, in 8 bits.
+_GREY = {"1", "L"}
+_COLOUR = {"P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
+Shares = Mapping[str, float]
+
+
+def from_npz(file: Path, network: bool, shares: Shares | None, seed: int) -> Images | Vectors:
+    """What an .npz holds: images, features or x; labels or y; and, where it gives the split, split.
+
+    network: they are images, for a network. shares: of validation and test, drawn with `seed`; None where the array
+    split has train, validation or test for each sample.
+
+    Raises:
+        UserError: an array is missing, damaged or of another form.
+    """
+    wanted = {"values": ("images", "features", "x"), "labels": ("labels", "y"), "split": ("split",)}
+    there = arrays.read_npz(file, wanted, optional=() if shares is None else ("split",))
+    values = _formed(there["values"], f"{file}: samples", network)
+    labels, classes = arrays.classes_of(there["labels"], len(values), f"{file}: labels", "sample")
+    if shares is None:
+        parts = splits.as_given(there["split"], labels, classes, f"{file}: split")
+    elif "split" in there:
+        raise UserError(
+            f"{file}: has an array split, but the setting split: samples draws it; set split: given, or rename the array"
+        )
+    else:
+        parts = splits.by_shares(labels, classes, shares, seed)
+    return _samples(values, f"{file}: samples", labels, classes, parts)
+
+
+def from_npy(samples: Path, labels: Path, network: bool, shares: Shares, seed: int) -> Images | Vectors:
+    """What a pair of .npy files holds; as `from_npz`."""
+    values = _formed(arrays.read_npy(samples), str(samples), network)
+    coded, classes = arrays.classes_of(arrays.read_npy(labels), len(values), str(labels), "sample")
+    parts = splits.by_shares(coded, classes, shares, seed)
+    return _samples(values, str(samples), coded, classes, parts)
+
+
+def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
+    """What idx files hold: images and labels, and maybe images and labels of the test.
+
+    shares: of the parts that are drawn from the first images.
+
+    Raises:
+        UserError: a file is damaged, or they do not fit together.
+    """
+    read = [idx.read(path) for path in files]
+    for pixels, labels, path in zip(read[::2], read[1::2], files[1::2], strict=True):
+        arrays.named(labels, len(pixels), str(path), "image")
+    first = len(read[0])
+    if len({(*pixels.shape[1:], pixels.dtype) for pixels in read[::2]}) > 1:
+        raise UserError(f"{files[2]}: its images have another size or type than those of {files[0]}")
+    pixels, peak = _pixels(np.concatenate(read[::2]), str(files[0]))
+    labels, classes = arrays.classes_of(np.concatenate(read[1::2]), len(pixels), str(files[1]), "image")
+    parts = splits.by_shares(labels[:first], classes, shares, seed)
+    if len(files) == 4:
+        if not len(read[2]):
+            raise UserError(f"{files[2]}: has no images; leave test_images and test_labels out")
+        parts["test"] = np.arange(first, len(pixels))
+    return Images(pixels=pixels, labels=labels, splits=parts, peak=peak, classes=classes)
+
+
+def from_files(files: Mapping[str, Sequence[Path]], size: int, shares: Shares, seed: int) -> Images:
+    """The images of each class, each resized to `size` x `size` pixels (bilinear, whatever its proportions were).
+
+    They are grey if all files are, else all are in colour.
+
+    Raises:
+        UserError: a file is damaged, transparent or not of 8 bits.
+    """
+    classes = tuple(files)
+    counts = [len(paths) for paths in files.values()]
+    labels = np.repeat(np.arange(len(classes)), counts)
+    # First the split: it says what is missing before thousands of files are read.
+    parts = splits.by_shares(labels, classes, shares, seed)
+    paths = [path for of_class in files.values() for path in of_class]
+    # All files are looked at, though one in colour decides: each is refused for its own faults.
+    mode = "L" if {_mode(path) for path in paths} <= _GREY else "RGB"
+    pixels = np.stack([_resized(path, mode, size) for path in paths])
+    return Images(pixels=pixels, labels=labels, splits=parts, peak=255, classes=classes)
+
+
+def _formed(values: NDArray[Any], where: str, network: bool) -> NDArray[Any]:
+    """The values, if they have the dimensions of images for a network, or of features without one."""
+    if network and values.ndim == 2:
+        raise UserError(
+            f"{where}: shape {values.shape} is that of features, not images; leave weights and image_size out"
+        )
+    if not network and values.ndim in (3, 4):
+        raise UserError(
+            f"{where}: shape {values.shape} is that of images, not features; set weights and image_size"
+        )
+    if values.ndim == 0 or (not network and (values.ndim != 2 or not values.size)):
+        raise UserError(f"{where}: shape {values.shape} is not that of features, (samples, features)")
+    return values
+
+
+def _samples(
+    values: NDArray[Any], where: str, labels: NDArray[np.int64], classes: tuple[str, ...], parts: Parts
+) -> Images | Vectors:
+    """Features where the values have two dimensions, else images."""
+    if values.ndim == 2:
+        features = arrays.real(values, where).astype(np.float64)
+        return Vectors(values=features, labels=labels, splits=parts, classes=classes)
+    pixels, peak = _pixels(values, where)
+    return Images(pixels=pixels, labels=labels, splits=parts, peak=peak, classes=classes)
+
+
+def _pixels(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
+    """Pixels as `Images` has them, and their peak: bytes as they are, floats from 0 to 1 in single precision."""
+    shape = values.shape
+    if len(shape) not in (3, 4) or not values.size:
+        raise UserError(
+            f"{where}: shape {shape} is not that of images, (images, height, width) or (images, height, width, 3)"
+        )
+    if len(shape) == 4 and shape[3] not in (1, 3):
+        raise UserError(
+            f"{where}: shape {shape} has {shape[3]} channels in its last dimension, not 1 (grey) or 3 (red, green, blue)"
+        )
+    if len(shape) == 4 and shape[3] == 1:
+        values = values[..., 0]
+    if values.dtype == np.uint8:
+        return values, 255
+    if values.dtype.kind != "f":
+        raise UserError(
+            f"{where}: holds {values.dtype}; save pixels as uint8 (0 to 255) or as floats from 0 to 1"
+        )
+    low, high = float(arrays.real(values, where).min()), float(values.max())
+    if low < 0 or high > 1:
+        raise UserError(
+            f"{where}: pixels go from {low:g} to {high:g}; scale them to floats from 0 to 1, or save them as uint8"
+        )
+    return values.astype(np.float32), 1
+
+
+def _mode(path: Path) -> str:
+    """An image file's mode in Pillow's words.
+
+    Raises:
+        UserError: it cannot be read, moves, or has other than 8 bits a channel.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            mode, frames = image.mode, getattr(image, "n_frames", 1)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(f"{path}: not a readable image ({error}); save or copy it again") from None
+    if mode not in _GREY | _COLOUR:
+        raise UserError(f"{path}: its mode is {mode}; save it with 8 bits a channel, grey or in colour")
+    if frames > 1:
+        raise UserError(f"{path}: has {frames} frames; save each that you want as an image of its own")
+    return mode
+
+
+def _resized(path: Path, mode: str, size: int) -> NDArray[np.uint8]:
+    """Pixels (size, size) or (size, size, 3) of a file, the right way up.
+
+    Raises:
+        UserError: it is damaged, or transparent somewhere.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as image:
+            upright = ImageOps.exif_transpose(image)
+            if upright.has_transparency_data and np.asarray(upright.convert("RGBA"))[..., 3].min() < 255:
+                raise UserError(f"{path}: is transparent in places; save it on a background")
+            resized = upright.convert(mode).resize((size, size), Image.Resampling.BILINEAR)
+            return np.asarray(resized, np.uint8)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(f"{path}: not a readable image ({error}); save or copy it again") from None

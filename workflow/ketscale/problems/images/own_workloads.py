@@ -1,0 +1,211 @@
+"""The settings of workloads of a user's own images or features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from ketscale.errors import UserError
+from ketscale.problems.images.workloads import ImageWorkload, Side, SplitSeed, Weights
+from ketscale.problems.own_data import File, Share, found, share, share_faults
+
+if TYPE_CHECKING:
+    from ketscale.problems.images.images import Images, Vectors
+
+# What Pillow reads, of what people keep images in.
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+class Arrays(ImageWorkload, frozen=True, kw_only=True):
+    """Images or features of one's own, in an .npz file or a pair of .npy files.
+
+    With `weights` and `image_size` they are images, which are embedded; without, features.
+    """
+
+    machine: ClassVar[frozenset[str]] = frozenset({"file", "images", "features", "labels", "weights_folder"})
+
+    file: Annotated[File, Meta(description="An .npz with images, features or x, and labels or y")] | None = (
+        None
+    )
+    images: Annotated[File, Meta(description="An .npy of images; goes with labels")] | None = None
+    features: Annotated[File, Meta(description="An .npy of features; goes with labels")] | None = None
+    labels: Annotated[File, Meta(description="An .npy of labels")] | None = None
+    split: Annotated[
+        Literal["samples", "given"],
+        Meta(description="samples: drawn, with each class's share; given: the array split of the file says"),
+    ] = "samples"
+    validation: Share | None = None
+    test: Share | None = None
+    split_seed: SplitSeed = 0
+
+    def faults(self) -> Iterator[str]:
+        """A network needs both of its settings."""
+        yield from super().faults()
+        if (self.weights is None) != (self.image_size is None):
+            missing = "weights" if self.weights is None else "image_size"
+            yield f"{missing} is missing: images need weights and image_size, features neither"
+        yield from share_faults(
+            "the array split says" if self.split == "given" else None,
+            validation=self.validation,
+            test=self.test,
+        )
+
+    def misplaced(self) -> Iterator[str]:
+        """One source of data, and what goes with it."""
+        yield from super().misplaced()
+        given = [name for name in ("file", "images", "features") if getattr(self, name) is not None]
+        if len(given) != 1:
+            yield f"give one of file, images and features, {'not ' + ' and '.join(given) if given else 'all are missing'}"
+            return
+        if given == ["file"] and self.labels is not None:
+            yield "labels: the file has them; leave it out"
+        if given != ["file"]:
+            if self.labels is None:
+                yield f"{given[0]}: needs labels, another .npy file"
+            if self.split == "given":
+                yield "split: given is an array in an .npz; name that as file, or leave split out"
+        if given == ["images"] and self.weights is None:
+            yield "images: need weights and image_size of the network that embeds them"
+        if given == ["features"] and self.weights is not None:
+            yield "features: need no network; leave weights and image_size out"
+
+    @property
+    def split_by(self) -> str:
+        """By labels, or as the file gives it."""
+        return "given" if self.split == "given" else "labels"
+
+    def sources(self) -> list[Path]:
+        """The one or two files."""
+        return [
+            found(path, name)
+            for name in ("file", "images", "features", "labels")
+            if (path := getattr(self, name)) is not None
+        ]
+
+    def load(self, fetched: Path | None) -> Images | Vectors:
+        """From the files."""
+        from ketscale.problems.images import own
+
+        network = self.weights is not None
+        shares = {"validation": share(self.validation), "test": share(self.test)}
+        if self.file is not None:
+            (file,) = self.sources()
+            return own.from_npz(file, network, None if self.split == "given" else shares, self.split_seed)
+        samples, labels = self.sources()
+        return own.from_npy(samples, labels, network, shares, self.split_seed)
+
+
+class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
+    """Image files of one's own, in one folder a class."""
+
+    machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
+
+    weights: Weights
+    image_size: Side
+    folder: (
+        Annotated[File, Meta(description="Has one folder a class, of the class's name, with its images")]
+        | None
+    ) = None
+    validation: Share | None = None
+    test: Share | None = None
+    split_seed: SplitSeed = 0
+
+    def faults(self) -> Iterator[str]:
+        """Shares that leave nothing."""
+        yield from super().faults()
+        yield from share_faults(None, validation=self.validation, test=self.test)
+
+    def misplaced(self) -> Iterator[str]:
+        """The folder is needed."""
+        yield from super().misplaced()
+        if self.folder is None:
+            yield "folder is missing (it has one folder a class, of the class's name, with its images)"
+
+    def sources(self) -> list[Path]:
+        """Every image."""
+        return [path for paths in self._files().values() for path in paths]
+
+    def load(self, fetched: Path | None) -> Images:
+        """From the folder."""
+        from ketscale.problems.images import own
+
+        assert self.image_size is not None
+        shares = {"validation": share(self.validation), "test": share(self.test)}
+        return own.from_files(self._files(), self.image_size, shares, self.split_seed)
+
+    def _files(self) -> dict[str, list[Path]]:
+        """The images of each class; what is hidden does not count, nor do files beside the classes' folders."""
+        folder = Path(self.folder or "").expanduser()
+        if not folder.is_dir():
+            raise UserError(f"folder: there is no folder {folder}; name another")
+        classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+        if len(classes) < 2:
+            raise UserError(
+                f"folder: {folder} has {len(classes)} folders; at least 2 are needed, one a class"
+            )
+        found = {
+            path.name: sorted(p for p in path.iterdir() if not p.name.startswith(".")) for path in classes
+        }
+        for name, paths in found.items():
+            if not paths:
+                raise UserError(
+                    f"folder: {folder / name} is empty; add the images of class {name}, or delete it"
+                )
+            for path in paths:
+                if path.is_dir():
+                    raise UserError(
+                        f"folder: {path} is a folder in that of a class; name the folder whose folders are the classes"
+                    )
+                if path.suffix.lower() not in IMAGE_SUFFIXES:
+                    raise UserError(f"folder: {path} is no image ({', '.join(IMAGE_SUFFIXES)}); move it away")
+        return found
+
+
+class Idx(ImageWorkload, frozen=True, kw_only=True):
+    """Images of one's own in idx files, the format of MNIST and of what is modelled on it."""
+
+    machine: ClassVar[frozenset[str]] = frozenset(
+        {"images", "labels", "test_images", "test_labels", "weights_folder"}
+    )
+
+    weights: Weights
+    image_size: Side
+    images: Annotated[File, Meta(description="Idx file, gzipped or not")] | None = None
+    labels: Annotated[File, Meta(description="Idx file of their labels")] | None = None
+    test_images: (
+        Annotated[File, Meta(description="Idx file of the test; without it the test is drawn")] | None
+    ) = None
+    test_labels: Annotated[File, Meta(description="Idx file of their labels")] | None = None
+    validation: Share | None = None
+    test: Share | None = None
+    split_seed: SplitSeed = 0
+
+    def misplaced(self) -> Iterator[str]:
+        """Files go in pairs."""
+        yield from super().misplaced()
+        for name in ("images", "labels"):
+            if getattr(self, name) is None:
+                yield f"{name} is missing (an idx file)"
+        if (self.test_images is None) != (self.test_labels is None):
+            yield "test_images and test_labels go together; give both or none"
+        if self.test_images is None:
+            yield from share_faults(None, validation=self.validation, test=self.test)
+        else:
+            yield from share_faults("test_images are the test", test=self.test)
+
+    def sources(self) -> list[Path]:
+        """The two or four files."""
+        names = ("images", "labels", "test_images", "test_labels")
+        return [found(path, name) for name in names if (path := getattr(self, name)) is not None]
+
+    def load(self, fetched: Path | None) -> Images:
+        """From the files."""
+        from ketscale.problems.images import own
+
+        shares = {"validation": share(self.validation)}
+        if self.test_images is None:
+            shares["test"] = share(self.test)
+        return own.from_idx(self.sources(), shares, self.split_seed)
