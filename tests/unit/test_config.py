@@ -93,7 +93,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "no workloads": (at("workloads", {}), "workloads: nothing is defined here"),
     "unknown value": (at("protocols.quality.precision", "fp23"), "'fp23' is not one of its values; did you mean fp32?"),
     "unknown kind": (at("studies.strong.kind", "stron"), "did you mean strong?"),
-    "unknown weights": (at("workloads.digits.weights", "random"), "choose from selfsupervised, imagenet"),
+    "unknown weights": (at("workloads.digits.weights", "random"), "choose from imagenet, selfsupervised"),
     "too small": (at("protocols.quality.learning_rate", 0), "0 is too small; it should be above 0"),
     "too large": (at("protocols.quality.dropout", 1), "1 is too large; it should be below 1"),
     "image too small": (at("workloads.digits.image_size", 4), "4 is too small; it should be at least 8"),
