@@ -11,10 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from ketscale import grid
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -131,14 +134,16 @@ class Project:
 
     def record_path(self, **axes: Any) -> str:
         """A run's record below this folder: the tiny run with other axes."""
-        from ketscale import grid
-        from ketscale.problems.registry import read_config
-
-        run = read_config(self.folder / "config.yaml").runs[0]
+        model = self.config["studies"]["parity"]["axes"]["model"]
+        paths = sorted((self.results / "runs").glob(f"*/{model}/**/metrics.json"))
         layout = grid.layout(axes.pop("backend", "cpu-n1r1t1"))
-        from dataclasses import asdict
+        axes = {**asdict(grid.Run.parse(str(paths[0]))), "simulator": self.simulator, **layout, **axes}
+        return f"{self.config['results']}/{grid.Run.of(axes).path}"
 
-        return f"{self.config['results']}/{grid.Run.of({**asdict(run), **layout, **axes}).path}"
+    @property
+    def simulator(self) -> str:
+        """The first simulator."""
+        return next(iter(self.config["simulators"]))
 
     def features(self) -> Path | None:
         """The manifest of the workload's data, where there are any."""

@@ -186,10 +186,10 @@ class Config:
         check(axes_schema(every), of_point, here)
         for axis, value in point.items():
             values = value if isinstance(value, list) else [value]
-            if twice := next((v for v in values if values.count(v) > 1), None):
-                raise UserError(
-                    f"{here if axis in of_point else f'{where}.axes'}.{axis}: {twice!r} is given twice; keep one"
-                )
+            twice = [value for value in values if values.count(value) > 1]
+            if twice:
+                place = here if axis in of_point else f"{where}.axes"
+                raise UserError(f"{place}.{axis}: {twice[0]!r} is given twice; keep one")
         for axis, names in self._names().items():
             for value in _listed(point.get(axis, [])):
                 if value not in names:
