@@ -105,7 +105,7 @@ def test_it_resumes_exactly(toy: Project) -> None:
 
 def block_after(words: str) -> str:
     """The first block of code behind these words of the page."""
-    return re.search(r"```(?:python|yaml)\n(.*?)```", PAGE.partition(words)[2], re.DOTALL)[1]
+    return re.search(r"```(?:python|yaml|text)\n(.*?)```", PAGE.partition(words)[2], re.DOTALL)[1]
 
 
 @pytest.fixture(scope="module")
