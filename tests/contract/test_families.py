@@ -28,7 +28,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_every_run_is_finished_and_the_report_is_made(project: Project) -> None:
     assert all(record["status"] == "completed" for record in project.records())
     states = {row["state"] for row in project.table("completeness")}
-    assert states == {"done"}
+    assert states == {"completed"}
     page = (project.results / "report.html").read_text()
     assert len(page) > 10_000
     assert not (project.folder / "results").exists(), "something was written outside the results folder"
