@@ -32,7 +32,6 @@ include: "workflow/rules/figures.smk"
 
 # Every record stands here by name: a record deleted under a finished table would otherwise go unnoticed.
 rule all:
-    default_target: True
     input:
         records,
         f"{RESULTS}/report.html",
