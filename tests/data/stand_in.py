@@ -42,7 +42,10 @@ def main() -> None:
         elif command == "figures":
             for figure in figures(config):
                 for form in FORMATS:
-                    write(f"{config.results}/figures/{figure}.{form}", "<svg xmlns='http://www.w3.org/2000/svg'/>")
+                    write(
+                        f"{config.results}/figures/{figure}.{form}",
+                        "<svg xmlns='http://www.w3.org/2000/svg'/>",
+                    )
                 write(f"{config.results}/figures/{figure}.rst", f"Says what {figure} shows.\n")
         elif command == "report":
             write(f"{config.results}/report.html", "<!doctype html>")

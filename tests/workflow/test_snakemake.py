@@ -76,7 +76,9 @@ def run_in(
         timeout=300,
     )
     if check and done.returncode:
-        pytest.fail(f"snakemake {' '.join(arguments)} failed ({done.returncode}):\n{done.stdout}{done.stderr}")
+        pytest.fail(
+            f"snakemake {' '.join(arguments)} failed ({done.returncode}):\n{done.stdout}{done.stderr}"
+        )
     return done
 
 
