@@ -23,11 +23,9 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     machine: fields that say where something is on this machine; they change no number and enter no hash. They have
         defaults, for a run is not told of them; what is missing is said by `Workload.sources`.
-    nullable: a field that may be None may be given as null too, and is not only left out.
     """
 
     machine: ClassVar[frozenset[str]] = frozenset()
-    nullable: ClassVar[bool] = False
 
     def faults(self) -> Iterator[str]:
         """What is wrong with these settings although each fits its type, as 'FIELD: what, and what to do'."""

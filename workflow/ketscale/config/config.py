@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from ketscale.config.block import Block, Count, Name, Positive
 from ketscale.config.family import Families, Family, Model, Simulator, Workload
-from ketscale.config.parsing import LAYOUT_PATTERN, at, check, parse, suggestion, validator
+from ketscale.config.parsing import LAYOUT_PATTERN, at, parse, suggestion
 from ketscale.config.protocol import Protocol
 from ketscale.config.settings import Settings, simulators
 from ketscale.errors import UserError
@@ -23,7 +23,11 @@ from ketscale.grid import Run, SizeAxis, Study, canonical, decode, expand, sched
 
 B = TypeVar("B", bound=Block)
 
+Names = Name | Annotated[list[Name], Meta(min_length=1)]
+Counts = Count | Annotated[list[Count], Meta(min_length=1)]
+Positives = Positive | Annotated[list[Positive], Meta(min_length=1)]
 _Layout = Annotated[str, Meta(pattern=LAYOUT_PATTERN)]
+Layouts = _Layout | Annotated[list[_Layout], Meta(min_length=1)]
 _Blocks = dict[Name, dict[str, Any]]
 
 
@@ -236,8 +240,8 @@ class Config:
         of_point = block.points[index] if block.points else {}
         here = f"{where}.points.{index}" if block.points else where
         every = tuple(axis for family in self.families.values() for axis in family.sizes)
-        check(_axes(every), block.axes, f"{where}.axes")
-        check(_axes(every), of_point, here)
+        parse(axes_block(every), block.axes, f"{where}.axes")
+        parse(axes_block(every), of_point, here)
         for axis, value in point.items():
             values = value if isinstance(value, list) else [value]
             if twice := next((v for v in values if values.count(v) > 1), None):
@@ -316,39 +320,40 @@ def _simulators(blocks: Mapping[str, Mapping[str, Any]], families: Families) -> 
     return found
 
 
-def axes_schema(sizes: tuple[SizeAxis, ...]) -> dict[str, Any]:
-    """The JSON schema of a study's axes: those of every run, and the sizes of all families.
-
-    Each takes a value or a list of values. That is written here and not as a type: msgspec 0.22 frees memory twice for
-    a union of a list and of text with a pattern.
-    """
-    kinds: list[tuple[str, Any, str]] = [
-        ("workload", Name, "Names from workloads"),
-        ("model", Name, "Names from models, or kinds of models"),
-        *((name, Count, titles) for name, titles in _titles(sizes).items()),
-        ("batch", Positive, "The global batch size whatever the number of ranks"),
-        ("simulator", Name, "Names from simulators; none for a classical model"),
-        ("backend", _Layout, "Where ranks run: NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1"),
-        ("protocol", Name, "Names from protocols"),
-        ("seed", Count, "Seeds of the initial weights and the order of samples and dropout"),
-    ]
-    properties = {}
-    for name, kind, description in kinds:
-        one = msgspec.json.schema(kind)
-        several = {"type": "array", "items": one, "minItems": 1}
-        properties[name] = {"description": description, "anyOf": [one, several]}
-    return {
-        "title": "Axes",
-        "type": "object",
-        "properties": properties,
-        "required": [],
-        "additionalProperties": False,
-    }
-
-
 @functools.cache
-def _axes(sizes: tuple[SizeAxis, ...]) -> Any:
-    return validator(axes_schema(sizes))
+def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
+    """The type of a study's axes: those of every run, and the sizes of all families."""
+    fields: list[Any] = [
+        ("workload", Annotated[Names, Meta(description="Names from workloads")]),
+        ("model", Annotated[Names, Meta(description="Names from models, or kinds of models")]),
+        *((name, Annotated[Counts, Meta(description=titles)]) for name, titles in _titles(sizes).items()),
+        (
+            "batch",
+            Annotated[Positives, Meta(description="The global batch size whatever the number of ranks")],
+        ),
+        (
+            "simulator",
+            Annotated[Names, Meta(description="Names from simulators; none for a classical model")],
+        ),
+        (
+            "backend",
+            Annotated[
+                Layouts,
+                Meta(description="Where ranks run: NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1"),
+            ],
+        ),
+        ("protocol", Annotated[Names, Meta(description="Names from protocols")]),
+        (
+            "seed",
+            Annotated[
+                Counts, Meta(description="Seeds of the initial weights and the order of samples and dropout")
+            ],
+        ),
+    ]
+    optional = [(name, kind | None, None) for name, kind in fields]
+    return msgspec.defstruct(
+        "Axes", optional, bases=(Block,), frozen=True, kw_only=True, forbid_unknown_fields=True
+    )
 
 
 def _titles(sizes: tuple[SizeAxis, ...]) -> dict[str, str]:

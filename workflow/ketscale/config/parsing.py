@@ -34,24 +34,17 @@ def parse(kind: type[B], value: Any, where: str) -> B:
     Raises:
         UserError: names the setting, what is wrong and what to do; the first problem found.
     """
-    check(_validator(kind), value, where)
-    block = msgspec.convert(value, kind)
-    for fault in block.faults():
-        raise UserError(at(where, fault))
-    return block
-
-
-def check(rules: Any, value: Any, where: str) -> None:
-    """Refuse a value at `where` in the config that breaks the rules of a `validator`.
-
-    Raises:
-        UserError: as for `parse`.
-    """
-    errors = sorted(rules.iter_errors(value), key=lambda error: (len(error.absolute_path), str(error.path)))
+    errors = sorted(
+        _validator(kind).iter_errors(value), key=lambda error: (len(error.absolute_path), str(error.path))
+    )
     # A misspelt key breaks two rules: the right one is missing and the wrong one unknown. Say the latter.
     errors.sort(key=lambda error: error.validator != "additionalProperties")
     if errors:
         raise UserError(_explain(errors[0], where))
+    block = msgspec.convert(value, kind)
+    for fault in block.faults():
+        raise UserError(at(where, fault))
+    return block
 
 
 def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:
@@ -74,9 +67,8 @@ def at(where: str, fault: str) -> str:
 
 
 def schema(kind: type[Block]) -> dict[str, Any]:
-    """The JSON schema of a block: as msgspec makes it, but a setting that is left out is not null, unless the block says so."""
-    made = msgspec.json.schema(kind)
-    return made if kind.nullable else dict(_without_null(made))
+    """The JSON schema of a block: as msgspec makes it, but a setting that is left out is not null."""
+    return _without_null(msgspec.json.schema(kind))
 
 
 def _without_null(node: Any) -> Any:
@@ -97,14 +89,9 @@ def _without_null(node: Any) -> Any:
 
 @functools.cache
 def _validator(kind: type[Block]) -> Any:
-    return validator(schema(kind))
-
-
-def validator(rules: Mapping[str, Any]) -> Any:
-    """What checks values by a JSON schema."""
     import jsonschema
 
-    return jsonschema.Draft202012Validator(rules)
+    return jsonschema.Draft202012Validator(schema(kind))
 
 
 def _explain(error: Any, root: str) -> str:

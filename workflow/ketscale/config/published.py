@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ketscale.config.block import Block
-from ketscale.config.config import ConfigFile, axes_schema
+from ketscale.config.config import ConfigFile, axes_block
 from ketscale.config.family import Families
 from ketscale.config.parsing import schema
 from ketscale.config.settings import simulators
@@ -36,7 +36,9 @@ def published_schema(families: Families) -> dict[str, Any]:
             _inlined(block, definitions) for block in dict.fromkeys(simulators(families.values()).values())
         ]
     }
-    axes = axes_schema(tuple(axis for family in families.values() for axis in family.sizes))
+    axes = _inlined(
+        axes_block(tuple(axis for family in families.values() for axis in family.sizes)), definitions
+    )
     study = definitions["StudyBlock"]["properties"]
     study["axes"] = {**axes, "description": study["axes"]["description"]}
     study["points"] = {

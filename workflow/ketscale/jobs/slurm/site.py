@@ -41,9 +41,6 @@ class Features(Block, frozen=True, kw_only=True):
 class SiteFile(Block, frozen=True, kw_only=True):
     """A cluster as its users see it."""
 
-    # Shipped with null where a user has something to fill in.
-    nullable = True
-
     account: (
         Annotated[
             str,
