@@ -20,9 +20,7 @@ from ketscale.jobs.status.survey import Queue, survey
 from tests.unit import record_maker as maker
 
 NOW = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
-LIMITS = Site(
-    SiteFile(account=None, partition=None, limits=[{"minutes": 30, "memory_mb": 1000}]), lambda run: {}
-)
+LIMITS = Site(SiteFile(limits=[{"minutes": 30, "memory_mb": 1000}]), lambda run: {})
 RESULTS = Path("results")
 
 
