@@ -480,3 +480,12 @@ def test_all_results_are_below_the_folder_of_the_setting(fresh: Path) -> None:
     # One missing seed of it is one target.
     seed = f"out/mine/{dataclasses.replace(RUNS[0], seed=7).path}"
     assert planned(run_in(fresh, seed, "-n")) == {"train": 1}
+
+
+def test_each_ready_made_study_has_results_of_its_own() -> None:
+    folder = ROOT / "workflow" / "studies"
+    # paradox-gpu.yaml is laid over paradox.yaml.
+    whole = [path for path in folder.glob("*.yaml") if path.stem != "paradox-gpu"]
+    assert len(whole) > 4
+    for path in whole:
+        assert analysis.read(path).results == f"results-{path.stem}"
