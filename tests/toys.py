@@ -107,7 +107,7 @@ QUIETLY: dict[str, Any] = {
 
 
 def run_at(where: str, **axes: Any) -> Run:
-    """A run in a layout such as mpi-n1r2t1."""
+    """A run at a place such as mpi-n1r2t1."""
     base = {
         "workload": "digits",
         "model": "vqc",

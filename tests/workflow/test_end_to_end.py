@@ -28,7 +28,7 @@ def test_study_ends_in_records_tables_figures_and_report(project):
         assert json.loads((project / record(run)).read_text())["status"] == "completed"
     assert len(rows(project / "results/tables/runs.csv")) == len(RUNS)
     states = {row["state"] for row in rows(project / "results/tables/completeness.csv") if row["run"] != "*"}
-    assert states == {"done"}
+    assert states == {"completed"}
     page = (project / "results/report.html").read_text()
     assert "The tiny study of the tests" in page and len(page) < 5e6
     assert not [line for line in page.splitlines() if 'src="http' in line or '<link rel="stylesheet"' in line]
