@@ -73,7 +73,7 @@ triton-extra: $(TRITON) ## adds Triton (1 GB) to .venv, for the tests of fused's
 
 clean: ## delete results (the environment stays)
 	@echo "==> Deleting results/ and Snakemake's notes on them"
-	@rm -rf results .snakemake
+	@rm -rf results results-* .snakemake
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1: \2/p' Makefile

@@ -9,7 +9,7 @@ min_version("9.19")
 # A config file on the command line replaces config.yaml; Snakemake alone would merge the studies of both.
 if not workflow.overwrite_configfiles:
 
-    configfile: "config.yaml" if os.path.exists("config.yaml") else os.path.join(workflow.basedir, "config.yaml")
+    configfile: "config.yaml" if os.path.exists("config.yaml") else workflow.source_path("config.yaml")
 
 
 report: "workflow/report/workflow.rst"
@@ -30,16 +30,8 @@ include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
 
 
-localrules:
-    all,
-    runs,
-    figures,
-    report,
-
-
 # Every record stands here by name: a record deleted under a finished table would otherwise go unnoticed.
 rule all:
-    default_target: True
     input:
         records,
         f"{RESULTS}/report.html",

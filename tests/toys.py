@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ketscale.grid import Run, place
+from ketscale.grid import Run, layout
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems import randomness
@@ -216,14 +216,13 @@ def run_at(where: str, **axes: Any) -> Run:
     base = {
         "workload": "digits",
         "model": "vqc",
-        "qubits": 3,
-        "layers": 2,
+        "size": "q3-l2",
         "batch": 8,
         "simulator": "default.qubit",
         "protocol": "test",
         "seed": 0,
     }
-    return Run.of({**base, **axes, **place(where)})
+    return Run.of({**base, **axes, **layout(where)})
 
 
 def trainer(problem: Problem, protocol: dict[str, Any], batch: int = 8, **hooks: Any) -> Trainer:

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from ketscale import analysis
 from ketscale.analysis.catalogue import FORMATS, TABLES, figures
 
 
@@ -22,24 +23,32 @@ def write(path: str, text: str) -> None:
 def main() -> None:
     start = time.monotonic()
     command = sys.argv[1]
-    name = sys.argv[2] if command in ("launch", "features") else command
+    name = sys.argv[2] if command in ("launch", "fetch", "prepare") else command
     if os.environ.get("STAND_IN_FAILS", "\0") in name:
         sys.exit("told to fail")
     if command == "launch":
         time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
         write(name, option("--settings"))
         write(str(Path(name).with_name("history.csv")), "epoch,step\n")
-    elif command == "features":
+    elif command in ("fetch", "prepare"):
+        # The command itself reads these.
+        json.loads(option("--local"))
         write(option("--out"), option("--settings"))
-    elif command == "collect":
-        for table in TABLES:
-            write(f"results/tables/{table}.csv", f"{'--partial' in sys.argv}\n")
-    elif command == "figures":
-        for figure in figures(json.loads(option("--study"))):
-            for form in FORMATS:
-                write(f"results/figures/{figure}.{form}", "<svg xmlns='http://www.w3.org/2000/svg'/>")
-    elif command == "report":
-        write("results/report.html", "<!doctype html>")
+    else:
+        config = analysis.of(json.loads(option("--study")))
+        if command == "collect":
+            for table in TABLES:
+                write(f"{config.results}/tables/{table}.csv", f"{'--partial' in sys.argv}\n")
+        elif command == "figures":
+            for figure in figures(config):
+                for form in FORMATS:
+                    write(
+                        f"{config.results}/figures/{figure}.{form}",
+                        "<svg xmlns='http://www.w3.org/2000/svg'/>",
+                    )
+                write(f"{config.results}/figures/{figure}.rst", f"Says what {figure} shows.\n")
+        elif command == "report":
+            write(f"{config.results}/report.html", "<!doctype html>")
     with Path("calls.jsonl").open("a") as file:
         file.write(
             json.dumps({"command": command, "name": name, "start": start, "stop": time.monotonic()}) + "\n"

@@ -10,6 +10,8 @@ from typing import Any
 import yaml
 
 from ketscale import grid
+from ketscale.config import Config, Settings
+from ketscale.problems.registry import FAMILIES
 from tests.conftest import DIGITS
 from tests.parallel.worlds import environment
 
@@ -29,7 +31,11 @@ LBFGS = {
 }
 CONFIG: dict[str, Any] = {
     "title": "test",
-    "workloads": {"digits": DIGITS, "sentences": {"seed": 1, "held_out": 2, "split_seed": 0}},
+    "workloads": {
+        "digits": DIGITS,
+        "imagenet": {**DIGITS, "kind": "digits", "weights": "imagenet"},
+        "sentences": {"seed": 1, "held_out": 2, "split_seed": 0},
+    },
     "simulators": {
         "default.qubit": {
             "device": "default.qubit",
@@ -75,18 +81,32 @@ CONFIG: dict[str, Any] = {
 
 
 def run(where: str = "cpu-n1r1t1", **axes: Any) -> grid.Run:
-    """A vqc run of the config at a place."""
+    """A vqc run of the config in a layout."""
     base = {
         "workload": "digits",
         "model": "vqc",
-        "qubits": 2,
-        "layers": 1,
+        "size": "q2-l1",
         "batch": 16,
         "simulator": "default.qubit",
         "protocol": "short",
         "seed": 0,
     }
-    return grid.Run.of({**base, **axes, **grid.place(where)})
+    return grid.Run.of({**base, **axes, **grid.layout(where)})
+
+
+def settings(wanted: grid.Run) -> Settings:
+    """All that decides a run of the config."""
+    return Config.of(CONFIG, FAMILIES).settings(wanted)
+
+
+def record(wanted: grid.Run) -> str:
+    """Where a run's record is, below the folder that it is trained in."""
+    return f"results/{wanted.path}"
+
+
+def results(folder: Path, wanted: grid.Run) -> Path:
+    """The folder of a run."""
+    return folder / "results" / wanted.folder
 
 
 def write_config(folder: Path) -> Path:
@@ -102,7 +122,7 @@ def launch(
 ) -> subprocess.Popen[str]:
     """Start `ketscale launch` for a run in `folder`."""
     write_config(folder)
-    command = ["ketscale", "launch", wanted.path, "--features", str(features), *extra]
+    command = ["ketscale", "launch", record(wanted), "--features", str(features), *extra]
     return subprocess.Popen(
         command,
         cwd=folder,
@@ -119,4 +139,4 @@ def train(folder: Path, wanted: grid.Run, features: Path, *extra: str) -> dict[s
     with launch(folder, wanted, features, *extra) as process:
         out, error = process.communicate(timeout=200)
     assert process.returncode == 0, out + error
-    return json.loads((folder / wanted.path).read_text())
+    return json.loads((folder / record(wanted)).read_text())

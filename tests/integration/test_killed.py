@@ -18,7 +18,7 @@ def whole(tmp_path_factory, digits_features):
 
 def until_saved(folder, run):
     """Wait for the first checkpoint; the folder of checkpoints."""
-    checkpoints = folder / run.folder / "checkpoint"
+    checkpoints = study.results(folder, run) / "checkpoint"
     deadline = time.monotonic() + 100
     while not list(checkpoints.glob("*.pt")):
         assert time.monotonic() < deadline, "no checkpoint after 100 s"
@@ -34,7 +34,7 @@ def test_a_killed_run_resumes_to_bitwise_the_same_weights(tmp_path, digits_featu
         os.killpg(process.pid, how)
         _, error = process.communicate(timeout=60)
     assert process.returncode == (143 if how == signal.SIGTERM else -signal.SIGKILL), error
-    assert not (tmp_path / run.path).exists()
+    assert not (tmp_path / study.record(run)).exists()
     record = study.train(tmp_path, run, digits_features)
     assert record["resumed"] == 1
     assert record["weights_hash"] == whole["weights_hash"] is not None
@@ -49,7 +49,7 @@ def test_two_ranks_stop_and_resume_together(tmp_path, digits_features, place):
         until_saved(tmp_path, run)
         process.terminate()
         process.communicate(timeout=60)
-    assert process.returncode != 0 and not (tmp_path / run.path).exists()
+    assert process.returncode != 0 and not (tmp_path / study.record(run)).exists()
     resumed = study.train(tmp_path, run, digits_features)
     undisturbed = study.train(tmp_path / "again", run, digits_features)
     assert (resumed["resumed"], undisturbed["resumed"]) == (1, 0)
@@ -63,11 +63,11 @@ def test_ranks_do_not_outlive_what_started_them(tmp_path, digits_features):
         until_saved(tmp_path, run)
         process.kill()
         process.communicate(timeout=60)  # the ranks hold the pipes until they end
-    assert not (tmp_path / run.path).exists()
-    note = json.loads((tmp_path / run.folder / "failure.json").read_text())
+    assert not (tmp_path / study.record(run)).exists()
+    note = json.loads((study.results(tmp_path, run) / "failure.json").read_text())
     assert note["reason"].startswith("it was asked to stop (SIGTERM); stopped at step")
     assert study.train(tmp_path, run, digits_features)["resumed"] == 1
-    assert not (tmp_path / run.folder / "failure.json").exists()
+    assert not (study.results(tmp_path, run) / "failure.json").exists()
 
 
 def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digits_features):
@@ -79,6 +79,6 @@ def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digi
         first.communicate(timeout=200)
     assert (first.returncode, second.returncode) == (0, 0), said
     assert "waiting until it ends" in said
-    record = json.loads((tmp_path / run.path).read_text())
+    record = json.loads((tmp_path / study.record(run)).read_text())
     pids = {rank["pid"] for rank in record["machine"]["ranks"]}
     assert f"trained by process {pids.pop()} on " in said

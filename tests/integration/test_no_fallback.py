@@ -42,25 +42,19 @@ def test_what_is_missing_here_is_an_error_and_leaves_nothing(tmp_path, digits_fe
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["train", "results/runs/nonsense"], "not a run's path"),
-        (["train", "{run}", "--config", "absent.yaml"], "absent.yaml"),
-        (["train", "{run}", "--settings", "{"], "--settings: not JSON"),
-        (["train", "{run}", "--settings", "[]"], "must be a JSON object"),
-        (["train", "{run}"], "no such features"),
+        (["train", "{run}"], "features.json"),
         (["launch", "{run}", "--features", "absent.json"], "absent.json"),
         (["launch", "{other}"], "lightning.qubit"),
-        (["features", "compute", "mnist", "--out", "x.json", "--weights", "w"], "no workload 'mnist'"),
-        (
-            ["features", "compute", "digits", "--out", "x.json", "--weights", "absent.safetensors"],
-            "absent.safetensors",
-        ),
+        (["prepare", "mnist"], "no workload is called mnist"),
+        (["prepare", "imagenet"], "results/data/imagenet/fetched.json"),
+        (["fetch", "digits"], "nothing is to be fetched"),
         (["collect"], "missing"),
         (["figures"], "results/tables"),
     ],
 )
 def test_bad_calls_are_answered_in_two_lines_and_leave_nothing(tmp_path, arguments, message):
     study.write_config(tmp_path)
-    run, other = study.run().path, study.run(simulator="lightning.qubit").path
+    run, other = (study.record(run) for run in (study.run(), study.run(simulator="lightning.qubit")))
     done = subprocess.run(
         ["ketscale", *(a.replace("{run}", run).replace("{other}", other) for a in arguments)],
         cwd=tmp_path,
@@ -91,7 +85,7 @@ def test_help_teaches():
 def test_another_number_of_threads_than_the_run_has_is_refused(tmp_path, digits_features):
     study.write_config(tmp_path)
     done = subprocess.run(
-        ["ketscale", "train", study.run().path, "--features", str(digits_features)],
+        ["ketscale", "train", study.record(study.run()), "--features", str(digits_features)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from ketscale import config
 from ketscale.engines.circuits.factory import build_simulator
+from ketscale.problems.registry import read_config
 from tests.parallel.worlds import ROOT
 from tests.toys import classification, trainer
 
-SIMULATORS = config.load(ROOT / "config.yaml")["simulators"]
+SIMULATORS = read_config(ROOT / "config.yaml").simulators
 LIMIT = {torch.float64: 1e-9, torch.float32: 1e-3}
 
 

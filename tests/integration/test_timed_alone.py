@@ -1,10 +1,10 @@
 """Invariant: a timed run has its host to itself, and one that had not is flagged."""
 
+import json
 import os
 import subprocess
 import time
 
-from ketscale.measure import records
 from tests.integration import study
 
 
@@ -19,11 +19,11 @@ def test_a_timed_run_waits_for_the_host(tmp_path, digits_features):
         run = study.run(protocol="timed")
         with study.launch(tmp_path, run, digits_features) as process:
             time.sleep(8)
-            assert process.poll() is None and not (tmp_path / run.path).exists()
+            assert process.poll() is None and not (tmp_path / study.record(run)).exists()
             fcntl.flock(lock, fcntl.LOCK_UN)
             out, error = process.communicate(timeout=60)
     assert process.returncode == 0, out + error
-    record = records.read(tmp_path / run.path)
+    record = json.loads((tmp_path / study.record(run)).read_text())
     rank = record["machine"]["ranks"][0]
     assert len(rank["affinity"]) == 1 and not rank["shared_cores"]
     assert set(rank["affinity"]) <= set(record["quiet"]["cpus"])

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ketscale import grid
-from ketscale.measure import records
+from ketscale.measure.record import check
 from tests.integration import study
 
 
@@ -14,11 +14,10 @@ def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
     run = study.run()
     trace = tmp_path / "trace.json"
     record = study.train(tmp_path, run, digits_features, "--trace", str(trace))
-    assert record == records.read(tmp_path / run.path)
-    assert grid.Run.of(record["run"]) == run
-    settings = grid.resolve(study.CONFIG, run)
-    assert record["config"] == settings and record["config_hash"] == grid.config_hash(settings)
-    assert record["features_hash"] == json.loads(digits_features.read_text())["hash"]
+    settings, features = study.settings(run), json.loads(digits_features.read_text())["hash"]
+    assert check(tmp_path / study.record(run), run, settings.hash, features).record == record
+    assert grid.Run.of(record["run"]) == run and record["sizes"] == {"qubits": 2, "layers": 1}
+    assert record["config"] == settings.content and record["features_hash"] == features
     assert record["status"] == "completed" and record["resumed"] == 0 and record["quality"] is None
     assert len(record["losses"]) == 12
     timing = record["timing"]
@@ -31,12 +30,12 @@ def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
     assert rank["samples"] == 12 * 16 and rank["peak_rss_bytes"] > 1e8
     events = json.loads(trace.read_text())["traceEvents"]
     assert sum(event["name"] == "step" for event in events) == 2
-    with (tmp_path / run.folder / "history.csv").open() as file:
+    with (study.results(tmp_path, run) / "history.csv").open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == ["12"]
 
 
 def test_training_by_epochs_reports_quality(tmp_path, digits_features):
-    run = study.run(model="mlp", qubits=0, layers=0, simulator="none", protocol="epochs", batch=64)
+    run = study.run(model="mlp", size="q0-l0", simulator="none", protocol="epochs", batch=64)
     record = study.train(tmp_path, run, digits_features)
     quality = record["quality"]
     assert quality["epochs"] == 2 and set(quality["test"]) == {"loss", "accuracy", "auc", "f1", "confusion"}
@@ -71,6 +70,6 @@ def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
 
     monkeypatch.setattr(VQC, "forward", forward)
     run = study.run()
-    status = session.train(run, grid.resolve(study.CONFIG, run), tmp_path / run.folder, digits_features, None)
-    record = records.read(tmp_path / run.path)
+    status = session.train(study.settings(run), study.results(tmp_path, run), digits_features, None)
+    record = json.loads((tmp_path / study.record(run)).read_text())
     assert status == record["status"] == "out_of_memory" and message in record["reason"]

@@ -1,15 +1,16 @@
 """A run that was finished in a call of Snakemake is given back in that call, and in no other."""
 
+from dataclasses import replace
+
 import pytest
 
 from ketscale import grid
 from ketscale.jobs import finished
-from ketscale.measure import records
-from tests.unit import records_factory as factory
-from tests.unit.test_tables import CONFIG
+from tests.unit import record_maker as maker
 
-RUN = next(run for run in grid.runs(CONFIG))
-SETTINGS = grid.resolve(CONFIG, RUN)
+CONFIG = maker.config(one=maker.study(seed=0))
+RUN = CONFIG.runs[0]
+SETTINGS = CONFIG.settings(RUN)
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     path = tmp_path / RUN.folder
     code = {"version": "0.3.0", "hash": finished.code_hash(), "commit": None, "dirty": None}
-    records.write(path / grid.RECORD, factory.record(CONFIG, RUN, call="one", code=code))
+    maker.write(tmp_path, SETTINGS, call="one", code=code)
     (path / "history.csv").write_text("epoch,step\n")
     finished.keep(path)
     (path / grid.RECORD).unlink()
@@ -28,21 +29,22 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_same_call_gets_the_record_and_the_history_back(folder):
-    assert finished.restore(folder, SETTINGS, factory.FEATURES)
-    assert records.read(folder / grid.RECORD)["call"] == "one"
+    assert finished.restore(folder, SETTINGS, maker.FEATURES)
+    found = finished.of_this_code(folder / grid.RECORD, SETTINGS, maker.FEATURES)
+    assert found is not None and found["call"] == "one"
     assert (folder / "history.csv").read_text() == "epoch,step\n"
-    assert finished.is_finished(folder, SETTINGS, factory.FEATURES)
 
 
 @pytest.mark.parametrize("what", ["call", "by hand", "settings", "features", "code"])
 def test_anything_else_trains_anew(folder, monkeypatch, what):
-    settings, features = SETTINGS, factory.FEATURES
+    settings, features = SETTINGS, maker.FEATURES
     if what == "call":
         finished.begin_call()
     elif what == "by hand":
         monkeypatch.delenv("KETSCALE_CALL")
     elif what == "settings":
-        settings = SETTINGS | {"workload": {}}
+        other = replace(RUN, seed=1)
+        settings = replace(SETTINGS, run=other)
     elif what == "features":
         features = "others"
     else:
@@ -51,7 +53,7 @@ def test_anything_else_trains_anew(folder, monkeypatch, what):
     assert not (folder / grid.RECORD).exists()
     # The copy is gone too.
     monkeypatch.setenv("KETSCALE_CALL", "one")
-    assert not finished.restore(folder, SETTINGS, factory.FEATURES)
+    assert not finished.restore(folder, SETTINGS, maker.FEATURES)
 
 
 @pytest.mark.parametrize("outside", ["KETSCALE_CALL", "SLURM_JOB_ID"])
@@ -83,3 +85,16 @@ def test_the_hash_of_the_code_is_that_of_what_trains(tmp_path, monkeypatch):
 
 def test_what_does_not_train_is_still_there_under_its_name():
     assert all((finished.PACKAGE / name).exists() for name in finished._NOT_TRAINING)
+
+
+def test_the_features_in_use_are_those_of_the_manifests(tmp_path):
+    manifest = tmp_path / "features/digits/features.json"
+    assert finished.manifest(CONFIG, tmp_path, "digits") == manifest
+    names = set(CONFIG.workloads)
+    assert finished.features_hashes(CONFIG, tmp_path) == dict.fromkeys(names)
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text('{"hash": "abc"}')
+    assert finished.features_hashes(CONFIG, tmp_path)["digits"] == "abc"
+    for damaged in ("", "[]", "{}"):
+        manifest.write_text(damaged)
+        assert finished.features_hash(manifest) is None

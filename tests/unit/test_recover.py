@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ketscale import cli, grid
-from ketscale.config.kinds import KINDS
+from ketscale import cli
 from ketscale.jobs import recover
 from ketscale.jobs.slurm import queue
-from ketscale.measure import records
-from tests.unit.records_factory import point, record, small_config
+from ketscale.problems.registry import read_config
+from tests.unit import record_maker as maker
 
 DEADLINE_S = 120.0
 NAME = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
@@ -36,12 +35,15 @@ def folder(monkeypatch, tmp_path):
     monkeypatch.setattr(queue, "available", lambda: (tmp_path / "bin/squeue").exists())
     for name in [name for name in os.environ if name.startswith("SLURM")]:
         monkeypatch.delenv(name)
-    monkeypatch.delitem(KINDS, "simulator")
     monkeypatch.setattr(recover, "_POLL_S", 0.05)
     monkeypatch.chdir(tmp_path)
-    config = small_config({"one": {"kind": "simulator", "question": "?", "axes": point(seed=[0, 1])}})
-    Path("config.yaml").write_text(json.dumps(config))
-    return config
+    given = maker.given(one=maker.study(seed=[0, 1]))
+    Path("config.yaml").write_text(json.dumps(given))
+    return given
+
+
+def runs_of_config():
+    return read_config("config.yaml").runs
 
 
 @pytest.fixture
@@ -92,19 +94,20 @@ def cluster(*lines, after_cancel=()):
     script("scancel", 'echo "$@" >> cancelled; cp queue-after queue')
 
 
-def finish(config, run):
-    records.write(Path(run.path), record(config, run))
+def finish(run, config="config.yaml"):
+    maker.write(Path("results"), read_config(config).settings(run))
 
 
-def test_nothing_to_clear_is_said_and_what_is_next(capsys, folder):
-    finish(folder, grid.runs(folder)[0])
+def test_nothing_to_clear_is_said_and_what_is_next(capsys):
+    first, second = runs_of_config()
+    finish(first)
     assert call(capsys).splitlines() == [
         "the folder is not locked",
         "no finished run is held for incomplete",
         "1 run is done, 1 left: snakemake --profile profiles/local",
     ]
     os.rename("config.yaml", "other.yaml")
-    finish(folder, grid.runs(folder)[1])
+    finish(second, "other.yaml")
     last = call(capsys, "--config", "other.yaml").splitlines()[-1]
     assert (
         last
@@ -191,16 +194,20 @@ def test_finished_runs_of_a_killed_snakemake_are_not_trained_again(capsys, start
         folder["protocols"]["p" * 120] = folder["protocols"]["timing"]
         folder["studies"]["one"]["axes"]["protocol"] = "p" * 120
         Path("config.yaml").write_text(json.dumps(folder))
-    runs = grid.runs(folder)
+    config = read_config("config.yaml")
+    runs = config.runs
     Path("Snakefile").write_text(SNAKEFILE)
-    Path("folders").write_text(" ".join(run.folder for run in runs))
+    Path("folders").write_text(" ".join(f"results/{run.folder}" for run in runs))
     Path("records").mkdir()
-    Path("records/seed0").write_text(json.dumps(record(folder, runs[0])))
+    Path("records/seed0").write_text(json.dumps(maker.of(config.settings(runs[0]))))
     # Killed in the middle: its record is of no use.
     Path("records/seed1").write_text("{")
     killed = start(sys.executable, "-m", "snakemake", "--cores", "2", stderr=subprocess.PIPE, text=True)
     wait_for(
-        lambda: killed.poll() is not None or all((Path(run.folder) / "history.csv").exists() for run in runs)
+        lambda: (
+            killed.poll() is not None
+            or all((Path("results") / run.folder / "history.csv").exists() for run in runs)
+        )
     )
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from ketscale import cli, grid
-from ketscale.config.kinds import KINDS
+from ketscale import cli
+from ketscale.grid import config_hash
 from ketscale.jobs import lease
 from ketscale.jobs.slurm.queue import Job
-from ketscale.jobs.slurm.site import Site
+from ketscale.jobs.slurm.site import Site, SiteFile
 from ketscale.jobs.status import report
 from ketscale.jobs.status.estimate import estimate
 from ketscale.jobs.status.survey import Queue, survey
-from ketscale.measure import records
-from tests.unit.records_factory import default_config, point, record, small_config, write_history
+from tests.unit import record_maker as maker
 
 NOW = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
-LIMITS = Site(account=None, partition=None, limits=({"minutes": 30, "memory_mb": 1000},))
+LIMITS = Site(SiteFile(limits=[{"minutes": 30, "memory_mb": 1000}]), lambda run: {})
+RESULTS = Path("results")
 
 
 @pytest.fixture(autouse=True)
@@ -31,12 +31,14 @@ def outside_slurm(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.chdir(tmp_path)
-    # One simulator alone answers no question, which does not matter here.
-    monkeypatch.delitem(KINDS, "simulator")
 
 
 def study(**axes):
-    return small_config({"one": {"kind": "simulator", "question": "?", "axes": point(**axes)}})
+    return maker.config(one=maker.study(**axes))
+
+
+def folder_of(run):
+    return RESULTS / run.folder
 
 
 def at(seconds_ago):
@@ -59,25 +61,25 @@ def hold(run, **changes):
         "finished": False,
         "job": "12",
     } | changes
-    path = Path(run.folder) / "lease" / "1.json"
+    path = folder_of(run) / "lease" / "1.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(content))
 
 
 def fail(run, **changes):
     note = {"reason": "out of memory", "at": at(1800), "job": "12", "call": None} | changes
-    Path(run.folder).mkdir(parents=True, exist_ok=True)
-    (Path(run.folder) / "failure.json").write_text(json.dumps(note))
+    folder_of(run).mkdir(parents=True, exist_ok=True)
+    (folder_of(run) / "failure.json").write_text(json.dumps(note))
 
 
 def save(run):
-    folder = Path(run.folder) / "checkpoint"
+    folder = folder_of(run) / "checkpoint"
     folder.mkdir(parents=True)
     (folder / "abc.pt").touch()
 
 
-def finish(config, run, **changes):
-    records.write(Path(run.path), record(config, run, **changes))
+def finish(settings_of, run, **changes):
+    maker.write(RESULTS, settings_of.settings(run), **changes)
 
 
 def queue(*jobs, packs=None):
@@ -88,7 +90,7 @@ def queue(*jobs, packs=None):
 
 def submit(runs):
     for run in runs:
-        mark = Path(".snakemake/incomplete") / urlsafe_b64encode(run.path.encode()).decode()
+        mark = Path(".snakemake/incomplete") / urlsafe_b64encode(f"results/{run.path}".encode()).decode()
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
 
@@ -101,7 +103,7 @@ def see(config, jobs=None):
 def one():
     """A config of one run, and the run."""
     config = study(seed=0)
-    return config, grid.runs(config)[0]
+    return config, config.runs[0]
 
 
 def state_of(one, jobs=None):
@@ -129,15 +131,15 @@ def test_a_record_of_these_settings_is_a_result_whatever_its_status(one, outcome
     "content, why",
     [
         ("{", "cannot be read"),
-        ("[]", "cannot be read"),
+        ("[]", "schema None"),
         ('{"schema": 1}', "schema 1"),
         (None, "other settings"),
     ],
 )
 def test_a_record_that_is_damaged_or_of_other_settings_is_stale(one, content, why):
-    finish(*one, config_hash="0" * 64)
+    finish(*one, **stale(one))
     if content is not None:
-        Path(one[1].path).write_text(content)
+        (RESULTS / one[1].path).write_text(content)
     seen = state_of(one)
     assert seen.state == "stale" and why in seen.reason and "delete it" in seen.reason
 
@@ -154,7 +156,7 @@ def test_a_lease_is_held_by_a_live_process_of_this_machine_or_a_running_job_or_a
     me = lease.identity()
     hold(one[1], **me, at=at(3600))
     assert state_of(one).state == "running"
-    path = Path(one[1].folder) / "lease" / "1.json"
+    path = folder_of(one[1]) / "lease" / "1.json"
     path.unlink(), path.parent.rmdir()
     hold(one[1])
     assert state_of(one).state == "interrupted"
@@ -177,15 +179,15 @@ def test_a_note_of_failure_ends_a_lease_that_began_before_it(one):
     jobs = queue(Job("12", "RUNNING", "p", "None"))
     seen = state_of(one, jobs)
     assert (seen.state, seen.reason, seen.job, seen.at) == ("failed", "out of memory", "12", at(1800))
-    (Path(one[1].folder) / "lease" / "1.json").unlink()
-    (Path(one[1].folder) / "lease").rmdir()
+    (folder_of(one[1]) / "lease" / "1.json").unlink()
+    (folder_of(one[1]) / "lease").rmdir()
     hold(one[1], since=at(1700))
     assert state_of(one, jobs).state == "running"
 
 
 def test_a_note_that_cannot_be_read_still_says_failed(one):
     fail(one[1])
-    (Path(one[1].folder) / "failure.json").write_text("{")
+    (folder_of(one[1]) / "failure.json").write_text("{")
     assert state_of(one).state == "failed"
 
 
@@ -226,38 +228,40 @@ def test_an_interrupted_run_says_whether_it_goes_on_from_a_checkpoint(one):
 
 def test_progress_is_the_last_row_of_the_history_against_the_protocol():
     config = study(seed=0, protocol="quality")
-    run = grid.runs(config)[0]
+    run = config.runs[0]
     hold(run, at=at(1))
     assert see(config)[0].progress == ""
-    write_history(Path(run.folder), 0)
-    assert see(config)[0].progress == "epoch 31 of 100"
+    (folder_of(run) / "history.csv").write_text("epoch,step,loss\n0,20,1.5\n1,40,1.2\n")
+    assert see(config)[0].progress == "epoch 2 of 100"
     config = study(seed=0, protocol="parity")
-    run = grid.runs(config)[0]
+    run = config.runs[0]
     hold(run, at=at(1))
-    (Path(run.folder) / "history.csv").write_text("epoch,step\n0,10\n")
+    (folder_of(run) / "history.csv").write_text("epoch,step\n0,10\n")
     assert see(config)[0].progress == "step 10 of 20"
 
 
 def took(minutes, **changes):
     stopped = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)).isoformat()
-    timing = {"startup_s": 0.0}
-    return {"started": "2026-01-01T00:00:00+00:00", "stopped": stopped, "timing": timing} | changes
+    return {"started": "2026-01-01T00:00:00+00:00", "stopped": stopped} | changes
 
 
-def put(config, run, **changes):
-    Path(run.folder).mkdir(parents=True)
-    Path(run.path).write_text(json.dumps(record(config, run, **changes)))
+def stale(one):
+    """What makes a record one of other settings."""
+    config, run = one
+    content = config.settings(run).content
+    content = content | {"protocol": content["protocol"] | {"learning_rate": 0.5}}
+    return {"config": content, "config_hash": config_hash(content)}
 
 
 def test_the_estimate_takes_the_median_of_siblings_first_of_the_same_place():
     config = study(seed=[0, 1, 2, 3, 4], backend=["cpu-n1r1t1", "mpi-n2r2t1", "mpi-n1r2t1"])
-    runs = {(run.backend, run.nodes, run.seed): run for run in grid.runs(config)}
+    runs = {(run.backend, run.nodes, run.seed): run for run in config.runs}
     for seed, minutes in ((0, 10), (1, 20), (2, 60)):
-        put(config, runs["cpu", 1, seed], **took(minutes))
-    put(config, runs["mpi", 2, 0], **took(6))
+        finish(config, runs["cpu", 1, seed], **took(minutes))
+    finish(config, runs["mpi", 2, 0], **took(6))
     # They say nothing about how long a whole run takes.
-    put(config, runs["mpi", 2, 1], **took(1, status="diverged", reason="NaN"))
-    put(config, runs["mpi", 2, 2], **took(1, resumed=1))
+    finish(config, runs["mpi", 2, 1], **took(1, status="diverged", reason="NaN"))
+    finish(config, runs["mpi", 2, 2], **took(1, resumed=1))
     left = estimate(see(config), None, NOW)
     # 2 of cpu by 20 min; 2 of mpi on two nodes by 6 min; 5 in a place without any by the median of 6, 10, 20, 60.
     assert (left.runs, left.by_siblings, left.by_limits, left.unknown) == (9, 9, 0, 0)
@@ -267,8 +271,8 @@ def test_the_estimate_takes_the_median_of_siblings_first_of_the_same_place():
 
 def test_the_estimate_falls_back_to_limits_and_else_says_unknown():
     config = study(seed=[0, 1], qubits=[4, 5])
-    runs = grid.runs(config)
-    put(config, runs[0], **took(10))
+    runs = config.runs
+    finish(config, runs[0], **took(10))
     left = estimate(see(config), LIMITS, NOW)
     assert (left.by_siblings, left.by_limits, left.unknown) == (1, 2, 0)
     assert left.node_hours == pytest.approx((10 + 2 * 30) / 60)
@@ -279,8 +283,8 @@ def test_the_estimate_falls_back_to_limits_and_else_says_unknown():
 
 def test_the_estimate_takes_off_what_a_running_run_has_had():
     config = study(seed=[0, 1, 2])
-    runs = grid.runs(config)
-    put(config, runs[0], **took(10))
+    runs = config.runs
+    finish(config, runs[0], **took(10))
     hold(runs[1], since=at(240), at=at(1))
     left = estimate(see(config), None, NOW)
     assert left.at_once == 1 and left.wall_s == pytest.approx(60 * (6 + 10))
@@ -294,7 +298,7 @@ def script(name, text):
 
 
 def write_config(config, **changes):
-    Path("config.yaml").write_text(json.dumps(config | changes))
+    Path("config.yaml").write_text(json.dumps({**config.given, **changes}))
 
 
 def call(capsys, *options):
@@ -305,9 +309,9 @@ def call(capsys, *options):
 def test_the_text_says_it_all(capsys):
     config = study(seed=list(range(8)))
     write_config(config, title="A study")
-    runs = grid.runs(config)
-    put(config, runs[0], **took(10))
-    put(config, runs[1], **took(10, status="diverged", reason="NaN"))
+    runs = config.runs
+    finish(config, runs[0], **took(10))
+    finish(config, runs[1], **took(10, status="diverged", reason="NaN"))
     hold(runs[2], **{**lease.identity(), "host": socket.gethostname(), "job": None}, since=at(0))
     for run in runs[3:5]:
         fail(run)
@@ -318,7 +322,7 @@ def test_the_text_says_it_all(capsys):
         "A study\n8 runs: 2 done (1 diverged), 1 running, 3 failed, 1 interrupted, 1 missing\n"
     )
     assert "queue" not in out
-    assert "digits/vqc q4 cpu-n1r1t1 timing" in out
+    assert "digits/vqc q4-l3 cpu-n1r1t1 timing" in out
     assert f"{socket.gethostname()}  -  digits/vqc" in out
     assert (
         "2 failed: out of memory\n"
@@ -335,30 +339,35 @@ def test_the_text_says_it_all(capsys):
 def test_failed_lists_every_one_with_what_runs_it_again(capsys):
     config = study(seed=[0, 1, 2])
     write_config(config)
-    runs = grid.runs(config)
+    runs = config.runs
     fail(runs[0])
-    put(config, runs[1], config_hash="0" * 64)
+    finish(config, runs[1], **stale((config, runs[1])))
     out = call(capsys, "--failed")
-    assert f"{runs[0].path}\n    failed: out of memory" in out
-    assert f"\n    snakemake --profile profiles/local {runs[0].path}\n" in out
-    assert f"\n    rm {runs[1].path} && snakemake --profile profiles/local {runs[1].path}\n" in out
+    assert f"results/{runs[0].path}\n    failed: out of memory" in out
+    assert f"\n    snakemake --profile profiles/local results/{runs[0].path}\n" in out
+    assert (
+        f"\n    rm results/{runs[1].path} && snakemake --profile profiles/local results/{runs[1].path}\n"
+        in out
+    )
     assert runs[2].path not in out
     os.rename("config.yaml", "other.yaml")
     out = call(capsys, "--failed", "--config", "other.yaml")
-    assert f"snakemake --configfile other.yaml --profile profiles/local {runs[0].path}" in out
+    assert f"snakemake --configfile other.yaml --profile profiles/local results/{runs[0].path}" in out
 
 
 def test_json_says_the_same_for_scripts(capsys):
     config = study(seed=[0, 1, 2])
     write_config(config, title="A study")
-    runs = grid.runs(config)
-    put(config, runs[0], **took(10))
+    runs = config.runs
+    finish(config, runs[0], **took(10))
     fail(runs[1])
     said = json.loads(call(capsys, "--json"))
     assert said["title"] == "A study" and said["jobs"] is None
     assert said["counts"]["done"] == said["counts"]["failed"] == said["counts"]["missing"] == 1
     assert [run["state"] for run in said["runs"]] == ["done", "failed", "missing"]
-    assert said["runs"][1]["run"] == runs[1].path and said["runs"][1]["reason"] == "out of memory"
+    assert (
+        said["runs"][1]["run"] == f"results/{runs[1].path}" and said["runs"][1]["reason"] == "out of memory"
+    )
     assert said["estimate"]["by_siblings"] == 2 and said["estimate"]["node_hours"] == pytest.approx(1 / 3)
     assert len(json.loads(call(capsys, "--json", "--failed"))["runs"]) == 1
 
@@ -373,7 +382,7 @@ def test_the_queue_is_asked_where_there_is_one(capsys):
     name = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
     line = f"7|PENDING|{name}|rule_timed-n1-0_train|Priority|{Path.cwd()}"
     script("squeue", f"echo '{line}'; echo '8|RUNNING|{name}|rule_timed-n1-9_train|None|{Path.cwd()}'")
-    submit(grid.runs(config))
+    submit(config.runs)
     out = call(capsys)
     assert (
         "2 runs: 0 done, 2 queued\nqueue: 1 running, 1 pending (Priority 1); 1 not of this config's runs"
@@ -393,7 +402,7 @@ def test_a_queue_that_does_not_answer_is_said_and_stops_nothing(capsys):
 def test_many_groups_are_cut_and_those_all_done_go_first(capsys):
     config = study(seed=0, qubits=[2, 3, 4, 5, 6], layers=1, backend=[f"mpi-n1r{r}t1" for r in range(1, 9)])
     write_config(config)
-    for run in grid.runs(config)[:8]:
+    for run in config.runs[:8]:
         finish(config, run)
     out = call(capsys)
     assert "... and 10 more, 8 of them all done" in out
@@ -401,7 +410,7 @@ def test_many_groups_are_cut_and_those_all_done_go_first(capsys):
 
 
 def test_a_misspelt_config_is_refused_in_a_line(capsys):
-    write_config(default_config(), titel="x")
+    write_config(study(), titel="x")
     assert cli.main(["status"]) == 2
     assert "titel: unknown setting" in capsys.readouterr().err
     assert cli.main(["status", "--config", "none.yaml"]) == 2

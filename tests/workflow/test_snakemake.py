@@ -3,6 +3,7 @@
 Every rule runs, but with tests/data/stand_in.py in place of `ketscale`, so that nothing is trained here.
 """
 
+import dataclasses
 import itertools
 import json
 import os
@@ -17,16 +18,20 @@ from typing import Any
 
 import pytest
 
-from ketscale import config as settings
-from ketscale import grid
+from ketscale import analysis
 from ketscale.grid import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 PROFILES = ("profiles/local", "profiles/mpi", "slurm")
 Snakemake = Callable[..., subprocess.CompletedProcess[str]]
-TINY = settings.load(ROOT / "tests" / "data" / "tiny.yaml")
-RUNS = grid.runs(TINY)
+TINY = analysis.read(ROOT / "tests" / "data" / "tiny.yaml")
+RUNS = TINY.runs
+
+
+def record(run: Run) -> str:
+    """Where the run's record is in a project."""
+    return f"{TINY.results}/{run.path}"
 
 
 def lay_out(project: Path) -> Path:
@@ -36,6 +41,12 @@ def lay_out(project: Path) -> Path:
     for name in ("profiles", "workflow/rules", "workflow/report", "envs"):
         shutil.copytree(ROOT / name, project / name)
     shutil.copy(ROOT / "slurm", project / "slurm", follow_symlinks=False)
+    return stand_in(project)
+
+
+def stand_in(project: Path) -> Path:
+    """The tiny study and the stand-in in a folder."""
+    project.mkdir(exist_ok=True)
     shutil.copy(ROOT / "tests" / "data" / "tiny.yaml", project / "config.yaml")
     (project / "bin").mkdir()
     (project / "bin" / "ketscale").write_text(
@@ -65,7 +76,9 @@ def run_in(
         timeout=300,
     )
     if check and done.returncode:
-        pytest.fail(f"snakemake {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
+        pytest.fail(
+            f"snakemake {' '.join(arguments)} failed ({done.returncode}):\n{done.stdout}{done.stderr}"
+        )
     return done
 
 
@@ -114,8 +127,9 @@ def finished(finished_once: Path, tmp_path: Path) -> Path:
 def test_each_profile_works_as_typed(fresh: Path, profile: str) -> None:
     before = files(fresh)
     jobs = planned(run_in(fresh, "--profile", profile, "-n"))
-    assert jobs == {"pretrain": 1, "compute_features": 1, "train": len(RUNS), "collect": 1, "draw": 1,
-                    "write_report": 1, "all": 1}  # fmt: skip
+    assert jobs == {
+        "prepare": 1, "train": len(RUNS), "collect": 1, "draw": 1, "write_report": 1, "all": 1,
+    }  # fmt: skip
     assert files(fresh) == before
 
 
@@ -139,8 +153,7 @@ def test_the_profiles_say_nothing_that_profiles_default_overrides() -> None:
 def test_the_rules_are_these(fresh: Path) -> None:
     listed = [line.split()[0] for line in run_in(fresh, "--list-rules").stdout.splitlines()]
     assert sorted(listed) == [
-        "all", "collect", "compute_features", "draw", "fetch_eegmmidb", "fetch_imagenet", "fetch_mnist", "figures",
-        "prepare", "pretrain", "report", "runs", "train", "write_report",
+        "all", "collect", "draw", "fetch", "figures", "prepare", "report", "runs", "train", "write_report",
     ]  # fmt: skip
 
 
@@ -149,15 +162,15 @@ def test_the_workflow_is_clean_under_lint(fresh: Path) -> None:
 
 
 def test_one_missing_seed_is_one_target(fresh: Path) -> None:
-    seed = Run(**{**RUNS[0].__dict__, "seed": 7}).path
-    assert planned(run_in(fresh, seed, "-n")) == {"pretrain": 1, "compute_features": 1, "train": 1}
+    seed = record(dataclasses.replace(RUNS[0], seed=7))
+    assert planned(run_in(fresh, seed, "-n")) == {"prepare": 1, "train": 1}
 
 
 def test_a_run_that_the_config_cannot_resolve_is_refused_by_name(fresh: Path) -> None:
-    path = Run(**{**RUNS[0].__dict__, "protocol": "nosuch"}).path
+    path = record(dataclasses.replace(RUNS[0], protocol="nosuch"))
     done = run_in(fresh, path, "-n", check=False)
     assert done.returncode == 1
-    assert "the config defines no 'nosuch' under protocols" in done.stdout + done.stderr
+    assert "no protocol is called nosuch; choose from quick, timing" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -195,16 +208,16 @@ def test_a_finished_study_has_nothing_left_to_do(finished: Path) -> None:
 
 def test_each_run_gets_only_its_own_settings(finished: Path) -> None:
     for run in RUNS:
-        assert (finished / run.path).read_text() == grid.canonical(grid.resolve(TINY, run))
+        assert (finished / record(run)).read_text() == TINY.settings(run).text
 
 
 def test_a_deleted_seed_is_trained_again_and_nothing_else(finished: Path) -> None:
-    (finished / RUNS[0].path).unlink()
+    (finished / record(RUNS[0])).unlink()
     expected = {"train": 1, "collect": 1, "draw": 1, "write_report": 1}
     assert planned(run_in(finished, "--profile", "profiles/local", "-n")) == {**expected, "all": 1}
-    assert planned(run_in(finished, "--profile", "profiles/local", "-n", RUNS[0].path)) == {"train": 1}
+    assert planned(run_in(finished, "--profile", "profiles/local", "-n", record(RUNS[0]))) == {"train": 1}
     run_in(finished, "--profile", "profiles/local")
-    assert [call["name"] for call in calls(finished)] == [RUNS[0].path, "collect", "figures", "report"]
+    assert [call["name"] for call in calls(finished)] == [record(RUNS[0]), "collect", "figures", "report"]
 
 
 def test_new_seeds_alone_are_trained(finished: Path) -> None:
@@ -218,7 +231,7 @@ def test_a_changed_protocol_reruns_its_own_runs(finished: Path) -> None:
     (finished / "config.yaml").write_text(text.replace("epochs: 1", "epochs: 2"))
     jobs = planned(run_in(finished, "--profile", "profiles/local", "-n"))
     assert jobs["train"] == sum(run.protocol == "quick" for run in RUNS)
-    assert "compute_features" not in jobs
+    assert "prepare" not in jobs
 
 
 def test_edits_that_change_no_number_rerun_no_training(finished: Path) -> None:
@@ -236,9 +249,9 @@ def test_features_with_the_same_content_rerun_nothing(finished: Path) -> None:
     before = (finished / manifest).read_text()
     (finished / manifest).unlink()
     run_in(finished, "--profile", "profiles/local", manifest)
-    assert [call["command"] for call in calls(finished)] == ["features"]
+    assert [call["command"] for call in calls(finished)] == ["prepare"]
     assert (finished / manifest).read_text() == before
-    assert (finished / manifest).stat().st_mtime > (finished / RUNS[0].path).stat().st_mtime
+    assert (finished / manifest).stat().st_mtime > (finished / record(RUNS[0])).stat().st_mtime
     assert (
         "Nothing to be done"
         in (done := run_in(finished, "--profile", "profiles/local", "-n")).stdout + done.stderr
@@ -279,8 +292,9 @@ def test_data_that_only_move_rerun_nothing(fresh: Path, tmp_path: Path) -> None:
 def test_data_and_weights_without_a_folder_are_fetched_by_local_rules(fresh: Path) -> None:
     on_mnist(fresh, "split: original, weights: imagenet")
     jobs = planned(run_in(fresh, "--profile", "slurm", "-n"))
-    assert jobs["fetch_mnist"] == jobs["fetch_imagenet"] == jobs["compute_features"] == 1
-    assert "pretrain" not in jobs
+    assert jobs["fetch"] == jobs["prepare"] == 1
+    run_in(fresh, "--profile", "profiles/local", "results/features/mnist/features.json")
+    assert [call["command"] for call in calls(fresh)] == ["fetch", "prepare"]
 
 
 # ---------------------------------------------------------------- partial reports
@@ -288,14 +302,14 @@ def test_data_and_weights_without_a_folder_are_fetched_by_local_rules(fresh: Pat
 
 def test_one_failed_run_costs_neither_tables_nor_report(fresh: Path) -> None:
     failing = RUNS[0]
-    done = run_in(fresh, "--profile", "profiles/local", check=False, STAND_IN_FAILS=failing.path)
+    done = run_in(fresh, "--profile", "profiles/local", check=False, STAND_IN_FAILS=record(failing))
     assert done.returncode == 1
     assert not (fresh / "results/report.html").exists()
-    assert all((fresh / run.path).exists() for run in RUNS if run != failing)
+    assert all((fresh / record(run)).exists() for run in RUNS if run != failing)
     run_in(fresh, "--profile", "profiles/local", "report", "--config", "partial=true")
     assert (fresh / "results/report.html").exists()
     assert (fresh / "results/tables/runs.csv").read_text() == "True\n"
-    assert not (fresh / failing.path).exists()
+    assert not (fresh / record(failing)).exists()
     # Without `partial` the missing run is trained and the tables are made anew.
     jobs = planned(run_in(fresh, "--profile", "profiles/local", "-n"))
     assert jobs == {"train": 1, "collect": 1, "draw": 1, "write_report": 1, "all": 1}
@@ -303,7 +317,7 @@ def test_one_failed_run_costs_neither_tables_nor_report(fresh: Path) -> None:
 
 def test_a_partial_report_trains_nothing_even_without_features(finished: Path) -> None:
     shutil.rmtree(finished / "results/features")
-    (finished / RUNS[0].path).unlink()
+    (finished / record(RUNS[0])).unlink()
     jobs = planned(
         run_in(finished, "--profile", "profiles/local", "report", "--config", "partial=true", "-n")
     )
@@ -314,7 +328,7 @@ def test_a_partial_report_is_made_anew_when_a_record_goes(finished: Path) -> Non
     partial = ("--profile", "profiles/local", "report", "--config", "partial=true")
     run_in(finished, *partial)
     assert "Nothing to be done" in (done := run_in(finished, *partial, "-n")).stdout + done.stderr
-    (finished / RUNS[0].path).unlink()
+    (finished / record(RUNS[0])).unlink()
     assert planned(run_in(finished, *partial, "-n"))["collect"] == 1
 
 
@@ -385,8 +399,93 @@ def test_untimed_runs_share_the_machine(fresh: Path) -> None:
     assert any(a["start"] < b["start"] < a["stop"] for a in made for b in made)
 
 
-def test_figures_have_captions() -> None:
-    from ketscale.analysis.catalogue import FIGURES
+# ---------------------------------------------------------------- where it runs
 
-    for name in (*FIGURES, "table", "workflow"):
-        assert (ROOT / "workflow" / "report" / f"{name}.rst").read_text().strip()
+MODULE = """
+configfile: "config.yaml"
+
+
+rule all:
+    input:
+        "summary.txt",
+
+
+module ketscale:
+    snakefile:
+        "{snakefile}"
+    config:
+        config["ketscale"]
+
+
+use rule * from ketscale as ketscale_*
+
+
+rule summary:
+    input:
+        "results/report.html",
+    output:
+        "summary.txt",
+    shell:
+        "cp {{input}} {{output}}"
+"""
+
+
+def test_it_runs_from_another_folder_with_that_folders_config(tmp_path: Path) -> None:
+    elsewhere = stand_in(tmp_path / "elsewhere")
+    config = elsewhere / "config.yaml"
+    config.write_text(config.read_text().replace("seed: [0, 1]", "seed: [4]"))
+    run_in(elsewhere, "-s", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / "local"))
+    made = {path.relative_to(elsewhere).parts[0] for path in files(elsewhere)}
+    assert made == {"bin", "config.yaml", "calls.jsonl", "results"}
+    runs = [call["name"] for call in calls(elsewhere) if call["command"] == "launch"]
+    assert sorted(runs) == sorted(record(run) for run in analysis.read(config).runs)
+    assert {Run.parse(name).seed for name in runs} == {0, 4}
+    run_in(elsewhere, "-s", str(ROOT / "Snakefile"), "--report", "report.zip")
+
+
+def test_a_folder_without_a_config_runs_that_of_the_snakefile(tmp_path: Path) -> None:
+    elsewhere = stand_in(tmp_path / "elsewhere")
+    (elsewhere / "config.yaml").unlink()
+    jobs = planned(run_in(elsewhere, "-s", str(ROOT / "Snakefile"), "-n"))
+    assert jobs["train"] == len(analysis.read(ROOT / "config.yaml").runs)
+
+
+def test_it_is_a_module_of_another_workflow(tmp_path: Path) -> None:
+    project = stand_in(tmp_path / "theirs")
+    tiny = (project / "config.yaml").read_text().replace("\n", "\n  ")
+    (project / "config.yaml").write_text(f"theirs: 1\nketscale:\n  {tiny}\n")
+    (project / "Snakefile").write_text(MODULE.format(snakefile=ROOT / "Snakefile"))
+    done = run_in(project, "--cores", "2")
+    assert "localrules directive" not in done.stderr
+    assert (project / "summary.txt").read_text() == "<!doctype html>"
+    assert all((project / record(run)).exists() for run in RUNS)
+    jobs = planned(run_in(project, "--cores", "2", "-n", "--forceall"))
+    assert jobs["ketscale_train"] == len(RUNS) and jobs["summary"] == 1
+    # Timed runs are alone there too.
+    timed = sorted((call["start"], call["stop"]) for call in calls(project) if "/timing/" in call["name"])
+    assert len(timed) >= 4
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(timed))
+
+
+def test_all_results_are_below_the_folder_of_the_setting(fresh: Path) -> None:
+    config = fresh / "config.yaml"
+    config.write_text(f"results: out/mine\n{config.read_text()}")
+    before = files(fresh)
+    run_in(fresh, "--profile", "profiles/local")
+    made = {path.relative_to(fresh) for path in files(fresh) - before}
+    assert {path for path in made if path.parts[:2] != ("out", "mine")} == {Path("calls.jsonl"), Path("out")}
+    assert Path("out/mine/report.html") in made
+    assert all(Path("out/mine", run.path) in made for run in RUNS)
+    assert "Nothing to be done" in (done := run_in(fresh, "--profile", "profiles/local")).stdout + done.stderr
+    # One missing seed of it is one target.
+    seed = f"out/mine/{dataclasses.replace(RUNS[0], seed=7).path}"
+    assert planned(run_in(fresh, seed, "-n")) == {"train": 1}
+
+
+def test_each_ready_made_study_has_results_of_its_own() -> None:
+    folder = ROOT / "workflow" / "studies"
+    # paradox-gpu.yaml is laid over paradox.yaml.
+    whole = [path for path in folder.glob("*.yaml") if path.stem != "paradox-gpu"]
+    assert len(whole) > 4
+    for path in whole:
+        assert analysis.read(path).results == f"results-{path.stem}"

@@ -1,8 +1,9 @@
 # What a scheduler is told about a job: which pack it belongs to, and what that asks for. No rules. On one machine
 # Snakemake knows no groups, most of these functions give None, and nothing limits the others.
-# Where the workflow runs in another folder, the site file is its own, unless that folder has one.
+
+# Where the folder has no site file, the workflow's own counts. Named before anything reads it.
 if not Path("profiles/slurm/site.yaml").exists():
-    os.environ.setdefault("KETSCALE_SITE", str(Path(workflow.basedir) / "profiles/slurm/site.yaml"))
+    os.environ.setdefault("KETSCALE_SITE", workflow.source_path("../../profiles/slurm/site.yaml"))
 
 from ketscale.jobs import supervise
 from ketscale.jobs.slurm import check as cluster

@@ -79,8 +79,9 @@ def run_settings(wildcards):
 
 def features_of(wildcards):
     """The manifest of the run's data; nothing where the workload's family has none."""
-    known = wildcards.workload in CONFIG.workloads
-    return FEATURES.format(workload=wildcards.workload) if known and CONFIG.family(wildcards.workload).prepared else []
+    if wildcards.workload in CONFIG.workloads and CONFIG.family(wildcards.workload).prepared:
+        return FEATURES.format(workload=wildcards.workload)
+    return []
 
 
 def workload_settings(wildcards):

@@ -2,16 +2,13 @@
 # Required: nothing. Made: features/{workload}/features.json and, beside it, the folder that it names.
 
 
-localrules:
-    fetch,
-
-
 rule fetch:
     """Fetch a workload's data set or weights, their sums verified."""
     output:
         FETCHED,
     log:
         f"{RESULTS}/data/{{workload}}/fetch.log",
+    localrule: True
     conda:
         "../../envs/ketscale.yaml"
     resources:

@@ -1,11 +1,6 @@
 # Tables to figures and the report. Required: tables/*.csv. Made: figures/*, report.html.
 
 
-localrules:
-    draw,
-    write_report,
-
-
 rule draw:
     """Draw every figure that the study leads to, each with the CSV behind it."""
     input:
@@ -27,6 +22,7 @@ rule draw:
         ),
     log:
         f"{RESULTS}/figures/draw.log",
+    localrule: True
     conda:
         "../../envs/ketscale.yaml"
     params:
@@ -44,6 +40,7 @@ rule write_report:
         f"{RESULTS}/report.html",
     log:
         f"{RESULTS}/report.log",
+    localrule: True
     conda:
         "../../envs/ketscale.yaml"
     params:

@@ -1,10 +1,6 @@
 # Records to tidy tables. Required: the records of the study's runs. Made: tables/*.csv.
 
 
-localrules:
-    collect,
-
-
 rule collect:
     """Check every record against the config and the invariants and write the tables."""
     input:
@@ -22,6 +18,7 @@ rule collect:
         ],
     log:
         f"{RESULTS}/tables/collect.log",
+    localrule: True
     conda:
         "../../envs/ketscale.yaml"
     params:

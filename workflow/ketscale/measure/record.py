@@ -214,7 +214,7 @@ def check(path: Path, run: Run, settings_hash: str, features_hash: str | None) -
     except OSError as error:
         return Checked("refused", f"its record cannot be read ({error.strerror})")
     try:
-        record = json.loads(data)
+        record = json.loads(data, parse_constant=_refuse)
     except ValueError as error:
         return Checked("refused", f"its record cannot be read (not JSON: {error})")
     version = record.get("schema") if isinstance(record, dict) else None
@@ -230,6 +230,10 @@ def check(path: Path, run: Run, settings_hash: str, features_hash: str | None) -
     if features_hash is not None and record["features_hash"] != features_hash:
         return Checked("stale", "trained on other features: its features hash is not the manifest's")
     return Checked(record["status"], record["reason"] or "", record)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
 
 
 def _fault(record: Mapping[str, Any]) -> str:

@@ -1,0 +1,82 @@
+"""Small records that `measure.record` takes, made from its types, for tests of what reads and keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import msgspec.inspect
+from msgspec.inspect import Type
+
+from ketscale.config import Config, Settings
+from ketscale.measure import record
+from ketscale.problems.registry import FAMILIES, read_config
+
+ROOT = Path(__file__).resolve().parents[2]
+FEATURES = "f" * 64
+
+
+def given(**studies: Any) -> dict[str, Any]:
+    """The settings of the project's config.yaml, with other studies if any are named."""
+    found = dict(read_config(ROOT / "config.yaml").given)
+    return {**found, "studies": studies} if studies else found
+
+
+def config(**studies: Any) -> Config:
+    """The project's config with other studies."""
+    return Config.of(given(**studies), FAMILIES)
+
+
+def study(**axes: Any) -> dict[str, Any]:
+    """A study at one usual point, with some of its axes replaced."""
+    usual = {
+        "workload": "digits", "model": "vqc", "qubits": 4, "layers": 3, "batch": 64,
+        "simulator": "default.qubit", "backend": "cpu-n1r1t1", "protocol": "timing", "seed": [0, 1, 2],
+    }  # fmt: skip
+    return {"kind": "simulator", "question": "?", "axes": {**usual, **axes}}
+
+
+def of(settings: Settings, **changes: Any) -> dict[str, Any]:
+    """A record of a run with these settings that completed; `changes` replace its parts."""
+    known = {
+        "schema": record.SCHEMA_VERSION,
+        "family": settings.family.name,
+        "run": asdict(settings.run),
+        "sizes": settings.sizes,
+        "config": settings.content,
+        "config_hash": settings.hash,
+        "features_hash": FEATURES,
+    }
+    return {**_least(msgspec.inspect.type_info(record.Record)), **known, **changes}
+
+
+def write(results: Path, settings: Settings, **changes: Any) -> Path:
+    """Such a record below a results folder, as training writes it; its path."""
+    path = results / settings.run.path
+    record.write(path, of(settings, **changes))
+    return path
+
+
+def _least(kind: Type) -> Any:
+    """The smallest value of a type."""
+    match kind:
+        case msgspec.inspect.StructType():
+            return {field.encode_name: _least(field.type) for field in kind.fields if field.required}
+        case msgspec.inspect.LiteralType():
+            return kind.values[0]
+        case msgspec.inspect.UnionType():
+            return None if kind.includes_none else _least(kind.types[0])
+        case msgspec.inspect.ListType():
+            return [_least(kind.item_type)] * (kind.min_length or 0)
+        case msgspec.inspect.DictType():
+            return {}
+        case msgspec.inspect.FloatType():
+            return float(kind.ge or 0)
+        case msgspec.inspect.IntType():
+            return kind.ge or 0
+        case msgspec.inspect.BoolType():
+            return False
+        case msgspec.inspect.StrType():
+            return ""
+    raise TypeError(f"no value of {kind}")

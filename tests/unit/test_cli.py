@@ -1,0 +1,81 @@
+"""The command line: what each command is given, and what it says to a call that does not fit."""
+
+import json
+
+import pytest
+
+from ketscale import cli
+from ketscale.jobs import launch
+from ketscale.problems.registry import read_config
+from tests.unit.record_maker import ROOT
+
+CONFIG = read_config(ROOT / "config.yaml")
+ONE, OTHER = CONFIG.runs[:2]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch, tmp_path):
+    """A folder without anything."""
+    monkeypatch.chdir(tmp_path)
+
+
+def refused(capsys, *arguments):
+    assert cli.main(list(map(str, arguments))) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and len(said.err.splitlines()) == 1
+    return said.err
+
+
+@pytest.mark.parametrize("command", ["train", "launch"])
+def test_settings_of_another_run_are_refused_in_a_line(capsys, tmp_path, command):
+    settings = CONFIG.settings(OTHER).text
+    said = refused(capsys, command, f"results/{ONE.path}", "--settings", settings)
+    assert OTHER.path in said and ONE.path in said and "--settings" in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["train", "results/runs/nonsense"], "not a run's path"),
+        (["train", f"results/{ONE.path}", "--settings", "{"], "--settings: not JSON"),
+        (["train", f"results/{ONE.path}", "--settings", "[]"], "must be a JSON object"),
+        (["train", f"results/{ONE.path}", "--settings", "{}"], "--settings: not settings of this version"),
+        (["train", f"results/{ONE.path}", "--config", "absent.yaml"], "absent.yaml"),
+        (["fetch", "digits", "--config", ROOT / "config.yaml"], "nothing is to be fetched"),
+        (["prepare", "digit", "--config", ROOT / "config.yaml"], "did you mean digits?"),
+        (["prepare", "x", "--settings", '{"kind": "digit"}'], "did you mean digits?"),
+    ],
+)
+def test_a_call_that_does_not_fit_is_answered_in_a_line_and_leaves_nothing(
+    capsys, tmp_path, arguments, message
+):
+    assert message in refused(capsys, *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "record, features, expected",
+    [
+        ("results", None, "results/features/digits/features.json"),
+        ("out/mine", None, "out/mine/features/digits/features.json"),
+        ("results", "else/where.json", "else/where.json"),
+    ],
+)
+def test_ranks_read_the_features_of_their_results_folder_or_those_given(
+    monkeypatch, record, features, expected
+):
+    started = []
+    monkeypatch.setattr("ketscale.jobs.supervise.run", lambda command, *rest: started.append(command) or 0)
+    option = ["--features", features] if features else []
+    settings = CONFIG.settings(ONE).text
+    assert cli.main(["launch", f"{record}/{ONE.path}", "--settings", settings, *option]) == 0
+    assert started[0].startswith(launch.prefix(ONE))
+    assert started[0].endswith(f" --features {expected}")
+
+
+def test_the_schema_is_the_published_one(capsys):
+    assert cli.main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(
+        (ROOT / "docs" / "config.schema.json").read_text()
+    )
