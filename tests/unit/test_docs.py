@@ -1,11 +1,14 @@
-"""What the documentation shows works as printed."""
+"""What the documentation shows works as printed; the examples of docs/adding.md are in tests/contract."""
 
 import re
+from dataclasses import asdict
 
 import torch
 
-from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.factory import named_simulator
+from ketscale.grid import Run
+from ketscale.jobs.session import build, read
+from ketscale.problems import models
+from ketscale.problems.registry import read_config
 from tests.parallel.worlds import ROOT
 
 
@@ -13,29 +16,36 @@ def blocks(name):
     return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 
 
-def test_the_model_of_the_how_to_is_whole():
-    namespace = {}
-    exec(compile(blocks("docs/adding.md")[0], "docs/adding.md", "exec"), namespace)
-    model = namespace["Reupload"](
-        qubits=2, layers=2, simulator=named_simulator("fused"), inputs=5, outputs=3, dropout=0.0
-    )
-    assert isinstance(model.circuit, Circuit)
-    logits = model(torch.randn(4, 5))
-    logits.sum().backward()
-    assert logits.shape == (4, 3)
-    assert model.weights.grad is not None
+def lines(code):
+    return [line for line in code.splitlines() if line]
 
 
 def test_the_readme_trains_a_model_in_three_lines():
-    (code,) = blocks("README.md")
-    assert len([line for line in code.splitlines() if line]) == 3
+    code = blocks("README.md")[0]
+    assert len(lines(code)) == 3
     namespace = {}
     exec(compile(code, "README.md", "exec"), namespace)
     assert namespace["logits"].shape == (8, 10)
 
 
+def test_the_readme_loads_a_trained_model_in_three_lines(digits_features, tmp_path, monkeypatch):
+    code = blocks("README.md")[1]
+    assert len(lines(code)) == 3
+    (folder,) = re.findall(r'"(results/runs/.*?)"', code)
+    settings = read_config(ROOT / "config.yaml").settings(Run.parse(folder))
+    problem = build(settings, read(settings, digits_features), torch.device("cpu"))
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / models.WEIGHTS).write_bytes(models.saved(settings, problem))
+    monkeypatch.chdir(tmp_path)
+    features = problem.get_buffer("inputs")[:5]
+    namespace = {"features": features}
+    exec(compile(code, "README.md", "exec"), namespace)
+    problem.eval()
+    assert torch.equal(namespace["logits"], problem.model(features))
+    assert asdict(settings.run)["model"] == "vqc"
+
+
 def test_links_lead_somewhere():
-    for name in ("README.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))):
-        text = (ROOT / name).read_text()
-        for target in re.findall(r"\]\((?!http)([^)#]+)\)", text):
-            assert ((ROOT / name).parent / target).exists(), f"{name}: {target}"
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
