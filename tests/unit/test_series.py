@@ -11,9 +11,11 @@ import pytest
 
 from ketscale.config import Split
 from ketscale.errors import UserError
-from ketscale.problems.eeg import eeg_synthetic, eegmmidb, series
-from ketscale.problems.eeg.series import Prepared, by_subject, leaving_one_run_out
-from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, eeg_file
+from ketscale.problems.eeg import eeg_synthetic, eegmmidb
+from ketscale.problems.eeg.edf import eeg_file
+from ketscale.problems.eeg.prepared import Prepared
+from ketscale.problems.eeg.series import by_subject, leaving_one_run_out
+from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic
 from ketscale.problems.splits import SPLITS
 from tests.unit.edf_factory import RATE, write_edf
 
@@ -167,7 +169,7 @@ def test_splits_that_cannot_be_made_are_refused(folder: Path) -> None:
 
 def test_prepared_trials_are_what_was_made(tmp_path: Path) -> None:
     manifest = tmp_path / "features.json"
-    series.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
+    prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
     first = manifest.read_bytes()
     opened = Prepared.open(manifest)
     arguments = {name: SYNTHETIC[name] for name in ("subjects", "trials", "rate", "window_s", "seed")}
@@ -175,14 +177,14 @@ def test_prepared_trials_are_what_was_made(tmp_path: Path) -> None:
     split, about = opened.fold(seed=7)
     assert about == Split("subjects")
     assert {name: len(rows) for name, rows in split.items()} == {"train": 40, "validation": 20, "test": 20}
-    series.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
+    prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
     assert manifest.read_bytes() == first
 
 
 def test_the_seed_says_which_run_is_left_out(folder: Path, tmp_path: Path) -> None:
     manifest = tmp_path / "kept" / "features.json"
     settings = {"subjects": [1], "runs": [4, 8], "rate": 40, "split": "runs", "split_seed": 0}
-    series.prepare(Eegmmidb(**settings), manifest, folder)
+    prepared.prepare(Eegmmidb(**settings), manifest, folder)
     opened = Prepared.open(manifest)
     assert opened.fold(0)[1] == Split("runs", 0, 2, 4)
     assert opened.fold(3)[1] == Split("runs", 1, 2, 8)
@@ -190,7 +192,7 @@ def test_the_seed_says_which_run_is_left_out(folder: Path, tmp_path: Path) -> No
 
 def test_damaged_trials_are_refused(tmp_path: Path) -> None:
     manifest = tmp_path / "features.json"
-    series.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
+    prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
     file = next(tmp_path.glob("*/signals.npy"))
     data = bytearray(file.read_bytes())
     data[-1] ^= 1

@@ -15,8 +15,8 @@ import numpy as np
 
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
+from ketscale.problems.eeg.edf import eeg_file
 from ketscale.problems.eeg.series import FISTS, Series
-from ketscale.problems.eeg.workloads import eeg_file
 
 CHANNELS = 64
 CUES = {"T1": 0, "T2": 1}

@@ -83,16 +83,16 @@ class ClassicalHydraSettings(Model, frozen=True, kw_only=True):
 
 def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
     """Put the trials into arrays, and split them."""
-    from ketscale.problems.eeg import series
+    from ketscale.problems.eeg import prepared
 
     assert isinstance(workload, SeriesWorkload)
-    series.prepare(workload, manifest, fetched)
+    prepared.prepare(workload, manifest, fetched)
 
 
 def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the trials, with the split of the run's seed."""
     from ketscale.problems.eeg.build import Fold
-    from ketscale.problems.eeg.series import Prepared
+    from ketscale.problems.eeg.prepared import Prepared
 
     prepared = Prepared.open(manifest)
     splits, split = prepared.fold(settings.run.seed)

@@ -10,16 +10,12 @@ from msgspec import Meta
 
 from ketscale.config import Positive, Seed, Workload
 from ketscale.errors import UserError
+from ketscale.problems.eeg.edf import eeg_file
 from ketscale.problems.own_data import File, Share, found, share, share_faults
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.series import Series
     from ketscale.problems.splits import Parts
-
-
-def eeg_file(subject: int, run: int) -> str:
-    """The file of a run of eegmmidb, e.g. S001/S001R04.edf."""
-    return f"S{subject:03d}/S{subject:03d}R{run:02d}.edf"
 
 
 SplitSeed = Annotated[Seed, Meta(description="Seed of the split")]

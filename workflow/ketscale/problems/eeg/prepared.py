@@ -1,0 +1,90 @@
+"""Prepared trials on disk, with the folds of their split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ketscale.config import Split
+from ketscale.problems import arrays, store
+from ketscale.problems.eeg.series import Series
+from ketscale.problems.splits import SPLITS, Parts
+
+if TYPE_CHECKING:
+    from ketscale.problems.eeg.workloads import SeriesWorkload
+
+VERSION = 2  # raise it whenever the arithmetic of a workload that gives series, or the files, change
+FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Trials as a run reads them, mapped from disk, with the folds of their split."""
+
+    series: Series
+    folds: list[Parts]
+    how: str
+    hash: str
+    data_hash: str
+
+    @classmethod
+    def open(cls, manifest: Path, verify: bool = True) -> Prepared:
+        """Map what `manifest` points to.
+
+        Raises:
+            UserError: as for `store.opened`.
+        """
+        folder, described = store.opened(manifest, FILES, VERSION, verify)
+        with np.load(folder / "groups.npz") as archive:
+            groups = {name: archive[name] for name in archive.files}
+        series = Series(
+            signals=np.load(folder / "signals.npy", mmap_mode="r"),
+            labels=np.load(folder / "labels.npy", mmap_mode="r"),
+            classes=tuple(described["classes"]),
+            groups=groups,
+        )
+        with np.load(folder / "splits.npz") as archive:
+            count = len(archive.files) // len(SPLITS)
+            folds = [{name: archive[f"{i}.{name}"] for name in SPLITS} for i in range(count)]
+        return cls(series, folds, described["settings"]["split"], described["hash"], described["data_hash"])
+
+    def fold(self, seed: int) -> tuple[Parts, Split]:
+        """The split of the run with this seed, and what it is: for the record."""
+        if self.how != "runs":
+            return self.folds[0], Split(self.how)
+        number = seed % len(self.folds)
+        held_out = int(self.series.groups["runs"][self.folds[number]["test"][0]])
+        return self.folds[number], Split("runs", number, len(self.folds), held_out)
+
+
+def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> None:
+    """Write a workload's trials and their split, then the manifest; a valid folder is used again.
+
+    fetched: the folder of what the rule `fetch` has fetched, where anything was.
+
+    Raises:
+        UserError: settings or data are missing, damaged or do not fit; nothing is left behind.
+    """
+    series, folds = workload.load(fetched)
+    named = {f"{i}.{name}": fold[name] for i, fold in enumerate(folds) for name in SPLITS}
+    identity = {
+        "workload": type(workload).__name__,
+        "settings": workload.content(),
+        "data_hash": series.digest(),
+        "classes": series.classes,
+        "groups": list(series.groups),
+        "splits_hash": arrays.digest(named.values()),
+        "code_version": VERSION,
+    }
+
+    def fill(folder: Path) -> dict[str, Any]:
+        np.save(folder / "signals.npy", series.signals)
+        np.save(folder / "labels.npy", series.labels)
+        np.savez(folder / "groups.npz", allow_pickle=False, **series.groups)
+        np.savez(folder / "splits.npz", allow_pickle=False, **named)
+        return {"samples": len(series.labels), "shape": list(series.signals.shape[1:])}
+
+    store.publish(manifest, identity, FILES, fill)
