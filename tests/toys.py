@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch import nn
 
-from ketscale.grid import Run, place
+from ketscale.config import Protocol
+from ketscale.grid import Run, layout
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems import randomness
 from ketscale.problems.classification import Classification
+from ketscale.problems.images.specification import FAMILY
 from ketscale.problems.images.vqc import VQC
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import All, Shuffled, Stream
@@ -201,14 +204,26 @@ PROBLEMS = {
     "sentences": next_word,
 }
 
-TRAINING = {"learning_rate": 3e-3, "weight_decay": 1e-4, "clip_norm": 1.0, "precision": "fp64"}
+TRAINING = {
+    "learning_rate": 3e-3,
+    "weight_decay": 1e-4,
+    "clip_norm": 1.0,
+    "precision": "fp64",
+    "timed": False,
+}
 QUIETLY: dict[str, Any] = {
     "save": lambda state: None,
     "stop_requested": lambda: False,
     "save_requested": lambda: False,
     "report": lambda history: None,
     "progress": False,
+    "metrics": FAMILY.metrics,
 }
+
+
+def protocol_of(settings: dict[str, Any]) -> Protocol:
+    """A protocol of these settings and the toys' own."""
+    return msgspec.convert({**TRAINING, **settings}, Protocol)
 
 
 def run_at(where: str, **axes: Any) -> Run:
@@ -216,18 +231,17 @@ def run_at(where: str, **axes: Any) -> Run:
     base = {
         "workload": "digits",
         "model": "vqc",
-        "qubits": 3,
-        "layers": 2,
+        "size": "q3-l2",
         "batch": 8,
         "simulator": "default.qubit",
         "protocol": "test",
         "seed": 0,
     }
-    return Run.of({**base, **axes, **place(where)})
+    return Run.of({**base, **axes, **layout(where)})
 
 
 def trainer(problem: Problem, protocol: dict[str, Any], batch: int = 8, **hooks: Any) -> Trainer:
     """A trainer on one CPU process."""
     clock = Clock(torch.device("cpu"), 2, frozenset())
     world = Single(run_at("cpu-n1r1t1"))
-    return Trainer(problem, world, clock, {**TRAINING, **protocol}, batch, 0, **{**QUIETLY, **hooks})
+    return Trainer(problem, world, clock, protocol_of(protocol), batch, 0, **{**QUIETLY, **hooks})
