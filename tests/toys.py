@@ -133,6 +133,9 @@ class Columns(Problem):
         return {"loss": float(self.combine(outputs.sum().reshape(1), len(outputs)))}
 
 
+TASKS = randomness.Stream("test tasks")
+
+
 class Tasks(Problem):
     """Mean squared distance of a parameter to targets drawn afresh in each step, and a penalty: linear in its sums."""
 
@@ -147,11 +150,8 @@ class Tasks(Problem):
         self.splits = {"validation": 5}
 
     def losses(self, seed: int, step: int, indices: torch.Tensor) -> torch.Tensor:
-        targets = []
-        for number in indices.tolist():
-            generator = torch.Generator().manual_seed(randomness.fold(seed, step, number) >> 2)
-            targets.append(torch.rand(3, generator=generator, dtype=torch.float64))
-        return (torch.stack(targets) - self.model.weight.tanh()).square().sum(1)
+        targets = randomness.uniform(TASKS.key(seed, step), indices, 3)
+        return (targets - self.model.weight.tanh()).square().sum(1)
 
     def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:
         return self.losses(0, step, indices).sum().reshape(1)

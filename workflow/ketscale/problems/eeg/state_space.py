@@ -118,7 +118,7 @@ class ClassicalMamba(nn.Module):
         super().__init__()
         self.inputs = inputs
         self.embed = nn.Linear(inputs[0], WIDTH)
-        self.dropout = SampleDropout(dropout, stream=0)
+        self.dropout = SampleDropout(dropout)
         self.blocks = nn.Sequential(*(MambaBlock() for _ in range(BLOCKS)))
         self.norm = nn.RMSNorm(WIDTH, EPSILON)
         self.classifier = nn.Linear(WIDTH, outputs)
@@ -137,13 +137,13 @@ class ClassicalHydra(nn.Module):
         super().__init__()
         self.inputs = inputs
         self.embed = nn.Linear(inputs[0], WIDTH)
-        self.dropout = SampleDropout(dropout, stream=0)
+        self.dropout = SampleDropout(dropout)
         self.blocks = nn.Sequential(*(HydraBlock() for _ in range(BLOCKS)))
         self.norm = nn.RMSNorm(WIDTH, EPSILON)
         self.classifier = nn.Sequential(
             nn.Linear(WIDTH, WIDTH // 2),
             nn.GELU(),
-            SampleDropout(dropout, stream=1),
+            SampleDropout(dropout),
             nn.Linear(WIDTH // 2, outputs),
         )
 
