@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch import nn
 
+from ketscale.config import Protocol
 from ketscale.grid import Run, layout
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems import randomness
 from ketscale.problems.classification import Classification
+from ketscale.problems.images.specification import FAMILY
 from ketscale.problems.images.vqc import VQC
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import All, Shuffled, Stream
@@ -130,6 +133,9 @@ class Columns(Problem):
         return {"loss": float(self.combine(outputs.sum().reshape(1), len(outputs)))}
 
 
+TASKS = randomness.Stream("test tasks")
+
+
 class Tasks(Problem):
     """Mean squared distance of a parameter to targets drawn afresh in each step, and a penalty: linear in its sums."""
 
@@ -144,11 +150,8 @@ class Tasks(Problem):
         self.splits = {"validation": 5}
 
     def losses(self, seed: int, step: int, indices: torch.Tensor) -> torch.Tensor:
-        targets = []
-        for number in indices.tolist():
-            generator = torch.Generator().manual_seed(randomness.fold(seed, step, number) >> 2)
-            targets.append(torch.rand(3, generator=generator, dtype=torch.float64))
-        return (torch.stack(targets) - self.model.weight.tanh()).square().sum(1)
+        targets = randomness.uniform(TASKS.key(seed, step), indices, 3)
+        return (targets - self.model.weight.tanh()).square().sum(1)
 
     def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:
         return self.losses(0, step, indices).sum().reshape(1)
@@ -201,14 +204,26 @@ PROBLEMS = {
     "sentences": next_word,
 }
 
-TRAINING = {"learning_rate": 3e-3, "weight_decay": 1e-4, "clip_norm": 1.0, "precision": "fp64"}
+TRAINING = {
+    "learning_rate": 3e-3,
+    "weight_decay": 1e-4,
+    "clip_norm": 1.0,
+    "precision": "fp64",
+    "timed": False,
+}
 QUIETLY: dict[str, Any] = {
     "save": lambda state: None,
     "stop_requested": lambda: False,
     "save_requested": lambda: False,
     "report": lambda history: None,
     "progress": False,
+    "metrics": FAMILY.metrics,
 }
+
+
+def protocol_of(settings: dict[str, Any]) -> Protocol:
+    """A protocol of these settings and the toys' own."""
+    return msgspec.convert({**TRAINING, **settings}, Protocol)
 
 
 def run_at(where: str, **axes: Any) -> Run:
@@ -229,4 +244,4 @@ def trainer(problem: Problem, protocol: dict[str, Any], batch: int = 8, **hooks:
     """A trainer on one CPU process."""
     clock = Clock(torch.device("cpu"), 2, frozenset())
     world = Single(run_at("cpu-n1r1t1"))
-    return Trainer(problem, world, clock, {**TRAINING, **protocol}, batch, 0, **{**QUIETLY, **hooks})
+    return Trainer(problem, world, clock, protocol_of(protocol), batch, 0, **{**QUIETLY, **hooks})

@@ -7,7 +7,7 @@ import torch
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import open_world
 from ketscale.training.loop import Stopped, Trainer
-from tests.toys import QUIETLY, TRAINING, run_at, without_dropout
+from tests.toys import QUIETLY, protocol_of, run_at, without_dropout
 
 torch.set_num_threads(1)
 world = open_world(run_at(sys.argv[1]))
@@ -15,7 +15,7 @@ trainer = Trainer(
     without_dropout(),
     world,
     Clock(world.device, 1, frozenset()),
-    {**TRAINING, "optimiser": "l-bfgs", "steps": 20},
+    protocol_of({"optimiser": "l-bfgs", "steps": 20}),
     batch=37,
     seed=0,
     **{**QUIETLY, "stop_requested": lambda: world.rank == world.ranks - 1 and trainer.step == 3},

@@ -58,8 +58,8 @@ def test_ranks_that_all_do_every_sample_by_mistake_compute_the_same(alone):
 )
 def test_a_world_of_another_size_is_refused(launched, wanted):
     script = (
-        "from ketscale.parallel import backends, world; from tests.toys import run_at; "
-        f"run = run_at('{wanted}'); w = backends.open_world(run); world.check_nodes(run, w.gather('here'))"
+        "from ketscale.parallel import world; from tests.toys import run_at; "
+        f"run = run_at('{wanted}'); w = world.open_world(run); world.check_nodes(run, w.gather('here'))"
     )
     done = worlds.start(launched, f'{worlds.sys.executable} -c "{script}"')
     assert done.returncode != 0

@@ -6,7 +6,7 @@ from torch import nn
 
 from ketscale.problems.problem import Problem
 from ketscale.training.step import Stepper
-from tests.toys import TRAINING, Columns, Fidelity, Tasks, classification, trainer
+from tests.toys import Columns, Fidelity, Tasks, classification, protocol_of, trainer
 
 CPU = torch.device("cpu")
 
@@ -78,5 +78,5 @@ def test_each_rank_adds_its_share_of_the_penalty(ranks):
     world.ranks = ranks
     problem = Tasks()
     problem.sums = lambda indices, step: problem.model.weight.sum().reshape(1) * 0
-    Stepper(problem, world, TRAINING).differentiate(torch.arange(6), 0)
+    Stepper(problem, world, protocol_of({"steps": 3})).differentiate(torch.arange(6), 0)
     torch.testing.assert_close(problem.model.weight.grad * ranks, 0.6 * problem.model.weight.detach())

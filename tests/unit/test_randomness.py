@@ -1,11 +1,18 @@
 """Random numbers are functions of (key, sample), so masks do not depend on how samples are shared."""
 
+import hashlib
+
 import numpy as np
+import pytest
 import torch
+from scipy.stats import kstest
 from torch import nn
 
 from ketscale.problems import randomness
-from ketscale.problems.dropout import SampleDropout, keyed
+from ketscale.problems.dropout import MASKS, SampleDropout, keyed, name_dropouts
+from ketscale.problems.images.vqc import VQC
+from ketscale.problems.samplers import ORDER
+from tests.toys import TASKS, classification
 
 
 def splitmix64(state: int) -> int:
@@ -20,6 +27,51 @@ def splitmix64(state: int) -> int:
 def test_fold_is_splitmix64():
     # The first output of splitmix64 seeded with 0, as published with the generator.
     assert randomness.fold(0) == splitmix64(0) == 0xE220A8397B1DCDAF
+
+
+def test_a_stream_of_the_same_name_is_refused():
+    with pytest.raises(ValueError, match="there is a random stream 'order': choose another name"):
+        randomness.Stream("order")
+
+
+def test_a_stream_is_numbered_by_its_name_alone():
+    """So that keys do not depend on which streams there are, nor on the order in which modules are imported."""
+    digest = hashlib.sha256(b"test tasks").hexdigest()
+    assert TASKS.number == int(digest[:16], 16)
+    assert TASKS.key(3, 5) == randomness.fold(TASKS.number, 3, 5)
+
+
+def test_no_two_streams_seeds_and_steps_share_a_key():
+    """As the order of an epoch and the masks of a model's second dropout once did."""
+    places = [randomness.number_of(path) for path in ("dropout", "head.2", "head.5")]
+    keys = [
+        key
+        for seed in range(5)
+        for step in range(100)
+        for key in (
+            ORDER.key(seed, step),
+            TASKS.key(seed, step),
+            *(MASKS.key(seed, step, place) for place in places),
+        )
+    ]
+    assert len(set(keys)) == len(keys) == 5 * 5 * 100
+
+
+def test_uniform_numbers_fill_the_interval_and_neighbours_are_independent():
+    numbers = randomness.uniform(TASKS.key(1, 2), torch.arange(2000), 50).numpy()
+    assert numbers.dtype == np.float64 and numbers.min() >= 0 and numbers.max() < 1
+    assert kstest(numbers.ravel(), "uniform").pvalue > 1e-3
+    correlations = np.corrcoef(numbers, rowvar=False) - np.eye(50)
+    assert abs(correlations).max() < 6 / np.sqrt(2000)
+
+
+def test_a_task_is_a_function_of_seed_step_and_its_number():
+    numbers = torch.tensor([3, 11, 5, 900000])
+    whole = randomness.uniform(TASKS.key(1, 2), numbers, 4)
+    assert torch.equal(randomness.uniform(TASKS.key(1, 2), numbers[2:], 4), whole[2:])
+    assert torch.equal(randomness.uniform(TASKS.key(1, 2), numbers, 2), whole[:, :2])
+    for other in (TASKS.key(2, 2), TASKS.key(1, 3), TASKS.key(2, 1)):
+        assert (randomness.uniform(other, numbers, 4) != whole).all()
 
 
 def test_as_many_are_kept_as_asked_and_neighbours_are_independent():
@@ -46,8 +98,14 @@ def test_permutation_is_a_function_of_the_key():
     assert sorted(randomness.permutation(3, 100).tolist()) == list(range(100))
 
 
+def named(p: float) -> SampleDropout:
+    layer = SampleDropout(p)
+    name_dropouts(layer)
+    return layer
+
+
 def test_dropout_mask_is_the_same_however_the_batch_is_shared():
-    layer, x = SampleDropout(0.3, stream=1), torch.ones(10, 4, 6)
+    layer, x = named(0.3), torch.ones(10, 4, 6)
     samples = torch.arange(10) * 7
     with keyed(1, 2, samples):
         whole = layer(x)
@@ -57,12 +115,37 @@ def test_dropout_mask_is_the_same_however_the_batch_is_shared():
     assert set(whole.unique().tolist()) == {0.0, torch.tensor(1 / 0.7).item()}
     with keyed(1, 3, samples):
         assert not torch.equal(layer(x), whole)
-    with keyed(1, 2, samples):
-        assert not torch.equal(SampleDropout(0.3, stream=2)(x), whole)
+
+
+def test_dropouts_of_one_model_have_masks_of_their_own():
+    model = nn.ModuleDict(
+        {"a": nn.Sequential(SampleDropout(0.3), SampleDropout(0.3)), "b": SampleDropout(0.3)}
+    )
+    name_dropouts(model)
+    x = torch.ones(10, 24)
+    with keyed(1, 2, torch.arange(10)):
+        masks = [layer(x) for layer in (*model["a"], model["b"])]
+    for i, mask in enumerate(masks):
+        assert not any(torch.equal(mask, other) for other in masks[:i])
+
+
+def test_a_problem_names_the_dropouts_of_its_model():
+    layers = [m for m in classification().model.modules() if isinstance(m, SampleDropout)]
+    numbers = [randomness.number_of(path) for path in ("head.2", "head.5", "classifier.2")]
+    assert [layer.number for layer in layers] == numbers
+
+
+def test_dropout_without_a_name_is_refused_in_a_run():
+    model = VQC(qubits=2, layers=1, inputs=3)
+    with (
+        keyed(0, 0, torch.arange(5)),
+        pytest.raises(RuntimeError, match=r"call name_dropouts\(model\) first"),
+    ):
+        model(torch.ones(5, 3))
 
 
 def test_dropout_keeps_the_right_share_and_is_off_in_evaluation():
-    layer = SampleDropout(0.25, stream=0)
+    layer = named(0.25)
     with keyed(0, 0, torch.arange(1000)):
         kept = (layer(torch.ones(1000, 100)) > 0).float().mean()
     assert abs(kept - 0.75) < 0.01
@@ -72,6 +155,6 @@ def test_dropout_keeps_the_right_share_and_is_off_in_evaluation():
 
 def test_dropout_outside_a_run_is_torchs():
     torch.manual_seed(0)
-    ours = SampleDropout(0.5, stream=0)(torch.ones(50))
+    ours = SampleDropout(0.5)(torch.ones(50))
     torch.manual_seed(0)
     assert torch.equal(ours, nn.functional.dropout(torch.ones(50), 0.5))

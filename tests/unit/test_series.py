@@ -11,7 +11,7 @@ import pytest
 
 from ketscale.config import Split
 from ketscale.errors import UserError
-from ketscale.problems.eeg import eeg_synthetic, eegmmidb
+from ketscale.problems.eeg import eeg_synthetic, eegmmidb, prepared
 from ketscale.problems.eeg.edf import eeg_file
 from ketscale.problems.eeg.prepared import Prepared
 from ketscale.problems.eeg.series import by_subject, leaving_one_run_out

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from ketscale.measure.clock import quartiles, sampled_steps
-from ketscale.problems import randomness
 from ketscale.training.loop import Diverged
 from tests.toys import Fidelity, classification, trainer
 
@@ -17,8 +16,7 @@ def test_a_step_is_adam_on_the_clipped_gradient_of_the_batch():
     ours, by_hand = Fidelity(), Fidelity()
     trainer(ours, {"steps": 3}, batch=4).run()
     optimizer = torch.optim.Adam(by_hand.parameters(), lr=3e-3, weight_decay=1e-4)
-    order = randomness.permutation(randomness.fold(0, 0, 1), 11)
-    for indices in order.split(4):
+    for indices in ours.sampler.batches(seed=0, epoch=0, batch=4):
         optimizer.zero_grad()
         overlaps = (by_hand.x[indices] @ by_hand.model.a).tanh()
         (1 - overlaps.mean().abs() ** 2).backward()

@@ -14,7 +14,7 @@ from ketscale.engines.circuits.factory import build_simulator
 from ketscale.measure import spans
 from ketscale.measure.spans import span
 from ketscale.problems import models as catalogue
-from ketscale.problems.dropout import keyed
+from ketscale.problems.dropout import keyed, name_dropouts
 from ketscale.problems.sentences.likelihood import build_likelihood
 from ketscale.problems.sentences.next_word import NextWord, transitions
 from ketscale.problems.sentences.sentences import BUILT_IN, Prepared
@@ -97,6 +97,7 @@ def step(cell: Cell, arm: str) -> Callable[[], torch.Tensor]:
         if literal and cell.model in REDUCED:
             arguments["literal"] = True
     model = catalogue.build(cell.model, **arguments).train()
+    name_dropouts(model)
     parameters = list(model.parameters())
     optimiser = Adam(parameters, LEARNING_RATE, 0.0)
     ids, number = torch.arange(cell.batch), itertools.count()

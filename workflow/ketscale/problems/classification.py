@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ketscale.measure.spans import span
-from ketscale.problems.dropout import keyed
+from ketscale.problems.dropout import keyed, name_dropouts
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
 
@@ -40,6 +40,7 @@ class Classification(Problem):
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        name_dropouts(model)
         self.model = model
         self.backbone = backbone
         self.seed = seed

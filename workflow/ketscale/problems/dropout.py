@@ -11,6 +11,8 @@ from torch import nn
 
 from ketscale.problems import randomness
 
+MASKS = randomness.Stream("dropout")
+
 
 class _Key(NamedTuple):
     seed: int
@@ -33,15 +35,18 @@ def keyed(seed: int, step: int, samples: torch.Tensor) -> Iterator[None]:
 
 
 class SampleDropout(nn.Module):
-    """Dropout over tensors (samples, ...); `stream` tells the dropouts of one model apart.
+    """Dropout over tensors (samples, ...), one of those that `name_dropouts` tells apart.
 
     Outside `keyed` (a notebook, say) it is torch's own dropout.
+
+    Raises:
+        RuntimeError: when called inside `keyed` before `name_dropouts`.
     """
 
-    def __init__(self, p: float, stream: int) -> None:
+    def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
-        self.stream = stream
+        self.number: int | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Zero each entry with probability p in training mode and scale the rest by 1 / (1 - p)."""
@@ -49,6 +54,15 @@ class SampleDropout(nn.Module):
             return x
         if _key is None:
             return nn.functional.dropout(x, self.p)
-        key = randomness.fold(_key.seed, _key.step, self.stream)
+        if self.number is None:
+            raise RuntimeError("a dropout has no masks of its own: call name_dropouts(model) first")
+        key = MASKS.key(_key.seed, _key.step, self.number)
         kept = randomness.kept(key, _key.samples, x[0].numel(), self.p)
         return x * kept.to(x.dtype).mul_(1 / (1 - self.p)).view_as(x)
+
+
+def name_dropouts(model: nn.Module) -> None:
+    """Give every `SampleDropout` of a whole model masks of its own, by its path in the model, such as "head.2"."""
+    for path, module in model.named_modules():
+        if isinstance(module, SampleDropout):
+            module.number = randomness.number_of(path)

@@ -1,9 +1,12 @@
-"""Random numbers as pure functions of (seed, step, sample), the same on every device and for any ranks.
+"""Random numbers as pure functions of (seed, stream, step, sample), the same on every device and for any ranks.
 
-The mixing function is splitmix64 (Steele, Lea, Flood, OOPSLA 2014), in wrapping 64-bit arithmetic.
+A use of random numbers has a `Stream` of its own. Its key for a seed and a step, and the numbers of the samples,
+give the numbers: `uniform(NOISE.key(seed, step), indices, 3)`. The mixing function is splitmix64 (Steele, Lea, Flood, OOPSLA 2014), in wrapping 64-bit arithmetic.
 """
 
 from __future__ import annotations
+
+import hashlib
 
 import torch
 
@@ -11,6 +14,34 @@ _GAMMA = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
 _MASK = 2**64 - 1
+
+_registered: dict[int, str] = {}
+
+
+class Stream:
+    """A use of random numbers, defined once for the whole program as a module's constant.
+
+    Its number is a hash of its name, so that another stream changes the numbers of none.
+
+    Raises:
+        ValueError: there is a stream of this name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.number = number_of(name)
+        if self.number in _registered:
+            raise ValueError(f"there is a random stream {_registered[self.number]!r}: choose another name")
+        _registered[self.number] = name
+
+    def key(self, seed: int, step: int, *parts: int) -> int:
+        """The 64-bit key of a step (or an epoch) of the run with this seed; `parts` tell apart uses within the stream."""
+        return fold(self.number, seed, step, *parts)
+
+
+def number_of(name: str) -> int:
+    """64 bits of a name's SHA-256."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
 
 
 def _signed(value: int) -> int:
@@ -35,19 +66,31 @@ def _mix(bits: torch.Tensor) -> torch.Tensor:
     return bits ^ ((bits >> 31) & (2**33 - 1))
 
 
+def _words(key: int, samples: torch.Tensor, count: int) -> torch.Tensor:
+    """Random int64 words (len(samples), count); row i depends on key and samples[i] alone."""
+    rows = _mix(samples * _signed(_GAMMA) + _signed(key))
+    return _mix(rows[:, None] + torch.arange(1, count + 1, device=samples.device) * _signed(_GAMMA))
+
+
 def kept(key: int, samples: torch.Tensor, columns: int, p: float) -> torch.Tensor:
     """True with probability 1 - p (to 2**-17), (len(samples), columns); row i depends on key and samples[i] alone.
 
     `samples` are int64 ids on any device; the result lies there too.
     """
-    rows = _mix(samples * _signed(_GAMMA) + _signed(key))
     # Four numbers of 16 bits from each mixed word: the mixing is most of the work.
-    offsets = torch.arange(1, -(-columns // 4) + 1, device=samples.device) * _signed(_GAMMA)
-    bits = _mix(rows[:, None] + offsets).view(torch.int16)[:, :columns]
+    bits = _words(key, samples, -(-columns // 4)).view(torch.int16)[:, :columns]
     return bits >= min(round(p * 2**16), 2**16 - 1) - 2**15
 
 
+def uniform(key: int, samples: torch.Tensor, columns: int) -> torch.Tensor:
+    """Numbers in [0, 1), float64 (len(samples), columns); row i depends on key and samples[i] alone.
+
+    `samples` are int64 ids on any device; the result is there too.
+    """
+    return ((_words(key, samples, columns) >> 11) & (2**53 - 1)).double() * 2.0**-53
+
+
 def permutation(key: int, count: int) -> torch.Tensor:
-    """A random order of 0..count-1, int64 on the CPU, a function of the key alone."""
-    generator = torch.Generator().manual_seed(_signed(key & _MASK) & (2**63 - 1))
+    """A random order of 0..count-1, int64 on the CPU, a function of the key's last 32 bits: torch's generator takes no more."""
+    generator = torch.Generator().manual_seed(key & (2**32 - 1))
     return torch.randperm(count, generator=generator)

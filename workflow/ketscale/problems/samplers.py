@@ -11,8 +11,7 @@ import torch
 from ketscale.errors import UserError
 from ketscale.problems import randomness
 
-# Random stream of a run's seed, next to the dropout masks of models (fold(seed, step, stream)).
-_ORDER = 1
+ORDER = randomness.Stream("order")
 
 
 class Sampler(Protocol):
@@ -48,7 +47,7 @@ class Shuffled:
 
     def batches(self, seed: int, epoch: int, batch: int, start: int = 0) -> Iterator[torch.Tensor]:
         """Parts of the epoch's permutation."""
-        order = randomness.permutation(randomness.fold(seed, epoch, _ORDER), self.samples)
+        order = randomness.permutation(ORDER.key(seed, epoch), self.samples)
         return iter(order.split(batch)[start:])
 
 
@@ -77,7 +76,9 @@ class All:
 class Stream:
     """Tasks drawn afresh in every step, `steps` of which are called an epoch.
 
-    The indices of a step are 0..batch-1; the problem draws the task of each from (seed, step, index).
+    The indices of a step are 0..batch-1. The problem draws their tasks from a random stream of its own, so that ranks do
+    not matter: with `TASKS = randomness.Stream("gates.tasks")` a row each of
+    `randomness.uniform(TASKS.key(seed, step), indices, columns)`.
     """
 
     steps: int

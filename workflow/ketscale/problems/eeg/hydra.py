@@ -8,8 +8,6 @@ second simulation. The skip does not depend on the data: it is computed once for
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import nn
 
@@ -31,6 +29,8 @@ PUBLISHED_TURN = 2 * 3.14159
 class HydraCircuits(nn.Module):
     """The three branches of both models.
 
+    The offsets of the branches' angles and the angles of the skip start uniform in [0, 1) rad, as published.
+
     literal: run the backward branch's own circuit for every row, and the skip too, as published.
     """
 
@@ -46,7 +46,7 @@ class HydraCircuits(nn.Module):
         self.skip = skip_circuit(qubits)
         self.words = pauli_words(qubits, "XYZ")
         self.angles = AngleHead(self.width, PUBLISHED_TURN, torch.rand(self.width))
-        self.skip_angles = nn.Parameter(2 * math.pi * torch.rand(self.skip.weights))
+        self.skip_angles = nn.Parameter(torch.rand(self.skip.weights))
 
     def skip_of(self, angles: torch.Tensor) -> Angles:
         """The skip's angles: for every row, or for one where rows do not matter."""
@@ -55,13 +55,16 @@ class HydraCircuits(nn.Module):
 
 
 class HydraCore(HydraCircuits):
-    """(rows, P) -> (rows, 3n): expectation values of the normalised superposition of the branches' states."""
+    """(rows, P) -> (rows, 3n): expectation values of the normalised superposition of the branches' states.
+
+    The coefficients are complex, real and imaginary parts uniform in [0, 1) at the start.
+    """
 
     def __init__(
         self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool = False
     ) -> None:
         super().__init__(qubits, layers, simulator, literal)
-        self.coefficients = ComplexWeights(torch.rand(3), torch.zeros(3))
+        self.coefficients = ComplexWeights(torch.rand(3), torch.rand(3))
         self.out = nn.Linear(len(self.words), len(self.words))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

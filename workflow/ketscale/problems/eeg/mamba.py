@@ -67,9 +67,9 @@ class AmplitudeCore(nn.Module):
         self.mlp = nn.Sequential(
             nn.Linear(values, values),
             nn.ReLU(),
-            SampleDropout(dropout, stream=1),
+            SampleDropout(dropout),
             nn.Linear(values, outputs),
-            SampleDropout(dropout, stream=2),
+            SampleDropout(dropout),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -176,7 +176,7 @@ class MambaHybrid(nn.Module):
         self.inputs = inputs
         channels, _ = inputs
         self.convolution = nn.Conv1d(channels, channels, 3, padding=1)
-        self.dropout = SampleDropout(dropout, stream=0)
+        self.dropout = SampleDropout(dropout)
         self.core = AngleCore(qubits, layers, simulator, literal)
         self.embed = nn.Linear(channels, self.core.width)
         self.classifier = nn.Linear(3 * qubits, outputs)

@@ -36,7 +36,7 @@ class PerStep(nn.Module):
     ) -> None:
         super().__init__()
         self.inputs = inputs
-        self.dropout = SampleDropout(dropout, stream=0)
+        self.dropout = SampleDropout(dropout)
         self.embed = nn.Linear(inputs[0], width)
         self.core = core
         self.over_time = over_time

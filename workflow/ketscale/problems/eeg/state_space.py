@@ -6,6 +6,8 @@ with shared parameters. Sizes: d = 128, inner 256, state 16, convolution 4, dt o
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -17,6 +19,8 @@ from ketscale.problems.shapes import check_inputs
 
 WIDTH, INNER, STATE, KERNEL, RANK, BLOCKS = 128, 256, 16, 4, 8, 2
 EPSILON = 1e-5
+# dt at the start is log-uniform between these, as published.
+DT_START = (0.001, 0.1)
 
 
 # The states of a whole batch are gigabytes and would pass through memory dozens of times; those of so many
@@ -33,12 +37,19 @@ def _scanned(
 
 
 class SelectiveScan(nn.Module):
-    """What both blocks share: a causal convolution, and a state-space model whose step and matrices depend on the data."""
+    """What both blocks share: a causal convolution, and a state-space model whose step and matrices depend on the data.
+
+    The bias of dt starts where softplus(bias) is log-uniform in `DT_START`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.convolution = nn.Conv1d(INNER, INNER, KERNEL, padding=KERNEL - 1, groups=INNER)
         self.dt = nn.Linear(RANK, INNER)
+        start = torch.empty(INNER).uniform_(*map(math.log, DT_START)).exp()
+        with torch.no_grad():
+            # The inverse of softplus; expm1 keeps the digits of small numbers.
+            self.dt.bias.copy_(start.expm1().log())
         self.a_log = nn.Parameter(torch.arange(1.0, STATE + 1).log().repeat(INNER, 1))
         self.d = nn.Parameter(torch.ones(INNER))
 
@@ -118,7 +129,7 @@ class ClassicalMamba(nn.Module):
         super().__init__()
         self.inputs = inputs
         self.embed = nn.Linear(inputs[0], WIDTH)
-        self.dropout = SampleDropout(dropout, stream=0)
+        self.dropout = SampleDropout(dropout)
         self.blocks = nn.Sequential(*(MambaBlock() for _ in range(BLOCKS)))
         self.norm = nn.RMSNorm(WIDTH, EPSILON)
         self.classifier = nn.Linear(WIDTH, outputs)
@@ -137,13 +148,13 @@ class ClassicalHydra(nn.Module):
         super().__init__()
         self.inputs = inputs
         self.embed = nn.Linear(inputs[0], WIDTH)
-        self.dropout = SampleDropout(dropout, stream=0)
+        self.dropout = SampleDropout(dropout)
         self.blocks = nn.Sequential(*(HydraBlock() for _ in range(BLOCKS)))
         self.norm = nn.RMSNorm(WIDTH, EPSILON)
         self.classifier = nn.Sequential(
             nn.Linear(WIDTH, WIDTH // 2),
             nn.GELU(),
-            SampleDropout(dropout, stream=1),
+            SampleDropout(dropout),
             nn.Linear(WIDTH // 2, outputs),
         )
 

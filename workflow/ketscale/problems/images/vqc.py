@@ -18,10 +18,10 @@ def head(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
     return nn.Sequential(
         nn.Linear(inputs, 128),
         nn.ReLU(),
-        SampleDropout(dropout, stream=0),
+        SampleDropout(dropout),
         nn.Linear(128, 32),
         nn.ReLU(),
-        SampleDropout(dropout, stream=1),
+        SampleDropout(dropout),
         nn.Linear(32, outputs),
         nn.Tanh(),
     )
@@ -29,9 +29,7 @@ def head(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
 
 def classifier(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
     """inputs -> 16 -> outputs with ReLU and dropout: logits."""
-    return nn.Sequential(
-        nn.Linear(inputs, 16), nn.ReLU(), SampleDropout(dropout, stream=2), nn.Linear(16, outputs)
-    )
+    return nn.Sequential(nn.Linear(inputs, 16), nn.ReLU(), SampleDropout(dropout), nn.Linear(16, outputs))
 
 
 class VQC(nn.Module):
