@@ -16,10 +16,9 @@ from typing import Any
 
 import yaml
 
-from ketscale import grid
+from ketscale import analysis, grid
 from ketscale.grid import Run
 from ketscale.jobs.slurm import queue, site
-from ketscale.measure import records
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -32,6 +31,11 @@ if workflow.is_main_process:
 
     Executor.next_seconds_between_status_checks = property(lambda self: 2, lambda self, seconds: None)
 """
+
+
+def target(run: Run) -> str:
+    """The run's record, as Snakemake and the command line are told it."""
+    return f"results/{run.path}"
 
 
 def wait_for(what: str, condition: Callable[[], Any], seconds: float = 120) -> Any:
@@ -84,11 +88,11 @@ class Project:
     def study(self, **config: Any) -> list[Run]:
         """Write config.yaml; its runs."""
         (self.folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-        return list(grid.runs(config))
+        return list(analysis.of(config).runs)
 
     def prepare(self) -> None:
         """Prepare the sentences here instead of in a job of their own, which would take half a minute."""
-        self.ketscale("features", "prepare", "sentences", "--out", "results/features/sentences/features.json")
+        self.ketscale("prepare", "sentences")
 
     def snakemake(
         self, *arguments: str, check: bool = True, seconds: float = 600
@@ -139,16 +143,21 @@ class Project:
         """What the drivers in the background have said."""
         return (self.folder / "driver.log").read_text()
 
+    def results(self, run: Run) -> Path:
+        """The run's folder."""
+        return self.folder / "results" / run.folder
+
     def record(self, run: Run) -> dict[str, Any]:
-        return records.read(self.folder / run.path)
+        """The run's record."""
+        return json.loads((self.results(run) / grid.RECORD).read_text())
 
     def checkpoint(self, run: Run) -> Path | None:
         """The run's checkpoint, once it is there."""
-        return next(iter((self.folder / run.folder / "checkpoint").glob("*.pt")), None)
+        return next(iter((self.results(run) / "checkpoint").glob("*.pt")), None)
 
     def note(self, run: Run) -> dict[str, Any]:
         """Why the run failed."""
-        return json.loads((self.folder / run.folder / "failure.json").read_text())
+        return json.loads((self.results(run) / "failure.json").read_text())
 
     def job(self, pack: str = "") -> queue.Job | None:
         """The project's running job, of this pack."""

@@ -17,7 +17,7 @@ import pytest
 
 from ketscale.grid import Run
 from ketscale.jobs.slurm import queue
-from tests.slurm.project import DRIVER, Project, accounted, ask, wait_for
+from tests.slurm.project import DRIVER, Project, accounted, ask, target, wait_for
 
 STEPS = 1500
 TWO_NODES = ["mpi-n2r2t1", "ddp-cpu-n2r2t1"]
@@ -56,14 +56,14 @@ def undisturbed(cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     project.site()
     runs = ready(project, config(["cpu-n1r1t1", *TWO_NODES]))
     project.snakemake("runs")
-    records = {run.place: project.record(run) for run in runs}
+    records = {run.layout: project.record(run) for run in runs}
     assert all((record["resumed"], record["lost_s"]) == (0, 0) for record in records.values())
     return records
 
 
 def assert_same_end(project: Project, run: Run, undisturbed: dict[str, dict[str, Any]]) -> None:
     """Bitwise the same weights as those of the run in the same place, and the interruption on record."""
-    record, undisturbed = project.record(run), undisturbed[run.place]
+    record, undisturbed = project.record(run), undisturbed[run.layout]
     assert record["status"] == "completed"
     assert record["weights_hash"] == undisturbed["weights_hash"]
     assert record["losses"] == undisturbed["losses"]
@@ -94,24 +94,24 @@ def until_saved(project: Project, run: Run) -> queue.Job:
 
 def test_a_warned_run_saves_and_goes_on_and_a_cancelled_one_is_resumed(project, undisturbed):
     run = one_run(project, "mpi-n2r2t1")
-    with project.running(run.path) as driver:
+    with project.running(target(run)) as driver:
         job = until_saved(project, run)
         # SLURM's warning before a time limit, as `--signal` sends it: to the job's steps.
         before = project.checkpoint(run).read_bytes()
         ask("scancel", "--signal=USR1", job.id)
         wait_for("a checkpoint on SIGUSR1", lambda: project.checkpoint(run).read_bytes() != before, 10)
         ask("scancel", job.id)
-        wait_for("the note", lambda: (project.folder / run.folder / "failure.json").exists())
+        wait_for("the note", lambda: (project.results(run) / "failure.json").exists())
         assert "; stopped at step" in project.note(run)["reason"]
         assert driver.wait(300) == 0, project.log
     assert_same_end(project, run, undisturbed)
     assert project.record(run)["slurm_job_id"] != job.id
-    assert not (project.folder / run.folder / "failure.json").exists()
+    assert not (project.results(run) / "failure.json").exists()
 
 
 def test_a_preempted_run_is_requeued_and_resumed(project, undisturbed):
     run = one_run(project, "ddp-cpu-n2r2t1", partition="scavenge")
-    with project.running(run.path) as driver:
+    with project.running(target(run)) as driver:
         job = until_saved(project, run)
         ask(
             "sbatch",
@@ -138,7 +138,7 @@ def test_a_preempted_run_is_requeued_and_resumed(project, undisturbed):
 @pytest.mark.long
 def test_a_requeued_run_is_resumed(project, undisturbed):
     run = one_run(project)
-    with project.running(run.path) as driver:
+    with project.running(target(run)) as driver:
         job = until_saved(project, run)
         ask("scontrol", "requeue", job.id)
         assert driver.wait(300) == 0, project.log
@@ -149,18 +149,18 @@ def test_a_requeued_run_is_resumed(project, undisturbed):
 @pytest.mark.long
 def test_a_changed_config_never_resumes(project):
     run = one_run(project)
-    with project.running(run.path):
+    with project.running(target(run)):
         job = until_saved(project, run)
         ask("scancel", job.id)
         wait_for("the run to stop", lambda: not queue.jobs(project.folder))
     project.ketscale("recover")
     project.study(**config(["cpu-n1r1t1"], steps=300))
-    project.snakemake(run.path)
+    project.snakemake(target(run))
     record = project.record(run)
     assert record["resumed"] == 0
     assert (
         "of other settings, features or code: starting anew"
-        in (project.folder / run.folder / "train.log").read_text()
+        in (project.results(run) / "train.log").read_text()
     )
 
 
@@ -172,7 +172,7 @@ def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for
         "device": "default.qubit", "gradient": "backprop", "batching": "broadcast", "placement": "model",
     }  # fmt: skip
     (run,) = ready(project, settings)
-    done = project.snakemake(run.path, "--retries", "0", check=False)
+    done = project.snakemake(target(run), "--retries", "0", check=False)
     assert done.returncode == 1
     reason = project.note(run)["reason"]
     assert "out of memory: the job asked for 1100 MB a node" in reason and "gets 2200 MB" in reason
@@ -180,7 +180,7 @@ def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for
     job = project.note(run)["job"]
     assert "OUT_OF_MEMORY" in ask("sacct", "-n", "-P", "-j", job, "-o", "State")
     assert "failed" in project.ketscale("status").stdout
-    project.snakemake(run.path, "--retries", "2")
+    project.snakemake(target(run), "--retries", "2")
     record = project.record(run)
     assert record["status"] == "completed"
     assert record["slurm_job_id"] != job
@@ -189,7 +189,7 @@ def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for
 @pytest.mark.parametrize("place", TWO_NODES)
 def test_a_dead_rank_ends_the_run_and_is_named(project, place):
     (run,) = ready(project, config([place], steps=100_000))
-    with project.running(run.path, "--retries", "0") as driver:
+    with project.running(target(run), "--retries", "0") as driver:
         job = until_saved(project, run)
         victim = wait_for("rank 1", lambda: rank_process(job.id, 1))
         node = victim.environ()["SLURMD_NODENAME"]
@@ -272,10 +272,10 @@ def test_a_second_writer_waits_and_takes_the_result(project):
     run = one_run(project)
     job = kill_the_driver(project, run)
     project.snakemake("--unlock")
-    project.snakemake(run.path)
+    project.snakemake(target(run))
     record = project.record(run)
     assert (record["slurm_job_id"], record["resumed"]) == (job.id, 0)
-    log = (project.folder / run.folder / "train.log").read_text()
+    log = (project.results(run) / "train.log").read_text()
     assert f"job {job.id}" in log and "waiting until it ends" in log
 
 
@@ -283,12 +283,15 @@ def test_a_pack_that_is_tried_again_does_not_train_its_finished_runs_again(proje
     """One run of the pack fails at first; the others are there already, and are not trained twice."""
     runs = ready(project, config(["cpu-n1r1t1"], steps=50, seeds=3))
     # Its lease cannot be written: root may write anywhere, so a file stands where the folder should.
-    broken = project.folder / runs[1].folder / "lease"
+    broken = project.results(runs[1]) / "lease"
     broken.parent.mkdir(parents=True)
     broken.write_text("not a folder")
     with project.running("runs") as driver:
-        wait_for("the failure", lambda: (project.folder / runs[1].folder / "failure.json").exists())
-        wait_for("the others", lambda: all((project.folder / r.path).exists() for r in (runs[0], runs[2])))
+        wait_for("the failure", lambda: (project.results(runs[1]) / "failure.json").exists())
+        wait_for(
+            "the others",
+            lambda: all((project.results(r) / "metrics.json").exists() for r in (runs[0], runs[2])),
+        )
         broken.unlink()
         assert driver.wait(300) == 0, project.log
     jobs = [project.record(run)["slurm_job_id"] for run in runs]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ketscale.jobs.slurm import queue
-from tests.slurm.project import accounted, wait_for
+from tests.slurm.project import accounted, target, wait_for
 from tests.slurm.test_ends import config, one_run
 
 pytestmark = pytest.mark.long
@@ -23,9 +23,9 @@ def test_a_run_out_of_time_is_tried_again_with_more_and_resumed(project):
     settings = config(["cpu-n1r1t1"])
     settings["protocols"]["long"]["steps"] = 40_000
     project.study(**settings)
-    with project.running(run.path) as driver:
+    with project.running(target(run)) as driver:
         job = wait_for("the job", lambda: project.job("shared"))
-        wait_for("the note", lambda: (project.folder / run.folder / "failure.json").exists(), 240)
+        wait_for("the note", lambda: (project.results(run) / "failure.json").exists(), 240)
         assert "it reached its time limit" in project.note(run)["reason"]
         second = wait_for(
             "the next try", lambda: (found := project.job("shared")) and found.id != job.id and found
@@ -62,7 +62,7 @@ def test_the_driver_of_two_thousand_runs(project):
             time.sleep(5)
         cpu_s = sum(process.cpu_times()[:2]) - planning_cpu_s
         memory_mb = process.memory_info().rss / 1e6
-        done = sum((project.folder / run.path).exists() for run in runs)
+        done = sum((project.results(run) / "metrics.json").exists() for run in runs)
         print(
             f"\n2,000 runs: first jobs in the queue after {planned_s:.0f} s ({planning_cpu_s:.0f} s of processor); then in "
             f"300 s {done} runs were finished, at most {most} jobs were in the queue, and the driver used {cpu_s:.1f} s of "

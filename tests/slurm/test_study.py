@@ -1,6 +1,7 @@
 """The default study on the cluster, as a user runs it, with runs across two nodes beside its own."""
 
 import copy
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,14 @@ import pandas as pd
 import pytest
 import yaml
 
-from ketscale import grid
+from ketscale import analysis
 from ketscale.errors import UserError
-from ketscale.measure import records
-from tests.slurm.project import ROOT, Project
+from ketscale.measure.record import check
+from tests.slurm.project import ROOT, Project, target
 
 DEFAULT = yaml.safe_load((ROOT / "config.yaml").read_text())
+CONFIG = analysis.of(DEFAULT)
+RUNS = CONFIG.runs
 # The partition allows an hour, for all timed runs of a seed together.
 LIMITS = [
     {"minutes": 3, "memory_mb": 1200},
@@ -44,10 +47,10 @@ def local() -> Path:
     """The results of the same study as this machine made them without a scheduler (`make`)."""
     results = ROOT / "results"
     try:
-        for run in grid.runs(DEFAULT):
-            record = records.read(ROOT / run.path)
-            if record["config_hash"] != grid.config_hash(grid.resolve(DEFAULT, run)):
-                raise UserError(f"{run.path}: of another config")
+        for run in RUNS:
+            found = check(results / run.path, run, CONFIG.settings(run).hash, None)
+            if not found.finished:
+                raise UserError(f"{run.path}: {found.state} {found.why}")
         return results / "tables"
     except UserError as error:
         pytest.skip(f"nothing to compare with, run `make` first: {error}")
@@ -63,7 +66,7 @@ def tables_of(project: Project) -> Path:
 
 def test_every_run_ends_and_the_report_is_made(finished: Project):
     runs = table(tables_of(finished), "runs")
-    asked = grid.runs(across_nodes(DEFAULT))
+    asked = analysis.of(across_nodes(DEFAULT)).runs
     assert len(runs) == len(asked) and set(runs["status"]) == {"completed"}
     assert (finished.folder / "results/report.html").stat().st_size > 100_000
     for run in asked:
@@ -74,9 +77,9 @@ def test_every_run_ends_and_the_report_is_made(finished: Project):
 
 
 def test_the_points_of_a_ratio_share_a_host(finished: Project):
-    runs = [run for run in grid.runs(DEFAULT) if run.protocol == "timing" and run.simulator == "fused"]
+    runs = [run for run in RUNS if run.protocol == "timing" and run.simulator == "fused"]
     for seed in {run.seed for run in runs}:
-        points = [run for run in runs if (run.seed, run.layers) == (seed, 3) and run.nodes == 1]
+        points = [run for run in runs if (run.seed, run.size) == (seed, "q4-l3") and run.nodes == 1]
         assert len(points) > 4
         assert len({finished.record(run)["machine"]["host"] for run in points}) == 1
 
@@ -88,16 +91,17 @@ def test_losses_in_fp64_hold_on_two_nodes_and_are_those_of_the_local_study(finis
     for place in ("/ddp-cpu-n2r2t1/", "/mpi-n2r2t1/"):
         rows = double[double["run"].str.contains(place)]
         assert len(rows) > 0 and (rows["difference"] <= 1e-10).all()
-    for run in grid.runs(DEFAULT):
+    for run in RUNS:
         if run.protocol == "parity":
             here, there = (
-                np.array(r["losses"]) for r in (finished.record(run), records.read(ROOT / run.path))
+                np.array(r["losses"])
+                for r in (finished.record(run), json.loads((ROOT / target(run)).read_text()))
             )
             np.testing.assert_allclose(here, there, rtol=1e-10, err_msg=run.path)
 
 
 def test_quality_lies_within_the_spread_of_the_seeds(finished: Project, local: Path):
-    axes = ["workload", "model", "qubits", "layers", "batch", "simulator", "protocol"]
+    axes = ["workload", "model", "size", "batch", "simulator", "protocol"]
     here, there = (
         table(folder, "runs").dropna(subset="test_accuracy") for folder in (tables_of(finished), local)
     )
@@ -110,25 +114,21 @@ def test_quality_lies_within_the_spread_of_the_seeds(finished: Project, local: P
 def test_the_columns_of_timing_are_there(finished: Project, local: Path):
     here, there = (table(folder, "scaling") for folder in (tables_of(finished), local))
     assert list(here.columns) == list(there.columns)
-    assert set(there["place"]) | {"ddp-cpu-n2r2t1", "mpi-n2r2t1"} == set(here["place"])
+    assert set(there["layout"]) | {"ddp-cpu-n2r2t1", "mpi-n2r2t1"} == set(here["layout"])
     assert (here["step_s"] > 0).all()
     assert here["efficiency"].notna().sum() > there["efficiency"].notna().sum()
 
 
 def test_one_missing_seed_is_a_target(finished: Project):
-    run = next(run for run in grid.runs(DEFAULT) if run.protocol == "quality" and run.model == "mlp")
-    others = {
-        other: (finished.folder / other.path).stat().st_mtime_ns
-        for other in grid.runs(DEFAULT)
-        if other != run
-    }
+    run = next(run for run in RUNS if run.protocol == "quality" and run.model == "mlp")
+    others = {other: (finished.folder / target(other)).stat().st_mtime_ns for other in RUNS if other != run}
     before = finished.record(run)
-    (finished.folder / run.path).unlink()
-    finished.snakemake(run.path)
+    (finished.folder / target(run)).unlink()
+    finished.snakemake(target(run))
     after = finished.record(run)
     assert after["weights_hash"] == before["weights_hash"]
     assert after["slurm_job_id"] != before["slurm_job_id"]
-    assert others == {other: (finished.folder / other.path).stat().st_mtime_ns for other in others}
+    assert others == {other: (finished.folder / target(other)).stat().st_mtime_ns for other in others}
 
 
 def test_a_second_study_trains_only_what_is_new(finished: Project):
@@ -139,6 +139,6 @@ def test_a_second_study_trains_only_what_is_new(finished: Project):
     second["studies"] = {"depth": depth}
     (finished.folder / "second.yaml").write_text(yaml.safe_dump(second))
     done = finished.snakemake("--configfile", "second.yaml", "--", "runs")
-    (new,) = [run for run in grid.runs(second) if run.layers == 2]
-    assert (finished.folder / new.path).exists()
+    (new,) = [run for run in analysis.of(second).runs if run.size == "q4-l2"]
+    assert (finished.folder / target(new)).exists()
     assert done.stderr.count("Finished jobid") == 2

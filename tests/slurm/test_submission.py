@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ketscale.jobs.slurm import check
-from tests.slurm.project import Project, accounted, ask
+from tests.slurm.project import Project, accounted, ask, target
 
 AXES = {
     "workload": "sentences", "model": "superposition_transformer", "qubits": 4, "layers": 1, "batch": 8,
@@ -62,7 +62,7 @@ def test_the_command_lines_of_gpu_runs(project: Project):
     project.site(gpu_partition="gpu", gpu_type="h200", limits=[{"minutes": 3, "memory_mb": 500}])
     _, *runs = project.study(**config("cpu-n1r1t1", "gpu-n1r1t2", "ddp-n1r2t1", "ddp-n2r4t1"))
     since = last_job()
-    done = project.snakemake("--retries", "0", *(run.path for run in runs), check=False)
+    done = project.snakemake("--retries", "0", *(target(run) for run in runs), check=False)
     assert done.returncode == 1
     common = "-A ci -p gpu -t {minutes} --mem {memory} --nodes={nodes} --requeue --cpus-per-task=2 --exclusive --signal=USR1@120 --gres=gpu:h200:{gpus}"
     found = submitted(since)
@@ -111,9 +111,9 @@ def test_a_set_up_command_that_fails_ends_the_run_and_is_named(project: Project)
     project.site(setup="module load cuda/99")
     _, run = project.study(**config("cpu-n1r1t1", "cpu-n1r1t2"))
     project.prepare()
-    done = project.snakemake("--retries", "0", run.path, check=False)
+    done = project.snakemake("--retries", "0", target(run), check=False)
     assert done.returncode == 1
-    assert not (project.folder / run.path).exists()
+    assert not (project.results(run) / "metrics.json").exists()
     (log,) = (project.folder / ".snakemake" / "slurm_logs").glob("*_train/*.log")
     assert "ketscale: setup in profiles/slurm/site.yaml failed" in log.read_text()
 
@@ -123,7 +123,7 @@ def test_a_run_is_started_by_hand_in_a_step_of_an_allocation(project: Project):
     *_, run = project.study(**config("cpu-n1r1t1", "mpi-n1r2t1"))
     project.prepare()
     step = ("srun", "-A", "ci", "-p", "cpu", "-t", "2", "-n", "1", "-c", "2")
-    project.run(*step, "ketscale", "launch", run.path)
+    project.run(*step, "ketscale", "launch", target(run))
     assert project.record(run)["status"] == "completed"
 
 
@@ -154,7 +154,7 @@ def test_what_the_cluster_would_refuse_is_said_in_a_line_and_nothing_is_submitte
     project.site(**site)
     *_, run = project.study(**config("cpu-n1r1t1", *([place] if place != "cpu-n1r1t1" else [])))
     since = last_job()
-    done = project.snakemake(run.path, check=False)
+    done = project.snakemake(target(run), check=False)
     assert done.returncode == 1
     told = [line for line in done.stderr.splitlines() if line.startswith("Error")]
     assert len(told) == 1 and message in told[0], done.stderr
