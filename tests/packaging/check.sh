@@ -42,30 +42,22 @@ ketscale=$work/venv/bin/ketscale
 "$ketscale" doctor
 "$python" "$root/tests/packaging/notebook.py"
 
-# --- One run, from its data to its record. Issue 14 makes one command of the two that make features, and puts the
-# --- config's schema into the package, so that `--config` takes the place of `--settings` here.
-echo "- one run"
+echo "- one run, from its data to its record and the trained model"
 cp "$root/tests/packaging/config.yaml" config.yaml
-mapfile -t run < <("$python" - <<'PYTHON'
-import yaml
-from ketscale import grid
-
-study = yaml.safe_load(open("config.yaml"))
-(run,) = grid.runs(study)
-print(run.path, grid.canonical(grid.resolve(study, run)), grid.canonical(study["workloads"]["digits"]), sep="\n")
-PYTHON
-)
-folder=results/features/digits
-"$ketscale" features pretrain digits --settings "${run[2]}" --out $folder/weights.safetensors 2> /dev/null
-"$ketscale" features compute digits --settings "${run[2]}" --weights $folder/weights.safetensors --out $folder/features.json
-"$ketscale" launch "${run[0]}" --settings "${run[1]}"
-# --- End of what issue 14 changes.
-"$python" - "${run[0]}" <<'PYTHON'
+run=results/runs/$("$python" -c 'from ketscale.problems.registry import read_config; print(read_config("config.yaml").runs[0].name)')
+"$ketscale" prepare digits 2> /dev/null
+"$ketscale" launch "$run/metrics.json"
+"$ketscale" status
+"$python" - "$run" <<'PYTHON'
+import json
 import sys
 from pathlib import Path
-from ketscale.measure import records
 
-record = records.read(Path(sys.argv[1]))
+import ketscale
+
+record = json.loads((Path(sys.argv[1]) / "metrics.json").read_text())
 assert record["status"] == "completed" and record["code"]["commit"] is None, record["code"]
+model = ketscale.load(sys.argv[1])
 print(f"accuracy {record['quality']['test']['accuracy']:.2f} after one epoch, with {record['packages']}")
+print(f"{type(model).__name__} loads again")
 PYTHON
