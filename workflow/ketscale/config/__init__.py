@@ -3,7 +3,7 @@
 from ketscale.config.block import Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, ConfigFile, sources
 from ketscale.config.family import Data, Families, Family, Metric, Model, Simulator, Split, Workload
-from ketscale.config.parsing import parse, resolved, schema, suggestion
+from ketscale.config.parsing import checked, parse, resolved, schema, suggestion
 from ketscale.config.protocol import EarlyStopping, Plateau, Protocol
 from ketscale.config.published import published_schema
 from ketscale.config.settings import Settings
@@ -31,6 +31,7 @@ __all__ = [
     "SizeAxis",
     "Split",
     "Workload",
+    "checked",
     "load",
     "parse",
     "published_schema",
