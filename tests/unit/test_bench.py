@@ -12,16 +12,18 @@ import numpy as np
 import pytest
 
 from ketscale import cli
-from ketscale.bench import agreement, output, run, selection, stopwatch, subjects, summary
+from ketscale.bench import agreement, output, selection, simulators, stopwatch, subjects, summary
 from ketscale.bench.arithmetic import literal_flops
+from ketscale.bench.cases import Call, Case
 from ketscale.bench.own import Own
-from ketscale.bench.problem import Call, Problem
+from ketscale.bench.rows import CircuitRow
 from ketscale.bench.selection import Cell, Selection
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given, pauli_words
 from ketscale.errors import UserError
+from ketscale.measure.duration import duration
 
-CELL = Cell("vqc", 2, 3)
+CELL = Cell("vqc", 2, 3, 3)
 
 
 class Fake:
@@ -31,11 +33,11 @@ class Fake:
         self.factor = factor
         self.batches: list[int] = []
 
-    def prepare(self, problem: Problem) -> Call:
-        call = Own("default.qubit").prepare(problem)
+    def prepare(self, case: Case) -> Call:
+        call = Own("default.qubit").prepare(case)
 
         def scaled() -> tuple[Any, ...]:
-            self.batches.append(len(problem.inputs))
+            self.batches.append(len(case.inputs))
             return tuple(self.factor * part for part in call())
 
         return scaled
@@ -59,8 +61,8 @@ class Clock:
         return spend
 
 
-def measure(found: dict[str, Any], *cells: Cell, **settings: Any) -> list[run.Row]:
-    bench = run.Bench(Selection(repeats=5, **settings), found, Own("default.qubit"))
+def measure(found: dict[str, Any], *cells: Cell, **settings: Any) -> list[CircuitRow]:
+    bench = simulators.Bench(Selection(repeats=5, **settings), found, Own("default.qubit"))
     return [row for cell in cells for row in bench.measure(cell)]
 
 
@@ -122,12 +124,12 @@ def test_a_simulator_that_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyPatch)
     assert (wrong.status, right.status) == ("parity failed", "timed")
     assert "off by 1.0e-02" in str(wrong.reason)
     assert wrong.first_s is None
-    assert timed == ["default.qubit", run.CEILING]
+    assert timed == ["default.qubit", simulators.CEILING]
 
 
 def test_a_simulator_that_raises_does_not_end_the_benchmark() -> None:
     class Broken:
-        def prepare(self, problem: Problem) -> Call:
+        def prepare(self, case: Case) -> Call:
             raise MemoryError("too big")
 
     (row,) = measure({"fused": Broken()}, CELL)
@@ -139,7 +141,7 @@ def test_an_outside_simulator_agrees_with_default_qubit(name: str) -> None:
     peer = outside(name)
     reference = Own("default.qubit")
     for ansatz in selection.LAYERS:
-        assert agreement.failure(peer, reference, Cell(ansatz, 3, 3)) is None
+        assert agreement.failure(peer, reference, Cell(ansatz, 3, 3, 2)) is None
 
 
 @pytest.mark.parametrize("name", selection.OUTSIDE)
@@ -150,11 +152,11 @@ def test_an_outside_simulator_has_every_gate(name: str) -> None:
         gates += [Gate(gate, (2, 0)[:wires], columns[:angles]), Gate("RY", (2,), (Column("input", 2),))]
     rng = np.random.default_rng(1)
     words = ("ZIZ", "XYI", "IIZ", "IYX")
-    task = Problem(
+    case = Case(
         Circuit(3, tuple(gates)), words, rng.normal(size=(2, 3)), rng.normal(size=2), rng.normal(size=(2, 4))
     )
     for got, expected in zip(
-        outside(name).prepare(task)(), Own("default.qubit").prepare(task)(), strict=True
+        outside(name).prepare(case)(), Own("default.qubit").prepare(case)(), strict=True
     ):
         np.testing.assert_allclose(np.asarray(got), np.asarray(expected), atol=1e-9)
 
@@ -198,13 +200,13 @@ def test_bad_arguments(arguments: list[str], message: str, capsys: Any) -> None:
 
 def test_the_largest_batch_only_for_few_qubits() -> None:
     cells = list(Selection().cells())
-    assert Cell("vqc", 8, 8192) in cells
-    assert Cell("vqc", 10, 8192) not in cells
+    assert Cell("vqc", 8, 8192, 3) in cells
+    assert Cell("vqc", 10, 8192, 3) not in cells
 
 
 def test_the_summary_by_hand() -> None:
     def row(simulator: str, seconds: float, qubits: int = 8, batch: int = 128) -> dict[str, Any]:
-        return vars(run.Row(simulator, "vqc", 3, qubits, batch, "timed", median_s=seconds, fraction=0.5))
+        return vars(CircuitRow(simulator, "vqc", 3, qubits, batch, "timed", median_s=seconds, fraction=0.5))
 
     rows = [
         row("fused", 1.0),
@@ -222,8 +224,16 @@ def test_the_summary_by_hand() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ceiling that takes no time."""
-    monkeypatch.setattr(run.ceiling, "copy_gbs", lambda: 10.0)
-    monkeypatch.setattr(run.ceiling, "product_gflops", lambda seconds: 100.0)
+    monkeypatch.setattr(simulators.ceiling, "copy_gbs", lambda: 10.0)
+    monkeypatch.setattr(simulators.ceiling, "product_gflops", lambda seconds: 100.0)
+
+
+def table_of(file: Path) -> list[dict[str, str]]:
+    """The rows of the Markdown table in a file, by the names in its head."""
+    lines = [line for line in file.read_text().splitlines() if line.startswith("|")]
+    head, rule, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    assert rule == ["---"] * len(head)
+    return [dict(zip(head, row, strict=True)) for row in rows]
 
 
 @pytest.mark.usefixtures("quick")
@@ -247,9 +257,13 @@ def test_a_whole_benchmark(tmp_path: Path, capsys: Any) -> None:
     assert set(result["rows"][0]) == set(output.COLUMNS)
     with files["csv"].open() as file:
         assert tuple(next(csv.reader(file))) == output.COLUMNS
-    table = files["md"].read_text()
-    assert "| ansatz | qubits | batch | fused | default.qubit | floor | fused over fastest peer |" in table
-    assert "| vqc | 2 | 2 |" in table
+    first, second = table_of(files["md"])
+    assert [first[name] for name in ("ansatz", "qubits", "batch", "layers")] == ["vqc", "2", "1", "3"]
+    medians = {(row["batch"], row["simulator"]): duration(row["median_s"]) for row in result["rows"]}
+    for row in (first, second):
+        for name in ("fused", "default.qubit", "floor"):
+            assert row[name] == medians.get((int(row["batch"]), name), "")
+        assert row["fused over fastest peer"].endswith("x (default.qubit)")
     assert files["png"].read_bytes().startswith(b"\x89PNG")
     out = capsys.readouterr().out
     assert "vqc 2q x 1: fused " in out
@@ -262,15 +276,15 @@ def test_a_whole_benchmark(tmp_path: Path, capsys: Any) -> None:
 def test_an_interrupted_benchmark_keeps_the_cells_that_are_finished(
     finished: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    measure, done = run.Bench.measure, []
+    measure, done = simulators.Bench.measure, []
 
-    def interrupted(bench: run.Bench, cell: Cell) -> list[run.Row]:
+    def interrupted(bench: simulators.Bench, cell: Cell) -> list[CircuitRow]:
         if len(done) == finished:
             raise KeyboardInterrupt
         done.append(cell)
         return measure(bench, cell)
 
-    monkeypatch.setattr(run.Bench, "measure", interrupted)
+    monkeypatch.setattr(simulators.Bench, "measure", interrupted)
     file, figure = tmp_path / "bench.json", tmp_path / "bench.png"
     arguments = "--ansatz vqc --qubits 2 --batch 1,2 --simulators default.qubit --repeats 5"
     written = ["--json", str(file), "--figure", str(figure)]

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ketscale import cli
-from ketscale.bench import memory, models, training
+from ketscale.bench import memory, models, steps
 from ketscale.bench.output import MODEL_COLUMNS
-from ketscale.bench.training import Cell
+from ketscale.bench.rows import OUT_OF_MEMORY
+from ketscale.bench.steps import ModelCell
+from ketscale.config import Protocol
+from ketscale.training.step import Stepper
 
 
 def test_a_whole_benchmark_of_models(tmp_path: Path, capsys: Any) -> None:
@@ -49,22 +53,58 @@ def test_factors_by_hand() -> None:
 
 
 def test_a_simulator_that_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = training.step
+    step = steps.step
 
-    def wrong(cell: Cell, arm: str) -> Any:
+    def wrong(cell: ModelCell, arm: str) -> Any:
         call = step(cell, arm)
         return call if arm == "fused" else lambda: call() * 1.01
 
     monkeypatch.setattr(memory, "peak_bytes", lambda *_: 1)
-    monkeypatch.setattr(training, "step", wrong)
+    monkeypatch.setattr(steps, "step", wrong)
     selection = models.parse(models="mamba_hybrid", qubits="2", batch="2", simulators="fused,literal-fused")
-    rows = models.run(selection, lambda cell, rows: None)["rows"]
+    rows = models.measure(selection, lambda cell, rows: None)["rows"]
     assert [row["status"] for row in rows] == ["timed", "parity failed"]
 
 
+def test_what_is_timed_is_the_trainers_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[int, int, Protocol]] = []
+    take = Stepper.take
+
+    def recorded(stepper: Stepper, indices: torch.Tensor, step: int) -> Any:
+        taken.append((len(indices), step, stepper.protocol))
+        return take(stepper, indices, step)
+
+    monkeypatch.setattr(Stepper, "take", recorded)
+    for cell, protocol in (
+        (ModelCell("mamba_hybrid", 2, 3), steps.TRIALS_PROTOCOL),
+        (ModelCell("superposition_transformer", 4, steps.SENTENCES), steps.SENTENCES_PROTOCOL),
+    ):
+        call = steps.step(cell, "fused")
+        losses = [float(call()) for _ in range(3)]
+        assert taken == [(cell.batch, number, protocol) for number in range(3)]
+        assert len(set(losses)) == 3
+        taken.clear()
+
+
+def test_a_literal_step_on_sentences_is_projected_from_the_loss_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cell = ModelCell("superposition_transformer", 4, steps.SENTENCES)
+    expected = float(steps.step(cell, "fused")())
+    monkeypatch.setattr(Stepper, "take", None)
+    call = steps.step(cell, "literal-bound")
+    assert float(call()) == pytest.approx(expected, rel=1e-9)
+    assert (steps.evaluations(cell, "literal-bound"), steps.evaluations(cell, "fused")) == (97, 1)
+
+
+def test_simulators_that_fit_no_model(capsys: Any) -> None:
+    assert cli.main(["bench", "models", "--models", "mamba", "--simulators", "closed-form"]) == 2
+    assert capsys.readouterr().err.endswith("--simulators: none fits mamba; choose of fused, literal\n")
+
+
 def test_memory_that_runs_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "peak_bytes", lambda *_: memory.OUT_OF_MEMORY)
-    (row,) = models.run(
+    monkeypatch.setattr(memory, "peak_bytes", lambda *_: OUT_OF_MEMORY)
+    (row,) = models.measure(
         models.parse(models="mamba", qubits="2", simulators="fused"), lambda cell, rows: None
     )["rows"]
     assert (row["status"], row["median_s"]) == ("out of memory", None)

@@ -24,6 +24,7 @@ from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.looped import Looped
 from ketscale.engines.circuits.methods import USUAL
 from ketscale.engines.circuits.placement import Placed
+from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.spanned import Spanned
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
@@ -32,6 +33,7 @@ from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
 from ketscale.problems.images.mlp import MLP
 from ketscale.problems.images.vqc import VQC
 from ketscale.problems.sentences.likelihood import Likelihood, build_likelihood
+from ketscale.problems.sentences.specification import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.problems.sentences.transitions import Transitions
 
@@ -143,21 +145,24 @@ def test_a_copy_notes_routes_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "device, gradient",
+    "settings",
     [
-        ("fused", "adjoint"), ("closed-form", "backprop"), ("closed-form", "parameter-shift"),
-        ("literal", "parameter-shift"), ("literal-bound", "parameter-shift"),
+        CircuitSimulator.usual("fused"),
+        LikelihoodSimulator(device="closed-form", gradient="backprop", batching="broadcast"),
+        LikelihoodSimulator(device="closed-form", gradient="parameter-shift", batching="broadcast"),
+        LikelihoodSimulator(device="literal", gradient="parameter-shift", batching="loop"),
+        LikelihoodSimulator(device="literal-bound", gradient="parameter-shift", batching="loop"),
     ],
-)  # fmt: skip
-def test_a_likelihood_of_the_transformer_is_copied(device: str, gradient: str) -> None:
+    ids=lambda settings: f"{settings.device}-{settings.gradient}",
+)
+def test_a_likelihood_of_the_transformer_is_copied(settings: CircuitSimulator | LikelihoodSimulator) -> None:
     vectors = torch.nn.functional.normalize(torch.arange(1.0, 13).view(3, 4), dim=1)
-    how = {"device": device, "gradient": gradient, "batching": "broadcast", "placement": "model"}
-    likelihood = build_likelihood("test", how, 1, Transitions.of([vectors]), CPU).double()
+    likelihood = build_likelihood("test", settings, 1, Transitions.of([vectors]), CPU).double()
     model = SuperpositionTransformer().double()
 
     def evaluated(likelihood: Likelihood, model: SuperpositionTransformer) -> list[torch.Tensor]:
         # A few tasks, as the literal circuit takes long.
-        likelihood.tasks = (5, 48) if gradient == "parameter-shift" else (0, 1)
+        likelihood.tasks = (5, 48) if settings.has_tasks else (0, 1)
         losses = likelihood.losses(model.weights, torch.tensor([0]))
         return [losses.detach(), *torch.autograd.grad(losses.sum(), list(model.parameters()))]
 

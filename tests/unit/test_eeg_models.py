@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ketscale.engines.circuits.factory import build_simulator
+from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
@@ -22,10 +23,6 @@ from ketscale.problems.eeg.scan import linear_scan
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
 
 Array = NDArray[Any]
-SETTINGS = {
-    "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
-    "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
-}
 QUANTUM: dict[str, Any] = {
     "hydra": Hydra,
     "hydra_hybrid": HydraHybrid,
@@ -34,12 +31,13 @@ QUANTUM: dict[str, Any] = {
     "mamba_lite": MambaLite,
     "mamba_hybrid_lite": MambaHybridLite,
 }
+SIMULATORS = ("fused", "default.qubit")
 WITH_LITERAL = ("hydra", "hydra_hybrid", "mamba_hybrid", "mamba_hybrid_lite")
 
 
 @cache
 def simulator(name: str) -> Simulator:
-    return build_simulator(name, {**SETTINGS[name], "placement": "model"}, torch.device("cpu"))
+    return build_simulator(name, CircuitSimulator.usual(name), torch.device("cpu"))
 
 
 def model(
@@ -285,7 +283,7 @@ def test_a_model_agrees_with_its_circuits_in_pennylane(name: str, qubits: int) -
 
 
 @pytest.mark.parametrize("name", WITH_LITERAL)
-@pytest.mark.parametrize("simulated", SETTINGS)
+@pytest.mark.parametrize("simulated", SIMULATORS)
 def test_reduced_and_literal_circuits_give_the_same_numbers_and_gradients(name: str, simulated: str) -> None:
     x = torch.randn(3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     results = []
@@ -301,7 +299,7 @@ def test_reduced_and_literal_circuits_give_the_same_numbers_and_gradients(name: 
 def test_gradients_agree_between_simulators(name: str) -> None:
     x = torch.randn(3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     results = []
-    for by in SETTINGS:
+    for by in SIMULATORS:
         made = model(name, 3, 2, (5, 4), by).double()
         results.append(torch.autograd.grad(made(x).exp().sum(), list(made.parameters())))
     for got, expected in zip(*results, strict=True):

@@ -23,6 +23,7 @@ from ketscale.engines.circuits.fused.frame import CONJUGATES, Frame, Pauli
 from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.schedule import Span
 from ketscale.engines.circuits.placement import Placed
+from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.compiled import library
@@ -31,7 +32,7 @@ from ketscale.errors import UserError
 CPU = torch.device("cpu")
 REFERENCE: Simulator = build_simulator(
     "default.qubit",
-    {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast", "placement": "model"},
+    CircuitSimulator.usual("default.qubit"),
     CPU,
 )
 

@@ -15,10 +15,11 @@ from ketscale.problems.sentences import next_word
 from ketscale.problems.sentences.likelihood import build_likelihood
 from ketscale.problems.sentences.next_word import NextWord
 from ketscale.problems.sentences.sentences import BUILT_IN, Prepared, Sentences, embed, prepare, read, split
+from ketscale.problems.sentences.specification import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import SuperpositionTransformer, whole_unitary
 
 SETTINGS: dict[str, Any] = {"seed": 5, "held_out": 2, "split_seed": 0}
-CLOSED = {"device": "closed-form", "gradient": "backprop", "batching": "broadcast", "placement": "model"}
+CLOSED = LikelihoodSimulator(device="closed-form", gradient="backprop", batching="broadcast")
 
 
 def prepared(root: Path, text: str | None = None, **changes: Any) -> Prepared:

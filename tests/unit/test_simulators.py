@@ -11,6 +11,7 @@ from functools import cache, reduce
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy.linalg import expm
 from scipy.stats import unitary_group
@@ -28,6 +29,7 @@ from ketscale.engines.circuits.circuit import (
 from ketscale.engines.circuits.factory import build_simulator, named_simulator
 from ketscale.engines.circuits.methods import SUPPORTED, USUAL
 from ketscale.engines.circuits.placement import Placed
+from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.measure.spans import Recorder, recording
@@ -35,19 +37,13 @@ from ketscale.measure.spans import Recorder, recording
 Matrix = NDArray[np.complex128]
 
 CPU = torch.device("cpu")
+FUSED = CircuitSimulator.usual("fused")
 SETTINGS = {
-    "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
-    "fused-literal": {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "route": "literal"},
-    "fused-matrix": {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "route": "matrix"},
-    "fused-loop": {"device": "fused", "gradient": "adjoint", "batching": "loop"},
-    "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
-    "default.qubit-loop-shift": {
-        "device": "default.qubit",
-        "gradient": "parameter-shift",
-        "batching": "loop",
-    },
-    "lightning.qubit": {"device": "lightning.qubit", "gradient": "adjoint", "batching": "loop"},
-    "qiskit": {"device": "qiskit", "gradient": "parameter-shift", "batching": "loop"},
+    "fused": FUSED,
+    "fused-literal": replace(FUSED, route="literal"),
+    "fused-matrix": replace(FUSED, route="matrix"),
+    "fused-loop": replace(FUSED, batching="loop"),
+    **{name: CircuitSimulator.usual(name) for name in USUAL if name not in ("fused", "lightning.gpu")},
 }
 OTHERS = [name for name in SETTINGS if name != "default.qubit"]
 LIMITED = [name for name in OTHERS if not name.startswith("fused")]
@@ -55,7 +51,7 @@ LIMITED = [name for name in OTHERS if not name.startswith("fused")]
 
 @cache
 def simulator(name: str) -> Simulator:
-    return build_simulator(name, {**SETTINGS[name], "placement": "model"}, CPU)
+    return build_simulator(name, SETTINGS[name], CPU)
 
 
 def random_circuit(qubits: int, seed: int) -> Circuit:
@@ -334,15 +330,22 @@ def test_requests_that_do_not_fit_the_circuit_are_refused(name: str) -> None:
         simulator(name).expval(circuit, Angles(angles.inputs[:, :1], angles.weights), ("ZZ",))
 
 
-def test_settings_that_do_not_go_together_are_refused() -> None:
-    wrong = {"device": "qiskit", "gradient": "adjoint", "batching": "loop", "placement": "model"}
-    with pytest.raises(UserError, match="simulator 'mine': no qiskit, adjoint, loop"):
-        build_simulator("mine", wrong, CPU)
-    with pytest.raises(UserError, match="placement must be one of"):
-        build_simulator("mine", {**SETTINGS["qiskit"], "placement": "tpu"}, CPU)
-    for settings in ({**SETTINGS["qiskit"], "route": "auto"}, {**SETTINGS["fused"], "route": "scenic"}):
-        with pytest.raises(UserError, match="only fused has a route"):
-            build_simulator("mine", {**settings, "placement": "model"}, CPU)
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (
+            replace(SETTINGS["qiskit"], gradient="adjoint"),
+            "qiskit cannot do adjoint .*; it can do parameter-shift",
+        ),
+        (replace(SETTINGS["qiskit"], route="auto"), "route: only fused has routes"),
+        (replace(FUSED, device="fussed"), "'fussed'.*device"),
+        (replace(FUSED, placement="tpu"), "'tpu'.*placement"),
+        (replace(FUSED, route="scenic"), "'scenic'.*route"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(settings: CircuitSimulator, message: str) -> None:
+    with pytest.raises(UserError, match=rf"^simulators\.mine.*{message}"):
+        build_simulator("mine", settings, CPU)
 
 
 def test_the_usual_names_mean_the_usual_methods() -> None:
@@ -351,7 +354,7 @@ def test_the_usual_names_mean_the_usual_methods() -> None:
     angles = random_angles(circuit, 2)
     for name, settings in SETTINGS.items():
         if name in USUAL:
-            assert USUAL[name]._asdict() == settings
+            assert USUAL[name] == settings.method
             found, expected = (
                 s.expval(circuit, angles, words) for s in (named_simulator(name), simulator(name))
             )
@@ -362,7 +365,7 @@ def test_the_usual_names_mean_the_usual_methods() -> None:
     importlib.util.find_spec("pennylane_lightning.lightning_gpu") is not None, reason="lightning.gpu is here"
 )
 def test_a_missing_lightning_gpu_is_an_error_that_names_the_install() -> None:
-    settings = {"device": "lightning.gpu", "gradient": "adjoint", "batching": "loop", "placement": "gpu"}
+    settings = replace(CircuitSimulator.usual("lightning.gpu"), placement="gpu")
     with pytest.raises(UserError, match=r"lightning\.gpu.*make env-cuda") as caught:
         build_simulator("lightning.gpu", settings, CPU)
     assert len(str(caught.value).splitlines()) <= 2
@@ -371,7 +374,7 @@ def test_a_missing_lightning_gpu_is_an_error_that_names_the_install() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_a_missing_gpu_is_an_error() -> None:
     with pytest.raises(UserError, match="placement 'gpu' needs a CUDA GPU"):
-        build_simulator("default.qubit", {**SETTINGS["default.qubit"], "placement": "gpu"}, CPU)
+        build_simulator("default.qubit", replace(SETTINGS["default.qubit"], placement="gpu"), CPU)
 
 
 # --- placement ---
@@ -381,10 +384,10 @@ def test_a_missing_gpu_is_an_error() -> None:
 def test_a_host_simulator_beside_a_gpu_model_must_be_placed_on_the_cpu(name: str) -> None:
     model = torch.device("cuda")
     with pytest.raises(UserError, match="set placement: cpu"):
-        build_simulator(name, {**SETTINGS[name], "placement": "model"}, model)
-    placed = build_simulator(name, {**SETTINGS[name], "placement": "cpu"}, model)
+        build_simulator(name, SETTINGS[name], model)
+    placed = build_simulator(name, replace(SETTINGS[name], placement="cpu"), model)
     assert isinstance(placed, Placed) and placed.device == CPU
-    assert not isinstance(build_simulator(name, {**SETTINGS[name], "placement": "cpu"}, CPU), Placed)
+    assert not isinstance(build_simulator(name, replace(SETTINGS[name], placement="cpu"), CPU), Placed)
 
 
 def test_a_placed_simulator_gives_the_same_and_times_its_transfers_both_ways() -> None:
@@ -410,4 +413,4 @@ def test_the_catalogue_is_read_without_heavy_imports() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
     assert not {"torch", "numpy", "pennylane", "qiskit"} & set(loaded.split())
-    assert all((s["device"], s["gradient"], s["batching"]) in SUPPORTED for s in SETTINGS.values())
+    assert all(settings.method in SUPPORTED for settings in SETTINGS.values())

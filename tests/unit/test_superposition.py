@@ -11,6 +11,7 @@ from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused, cpu
 from ketscale.engines.circuits.looped import Looped
 from ketscale.engines.circuits.placement import Placed
+from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.superposition import (
@@ -23,7 +24,7 @@ from ketscale.errors import UserError
 
 REFERENCE: Simulator = build_simulator(
     "default.qubit",
-    {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast", "placement": "model"},
+    CircuitSimulator.usual("default.qubit"),
     torch.device("cpu"),
 )
 

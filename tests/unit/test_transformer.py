@@ -9,10 +9,14 @@ import numpy as np
 import pennylane as qml
 import pytest
 import torch
+from msgspec import structs
 
+from ketscale.config import Simulator as SimulatorSettings
+from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.errors import UserError
 from ketscale.problems.sentences.likelihood import Likelihood, ShiftedClosedForm, Shifts, build_likelihood
 from ketscale.problems.sentences.sentences import BUILT_IN, embed
+from ketscale.problems.sentences.specification import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import (
     TINY,
     SuperpositionTransformer,
@@ -24,11 +28,11 @@ from ketscale.problems.sentences.transformer import (
 from ketscale.problems.sentences.transitions import Transitions
 
 CPU = torch.device("cpu")
-FUSED = {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "placement": "model"}
-CLOSED = {"device": "closed-form", "gradient": "backprop", "batching": "broadcast", "placement": "model"}
-SHIFTED = {**CLOSED, "gradient": "parameter-shift"}
-LITERAL = {"device": "literal", "gradient": "parameter-shift", "batching": "loop", "placement": "model"}
-BOUND = {**LITERAL, "device": "literal-bound"}
+FUSED = CircuitSimulator.usual("fused")
+CLOSED = LikelihoodSimulator(device="closed-form", gradient="backprop", batching="broadcast")
+SHIFTED = structs.replace(CLOSED, gradient="parameter-shift")
+LITERAL = LikelihoodSimulator(device="literal", gradient="parameter-shift", batching="loop")
+BOUND = structs.replace(LITERAL, device="literal-bound")
 
 
 def vectors(text: str) -> torch.Tensor:
@@ -50,7 +54,7 @@ def angles(layers: int, seed: int = 0) -> torch.Tensor:
     return 2 * math.pi * torch.rand(48 * layers, generator=generator, dtype=torch.float64)
 
 
-def make(settings: dict[str, str], layers: int, transitions: Transitions) -> Likelihood:
+def make(settings: SimulatorSettings, layers: int, transitions: Transitions) -> Likelihood:
     return build_likelihood("test", settings, layers, transitions, CPU).double()
 
 
@@ -117,7 +121,7 @@ def by_the_formula(transitions: Transitions, weights: torch.Tensor, layers: int)
 @pytest.mark.parametrize("settings", [CLOSED, SHIFTED, FUSED], ids=["closed", "shifted", "fused"])
 @pytest.mark.parametrize("data", [built_in, ragged])
 def test_every_way_gives_the_formula(
-    data: Callable[[], Transitions], settings: dict[str, str], layers: int
+    data: Callable[[], Transitions], settings: SimulatorSettings, layers: int
 ) -> None:
     transitions, weights = data(), angles(layers)
     found = make(settings, layers, transitions).probabilities(weights, everything(transitions))
@@ -130,7 +134,7 @@ def test_every_way_gives_the_formula(
 @pytest.mark.parametrize(
     "text, layers", [(BUILT_IN[0], 2), (BUILT_IN[1], 1)], ids=["2 transitions", "4 transitions"]
 )
-def test_the_literal_circuit_gives_the_formula(text: str, layers: int, settings: dict[str, str]) -> None:
+def test_the_literal_circuit_gives_the_formula(text: str, layers: int, settings: SimulatorSettings) -> None:
     transitions, weights = Transitions.of([vectors(text)]), angles(layers)
     found = make(settings, layers, transitions).probabilities(weights, everything(transitions))
     assert np.allclose(found.numpy(), by_the_formula(transitions, weights, layers), atol=1e-10, rtol=0)
@@ -146,7 +150,7 @@ def test_psi_and_target_are_what_the_words_say() -> None:
 
 
 @pytest.mark.parametrize("settings", [SHIFTED, FUSED], ids=["parameter-shift", "adjoint"])
-def test_three_gradients_agree(settings: dict[str, str]) -> None:
+def test_three_gradients_agree(settings: SimulatorSettings) -> None:
     transitions, weights = ragged(), angles(2)
     sentences = torch.tensor([2, 0, 3])
     by_autograd = gradient_of(make(CLOSED, 2, transitions), weights, sentences)
@@ -160,7 +164,7 @@ def test_three_gradients_agree(settings: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("settings", [LITERAL, BOUND], ids=["rebuilt", "bound"])
-def test_the_literal_circuit_has_the_same_gradient(settings: dict[str, str]) -> None:
+def test_the_literal_circuit_has_the_same_gradient(settings: SimulatorSettings) -> None:
     transitions, weights = Transitions.of([vectors(BUILT_IN[0])]), angles(1)
     # Some of its 96 evaluations, the same of both: each builds or at least simulates a circuit.
     ways = [make(each, 1, transitions) for each in (settings, SHIFTED)]

@@ -1,1 +1,1 @@
-"""Timing simulators of small circuits against each other: `ketscale bench simulators`."""
+"""Timing inside one process: simulators of small circuits, and training steps of models, against each other."""

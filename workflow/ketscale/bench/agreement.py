@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.bench.problem import Call, Subject, problem
+from ketscale.bench.cases import Call, Subject, case_of
 from ketscale.bench.selection import Cell
 
 ROWS = 8
@@ -18,9 +18,9 @@ TOLERANCES: dict[type[np.floating[Any]], float] = {np.float64: 1e-8, np.float32:
 def failure(subject: Subject, reference: Subject, cell: Cell) -> str | None:
     """Why the subject fails on the cell's circuit, with `ROWS` samples; None where it agrees."""
     small = cell._replace(batch=ROWS)
-    expected = _vector(reference.prepare(problem(small, np.float64)))
+    expected = _vector(reference.prepare(case_of(small, np.float64)))
     for dtype, tolerance in TOLERANCES.items():
-        got = _vector(subject.prepare(problem(small, dtype)))
+        got = _vector(subject.prepare(case_of(small, dtype)))
         if got.shape != expected.shape:
             return f"{dtype.__name__}: {got.size} numbers instead of {expected.size}"
         error = float(np.linalg.norm(got - expected) / np.linalg.norm(expected))

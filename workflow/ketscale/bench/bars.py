@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
-import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
-from ketscale.analysis.drawing import style
-from ketscale.bench.output import duration, hardware
-from ketscale.bench.training import ARMS, LIKELIHOODS
+from ketscale.analysis.drawing import style, ticks
+from ketscale.bench.output import hardware
+from ketscale.bench.steps import ALL_ARMS, CHANNELS, CLASSICAL, STEPS
 
-ORDER = tuple(dict.fromkeys((*ARMS, *LIKELIHOODS, "none")))
 NAMES = {
     "fused": "reduced circuits, fused",
     "literal-fused": "published circuits, fused",
@@ -24,42 +23,55 @@ NAMES = {
     "closed-form": "closed form, backprop",
     "closed-form-shift": "closed form, parameter-shift",
     "literal-bound": "published circuits, built once",
-    "none": "classical",
+    CLASSICAL: "classical",
 }
 
 
 def draw(result: Mapping[str, Any]) -> Figure:
     """Step time above, peak memory below, on logarithmic axes; what was not measured has no bar."""
     style.theme()
-    rows = pd.DataFrame(result["rows"])
-    rows["size"] = [
-        f"{model}\n{qubits} qubits" if qubits else model
-        for model, qubits in zip(rows["model"], rows["qubits"], strict=True)
-    ]
-    rows["arm"] = rows["simulator"].map(NAMES)
-    rows["memory"] = rows["peak_bytes"] / 2**20
-    sizes = list(dict.fromkeys(rows["size"]))
-    names = [NAMES[arm] for arm in ORDER if (rows["simulator"] == arm).any()]
-    figure, axes = plt.subplots(
-        2, 1, figsize=(max(6, 1 + 1.1 * len(sizes)), 7), sharex=True, layout="constrained"
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in result["rows"]:
+        name = textwrap.fill(row["model"].replace("_", " "), 15)
+        qubits = f"\n{row['qubits']} qubits" if row["qubits"] else ""
+        groups.setdefault(name + qubits, []).append(row)
+    figure, (times, memory) = plt.subplots(
+        2, 1, figsize=(max(6, 1 + 1.1 * len(groups)), 7), sharex=True, layout="constrained"
     )
-    for panel, column in zip(axes, ("median_s", "memory"), strict=True):
-        sns.barplot(
-            rows, x="size", y=column, hue="arm", order=sizes, hue_order=names, palette=style.PALETTE[: len(names)], ax=panel,
-            errorbar=None,
-        )  # fmt: skip
-        panel.set_yscale("log")
-        panel.set_xlabel("")
-        panel.tick_params(axis="x", labelsize=7)
-    axes[0].set_ylabel("training step")
-    axes[0].yaxis.set_major_formatter(lambda value, _: duration(value))
-    axes[1].set_ylabel("peak memory of a step in MiB")
-    axes[1].get_legend().remove()
-    axes[0].legend(
-        title=None, fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(4, len(names))
+    width = 0.8 / max(map(len, groups.values()))
+    arms = [arm for arm in ALL_ARMS if any(row["simulator"] == arm for row in result["rows"])]
+    colours = dict(zip(arms, style.PALETTE, strict=False))
+    for panel, column, unit in ((times, "median_s", 1), (memory, "peak_bytes", 2**20)):
+        values = [row[column] / unit for row in result["rows"] if row[column]]
+        if values:
+            # Bars start at a decade at most half of the smallest, so that none looks like nothing beside the others.
+            panel.set_ylim(10 ** math.floor(math.log10(min(values) / 2)), 1.5 * max(values))
+        for at, rows in enumerate(groups.values()):
+            for place, row in enumerate(rows):
+                x = at + (place - (len(rows) - 1) / 2) * width
+                if row[column]:
+                    panel.bar(
+                        x, row[column] / unit, width, color=colours[row["simulator"]], edgecolor="white"
+                    )
+    style.log_seconds(times.yaxis)
+    ticks.show(memory.yaxis, ticks.DECADES, lambda value: f"{value:g} MiB")
+    times.set_ylabel("training step")
+    memory.set_ylabel("peak memory of a step")
+    memory.set_xticks(range(len(groups)), list(groups), fontsize=7)
+    for panel in (times, memory):
+        panel.grid(False, axis="x")
+    figure.legend(
+        [Patch(color=colours[arm]) for arm in arms],
+        [NAMES[arm] for arm in arms],
+        fontsize=7,
+        loc="outside upper center",
+        ncols=min(3, len(arms)),
     )
-    batches = ", ".join(map(str, sorted(set(rows["batch"]))))
-    text = f"Batch {batches} (trials of 249 steps and 64 channels, or sentences); median times. {hardware(result['machine'])}."
+    batches = ", ".join(map(str, sorted({row["batch"] for row in result["rows"]})))
+    text = (
+        f"Batch {batches} (trials of {STEPS} steps and {CHANNELS} channels in single precision, or sentences in double); "
+        f"median times. {hardware(result['machine'])}."
+    )
     wrapped = textwrap.fill(text, int(figure.get_size_inches()[0] * 15))
     figure.text(0.01, -0.02, wrapped, ha="left", va="top", fontsize=8, color="#5f6368", linespacing=1.5)
     return figure

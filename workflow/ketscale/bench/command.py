@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ketscale.bench.models import Selection as ModelSelection
-from ketscale.bench.selection import Selection
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from ketscale.bench.models import ModelSelection
+    from ketscale.bench.selection import Selection
 
 Result = Mapping[str, Any]
 
@@ -33,10 +34,11 @@ def simulators(selection: Selection, files: Files) -> None:
         UserError: a simulator that was asked for is not installed, the figure's format is unknown, or it was
             interrupted (what was measured is written).
     """
-    from ketscale.bench import output, run, summary
+    from ketscale.bench import output, summary
+    from ketscale.bench import simulators as benchmark
 
     _check(files)
-    result = run.run(selection, lambda cell, rows: print(output.line(cell, rows), flush=True))
+    result = benchmark.measure(selection, lambda cell, rows: print(output.line(cell, rows), flush=True))
     _publish(result, files, output.as_markdown, _heatmap, summary.lines(result["rows"]))
 
 
@@ -50,7 +52,9 @@ def models(selection: ModelSelection, files: Files) -> None:
     from ketscale.bench import output
 
     _check(files)
-    result = benchmark.run(selection, lambda cell, rows: print(output.models_line(cell, rows), flush=True))
+    result = benchmark.measure(
+        selection, lambda cell, rows: print(output.models_line(cell, rows), flush=True)
+    )
     _publish(result, files, output.models_markdown, _bars, benchmark.factors(result["rows"]))
 
 

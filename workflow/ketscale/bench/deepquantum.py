@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from ketscale.bench.cases import Call, Case
 from ketscale.bench.own import torch_call
-from ketscale.bench.problem import Call, Problem
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
 from ketscale.optional import needed_for
 
@@ -35,9 +35,9 @@ class DeepQuantum:
             import deepquantum
         self._dq: Any = deepquantum
 
-    def prepare(self, problem: Problem) -> Call:
+    def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`."""
-        circuit = problem.circuit
+        circuit = case.circuit
         run = self._dq.QubitCircuit(circuit.qubits)
         encoded: list[Column] = []
         shared: list[tuple[Any, list[int]]] = []
@@ -49,10 +49,10 @@ class DeepQuantum:
                 encoded += columns
             elif columns:
                 shared.append((operation, [column.index for column in columns]))
-        for word in problem.words:
+        for word in case.words:
             wires = [w for w, letter in enumerate(word) if letter != "I"]
             run.observable(wires, "".join(word[w] for w in wires).lower())
-        run.to(torch.tensor(problem.inputs).dtype)
+        run.to(torch.tensor(case.inputs).dtype)
 
         def expval(angles: Angles) -> torch.Tensor:
             for operation, indices in shared:
@@ -62,7 +62,7 @@ class DeepQuantum:
             run(_encoding(encoded, angles))
             return run.expectation()
 
-        return torch_call(problem, expval)
+        return torch_call(case, expval)
 
     def _operation(self, circuit: Circuit, gate: Gate) -> tuple[Any, list[Column]]:
         """DeepQuantum's gate and the columns of its angles in its own order."""

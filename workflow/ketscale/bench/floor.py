@@ -9,8 +9,8 @@ import llvmlite.binding as llvm
 import torch
 from llvmlite import ir
 
+from ketscale.bench.cases import Call, Case
 from ketscale.bench.own import torch_call
-from ketscale.bench.problem import Call, Problem
 from ketscale.engines.circuits.circuit import Angles
 
 
@@ -29,10 +29,10 @@ class Floor:
         self._engine.finalize_object()
         self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._engine.get_function_address("f"))
 
-    def prepare(self, problem: Problem) -> Call:
+    def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`."""
-        words = len(problem.words)
-        return torch_call(problem, lambda angles: self._expval(angles, words))
+        words = len(case.words)
+        return torch_call(case, lambda angles: self._expval(angles, words))
 
     def _expval(self, angles: Angles, words: int) -> torch.Tensor:
         return _Empty.apply(self._function, words, *angles)

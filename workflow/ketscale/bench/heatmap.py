@@ -54,8 +54,8 @@ def draw(result: Mapping[str, Any]) -> Figure:
         image = _panel(panel, [f for f in found if f.cell.ansatz == ansatz], qubits, batches, limit)
         panel.set(title=ansatz.replace("_", " "), xlabel="batch")
     axes[0][0].set_ylabel("qubits")
-    figure.colorbar(image, ax=list(axes[0]), label="speed-up of fused over its fastest peer")
-    text = f"Value and gradient of one loss; median times. {hardware(result['machine'])}."
+    figure.colorbar(image, ax=list(axes[0]), label="speedup of fused over its fastest peer", format="{x:g}x")
+    text = f"Value and gradient of one loss in single precision; median times. {hardware(result['machine'])}."
     wrapped = textwrap.fill(text, int(figure.get_size_inches()[0] * 15))
     figure.text(0.01, -0.02, wrapped, ha="left", va="top", fontsize=8, color="#5f6368", linespacing=1.5)
     return figure

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import psutil
 
-from ketscale.bench.training import Cell
+from ketscale.bench.rows import OUT_OF_MEMORY
+from ketscale.bench.steps import ModelCell
 
-OUT_OF_MEMORY = "out of memory"
 # Of the memory that is free; above it a step fails instead of taking the machine down.
 SHARE = 0.9
 WARM_STEPS = 2
 
 
-def peak_bytes(cell: Cell, arm: str, threads: int) -> int | str:
+def peak_bytes(cell: ModelCell, arm: str, threads: int) -> int | str:
     """The most that two training steps need beyond what the process had before, or why that is not known."""
     arguments = [sys.executable, "-m", "ketscale.bench.memory", *map(str, cell), arm, str(threads)]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
@@ -32,12 +32,12 @@ def peak_bytes(cell: Cell, arm: str, threads: int) -> int | str:
 def _measure(arguments: Sequence[str]) -> int:
     import torch
 
-    from ketscale.bench import training
+    from ketscale.bench import steps
     from ketscale.measure import host
 
     model, qubits, batch, arm, threads = arguments
     torch.set_num_threads(int(threads))
-    call = training.step(Cell(model, int(qubits), int(batch)), arm)
+    call = steps.step(ModelCell(model, int(qubits), int(batch)), arm)
     process = psutil.Process()
     before = process.memory_info().rss
     limit = process.memory_info().vms + int(SHARE * psutil.virtual_memory().available)

@@ -7,26 +7,21 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ketscale.bench import memory, stopwatch, training
-from ketscale.bench.run import FAILED, OVER_BUDGET, TIMED, WRONG, machine, surroundings
+from ketscale.bench import machine, memory, steps, stopwatch
+from ketscale.bench.rows import FAILED, OUT_OF_MEMORY, OVER_BUDGET, TIMED, WRONG, ModelRow
 from ketscale.bench.selection import all_cores, at_least, names_of, numbers_of
-from ketscale.bench.training import Cell
+from ketscale.bench.steps import ModelCell
 from ketscale.errors import UserError
-from ketscale.problems import models as catalogue
 
-MODELS = (
-    "hydra", "hydra_hybrid", "mamba", "mamba_hybrid", "mamba_lite", "mamba_hybrid_lite",
-    "classical_mamba", "classical_hydra", "superposition_transformer",
-)  # fmt: skip
 # Largest difference of the first losses, relative: they are of the same weights and trials in fp32.
 LOSS_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
-class Selection:
+class ModelSelection:
     """The arguments of `ketscale bench models`; simulators: empty for all that fit a model."""
 
-    models: tuple[str, ...] = MODELS
+    models: tuple[str, ...] = tuple(steps.MODELS)
     qubits: tuple[int, ...] = (6, 8, 10)
     batches: tuple[int, ...] = (32,)
     simulators: tuple[str, ...] = ()
@@ -34,16 +29,20 @@ class Selection:
     repeats: int = 7
     threads: int = field(default_factory=all_cores)
 
-    def cells(self) -> Iterator[Cell]:
+    def arms(self, model: str) -> list[str]:
+        """The simulators that a model is timed with."""
+        return [arm for arm in steps.arms(model) if not self.simulators or arm in self.simulators]
+
+    def cells(self) -> Iterator[ModelCell]:
         """All cells; a classical model has no qubits to vary, the one on sentences one size."""
-        for model in self.models:
-            entry = catalogue.MODELS[model]
-            if entry.qubits is not None:
-                yield Cell(model, entry.qubits, training.SENTENCES)
+        for model in filter(self.arms, self.models):
+            kind = steps.MODELS[model]
+            if model in steps.ON_SENTENCES:
+                yield ModelCell(model, kind.sizes["qubits"], steps.SENTENCES)
                 continue
-            for qubits in self.qubits if entry.quantum else (0,):
+            for qubits in (0,) if kind.classical else self.qubits:
                 for batch in self.batches:
-                    yield Cell(model, qubits, batch)
+                    yield ModelCell(model, qubits, batch)
 
 
 def parse(
@@ -55,88 +54,62 @@ def parse(
     budget: str | None = None,
     repeats: str | None = None,
     threads: str | None = None,
-) -> Selection:
+) -> ModelSelection:
     """The selection of the command's options: lists separated by commas, None where not given.
 
     Raises:
-        UserError: a value is not a number, too small, or not a name of a model or simulator.
+        UserError: a value is not a number, too small, or not a name of a model or simulator; or no simulator fits a model.
     """
-    default = Selection()
-    return Selection(
-        models=names_of("--models", models, MODELS) or default.models,
+    default = ModelSelection()
+    selection = ModelSelection(
+        models=names_of("--models", models, steps.MODELS) or default.models,
         qubits=numbers_of("--qubits", qubits, 2) or default.qubits,
         batches=numbers_of("--batch", batch, 1) or default.batches,
-        simulators=names_of(
-            "--simulators", simulators, tuple(dict.fromkeys((*training.ARMS, *training.LIKELIHOODS, "none")))
-        ),
+        simulators=names_of("--simulators", simulators, steps.ALL_ARMS),
         budget_s=at_least("--budget", budget, float, 0) if budget is not None else default.budget_s,
         repeats=at_least("--repeats", repeats, int, 5) if repeats is not None else default.repeats,
         threads=at_least("--threads", threads, int, 1) if threads is not None else default.threads,
     )
+    if not any(map(selection.arms, selection.models)):
+        able = dict.fromkeys(arm for model in selection.models for arm in steps.arms(model))
+        raise UserError(f"--simulators: none fits {', '.join(selection.models)}; choose of {', '.join(able)}")
+    return selection
 
 
-@dataclass(frozen=True)
-class Row:
-    """A simulator in a cell.
-
-    first_s: the first step in this process, compiling included. median_s, spread_s: of a step, the latter the
-    interquartile range over `repeats`. peak_bytes: what two steps need beyond what the process had before.
-    projected_from: where not a step was timed but one of so many equal evaluations of it, which the times are multiplied by.
-    spans: exclusive seconds of a step by span, of further steps.
-    """
-
-    model: str
-    qubits: int
-    batch: int
-    simulator: str
-    status: str
-    reason: str | None = None
-    first_s: float | None = None
-    median_s: float | None = None
-    spread_s: float | None = None
-    repeats: int | None = None
-    peak_bytes: int | None = None
-    projected_from: int | None = None
-    spans: dict[str, float] | None = None
-
-
-def run(selection: Selection, report: Callable[[Cell, list[Row]], None]) -> dict[str, Any]:
-    """Measure all cells, `report` each as it finishes; {'machine', 'cells', 'rows'}, ready for JSON.
+def measure(selection: ModelSelection, show: Callable[[ModelCell, list[ModelRow]], None]) -> dict[str, Any]:
+    """Measure all cells, `show` each as it finishes; {'machine', 'cells', 'rows'}, ready for JSON.
 
     Memory is measured first: a simulator that runs out of it is not timed.
     """
-    rows: list[Row] = []
+    rows: list[ModelRow] = []
     cells, measured = list(selection.cells()), 0
     # Ctrl-C keeps the cells that are finished.
-    with surroundings(selection.threads) as cores, suppress(KeyboardInterrupt):
+    with machine.prepared(selection.threads) as cores, suppress(KeyboardInterrupt):
         for cell in cells:
             done = _measure(selection, cell)
-            report(cell, done)
+            show(cell, done)
             rows += done
             measured += 1
     return {
-        "machine": machine(selection.threads, selection.budget_s, cores, {}),
+        "machine": machine.describe(selection.threads, selection.budget_s, cores, {}),
         "cells": {"asked": len(cells), "measured": measured},
         "rows": [asdict(row) for row in rows],
     }
 
 
-def _measure(selection: Selection, cell: Cell) -> list[Row]:
-    rows: dict[str, Row] = {}
+def _measure(selection: ModelSelection, cell: ModelCell) -> list[ModelRow]:
+    rows: dict[str, ModelRow] = {}
     calls: dict[str, Callable[[], Any]] = {}
     losses: dict[str, float] = {}
-    names = [a for a in training.arms(cell.model) if not selection.simulators or a in selection.simulators]
-    for name in names:
-        row = Row(cell.model, cell.qubits, cell.batch, name, FAILED)
+    for name in selection.arms(cell.model):
+        row = ModelRow(cell.model, cell.qubits, cell.batch, name, FAILED)
         needed = memory.peak_bytes(cell, name, selection.threads)
         if isinstance(needed, str):
-            rows[name] = replace(
-                row, status=needed if needed == memory.OUT_OF_MEMORY else FAILED, reason=needed
-            )
+            rows[name] = replace(row, status=needed if needed == OUT_OF_MEMORY else FAILED, reason=needed)
             continue
         row = replace(row, peak_bytes=needed)
         try:
-            call = training.step(cell, name)
+            call = steps.step(cell, name)
             clocked = _Kept(call)
             first_s = stopwatch.once(clocked)
         except (RuntimeError, MemoryError, UserError) as error:
@@ -157,21 +130,21 @@ def _measure(selection: Selection, cell: Cell) -> list[Row]:
         calls[name] = call
     for name, timing in stopwatch.steady(calls, selection.repeats).items():
         rows[name] = replace(
-            rows[name], **asdict(timing), spans=training.spans_of(calls[name], min(3, timing.repeats))
+            rows[name], **asdict(timing), spans=steps.spans_of(calls[name], min(3, timing.repeats))
         )
-        rows[name] = _whole_step(rows[name], training.evaluations(cell, name))
+        rows[name] = _whole_step(rows[name], steps.evaluations(cell, name))
     return list(rows.values())
 
 
-def _whole_step(row: Row, evaluations: int) -> Row:
+def _whole_step(row: ModelRow, evaluations: int) -> ModelRow:
     """The times of a step that is so many of the calls that were timed."""
-    if evaluations == 1 or row.median_s is None or row.spread_s is None:
+    if evaluations == 1 or row.median_s is None or row.iqr_s is None:
         return row
     return replace(
         row,
         projected_from=evaluations,
         median_s=row.median_s * evaluations,
-        spread_s=row.spread_s * evaluations,
+        iqr_s=row.iqr_s * evaluations,
         spans={name: seconds * evaluations for name, seconds in (row.spans or {}).items()},
     )
 
@@ -216,5 +189,5 @@ def factors(rows: list[Mapping[str, Any]]) -> list[str]:
         if {"literal", "fused"} <= inside.keys():
             said.append(f"the circuits alone {inside['literal'] / inside['fused']:.3g}x")
         if said:
-            out.append(f"{Cell(*key)}: {', '.join(said)}")
+            out.append(f"{ModelCell(*key)}: {', '.join(said)}")
     return out

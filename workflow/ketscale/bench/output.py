@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from ketscale.bench import models, training
-from ketscale.bench.run import TIMED, Row
+from ketscale.bench import models
+from ketscale.bench.rows import TIMED, CircuitRow, ModelRow
 from ketscale.bench.selection import KNOWN, Cell
+from ketscale.bench.steps import ModelCell
 from ketscale.bench.summary import factors, lines
+from ketscale.measure.duration import duration
 
-COLUMNS = tuple(field.name for field in fields(Row))
-MODEL_COLUMNS = tuple(field.name for field in fields(models.Row))
+COLUMNS = tuple(field.name for field in fields(CircuitRow))
+MODEL_COLUMNS = tuple(field.name for field in fields(ModelRow))
 
 
 def as_json(result: Mapping[str, Any]) -> bytes:
@@ -41,17 +43,15 @@ def as_markdown(result: Mapping[str, Any]) -> bytes:
     speedups = {f.cell: f"{f.speedup:.3g}x ({f.peer})" for f in factors(rows)}
     cells: dict[Cell, dict[str, str]] = {}
     for row in rows:
-        cell = Cell(row["ansatz"], row["qubits"], row["batch"])
-        cells.setdefault(cell, {})[row["simulator"]] = _short(row)
-    table = [
-        "| " + " | ".join(["ansatz", "qubits", "batch", *names, "fused over fastest peer"]) + " |",
-        "|---" * (4 + len(names)) + "|",
-    ]
-    for cell, shown in cells.items():
-        parts = [*map(str, cell), *(shown.get(name, "") for name in names), speedups.get(cell, "")]
-        table.append("| " + " | ".join(parts) + " |")
-    text = [f"Machine: {hardware(result['machine'])}.", "", *table, "", *(f"- {x}" for x in lines(rows))]
-    return ("\n".join(text) + "\n").encode()
+        cells.setdefault(Cell.of(row), {})[row["simulator"]] = _short(row)
+    table = _table(
+        [*Cell._fields, *names, "fused over fastest peer"],
+        [
+            [*cell, *(shown.get(name, "") for name in names), speedups.get(cell, "")]
+            for cell, shown in cells.items()
+        ],
+    )
+    return _document(result, table, lines(rows))
 
 
 def hardware(machine: Mapping[str, Any]) -> str:
@@ -59,10 +59,10 @@ def hardware(machine: Mapping[str, Any]) -> str:
     top = machine["ceiling"]
     ceiling = f"matmul {top['matmul_gflops']:.0f} GFLOP/s, copy {top['copy_gbs']:.1f} GB/s, " if top else ""
     commit = (machine["commit"] or "unknown")[:10] + (", modified" if machine["dirty"] else "")
-    return f"{machine['cpu']}, {machine['threads']} thread(s), fp32, {ceiling}commit {commit}"
+    return f"{machine['cpu']}, {machine['threads']} thread(s), {ceiling}commit {commit}"
 
 
-def line(cell: Cell, rows: list[Row]) -> str:
+def line(cell: Cell, rows: list[CircuitRow]) -> str:
     """One cell for the terminal."""
     return f"{cell}: " + "  ".join(f"{row.simulator} {_short(vars(row))}" for row in rows)
 
@@ -73,14 +73,6 @@ def _short(row: Mapping[str, Any]) -> str:
     return duration(row["median_s"])
 
 
-def duration(value: float) -> str:
-    """Seconds in words of three digits."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-6:.3g} µs"
-
-
 def models_markdown(result: Mapping[str, Any]) -> bytes:
     """A table of training steps, a row for each model, size and simulator."""
     head = (
@@ -89,29 +81,40 @@ def models_markdown(result: Mapping[str, Any]) -> bytes:
         "batch",
         "simulator",
         "step",
-        "spread",
+        "interquartile range",
         "peak memory",
         "first step",
         "spans of a step",
     )
-    table = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    table = []
     for row in result["rows"]:
         timed = row["status"] == TIMED
         peak = row["peak_bytes"]
-        parts = [
+        cells = [
             *(row[name] for name in ("model", "qubits", "batch", "simulator")),
             duration(row["median_s"]) if timed else row["status"],
-            duration(row["spread_s"]) if timed else "",
+            duration(row["iqr_s"]) if timed else "",
             "" if peak is None else f"{peak / 2**20:.0f} MiB",
             "" if row["first_s"] is None else duration(row["first_s"]),
             ", ".join(f"{name} {duration(value)}" for name, value in (row["spans"] or {}).items()),
         ]
-        table.append("| " + " | ".join(map(str, parts)) + " |")
-    text = [f"Machine: {hardware(result['machine'])}.", "", *table, ""]
-    return ("\n".join([*text, *(f"- {x}" for x in models.factors(result["rows"]))]) + "\n").encode()
+        table.append(cells)
+    return _document(result, _table(head, table), models.factors(result["rows"]))
 
 
-def models_line(cell: training.Cell, rows: list[models.Row]) -> str:
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """The lines of a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(map(str, cells)) + " |" for cells in lines]
+
+
+def _document(result: Mapping[str, Any], table: list[str], summary: Iterable[str]) -> bytes:
+    """A table with the machine above it and the summary below."""
+    text = [f"Machine: {hardware(result['machine'])}.", "", *table, "", *(f"- {line}" for line in summary)]
+    return ("\n".join(text) + "\n").encode()
+
+
+def models_line(cell: ModelCell, rows: list[ModelRow]) -> str:
     """One cell for the terminal."""
     said = []
     for row in rows:

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from msgspec import structs
 
-from ketscale.bench.problem import Call, Problem
+from ketscale.bench.cases import Call, Case
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.factory import build_simulator
-
-FUSED = {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}
-SETTINGS: dict[str, dict[str, str]] = {
-    "fused": FUSED,
-    "fused-literal": {**FUSED, "route": "literal"},
-    "fused-sweep": {**FUSED, "route": "sweep"},
-    "fused-matrix": {**FUSED, "route": "matrix"},
-    "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
-    "lightning.qubit": {"device": "lightning.qubit", "gradient": "adjoint", "batching": "loop"},
-}
+from ketscale.engines.circuits.settings import CircuitSimulator
 
 
 class Own:
@@ -29,18 +21,24 @@ class Own:
     """
 
     def __init__(self, name: str) -> None:
-        self._simulator = build_simulator(name, {**SETTINGS[name], "placement": "model"}, torch.device("cpu"))
+        self._simulator = build_simulator(name, _settings(name), torch.device("cpu"))
 
-    def prepare(self, problem: Problem) -> Call:
+    def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`."""
-        circuit, words = problem.circuit, problem.words
-        return torch_call(problem, lambda angles: self._simulator.expval(circuit, angles, words))
+        circuit, words = case.circuit, case.words
+        return torch_call(case, lambda angles: self._simulator.expval(circuit, angles, words))
 
 
-def torch_call(problem: Problem, expval: Callable[[Angles], torch.Tensor]) -> Call:
+def _settings(name: str) -> CircuitSimulator:
+    """Those of a usual name, behind which may be a route: fused-literal."""
+    usual, _, route = name.partition("-")
+    return structs.replace(CircuitSimulator.usual(usual), route=route or None)
+
+
+def torch_call(case: Case, expval: Callable[[Angles], torch.Tensor]) -> Call:
     """The loss of `expval` and its gradients by torch's autograd; `expval` gives real (batch, words)."""
-    angles = Angles(torch.tensor(problem.inputs), torch.tensor(problem.weights))
-    coefficients = torch.tensor(problem.coefficients)
+    angles = Angles(torch.tensor(case.inputs), torch.tensor(case.weights))
+    coefficients = torch.tensor(case.coefficients)
     # autograd refuses a tensor that nothing depends on, such as weights of shape (0,).
     leaves = [tensor.requires_grad_() for tensor in angles if tensor.numel()]
 

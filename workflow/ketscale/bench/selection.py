@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from ketscale.errors import UserError
 
-# The layers of each ansatz; `problem.py` builds it.
+# The layers of each ansatz; `cases.py` builds it.
 LAYERS: dict[str, int] = {"strongly_entangling": 3, "vqc": 3, "qlcu": 2}
 QUBITS = (4, 6, 8, 10, 12)
 BATCHES = (1, 32, 128, 1024)
@@ -35,17 +35,17 @@ def all_cores() -> int:
 
 
 class Cell(NamedTuple):
-    """One circuit and batch size, to be timed with every simulator; without layers, those of `LAYERS`."""
+    """One circuit and batch size, to be timed with every simulator."""
 
     ansatz: str
     qubits: int
     batch: int
-    layers: int | None = None
+    layers: int
 
-    @property
-    def depth(self) -> int:
-        """The layers of its circuit."""
-        return self.layers or LAYERS[self.ansatz]
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """The cell of a row."""
+        return cls(*(row[name] for name in cls._fields))
 
     def __str__(self) -> str:
         return f"{self.ansatz} {self.qubits}q x {self.batch}"
@@ -79,7 +79,7 @@ class Selection:
             for qubits in self.qubits:
                 large = (LARGE_BATCH,) if qubits <= LARGE_BATCH_QUBITS else ()
                 for batch in sorted(self.batches or (*BATCHES, *large)):
-                    yield Cell(ansatz, qubits, batch, self.layers)
+                    yield Cell(ansatz, qubits, batch, self.layers or LAYERS[ansatz])
 
 
 def parse(
@@ -113,7 +113,7 @@ def parse(
     )
 
 
-def names_of(option: str, text: str | None, known: Sequence[str] | dict[str, int]) -> tuple[str, ...]:
+def names_of(option: str, text: str | None, known: Collection[str]) -> tuple[str, ...]:
     """The names of an option's value, none if it was not given; raises UserError for one that is not `known`."""
     names = _parts(option, text)
     for name in names:

@@ -27,7 +27,7 @@ class Timing:
     """Seconds of one call: median and interquartile range over `repeats`."""
 
     median_s: float
-    spread_s: float
+    iqr_s: float
     repeats: int
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ketscale.bench.problem import Subject
+from ketscale.bench.cases import Subject
 from ketscale.bench.selection import FLOOR, OUTSIDE, Selection
 from ketscale.errors import UserError
 

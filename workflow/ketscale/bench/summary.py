@@ -35,7 +35,7 @@ def times(rows: Iterable[Mapping[str, Any]]) -> dict[Cell, dict[str, float]]:
     """Median seconds of the simulators that were timed, by cell."""
     out: dict[Cell, dict[str, float]] = {}
     for row in rows:
-        of_cell = out.setdefault(Cell(row["ansatz"], row["qubits"], row["batch"]), {})
+        of_cell = out.setdefault(Cell.of(row), {})
         if row["median_s"] is not None:
             of_cell[row["simulator"]] = row["median_s"]
     return out

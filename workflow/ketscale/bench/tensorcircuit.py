@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ketscale.bench.problem import Call, Problem
+from ketscale.bench.cases import Call, Case
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.optional import needed_for
 
@@ -44,18 +44,16 @@ class TensorCircuit:
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             self._tc.set_backend("jax")
 
-    def prepare(self, problem: Problem) -> Call:
+    def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`. Precision and contractor are global: they hold when a call is first made."""
         jax = self._jax
-        self._tc.set_contractor("plain" if problem.circuit.qubits >= GATE_BY_GATE_FROM else "greedy")
-        self._tc.set_dtype("complex64" if problem.real == np.float32 else "complex128")
-        inputs, weights, coefficients = map(
-            jax.numpy.asarray, (problem.inputs, problem.weights, problem.coefficients)
-        )
+        self._tc.set_contractor("plain" if case.circuit.qubits >= GATE_BY_GATE_FROM else "greedy")
+        self._tc.set_dtype("complex64" if case.real == np.float32 else "complex128")
+        inputs, weights, coefficients = map(jax.numpy.asarray, (case.inputs, case.weights, case.coefficients))
 
         def loss(inputs: Any, weights: Any) -> Any:
             def values(row: Any) -> Any:
-                return self._expval(problem.circuit, problem.words, row, weights)
+                return self._expval(case.circuit, case.words, row, weights)
 
             return (jax.vmap(values)(inputs) * coefficients).sum()
 

@@ -5,7 +5,7 @@ from ketscale.config.config import Config, sources
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import Data, Families, Family, Metric, Model, Settings, Simulator, Split, Workload
 from ketscale.config.file import ConfigFile
-from ketscale.config.parsing import at, parse, resolved, schema, suggestion
+from ketscale.config.parsing import at, checked, parse, resolved, schema, suggestion
 from ketscale.config.protocol import EarlyStopping, Plateau, Protocol
 from ketscale.config.published import published_schema
 from ketscale.config.yaml import load
@@ -33,6 +33,7 @@ __all__ = [
     "Split",
     "Workload",
     "at",
+    "checked",
     "conflicts",
     "load",
     "parse",

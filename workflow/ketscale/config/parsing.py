@@ -35,7 +35,19 @@ def parse(kind: type[B], value: Any, where: str) -> B:
         UserError: names the setting, what is wrong and what to do; the first problem found.
     """
     check(schema(kind), value, where)
-    block = msgspec.convert(value, kind)
+    return checked(msgspec.convert(value, kind), where)
+
+
+def checked(block: B, where: str) -> B:
+    """The block, which may have been made in code, where nothing checks the types of its fields.
+
+    Raises:
+        UserError: a field has a value that its type does not allow, or fields do not go together.
+    """
+    try:
+        msgspec.convert(msgspec.to_builtins(block), type(block))
+    except msgspec.ValidationError as error:
+        raise UserError(f"{where}: {error}") from None
     for fault in block.faults():
         raise UserError(at(where, fault))
     return block

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Model, Settings, suggestion
+from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.errors import UserError
 from ketscale.problems.registry import FAMILIES
 
@@ -44,7 +45,8 @@ def of_run(settings: Settings, device: torch.device, **arguments: Any) -> nn.Mod
 
     simulator = None
     if settings.simulator is not None:
-        simulator = build_simulator(settings.run.simulator, settings.simulator.content(), device)
+        assert isinstance(settings.simulator, CircuitSimulator)
+        simulator = build_simulator(settings.run.simulator, settings.simulator, device)
     return _of_settings(settings, simulator, arguments)
 
 

@@ -6,10 +6,11 @@ PennyLane, Qiskit and torch are imported only by what uses them, so that the con
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ketscale.engines.circuits.methods import BOUND_TO, PLACEMENTS, ROUTES, SUPPORTED, USUAL, Method
+from ketscale.config import checked
+from ketscale.engines.circuits.methods import BOUND_TO, USUAL, Method
+from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,30 +19,17 @@ if TYPE_CHECKING:
     from ketscale.engines.circuits.simulator import Simulator
 
 
-def build_simulator(name: str, settings: Mapping[str, str], device: torch.device) -> Simulator:
+def build_simulator(name: str, settings: CircuitSimulator, device: torch.device) -> Simulator:
     """The simulator that the config calls `name`, for a model whose tensors live on `device`.
 
-    settings: the config's block, with the keys `device`, `gradient`, `batching` and `placement`, and for
-        `fused` perhaps `route`.
-
     Raises:
-        UserError: the settings are not supported together, or what they need is not here.
+        UserError: the settings do not go together, or what they need is not here.
     """
-    method = Method(settings["device"], settings["gradient"], settings["batching"])
-    if method not in SUPPORTED:
-        choices = "; ".join(", ".join(m) for m in sorted(SUPPORTED))
-        raise UserError(
-            f"simulator {name!r}: no {', '.join(method)}; device, gradient, batching are one of\n{choices}"
-        )
-    route = settings.get("route")
-    if route is not None and (method.device != "fused" or route not in ROUTES):
-        raise UserError(
-            f"simulator {name!r}: only fused has a route, one of {', '.join(ROUTES)}; not {route!r}"
-        )
+    checked(settings, f"simulators.{name}")
     from ketscale.engines.circuits.spanned import Spanned
 
-    simulator = Spanned(_build(method, route or ROUTES[0]))
-    target = _target(name, method, settings["placement"], device)
+    simulator = Spanned(_build(settings.method, settings.route))
+    target = _target(name, settings, device)
     if target == device:
         return simulator
     from ketscale.engines.circuits.placement import Placed
@@ -65,7 +53,7 @@ def named_simulator(name: str) -> Simulator:
     from ketscale.engines.circuits.placement import Placed
     from ketscale.engines.circuits.spanned import Spanned
 
-    simulator = Spanned(_build(method, ROUTES[0]))
+    simulator = Spanned(_build(method))
     kind = BOUND_TO.get(method.device)
     return Placed(simulator, torch.device(kind)) if kind else simulator
 
@@ -88,31 +76,27 @@ def resolve_simulator(given: Simulator | str | None) -> Simulator:
     return given
 
 
-def _target(name: str, method: Method, placement: str, device: torch.device) -> torch.device:
+def _target(name: str, settings: CircuitSimulator, device: torch.device) -> torch.device:
     """The device that the circuits' tensors must be on."""
     import torch
 
-    if placement not in PLACEMENTS:
-        raise UserError(
-            f"simulator {name!r}: placement must be one of {', '.join(PLACEMENTS)}, not {placement!r}"
-        )
-    if placement == "gpu" and not torch.cuda.is_available():
+    if settings.placement == "gpu" and not torch.cuda.is_available():
         raise UserError(f"simulator {name!r}: placement 'gpu' needs a CUDA GPU and torch sees none")
-    kind = {"model": device.type, "cpu": "cpu", "gpu": "cuda"}[placement]
-    needed = BOUND_TO.get(method.device, kind)
+    kind = {"model": device.type, "cpu": "cpu", "gpu": "cuda"}[settings.placement]
+    needed = BOUND_TO.get(settings.device, kind)
     if needed != kind:
         where = {"cpu": "cpu", "cuda": "gpu"}[needed]
         raise UserError(
-            f"simulator {name!r}: {method.device} computes on the {where} only: set placement: {where}"
+            f"simulator {name!r}: {settings.device} computes on the {where} only: set placement: {where}"
         )
     return device if kind == device.type else torch.device(kind)
 
 
-def _build(method: Method, route: str) -> Simulator:
+def _build(method: Method, route: str | None = None) -> Simulator:
     if method.device == "fused":
         from ketscale.engines.circuits.fused import Fused
 
-        fused = Fused(route)
+        fused = Fused(route) if route else Fused()
         if method.batching == "broadcast":
             return fused
         from ketscale.engines.circuits.looped import Looped

@@ -25,16 +25,9 @@ USUAL: dict[str, Method] = {
 
 SUPPORTED: frozenset[Method] = frozenset({*USUAL.values(), Method("fused", "adjoint", "loop")})
 
-# Where the circuits run: on the model's own device, or on this one whatever the model's is.
-PLACEMENTS: tuple[str, ...] = ("model", "cpu", "gpu")
-
 # Simulators that compute on one kind of processor only; the others follow their placement.
 BOUND_TO: dict[str, str] = {
     "lightning.qubit": "cpu",
     "qiskit": "cpu",
     "lightning.gpu": "cuda",
 }
-
-# How `fused` evaluates a circuit: by sweeping its gates over the states; by multiplying its part behind the last
-# input into one matrix; the cheaper of these two; gate by gate with no algebra at all. The first is the default.
-ROUTES: tuple[str, ...] = ("auto", "sweep", "matrix", "literal")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta
 
 from ketscale.config import Simulator
-from ketscale.engines.circuits.methods import BOUND_TO, SUPPORTED, Method
+from ketscale.engines.circuits.methods import BOUND_TO, SUPPORTED, USUAL, Method
 
 
 class CircuitSimulator(Simulator, frozen=True, kw_only=True):
@@ -42,6 +42,11 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+
+    @classmethod
+    def usual(cls, name: str) -> Self:
+        """Those of a simulator's usual name, one of `methods.USUAL`."""
+        return cls(**USUAL[name]._asdict())
 
     @property
     def method(self) -> Method:

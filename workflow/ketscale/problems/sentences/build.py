@@ -16,6 +16,6 @@ def problem(settings: Settings, prepared: Prepared, device: torch.device) -> Nex
     assert settings.simulator is not None
     layers = settings.sizes["layers"]
     likelihood = build_likelihood(
-        settings.run.simulator, settings.simulator.content(), layers, transitions(prepared), device
+        settings.run.simulator, settings.simulator, layers, transitions(prepared), device
     )
     return NextWord(SuperpositionTransformer(layers), likelihood, prepared)

@@ -41,7 +41,7 @@ MOST_WAYS = 4096
 class Fused:
     """Our own simulator; everything of a circuit is differentiable: angles, initial states and final ones.
 
-    route: one of `methods.ROUTES`.
+    route: see `settings.CircuitSimulator`.
     choices: what the route `auto` chose in this simulator's own calls, by circuit and batch.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The loss that every simulator evaluates and differentiates in a cell, with its fixed random numbers."""
+"""The case of a cell: the loss that every simulator evaluates and differentiates, with its fixed random numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUILDERS: dict[str, tuple[Callable[[int, int], Circuit], str]] = {
 
 
 @dataclass(frozen=True)
-class Problem:
+class Case:
     """loss = sum over samples and words of coefficients * expectation values, and its gradients.
 
     inputs: (batch, columns), weights: (columns,), coefficients: (batch, words); radians, all of `real`.
@@ -49,18 +49,18 @@ Call = Callable[[], tuple[Any, ...]]
 class Subject(Protocol):
     """A simulator under test."""
 
-    def prepare(self, problem: Problem) -> Call:
+    def prepare(self, case: Case) -> Call:
         """The call to time. It starts from arrays of the simulator's own kind and ends when all numbers are there."""
         ...
 
 
-def problem(cell: Cell, dtype: type[np.floating[Any]]) -> Problem:
-    """The problem of a cell; the same numbers, rounded, in either precision, and fewer rows for a smaller batch."""
+def case_of(cell: Cell, dtype: type[np.floating[Any]]) -> Case:
+    """The case of a cell; the same numbers, rounded, in either precision, and fewer rows for a smaller batch."""
     build, letters = BUILDERS[cell.ansatz]
-    circuit = build(cell.qubits, cell.depth)
+    circuit = build(cell.qubits, cell.layers)
     words = pauli_words(cell.qubits, letters)
     weights, inputs, coefficients = (np.random.default_rng((SEED, stream)) for stream in range(3))
-    return Problem(
+    return Case(
         circuit,
         words,
         inputs.uniform(-np.pi, np.pi, (cell.batch, circuit.inputs)).astype(dtype),

@@ -1,0 +1,72 @@
+"""The machine that a benchmark runs on: its threads and cores while it runs, and what is kept of it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import ketscale
+from ketscale.errors import UserError
+from ketscale.measure import host
+from ketscale.measure.process import THREAD_VARIABLES
+
+
+@contextmanager
+def prepared(threads: int) -> Iterator[list[int]]:
+    """Threads and cores as asked, and an empty cache of compiled circuits; all as before afterwards.
+
+    Binding to cores is what limits JAX, which has no setting for its threads. Yields the cores.
+
+    Raises:
+        UserError: there are not that many cores.
+    """
+    environment, cores, torch_threads = dict(os.environ), os.sched_getaffinity(0), torch.get_num_threads()
+    if threads > len(cores):
+        raise UserError(f"--threads: {threads} asked for, {len(cores)} core(s) to run on")
+    with tempfile.TemporaryDirectory(prefix="ketscale-bench-") as cache:
+        try:
+            os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)), KETSCALE_CACHE=cache)
+            torch.set_num_threads(threads)
+            yield host.bind(0, 1, threads)
+        finally:
+            os.environ.clear()
+            os.environ.update(environment)
+            host.bind_to(cores)
+            torch.set_num_threads(torch_threads)
+
+
+def describe(
+    threads: int, budget_s: float, cores: list[int], ceiling: Mapping[str, float | None]
+) -> dict[str, Any]:
+    """What a benchmark ran on. ceiling: `matmul_gflops` and `copy_gbs`, where they were measured."""
+    facts = host.describe()
+    return {
+        "cpu": facts["cpu"],
+        "cores": facts["cores"],
+        "bound_to": cores,
+        "memory_bytes": facts["memory_bytes"],
+        "threads": threads,
+        "budget_s": budget_s,
+        "ceiling": dict(ceiling),
+        "versions": _versions(),
+        "ketscale": ketscale.__version__,
+        **host.git_state(Path(__file__).parent),
+    }
+
+
+def _versions() -> dict[str, str]:
+    from importlib import metadata
+
+    found = {}
+    for name in ("torch", "pennylane", "pennylane-lightning", "tensorcircuit-ng", "jax", "deepquantum"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,188 @@
+"""The trainer's own training steps, to be timed: of a model on fixed data, by each of its simulators."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from statistics import median
+from typing import NamedTuple
+
+import torch
+
+from ketscale.config import Model, Protocol, Simulator
+from ketscale.engines.circuits.factory import build_simulator
+from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.grid import Run, encode
+from ketscale.measure import spans
+from ketscale.parallel.single import Single
+from ketscale.problems.classification import Classification
+from ketscale.problems.models import construct
+from ketscale.problems.problem import Problem
+from ketscale.problems.registry import FAMILIES
+from ketscale.problems.sentences.likelihood import build_likelihood
+from ketscale.problems.sentences.next_word import NextWord, transitions
+from ketscale.problems.sentences.sentences import BUILT_IN, Prepared
+from ketscale.problems.sentences.specification import LikelihoodSimulator
+from ketscale.problems.sentences.transformer import SuperpositionTransformer
+from ketscale.training.step import Stepper
+
+SEED = 20240229
+
+# Models that classify trials, and what they are timed on.
+ON_TRIALS = FAMILIES["eeg"].models
+CHANNELS, STEPS, CLASSES, LAYERS = 64, 249, 2, 2
+# Both protocols leave out how long to train: the stopwatch decides.
+TRIALS_PROTOCOL = Protocol(precision="fp32", timed=True, learning_rate=1e-3, clip_norm=1.0, dropout=0.1)
+
+
+class Arm(NamedTuple):
+    """A way to evaluate a model on trials.
+
+    simulator: its usual name. literal: the published circuits, not those that exact reductions leave of them.
+    """
+
+    simulator: str
+    literal: bool
+
+
+# Two factors. `literal` is the baseline: the published circuits as the public code runs them, all rows in one call.
+ARMS = {
+    "fused": Arm("fused", literal=False),
+    "literal-fused": Arm("fused", literal=True),
+    "default.qubit": Arm("default.qubit", literal=False),
+    "literal": Arm("default.qubit", literal=True),
+}
+
+# Models on the built-in sentences, one layer, an epoch of gradient descent a step.
+ON_SENTENCES = FAMILIES["sentences"].models
+SENTENCES = len(BUILT_IN)
+SENTENCES_PROTOCOL = Protocol(precision="fp64", timed=True, learning_rate=0.01, optimiser="gradient-descent")
+# Its `literal` is the published Qiskit circuit, built anew in every evaluation.
+LIKELIHOODS: dict[str, Simulator] = {
+    "fused": CircuitSimulator.usual("fused"),
+    "closed-form": LikelihoodSimulator(device="closed-form", gradient="backprop", batching="broadcast"),
+    "closed-form-shift": LikelihoodSimulator(
+        device="closed-form", gradient="parameter-shift", batching="broadcast"
+    ),
+    "literal-bound": LikelihoodSimulator(device="literal-bound", gradient="parameter-shift", batching="loop"),
+    "literal": LikelihoodSimulator(device="literal", gradient="parameter-shift", batching="loop"),
+}
+# A literal step is 97 equal evaluations of each sentence, of seconds each: one of each is timed, and the step projected.
+PROJECTED = {"literal": 97, "literal-bound": 97}
+
+MODELS: dict[str, type[Model]] = {**ON_TRIALS, **ON_SENTENCES}
+CLASSICAL = "none"
+# Of every kind of model, in the order of figures.
+ALL_ARMS = tuple(dict.fromkeys((*ARMS, *LIKELIHOODS, CLASSICAL)))
+
+
+class ModelCell(NamedTuple):
+    """One model and size, to be timed by every arm; 0 qubits for a classical model, 8 sentences as a batch."""
+
+    model: str
+    qubits: int
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.qubits}q x {self.batch}"
+
+
+def arms(model: str) -> tuple[str, ...]:
+    """The arms that a model is timed by."""
+    if model in ON_SENTENCES:
+        return tuple(LIKELIHOODS)
+    if MODELS[model].classical:
+        return (CLASSICAL,)
+    # Where nothing is left out of the published circuits, both kinds of circuits are the same.
+    return tuple(ARMS) if _reducible(model) else ("fused", "literal")
+
+
+def evaluations(cell: ModelCell, arm: str) -> int:
+    """How many times as long as a timed call a whole training step is; above 1 its times are projections."""
+    return PROJECTED.get(arm, 1) if cell.model in ON_SENTENCES else 1
+
+
+def step(cell: ModelCell, arm: str) -> Callable[[], torch.Tensor]:
+    """The trainer's step on all samples of a cell, which gives the loss; of a projected arm the loss alone.
+
+    Weights and data are the same for every arm, so that their first losses can be compared.
+    """
+    torch.manual_seed(SEED)
+    protocol = SENTENCES_PROTOCOL if cell.model in ON_SENTENCES else TRIALS_PROTOCOL
+    problem = _sentences(arm) if cell.model in ON_SENTENCES else _trials(cell, arm)
+    world = Single(_run(cell, arm))
+    problem.convert(world.device, torch.float64 if protocol.precision == "fp64" else torch.float32).train()
+    samples = torch.arange(cell.batch)
+
+    def loss_alone() -> torch.Tensor:
+        with torch.no_grad():
+            return problem.combine(problem(samples, 0), len(samples))
+
+    if evaluations(cell, arm) > 1:
+        return loss_alone
+    stepper, numbers = Stepper(problem, world, protocol), itertools.count()
+
+    def whole_step() -> torch.Tensor:
+        figures = stepper.take(samples, next(numbers))
+        return problem.combine(figures.sums, figures.count)
+
+    return whole_step
+
+
+def _run(cell: ModelCell, arm: str) -> Run:
+    """A run of the cell in this process."""
+    family = FAMILIES["sentences" if cell.model in ON_SENTENCES else "eeg"]
+    layers = 1 if cell.model in ON_SENTENCES else LAYERS
+    size = {"qubits": cell.qubits, "layers": 0 if MODELS[cell.model].classical else layers}
+    return Run(
+        workload="bench",
+        model=cell.model,
+        size=encode(family.sizes, size),
+        batch=cell.batch,
+        simulator=arm,
+        backend="cpu",
+        nodes=1,
+        ranks=1,
+        threads=torch.get_num_threads(),
+        protocol="bench",
+        seed=SEED,
+    )
+
+
+def _trials(cell: ModelCell, arm: str) -> Problem:
+    """Classification of fixed random trials."""
+    trials = 0.03 * torch.randn(cell.batch, CHANNELS, STEPS)
+    arguments: dict[str, object] = {"inputs": (CHANNELS, STEPS), "outputs": CLASSES}
+    if not MODELS[cell.model].classical:
+        settings = CircuitSimulator.usual(ARMS[arm].simulator)
+        simulator = build_simulator(arm, settings, torch.device("cpu"))
+        arguments |= {"qubits": cell.qubits, "layers": LAYERS, "simulator": simulator}
+        if _reducible(cell.model):
+            arguments["literal"] = ARMS[arm].literal
+    model = construct(cell.model, **arguments, dropout=TRIALS_PROTOCOL.dropout)
+    everything = torch.arange(cell.batch)
+    return Classification(model, trials, everything % CLASSES, {"train": everything}, SEED)
+
+
+def _sentences(arm: str) -> Problem:
+    """Prediction of the next words of the built-in sentences."""
+    data = Prepared.of(BUILT_IN, SEED)
+    likelihood = build_likelihood(arm, LIKELIHOODS[arm], 1, transitions(data), torch.device("cpu"))
+    return NextWord(SuperpositionTransformer(1), likelihood, data)
+
+
+def _reducible(model: str) -> bool:
+    """Whether the model has a setting `literal`: its published circuits can be reduced."""
+    return "literal" in MODELS[model].__struct_fields__
+
+
+def spans_of(call: Callable[[], torch.Tensor], repeats: int) -> dict[str, float]:
+    """Exclusive seconds of a call by span, medians of several."""
+    found: dict[str, list[float]] = {}
+    for _ in range(repeats):
+        recorder = spans.Recorder(torch.device("cpu"))
+        with spans.recording(recorder):
+            call()
+        for name, seconds in recorder.exclusive_s.items():
+            found.setdefault(name, []).append(seconds)
+    return {name: median(seconds) for name, seconds in found.items()}
