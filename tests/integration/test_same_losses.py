@@ -15,8 +15,7 @@ LIMIT = {torch.float64: 1e-9, torch.float32: 1e-3}
 
 def losses(name, dtype):
     problem = classification(dtype=dtype)
-    settings = config.parse(CircuitSimulator, SIMULATORS[name], f"simulators.{name}")
-    problem.model.simulator = build_simulator(name, settings, torch.device("cpu"))
+    problem.model.simulator = build_simulator(name, SIMULATORS[name], torch.device("cpu"))
     loop = trainer(problem, {"steps": 20}, batch=3)
     loop.run()
     return loop.losses

@@ -12,10 +12,10 @@ import torch
 from ketscale.config import source_files
 from ketscale.errors import UserError
 from ketscale.problems.sentences import next_word
-from ketscale.problems.sentences.likelihood import build_likelihood
+from ketscale.problems.sentences.build import build_likelihood
 from ketscale.problems.sentences.next_word import NextWord
 from ketscale.problems.sentences.sentences import BUILT_IN, Prepared, Sentences, embed, prepare, read, split
-from ketscale.problems.sentences.specification import LikelihoodSimulator
+from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import SuperpositionTransformer, whole_unitary
 
 SETTINGS: dict[str, Any] = {"seed": 5, "held_out": 2, "split_seed": 0}

@@ -19,10 +19,10 @@ from ketscale.problems.classification import Classification
 from ketscale.problems.models import construct
 from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
-from ketscale.problems.sentences.likelihood import build_likelihood
+from ketscale.problems.sentences.build import build_likelihood
 from ketscale.problems.sentences.next_word import NextWord, transitions
 from ketscale.problems.sentences.sentences import BUILT_IN, Prepared
-from ketscale.problems.sentences.specification import LikelihoodSimulator
+from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training.step import Stepper
 

@@ -13,15 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ketscale.config import Simulator as SimulatorSettings
-from ketscale.config import checked
 from ketscale.engines.circuits.circuit import Angles
-from ketscale.engines.circuits.factory import build_simulator
-from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.measure.spans import active, span, with_backward_span
 from ketscale.parallel.sharding import shard
-from ketscale.problems.sentences.specification import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import TINY, loss, whole_circuit, whole_unitary
 from ketscale.problems.sentences.transitions import PAIR, Transitions
 
@@ -174,26 +169,6 @@ class _ByShift(torch.autograd.Function):
                 factor = -cotangent / (2 * (probabilities + TINY))
                 gradient.index_add_(0, shifts.angle, shifts.sign.to(values.dtype) * values * factor[row])
         return gradient, None, None
-
-
-def build_likelihood(
-    name: str, settings: SimulatorSettings, layers: int, transitions: Transitions, device: torch.device
-) -> Likelihood:
-    """The way to evaluate P that the config calls `name`: one of this model's own, or any simulator.
-
-    Raises:
-        UserError: the settings do not go together, or the sentences do not fit the literal circuit.
-    """
-    if isinstance(settings, CircuitSimulator):
-        return Simulated(layers, transitions, build_simulator(name, settings, device))
-    assert isinstance(settings, LikelihoodSimulator)
-    checked(settings, f"simulators.{name}")
-    if settings.device == "closed-form":
-        form = ClosedForm if settings.gradient == "backprop" else ShiftedClosedForm
-        return form(layers, transitions)
-    from ketscale.problems.sentences.literal_transformer import LiteralCircuit
-
-    return LiteralCircuit(layers, transitions, rebuild=settings.device == "literal")
 
 
 def _modulus(matrices: torch.Tensor, closed: torch.Tensor) -> torch.Tensor:

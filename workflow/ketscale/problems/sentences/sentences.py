@@ -21,7 +21,7 @@ from ketscale.problems import store
 from ketscale.problems.splits import SPLITS
 
 if TYPE_CHECKING:
-    from ketscale.problems.sentences.workloads import SentencesWorkload
+    from ketscale.problems.sentences.settings import SentencesWorkload
 
 BUILT_IN = (
     "The bird sings",

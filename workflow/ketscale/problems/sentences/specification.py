@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, ClassVar
 
 from ketscale.config import (
     Data,
@@ -14,59 +12,17 @@ from ketscale.config import (
     Metric,
     Model,
     Settings,
-    Simulator,
     SizeAxis,
     Split,
     Workload,
 )
 from ketscale.engines.circuits.settings import CircuitSimulator
-from ketscale.grid import BACKENDS
-from ketscale.problems.sentences.workloads import SentencesWorkload
+from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 
 if TYPE_CHECKING:
     import torch
 
     from ketscale.problems.problem import Problem
-
-
-class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
-    """Ways to evaluate the probability of a sentence that no other model has."""
-
-    devices: ClassVar[tuple[str, ...]] = ("closed-form", "literal", "literal-bound")
-
-    device: Annotated[
-        Literal["closed-form", "literal", "literal-bound"],
-        Meta(
-            description="closed-form: the algebra; literal: Qiskit circuits built in every evaluation, as published; "
-            "literal-bound: built once and bound"
-        ),
-    ]
-    gradient: Literal["backprop", "parameter-shift"]
-    batching: Literal["broadcast", "loop"]
-    placement: Literal["model"] = "model"
-
-    @property
-    def has_tasks(self) -> bool:
-        """The evaluations of parameter-shift are."""
-        return self.gradient == "parameter-shift"
-
-    def faults(self) -> Iterator[str]:
-        """The literal circuits are evaluated sentence by sentence, and shifted."""
-        literal = self.device != "closed-form"
-        if literal and (self.gradient, self.batching) != ("parameter-shift", "loop"):
-            yield f"{self.device} cannot do {self.gradient} with {self.batching} batching; it can do parameter-shift with loop"
-        if not literal and self.batching != "broadcast":
-            yield f"{self.device} cannot do {self.batching} batching; it can do broadcast"
-
-    def conflicts(self, settings: Settings) -> Iterator[str]:
-        """Qiskit computes on the CPU."""
-        run = settings.run
-        gpu = run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu"
-        if self.device != "closed-form" and gpu:
-            yield (
-                f"simulator {run.simulator} computes on the CPU, but backend {run.layout} trains on a GPU; "
-                "use cpu, ddp-cpu or mpi"
-            )
 
 
 class TransformerSettings(Model, frozen=True, kw_only=True):
