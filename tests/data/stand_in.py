@@ -35,7 +35,7 @@ def main() -> None:
         json.loads(option("--local"))
         write(option("--out"), option("--settings"))
     else:
-        config = analysis.of(json.loads(option("--study")))
+        config = analysis.of(json.loads(option("--study")), placed=False)
         if command == "collect":
             for table in TABLES:
                 write(f"{config.results}/tables/{table}.csv", f"{'--partial' in sys.argv}\n")
