@@ -184,7 +184,11 @@ def read_file(path: Path = PATH) -> SiteFile:
     """
     try:
         # A setting that is null is one that is left out.
-        given = {key: value for key, value in load(path).items() if value is not None}
+        given = {
+            key: value
+            for key, value in load(path).items()
+            if value is not None or key not in SiteFile.__struct_fields__
+        }
         return parse(SiteFile, given, "")
     except UserError as error:
         raise UserError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
