@@ -145,6 +145,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
             "cores": 2,
             "memory_bytes": 8 << 30,
             "gpus": [],
+            "topology": None,
             "ranks": [
                 {**rank, "rank": number, "peak_rss_bytes": 400_000_000, "peak_device_bytes": None}
                 for number in range(run.ranks)
@@ -153,7 +154,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "slurm_job_id": None,
         "started": "2026-01-01T00:00:00Z",
         "stopped": "2026-01-01T00:01:00Z",
-        "quiet": {"quiet": True, "others_share": 0.01, "steal_share": 0.0},
+        "quiet": {"quiet": True, "others_share": 0.01, "steal_share": 0.0, "cpus": [0]},
         "quality": quality if protocol.by_epochs else None,
         "losses": [2.3 * 0.9**step for step in range(min(20, protocol.steps or 20))],
         "timing": {

@@ -1,26 +1,22 @@
 """One object a backend: what launchers, checks and tables read of it, without torch."""
 
-import re
 import subprocess
 import sys
 
 import pytest
 import torch
-import yaml
 
 from ketscale.errors import UserError
-from ketscale.grid import BACKENDS
-from ketscale.measure.records import SCHEMAS
+from ketscale.grid import BACKENDS, layout
 from ketscale.parallel.world import open_world, require_gpu
 from ketscale.training import lbfgs
 from tests.toys import run_at, trainer, without_dropout
 
 
-def test_the_config_accepts_these_backends_and_no_others():
-    schema = yaml.safe_load((SCHEMAS / "config.schema.yaml").read_text())
-    pattern = schema["$defs"]["place"]["pattern"]
-    assert sorted(BACKENDS) == sorted(re.match(r"\^\(([^)]*)\)", pattern)[1].split("|"))
-    assert all(name == backend.name for name, backend in BACKENDS.items())
+def test_every_backend_can_be_written_in_a_path():
+    for name, backend in BACKENDS.items():
+        assert name == backend.name
+        assert layout(f"{name}-n1r1t1")["backend"] == name
 
 
 def test_who_has_several_ranks_has_a_launcher():

@@ -61,10 +61,10 @@ WRITER = """
 import sys, torch
 from pathlib import Path
 from ketscale.training import checkpoint
-from ketscale.measure import records
+from ketscale.files import write_atomic
 for step in range(10**6):
     checkpoint.save(Path(sys.argv[1]), "a" * 64, {"step": step, "x": torch.full((200_000,), float(step))})
-    records.write_atomic(Path(sys.argv[1]) / "metrics.json", (b"%d" % (step % 10)) * 300_000)
+    write_atomic(Path(sys.argv[1]) / "metrics.json", (b"%d" % (step % 10)) * 300_000)
     print(step, flush=True)
 """
 

@@ -228,7 +228,6 @@ def test_training_images_missing_names_the_split_to_choose(folder: Path) -> None
         (Digits, {"weights_folder": "here"}, "mine.weights_folder: only weights: imagenet"),
         (Mnist, {}, "mine: split is missing"),
         (Mnist, {"split": "all"}, "mine.split: 'all' is not one of its values"),
-        (Mnist, {"split": "test-images"}, "mine.folder: split: test-images needs it"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(
@@ -243,6 +242,11 @@ def test_weights_and_their_size_are_needed() -> None:
         given = {name: value for name, value in DIGITS.items() if name != missing}
         with pytest.raises(UserError, match=f"mine: {missing} is missing"):
             parse(Digits, given, "mine")
+
+
+def test_test_images_alone_need_a_folder() -> None:
+    (fault,) = parse(Mnist, DIGITS | {"split": "test-images"}, "mine").misplaced()
+    assert fault.startswith("folder: split: test-images needs it")
 
 
 def test_missing_files_are_found_before_anything_is_read(folder: Path) -> None:

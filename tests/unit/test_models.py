@@ -8,7 +8,7 @@ import torch
 
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
-from ketscale.problems import models as catalogue
+from ketscale.problems import models
 from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
@@ -16,6 +16,7 @@ from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, Mam
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
 from ketscale.problems.images.mlp import MLP
 from ketscale.problems.images.vqc import VQC, head
+from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
 
 CLASSICAL = (MLP, ClassicalMamba, ClassicalHydra)
@@ -112,14 +113,18 @@ def test_inputs_of_another_shape_are_refused_with_both_shapes(kind):
             model(torch.zeros(shape))
 
 
-def test_every_entry_of_the_catalogue_can_be_built():
-    for name, entry in catalogue.MODELS.items():
-        circuit = {"qubits": 2, "layers": 1, "simulator": named_simulator("fused")} if entry.quantum else {}
-        inputs = (4, 6) if entry.takes == "series" else 6
-        if entry.takes == "sentences":
-            assert list(catalogue.build(name, layers=1).parameters())
-            continue
-        model = catalogue.build(name, inputs=inputs, outputs=2, dropout=0.1, **circuit)
-        shape = inputs if isinstance(inputs, tuple) else (inputs,)
-        assert model(torch.randn(3, *shape)).shape == (3, 2), name
-        assert any(hasattr(module, "simulator") for module in model.modules()) == entry.quantum
+KINDS = [(name, kind) for family in FAMILIES.values() for name, kind in family.models.items()]
+
+
+@pytest.mark.parametrize("name, settings", KINDS)
+def test_every_kind_of_model_can_be_built_by_name(name, settings):
+    model = models.construct(name)
+    assert sum(parameter.numel() for parameter in model.parameters()) > 0
+    assert any(hasattr(module, "simulator") for module in model.modules()) == (
+        not settings.classical and name != "superposition_transformer"
+    )
+
+
+def test_an_unknown_kind_of_model_is_refused_with_the_likely_one():
+    with pytest.raises(UserError, match="no kind of model is called Hydra; did you mean hydra"):
+        models.construct("Hydra")

@@ -12,25 +12,25 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 from packaging.requirements import Requirement
 
 import ketscale
-from ketscale import grid
-from ketscale.engines.circuits.create import create
+from ketscale.config import Config
+from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
 from ketscale.jobs import doctor
 from ketscale.measure import host
 from ketscale.measure.process import THREAD_VARIABLES
 from ketscale.optional import EXTRAS, needed_for
+from ketscale.problems.registry import FAMILIES
 from tests.integration import study
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(ketscale.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Modules whose distribution has another name.
-DISTRIBUTIONS = {"yaml": "pyyaml", "sklearn": "scikit-learn"}
+DISTRIBUTIONS = {"yaml": "pyyaml", "sklearn": "scikit-learn", "PIL": "pillow"}
 FUSED = {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "placement": "model"}
 
 
@@ -120,35 +120,29 @@ def test_the_command_line_starts_without_anything_heavy(arguments: list[str] | N
 def test_training_with_fused_needs_no_extra(
     tmp_path: Path, digits_features: Path, protocol: str, others: set[str]
 ) -> None:
-    config = {**study.CONFIG, "simulators": {"fused": FUSED}}
+    simulators = {**study.CONFIG["simulators"], "fused": FUSED}
+    config = Config.of({**study.CONFIG, "simulators": simulators}, FAMILIES)
     run = study.run(simulator="fused", protocol=protocol)
-    arguments = ["train", str(tmp_path / run.path), "--features", str(digits_features)]
-    arguments += ["--settings", grid.canonical(grid.resolve(config, run))]
+    arguments = ["train", str(tmp_path / study.record(run)), "--features", str(digits_features)]
+    arguments += ["--settings", config.settings(run).text]
     optional = {module for extra in EXTRAS.values() for module in extra.modules}
     script = (
         f"import sys\nfrom ketscale.cli import main\nassert main({arguments!r}) == 0\n"
         f"print(sorted({optional - others} & set(sys.modules)))"
     )
     assert run_python(script, **dict.fromkeys(THREAD_VARIABLES, "1")) == "[]"
-    assert json.loads((tmp_path / run.path).read_text())["status"] == "completed"
+    assert json.loads((tmp_path / study.record(run)).read_text())["status"] == "completed"
 
 
-@pytest.mark.parametrize(
-    "device, gradient, batching, package",
-    [
-        ("default.qubit", "backprop", "broadcast", "pennylane"),
-        ("qiskit", "parameter-shift", "loop", "qiskit"),
-    ],
-)
+@pytest.mark.parametrize("device, package", [("default.qubit", "pennylane"), ("qiskit", "qiskit")])
 def test_a_simulator_that_is_not_installed_is_one_line_that_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, device: str, gradient: str, batching: str, package: str
+    monkeypatch: pytest.MonkeyPatch, device: str, package: str
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    settings = {"device": device, "gradient": gradient, "batching": batching, "placement": "model"}
     with pytest.raises(UserError) as caught:
-        create("mine", settings, torch.device("cpu"))
+        named_simulator(device)
     assert str(caught.value) == (
         f"simulator {device} needs {package}: pip install 'ketscale[simulators]' (in a checkout: make setup)"
     )

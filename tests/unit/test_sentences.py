@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from ketscale.config import source_files
 from ketscale.errors import UserError
 from ketscale.problems.sentences import next_word
 from ketscale.problems.sentences.build import build_likelihood
 from ketscale.problems.sentences.next_word import NextWord
 from ketscale.problems.sentences.sentences import BUILT_IN, Prepared, Sentences, embed, prepare, read, split
-from ketscale.problems.sentences.settings import LikelihoodSimulator
+from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 from ketscale.problems.sentences.transformer import SuperpositionTransformer, whole_unitary
 
 SETTINGS: dict[str, Any] = {"seed": 5, "held_out": 2, "split_seed": 0}
@@ -23,11 +22,11 @@ CLOSED = LikelihoodSimulator(device="closed-form", gradient="backprop", batching
 
 
 def prepared(root: Path, text: str | None = None, **changes: Any) -> Prepared:
-    source = None
+    settings = {**SETTINGS, **changes}
     if text is not None:
-        source = root / "sentences.txt"
-        source.write_text(text, encoding="utf-8")
-    prepare({**SETTINGS, **changes}, root / "features.json", source)
+        (root / "sentences.txt").write_text(text, encoding="utf-8")
+        settings["file"] = str(root / "sentences.txt")
+    prepare(SentencesWorkload(**settings), root / "features.json")
     return Prepared.open(root / "features.json")
 
 
@@ -74,11 +73,9 @@ def test_bad_files_are_named(tmp_path: Path, content: bytes, message: str) -> No
 
 
 def test_a_file_that_is_not_there_is_named_before_anything_runs(tmp_path: Path) -> None:
-    config = {"workloads": {"sentences": {**SETTINGS, "file": str(tmp_path / "none.txt")}}}
-    with pytest.raises(UserError, match=r"workloads.sentences.file: there is no file .*none.txt"):
-        source_files(config, "sentences")
-    config["workloads"]["sentences"].pop("file")
-    assert source_files(config, "sentences") == []
+    with pytest.raises(UserError, match=r"file: there is no file .*none.txt"):
+        SentencesWorkload(**SETTINGS, file=str(tmp_path / "none.txt")).sources()
+    assert SentencesWorkload(**SETTINGS).sources() == []
 
 
 def test_empty_lines_and_case_do_not_count(tmp_path: Path) -> None:
@@ -146,7 +143,7 @@ def test_metrics_compare_with_chance(tmp_path: Path) -> None:
     found = built.metrics("test", outputs, full=True)
     assert found["accuracy"] == pytest.approx(1 / 3)
     assert found["reciprocal_rank"] == pytest.approx((1 + 1 / 4 + 1 / 2) / 3)
-    assert found["transitions"] == 3
+    assert found["count"] == 3
     words = built.get_buffer("candidates").shape[1]
     assert found["chance"] == pytest.approx(1 / words)
     assert found["loss"] == pytest.approx(float(-np.log([0.5, 0.25]).mean()), abs=1e-9)
