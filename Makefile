@@ -1,5 +1,5 @@
 # make: set up, run the default study and build results/report.html.   make test: set up and run the tests.
-# Both may be repeated: what is done stays done. `make help` lists every target.
+# Both may be repeated: what is finished is kept. `make help` lists every target.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := study
@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 CUDA := .venv-cuda
-# A stamp names the lock that its environment was made from, so an edited lock makes it anew.
+# A stamp has the checksum of the lock that its environment was made from, so an edited lock makes it again.
 SETUP := $(VENV)/.ketscale-$(shell cksum < envs/cpu.lock | cut -d' ' -f1)
 SETUP_CUDA := $(CUDA)/.ketscale-$(shell cksum < envs/cuda.lock | cut -d' ' -f1)
 BENCH := $(VENV)/.bench-$(shell cksum < envs/bench.lock | cut -d' ' -f1)
@@ -17,10 +17,10 @@ TRITON := $(VENV)/.triton-$(shell cksum < envs/triton.lock | cut -d' ' -f1)
 IS_311 := -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' >/dev/null 2>&1
 PYTHON ?= $(shell for name in python3.11 python3; do "$$name" $(IS_311) && { echo "$$name"; break; }; done)
 
-# What a command here finds: the environment's programs, and no setting of another one.
+# Commands find the environment's programs first, and no settings of another environment.
 ENV := env -u PYTHONPATH -u PYTHONHOME PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-# A live display for a person who watches; a log file gets plain lines, which say more.
+# A live display on a terminal; a log file gets plain lines, which say more.
 LIVE := $(shell test -t 2 && echo --logger rich)
 
 .PHONY: study setup env-cuda bench-extra triton-extra test wheel-check test-slurm test-slurm-long lint format clean help
@@ -41,12 +41,12 @@ wheel-check: ## build sdist and wheel, install them into an empty environment, a
 	@echo "==> Checking the wheel"
 	@PYTHON="$(PYTHON)" tests/packaging/check.sh
 
-test-slurm: $(SETUP) ## the tests on a real SLURM cluster, started on this machine (root; Debian packages: see README)
+test-slurm: $(SETUP) ## the tests on a real SLURM cluster, started on this machine (root; Debian packages: see docs/contributing.md)
 	@echo "==> Testing on SLURM"
 	@$(ENV) python -m pytest tests/slurm -m "not long"
 
-test-slurm-long: $(SETUP) ## those that wait for time limits, and the driver under 2,000 runs
-	@echo "==> Testing on SLURM, for long"
+test-slurm-long: $(SETUP) ## the tests on SLURM that wait for time limits, and a study of 2,000 runs
+	@echo "==> Testing on SLURM (the long tests)"
 	@$(ENV) python -m pytest tests/slurm -m long -s
 
 lint: $(SETUP) ## ruff, mypy, snakefmt and Snakemake's own lint
@@ -57,7 +57,7 @@ lint: $(SETUP) ## ruff, mypy, snakefmt and Snakemake's own lint
 	@$(ENV) snakefmt --check Snakefile workflow/rules
 	@$(ENV) snakemake --lint
 
-format: $(SETUP) ## rewrite the code as `make lint` wants it
+format: $(SETUP) ## format the code as `make lint` requires
 	@$(ENV) ruff check --fix .
 	@$(ENV) ruff format .
 	@$(ENV) snakefmt Snakefile workflow/rules
@@ -71,14 +71,14 @@ bench-extra: $(BENCH) ## adds the outside simulators of `ketscale bench simulato
 triton-extra: $(TRITON) ## adds Triton (1 GB) to .venv, for the tests of fused's GPU kernels, from envs/triton.lock
 	@echo "==> $(VENV) has Triton: make test covers the GPU kernels"
 
-clean: ## delete results (the environment stays)
-	@echo "==> Deleting results/ and Snakemake's notes on them"
+clean: ## delete results and results-* (the environment is kept)
+	@echo "==> Deleting results/, results-*/ and Snakemake's notes on them"
 	@rm -rf results results-* .snakemake
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1: \2/p' Makefile
 
-# $(1): the folder, $(2): its lock. torch comes first, by itself, for the reason given in the lock.
+# $(1): the folder, $(2): its lock. torch is installed first, alone, for the reason given in the lock.
 define install
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 was not found: install it, or name it with make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@"$(PYTHON)" $(IS_311) || { echo "PYTHON=$(PYTHON) is not a Python 3.11" >&2; exit 1; }
@@ -104,7 +104,7 @@ $(TRITON): $(SETUP)
 	@$(VENV)/bin/python -m pip install -qq --no-deps --requirement envs/triton.lock
 	@touch $@
 
-# Where pip is set up to prefer CPU wheels, it takes that build of torch here too: refused, not used in its place.
+# If pip is configured to prefer CPU wheels, it installs that build of torch here too: refused, never used silently.
 $(SETUP_CUDA):
 	$(call install,$(CUDA),envs/cuda.lock)
 	@$(CUDA)/bin/python -c 'import sys, torch; sys.exit(torch.version.cuda is None and "torch here is a CPU build: unset PIP_FIND_LINKS and PIP_EXTRA_INDEX_URL, then make env-cuda")' || { rm -f $@; exit 1; }

@@ -1,3 +1,3 @@
-# Run by Snakemake in a new conda environment, from the project's root: installs the package that the rules call.
+# Snakemake runs this in a new conda environment, from the project's root: it installs the package that the rules call.
 set -eu
 python -m pip install --no-deps --no-build-isolation --editable .
