@@ -202,7 +202,7 @@ def test_a_damaged_file_is_named(store: Path, name: str) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(UserError, match=rf"{name}: damaged.*delete .*features rule"):
+    with pytest.raises(UserError, match=rf"{name}: damaged.*delete .*rule prepare"):
         Features.open(store)
 
 

@@ -55,7 +55,7 @@ def opened(
     """
     described = _read(manifest, files, code_version)
     folder = manifest.parent / described["folder"]
-    remedy = f"delete {folder} and {manifest} and run the features rule again"
+    remedy = f"delete {folder} and {manifest} and run the rule prepare again"
     for name, digest in described["files"].items():
         path = folder / name
         if not path.is_file():
@@ -104,7 +104,7 @@ def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]
     try:
         described = json.loads(path.read_text())
     except FileNotFoundError:
-        raise UserError(f"{path}: no such features; run the features rule, or `ketscale features`") from None
+        raise UserError(f"{path}: no such features; run the rule prepare, or `ketscale prepare`") from None
     except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: not a features manifest ({error}); delete it and run the rule again"
@@ -114,9 +114,9 @@ def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]
         or not described.keys() >= KEYS
         or not described["files"].keys() >= set(files)
     ):
-        raise UserError(f"{path}: not a features manifest; delete it and run the features rule again")
+        raise UserError(f"{path}: not a features manifest; delete it and run the rule prepare again")
     if (described["schema"], described["code_version"]) != (SCHEMA, code_version):
-        raise UserError(f"{path}: written by another version; delete it and run the features rule again")
+        raise UserError(f"{path}: written by another version; delete it and run the rule prepare again")
     return described
 
 
