@@ -25,7 +25,7 @@ from ketscale.problems import store
 from ketscale.problems.arrays import single
 from ketscale.problems.images import resnet
 from ketscale.problems.images.images import Images, Vectors
-from ketscale.problems.images.pretrain import STEPS, origin_of, pretrain
+from ketscale.problems.images.pretrain import origin_of, pretrain
 from ketscale.problems.images.workloads import IMAGENET_FILE
 from ketscale.problems.splits import SPLITS, Parts
 
@@ -116,9 +116,10 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
         weights = fetched / IMAGENET_FILE
     else:
         weights = manifest.parent / "weights-selfsupervised.safetensors"
-        if not _trained_for(weights, images, workload.image_size):
+        size, steps = workload.image_size, workload.pretrain_steps
+        if not _trained_for(weights, images, size, steps):
             with tqdm(unit="step", mininterval=2) as bar:
-                pretrain(images, workload.image_size, weights, progress=_shown_by(bar))
+                pretrain(images, size, weights, steps, progress=_shown_by(bar))
     compute(workload, images, weights, manifest)
 
 
@@ -217,9 +218,9 @@ def _statistics(features: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np
     return features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
 
 
-def _trained_for(weights: Path, images: Images, size: int) -> bool:
+def _trained_for(weights: Path, images: Images, size: int, steps: int) -> bool:
     """Whether these weights were trained on these images with this split: others have seen test images."""
     if not weights.exists():
         return False
     _, origin = resnet.read_weights(weights)
-    return origin == origin_of(images, size, STEPS)
+    return origin == origin_of(images, size, steps)

@@ -20,7 +20,6 @@ from ketscale.problems.images.images import Images
 
 PRETRAIN_VERSION = 1  # raise it whenever the arithmetic below changes
 SEED = 0
-STEPS = 64
 BATCH = 128
 CLUSTERS = 100  # ten times the classes of digits: pure enough, and the number is not tuned to them
 LLOYD = 15  # rounds of k-means
@@ -34,7 +33,7 @@ def pretrain(
     images: Images,
     size: int,
     out: Path,
-    steps: int = STEPS,
+    steps: int,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> None:
     """Train on the training images, scaled to `size` pixels, and write the weights to `out`, atomically.

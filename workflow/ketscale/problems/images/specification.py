@@ -80,7 +80,9 @@ FAMILY = Family(
         Metric("f1", "F1", "", "up"),
     ),
     tiny={
-        "workloads": {"digits": {"split_seed": 0, "weights": "selfsupervised", "image_size": 8}},
+        "workloads": {
+            "digits": {"split_seed": 0, "weights": "selfsupervised", "image_size": 8, "pretrain_steps": 2}
+        },
         "models": {},
         "axes": {"workload": "digits", "model": "vqc", "qubits": 2, "layers": 1, "batch": 16},
         "control": {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"},

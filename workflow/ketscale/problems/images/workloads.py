@@ -41,6 +41,9 @@ class ImageWorkload(Workload, frozen=True, kw_only=True):
         | None
     ) = None
     image_size: Side | None = None
+    pretrain_steps: Annotated[
+        int, Meta(ge=1, description="Training steps of the self-supervised weights")
+    ] = 64
 
     def faults(self) -> Iterator[str]:
         """Weights in a folder are ImageNet's."""
