@@ -1,4 +1,4 @@
-"""The family `sentences`: predicting the next word of a sentence."""
+"""The family `sentences`: the prediction of the next word of a sentence."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
-    """Ways to evaluate the probability of a sentence that no other model has."""
+    """A way to evaluate the probability of a sentence that only this family has."""
 
     devices: ClassVar[tuple[str, ...]] = ("closed-form", "literal", "literal-bound")
 
     device: Annotated[
         Literal["closed-form", "literal", "literal-bound"],
         Meta(
-            description="closed-form: the algebra; literal: Qiskit circuits built in every evaluation, as published; "
-            "literal-bound: built once and bound"
+            description="closed-form: by algebra; literal: by Qiskit circuits that every evaluation builds, as "
+            "published; literal-bound: by Qiskit circuits that are built once, with angles bound later"
         ),
     ]
     gradient: Literal["backprop", "parameter-shift"]
@@ -47,11 +47,11 @@ class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
 
     @property
     def has_tasks(self) -> bool:
-        """The evaluations of parameter-shift are."""
+        """Whether there are tasks to share: the evaluations of parameter-shift."""
         return self.gradient == "parameter-shift"
 
     def faults(self) -> Iterator[str]:
-        """The literal circuits are evaluated sentence by sentence, and shifted."""
+        """The literal circuits do only parameter-shift, sentence by sentence; the closed form does only batches."""
         literal = self.device != "closed-form"
         if literal and (self.gradient, self.batching) != ("parameter-shift", "loop"):
             yield f"{self.device} cannot do {self.gradient} with {self.batching} batching; it can do parameter-shift with loop"
@@ -59,7 +59,7 @@ class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
             yield f"{self.device} cannot do {self.batching} batching; it can do broadcast"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """Qiskit computes on the CPU."""
+        """Qiskit computes only on the CPU."""
         run = settings.run
         gpu = run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu"
         if self.device != "closed-form" and gpu:
@@ -70,14 +70,14 @@ class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
 
 
 class TransformerSettings(Model, frozen=True, kw_only=True):
-    """The words before, in superposition, turned towards the next word."""
+    """The words so far, in superposition, turned towards the next word."""
 
     implementation: ClassVar[str] = "ketscale.problems.sentences.transformer:SuperpositionTransformer"
     sizes: ClassVar[Mapping[str, int]] = {"qubits": 4}
 
 
 def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
-    """Put the sentences into arrays, and split them."""
+    """Write the sentences as arrays with their split; see `sentences.prepare`."""
     from ketscale.problems.sentences import sentences
 
     assert isinstance(workload, SentencesWorkload)

@@ -19,33 +19,38 @@ class SentencesWorkload(Workload, frozen=True, kw_only=True):
 
     file: (
         Annotated[
-            str, Meta(description="A text file, UTF-8, one sentence a line; without it the built-in ones")
+            str,
+            Meta(
+                description="Text file in UTF-8, one sentence on each line; without it the built-in sentences"
+            ),
         ]
         | None
     ) = None
-    seed: Annotated[Seed, Meta(description="Of the words' vectors")]
+    seed: Annotated[Seed, Meta(description="Seed of the words' vectors")]
     held_out: Annotated[
         Count,
-        Meta(description="Sentences for validation, and as many for test; 0 where nothing is evaluated"),
+        Meta(
+            description="Sentences for validation, and the same number for the test; 0 if nothing is evaluated"
+        ),
     ]
     split_seed: Annotated[Seed, Meta(description="Seed of the split")]
 
     def sources(self) -> list[Path]:
-        """The text file."""
+        """The text file, if one is given."""
         if self.file is None:
             return []
         file = Path(self.file).expanduser()
         if not file.is_file():
             raise UserError(
-                f"file: there is no file {file}; name another, or leave file out for those built in"
+                f"file: there is no file {file}; name another, or leave file out for the built-in sentences"
             )
         return [file]
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """Epochs are validated, which needs sentences held out."""
+        """A protocol with epochs validates, which needs held-out sentences."""
         run = settings.run
         if self.held_out == 0 and settings.protocol.by_epochs:
             yield (
                 f"protocol {run.protocol} has epochs, which are validated, but workload {run.workload} holds out no "
-                "sentence; set held_out to 1 or more, or give the protocol steps"
+                "sentences; set held_out to 1 or more, or give the protocol steps"
             )
