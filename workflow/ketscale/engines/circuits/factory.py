@@ -1,6 +1,6 @@
-"""Simulators from a config's settings, from a usual name, or from what a model was given.
+"""Builds simulators from a config's settings, from a usual name, or from a model's argument.
 
-PennyLane, Qiskit and torch are imported only by what uses them, so that the config's checks stay quick.
+PennyLane, Qiskit and torch are imported only when they are used, so that checks of configs stay fast.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 def build_simulator(name: str, settings: Mapping[str, str], device: torch.device) -> Simulator:
-    """The simulator that the config calls `name`, for a model whose tensors live on `device`.
+    """The simulator that the config calls `name`, for a model whose tensors are on `device`.
 
-    settings: the config's block, with the keys `device`, `gradient`, `batching` and `placement`, and for
-        `fused` perhaps `route`.
+    settings: the config's block, with the keys `device`, `gradient`, `batching` and `placement`, and optionally
+        `route` for `fused`.
 
     Raises:
-        UserError: the settings are not supported together, or what they need is not here.
+        UserError: the settings are not supported together, or a package or GPU that they need is missing.
     """
     method = Method(settings["device"], settings["gradient"], settings["batching"])
     if method not in SUPPORTED:
         choices = "; ".join(", ".join(m) for m in sorted(SUPPORTED))
         raise UserError(
-            f"simulator {name!r}: no {', '.join(method)}; device, gradient, batching are one of\n{choices}"
+            f"simulator {name!r}: no {', '.join(method)}; choose device, gradient and batching from\n{choices}"
         )
     route = settings.get("route")
     if route is not None and (method.device != "fused" or route not in ROUTES):
@@ -53,7 +53,7 @@ def named_simulator(name: str) -> Simulator:
     """The simulator of a usual name (`methods.USUAL`), wherever a model's tensors are.
 
     Raises:
-        UserError: there is no such name, or what it needs is not installed.
+        UserError: there is no such name, or a package that it needs is not installed.
     """
     method = USUAL.get(name)
     if method is None:
@@ -71,10 +71,10 @@ def named_simulator(name: str) -> Simulator:
 
 
 def resolve_simulator(given: Simulator | str | None) -> Simulator:
-    """The simulator of a model that was given one, a usual name, or None for `fused`.
+    """The simulator for a model's argument: a simulator, a usual name, or None for `fused`.
 
     Raises:
-        UserError: as for `named_simulator`, or what was given is no simulator.
+        UserError: as for `named_simulator`, or the argument is not a simulator.
     """
     if given is None or isinstance(given, str):
         return named_simulator("fused" if given is None else given)

@@ -1,4 +1,4 @@
-"""Which simulators can be asked for; imports nothing heavy, for the config's checks at every start."""
+"""The simulators that can be chosen. Imports nothing heavy, since configs are checked with it at every start."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Method(NamedTuple):
-    """How a circuit is evaluated (`device`), differentiated (`gradient`) and fed a batch (`batching`)."""
+    """How a circuit is evaluated (`device`), differentiated (`gradient`) and given a batch (`batching`)."""
 
     device: str
     gradient: str
     batching: str
 
 
-# The usual method of each simulator, by the name that a model takes and the config's own blocks use.
+# The usual method of each simulator, by the name that models accept and that the config's blocks use.
 USUAL: dict[str, Method] = {
     "fused": Method("fused", "adjoint", "broadcast"),
     "default.qubit": Method("default.qubit", "backprop", "broadcast"),
@@ -25,7 +25,7 @@ USUAL: dict[str, Method] = {
 
 SUPPORTED: frozenset[Method] = frozenset({*USUAL.values(), Method("fused", "adjoint", "loop")})
 
-# Where the circuits run: on the model's own device, or on this one whatever the model's is.
+# Where circuits run: on the model's device, or on this one whatever the model's is.
 PLACEMENTS: tuple[str, ...] = ("model", "cpu", "gpu")
 
 # Simulators that compute on one kind of processor only; the others follow their placement.
@@ -35,6 +35,6 @@ BOUND_TO: dict[str, str] = {
     "lightning.gpu": "cuda",
 }
 
-# How `fused` evaluates a circuit: by sweeping its gates over the states; by multiplying its part behind the last
-# input into one matrix; the cheaper of these two; gate by gate with no algebra at all. The first is the default.
+# How `fused` evaluates a circuit. sweep: by sweeping its gates over the states. matrix: with the gates after the last
+# input multiplied into one matrix. auto: the cheaper of these two (the default). literal: gate by gate, no algebra.
 ROUTES: tuple[str, ...] = ("auto", "sweep", "matrix", "literal")
