@@ -47,7 +47,7 @@ def test_what_is_missing_here_is_an_error_and_leaves_nothing(tmp_path, digits_fe
         (["launch", "{other}"], "lightning.qubit"),
         (["prepare", "mnist"], "no workload is called mnist"),
         (["prepare", "imagenet"], "results/data/imagenet/fetched.json"),
-        (["fetch", "digits"], "nothing is to be fetched"),
+        (["fetch", "digits"], "there is nothing to fetch"),
         (["collect"], "missing"),
         (["figures"], "results/tables"),
     ],

@@ -29,8 +29,8 @@ RY = Gate("RY", (0,), (Column("input", 0),))
         (1, Gate("RX", (0,)), r"1 angle\(s\), not 1 and 0"),
         (1, Gate("Rot", (0,), (Column("weight", 0),)), r"3 angle\(s\)"),
         (2, Gate("CNOT", (1, 1)), "wires must differ"),
-        (2, Gate("Hadamard", (2,)), r"lie in 0\.\.1"),
-        (2, Gate("Hadamard", (-1,)), r"lie in 0\.\.1"),
+        (2, Gate("Hadamard", (2,)), r"be in 0\.\.1"),
+        (2, Gate("Hadamard", (-1,)), r"be in 0\.\.1"),
         (0, None, "at least 1 qubit"),
     ],
 )

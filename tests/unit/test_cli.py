@@ -42,7 +42,7 @@ def test_settings_of_another_run_are_refused_in_a_line(capsys, tmp_path, command
         (["train", f"results/{ONE.path}", "--settings", "[]"], "must be a JSON object"),
         (["train", f"results/{ONE.path}", "--settings", "{}"], "--settings: not settings of this version"),
         (["train", f"results/{ONE.path}", "--config", "absent.yaml"], "absent.yaml"),
-        (["fetch", "digits", "--config", ROOT / "config.yaml"], "nothing is to be fetched"),
+        (["fetch", "digits", "--config", ROOT / "config.yaml"], "there is nothing to fetch"),
         (["prepare", "digit", "--config", ROOT / "config.yaml"], "did you mean digits?"),
         (["prepare", "x", "--settings", '{"kind": "digit"}'], "did you mean digits?"),
     ],

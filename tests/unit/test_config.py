@@ -153,7 +153,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
                                        "closed-form cannot do loop batching; it can do broadcast"),
     "tasks of a model without": (at("protocols.timing.parallel", "tasks"), "has parallel: tasks, which are evaluations of parameter-shift, and simulator fused has none"),
     "l-bfgs in steps": (at("protocols.timing.optimiser", "l-bfgs"), "has optimiser: l-bfgs, which has no steps"),
-    "held out of whole studies": (sentences(held_out=0), "workload sentences holds out no sentence; set held_out to 1 or more"),
+    "held out of whole studies": (sentences(held_out=0), "workload sentences holds out no sentences; set held_out to 1 or more"),
     "sentences on five qubits": (every(sentences(), at("studies.accuracy.axes.qubits", 5)), "superposition_transformer has 4 qubits, not 5"),
     "sentences without a file": (every(sentences(), at("workloads.sentences.fiel", "a.txt")), "workloads.sentences.fiel: unknown setting"),
     "plateau with steps": (at("protocols.timing.plateau", {"factor": 0.5, "patience": 2}), "protocols.timing.plateau: needs validation"),
@@ -253,7 +253,7 @@ def with_mnist(default: Config, **settings: Any) -> settings.Config:
 def test_missing_data_files_are_refused_by_the_setting_that_names_them(
     default: Config, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"workloads\.mnist\.folder: split: test-images needs it"):
+    with pytest.raises(UserError, match=r"workloads\.mnist\.folder: split: test-images needs the folder"):
         settings.sources(with_mnist(default, folder=None), "mnist")
     config = with_mnist(default, folder=str(tmp_path))
     with pytest.raises(UserError, match=r"workloads\.mnist\.folder: .* has no t10k-images-idx3-ubyte\.gz"):

@@ -202,22 +202,22 @@ def test_a_damaged_file_is_named(store: Path, name: str) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(UserError, match=rf"{name}: damaged.*delete .*rule prepare"):
+    with pytest.raises(UserError, match=rf"{name}: is damaged.*delete .*rule prepare"):
         Features.open(store)
 
 
 def test_a_missing_file_is_named_even_without_verifying(store: Path) -> None:
     (folder_of(store) / "embeddings.npy").unlink()
-    with pytest.raises(UserError, match=r"embeddings\.npy: missing"):
+    with pytest.raises(UserError, match=r"embeddings\.npy: is missing"):
         Features.open(store, verify=False)
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: path.unlink(), "no such features"),
-        (lambda path: path.write_text("{"), "not a features manifest"),
-        (lambda path: path.write_text("[]"), "not a features manifest"),
+        (lambda path: path.unlink(), "there are no prepared data"),
+        (lambda path: path.write_text("{"), "not a manifest of prepared data"),
+        (lambda path: path.write_text("[]"), "not a manifest of prepared data"),
         (
             lambda path: path.write_text(path.read_text().replace('"code_version": ', '"code_version": 9')),
             "version",
@@ -252,7 +252,7 @@ def three_channels(source: Path, target: Path) -> None:
         (None, "no such weights"),
         (cut, "not a weight file"),
         (flip, "do not match their checksum"),
-        (three_channels, "not the weights of this ResNet-18"),
+        (three_channels, "does not hold the weights of this ResNet-18"),
     ],
 )
 def test_weights_that_do_not_fit_leave_nothing_behind(
@@ -338,7 +338,7 @@ def test_imagenet_weights_that_cannot_be_had_are_an_error(tmp_path: Path) -> Non
         text=True,
         check=True,
     )
-    assert "microsoft/resnet-18 cannot be had" in answer.stdout
+    assert "microsoft/resnet-18 cannot be fetched" in answer.stdout
     assert "weights: selfsupervised" in answer.stdout
     assert not (tmp_path / "out.safetensors").exists()
 
@@ -348,7 +348,7 @@ def test_another_networks_weights_are_refused(tmp_path: Path) -> None:
 
     for folder, message in (
         (tmp_path / "nowhere", "not a weight file"),
-        (tmp_path, "not the weights of this"),
+        (tmp_path, "not hold the weights of this"),
     ):
         if folder.exists():
             save_file({"resnet.some.weight": torch.zeros(3)}, folder / "model.safetensors")

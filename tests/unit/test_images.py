@@ -189,14 +189,14 @@ def swapped(folder: Path) -> None:
     [
         (remove_images, r"t10k-images-idx3-ubyte\(.gz\) is missing"),
         (remove_labels, r"t10k-labels-idx1-ubyte\(.gz\) is missing"),
-        (cut_images, "7,840,015 bytes where its header promises 7,840,016"),
-        (cut_header, "its header promises"),
+        (cut_images, "has 7,840,015 bytes, but its header gives 7,840,016"),
+        (cut_header, "but its header gives"),
         (cut_gzip, "cannot be read"),
         (garble_gzip, "cannot be read"),
         (wrong_magic, "not an idx file"),
         (empty_file, "starts with nothing"),
-        (big_label, "holds the label 10"),
-        (too_few_labels, "labels of uint8 for 10,000 images"),
+        (big_label, "holds the label 10, but"),
+        (too_few_labels, "of uint8, not 10,000 bytes"),
         (too_few_images, "not 10,000 images of 28x28"),
         (other_type, "of int8, not 10,000 images of 28x28 bytes"),
         (small_images, "not 10,000 images of 28x28"),
@@ -246,7 +246,7 @@ def test_weights_and_their_size_are_needed() -> None:
 
 def test_test_images_alone_need_a_folder() -> None:
     (fault,) = parse(Mnist, DIGITS | {"split": "test-images"}, "mine").misplaced()
-    assert fault.startswith("folder: split: test-images needs it")
+    assert fault.startswith("folder: split: test-images needs")
 
 
 def test_missing_files_are_found_before_anything_is_read(folder: Path) -> None:
@@ -259,7 +259,7 @@ def test_missing_files_are_found_before_anything_is_read(folder: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such folder"):
+    with pytest.raises(UserError, match="there is no such folder"):
         mnist.load(tmp_path / "nowhere", "test-images", split_seed=0)
 
 

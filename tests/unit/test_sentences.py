@@ -56,10 +56,10 @@ def test_the_position_is_sinusoidal() -> None:
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"", "no sentence in it"),
-        (b"\n  \n", "no sentence in it"),
+        (b"", "has no sentence; write one"),
+        (b"\n  \n", "has no sentence; write one"),
         (b"two words\nalone\n", "line 2: 'alone' is one word"),
-        (b"good line\nbad \xff\xfe line\n", "line 2: not UTF-8"),
+        (b"good line\nbad \xff\xfe line\n", "line 2: is not UTF-8"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, content: bytes, message: str) -> None:

@@ -76,9 +76,9 @@ def test_a_band_pass_takes_slow_waves_away(folder: Path) -> None:
         (lambda path: path.write_bytes(b"not an EDF file"), "not a readable EDF file"),
         (
             lambda path: path.write_bytes(path.read_bytes()[:200_000]),
-            "shorter than its header promises|not a readable",
+            "shorter than its header says|not a readable",
         ),
-        (lambda path: write_edf(path, recording(), [(1.0, "T0")]), "no cue T1 or T2"),
+        (lambda path: write_edf(path, recording(), [(1.0, "T0")]), "has no cue T1 or T2"),
         (lambda path: write_edf(path, recording(channels=63), CUES), "63 channels, not 64"),
         (lambda path: write_edf(path, recording(seconds=17), CUES), "ends before"),
     ],

@@ -1,1 +1,1 @@
-"""How physics is evaluated and differentiated."""
+"""Evaluates and differentiates physics: circuits, and code compiled for this processor."""

@@ -1,1 +1,1 @@
-"""The contract of a problem, and one folder a family."""
+"""The `Problem` contract, and one folder for each family of problems."""

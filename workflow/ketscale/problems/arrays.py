@@ -1,4 +1,4 @@
-"""Arrays from .npz and .npy files, checked before anything is made of them. No pickle is ever loaded."""
+"""Reads arrays from .npz and .npy files and checks them before use. Pickles are never loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_npy(path: Path) -> NDArray[Any]:
     """The array in an .npy file.
 
     Raises:
-        UserError: it is not one, is damaged, or holds Python objects.
+        UserError: the file is not an .npy file, is damaged, or holds Python objects.
     """
     try:
         array = np.load(path, allow_pickle=False)
@@ -29,27 +29,28 @@ def read_npy(path: Path) -> NDArray[Any]:
         raise _refused(path, str(path), "numpy.save", error) from None
     if not isinstance(array, np.ndarray):
         array.close()
-        raise UserError(f"{path}: an .npz archive, not an .npy file; name it as file instead")
+        raise UserError(f"{path}: is an .npz archive, not an .npy file; give it as file instead")
     return array
 
 
 def read_npz(
     path: Path, wanted: Mapping[str, Sequence[str]], optional: Collection[str] = ()
 ) -> dict[str, NDArray[Any]]:
-    """Arrays of an .npz file by what they are.
+    """The wanted arrays of an .npz file, under the keys of `wanted`.
 
-    wanted: the names that each may be stored under, e.g. {'labels': ('labels', 'y')}; it must have just one of them.
-    optional: those of `wanted` that may be missing.
+    wanted: for each array the names that it may have in the file, e.g. {'labels': ('labels', 'y')}; exactly one of
+        them must be there.
+    optional: keys of `wanted` that may be missing.
 
     Raises:
-        UserError: the file is damaged, an array is missing or there under two names, or holds Python objects.
+        UserError: the file is damaged, or an array is missing, has two of its names or holds Python objects.
     """
     found = {}
     name = "it"
     try:
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise UserError(f"{path}: a single array, not an .npz archive; save it with numpy.savez")
+            raise UserError(f"{path}: is a single array, not an .npz archive; save it with numpy.savez")
         with archive:
             for what, names in wanted.items():
                 there = [name for name in names if name in archive.files]
@@ -74,15 +75,17 @@ def _refused(path: Path, where: str, save: str, error: Exception) -> UserError:
             "e.g. numpy.array(values, dtype=str)"
         )
     if "pickle" in str(error):
-        return UserError(f"{path}: not a file of arrays; save it with {save}")
+        return UserError(f"{path}: is not a file of arrays; save it with {save}")
     return UserError(f"{path}: cannot be read ({error}); save or copy it again")
 
 
 def real(array: NDArray[Any], where: str) -> NDArray[Any]:
-    """The array, if it holds finite real numbers.
+    """Return the array, unchanged, if all its values are finite real numbers.
+
+    where: the array's name in errors.
 
     Raises:
-        UserError: it holds something else, NaN or infinity; says where.
+        UserError: the array has another type, or holds NaN or infinity; the error gives the index.
     """
     if array.dtype.kind not in "buif":
         raise UserError(f"{where}: holds {array.dtype}, not real numbers; save it as float32 or float64")
@@ -90,27 +93,29 @@ def real(array: NDArray[Any], where: str) -> NDArray[Any]:
         finite = np.isfinite(array)
         if not finite.all():
             place = [int(index) for index in np.unravel_index(finite.argmin(), array.shape)]
-            raise UserError(f"{where}: NaN or infinity at {place}; leave such samples out, or fill them in")
+            raise UserError(
+                f"{where}: holds NaN or infinity at {place}; leave such samples out, or fill them in"
+            )
     return array
 
 
 def single(array: NDArray[Any], where: str) -> NDArray[np.float32]:
-    """Finite real numbers in single precision.
+    """The array as float32.
 
     Raises:
-        UserError: as for `real`; or a number is too large.
+        UserError: as for `real`, or a number is too large for float32.
     """
     with np.errstate(over="ignore"):
         return real(real(array, where).astype(np.float32), f"{where} in single precision")
 
 
 def named(array: NDArray[Any], count: int, where: str, each: str) -> NDArray[Any]:
-    """One whole number or text for each of `count` samples.
+    """Return the array if it has an integer or a string for each of `count` samples; bytes are decoded to text.
 
-    each: a sample, for errors, e.g. 'image'.
+    where: the array's name in errors. each: what errors call a sample, e.g. 'image'.
 
     Raises:
-        UserError: another shape or type.
+        UserError: the shape is not (count,), or the values are neither integers nor text.
     """
     if array.shape != (count,):
         raise UserError(
@@ -124,7 +129,7 @@ def named(array: NDArray[Any], count: int, where: str, each: str) -> NDArray[Any
 
 
 def coded(values: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Numbers 0..k-1 in place of k different values, and the values in their order as text."""
+    """Codes 0..k-1 (n,) for the k distinct values, and these values as text in sorted order."""
     different, numbers = np.unique(values, return_inverse=True)
     return numbers.astype(np.int64), tuple(map(str, different.tolist()))
 
@@ -132,19 +137,19 @@ def coded(values: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 def classes_of(
     array: NDArray[Any], count: int, where: str, each: str
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Labels 0..k-1 of `count` samples, and the names of the k classes in their order.
+    """Labels 0..k-1 (count,) of the samples, and the names of the k classes in sorted order.
 
     Raises:
-        UserError: as for `named`; or there are fewer than two classes.
+        UserError: as for `named`, or there are fewer than two classes.
     """
     labels, classes = coded(named(array, count, where, each))
     if len(classes) < 2:
-        raise UserError(f"{where}: {len(classes)} class ({', '.join(classes)}); at least 2 are needed")
+        raise UserError(f"{where}: has {len(classes)} class ({', '.join(classes)}); at least 2 are needed")
     return labels, classes
 
 
 def digest(arrays: Iterable[NDArray[Any]], head: str = "") -> str:
-    """SHA-256 over the arrays' types, shapes and values, in their order."""
+    """SHA-256 of `head` and of the arrays' types, shapes and values, in the order given."""
     total = hashlib.sha256(head.encode())
     for array in arrays:
         total.update(f"{array.dtype.str}{array.shape}".encode())

@@ -19,12 +19,12 @@ class Classification(Problem):
 
     Args:
         model: maps inputs (batch, ...) to logits (batch, classes).
-        inputs: all samples (n, ...): features, or raw data when there is a `backbone`.
-        labels: int64 (n,).
-        splits: indices into the samples for `train`, `validation` and `test`.
-        seed: of the dropout masks.
-        backbone: frozen module from raw data to the model's inputs, run in every step; None if cached.
-        arguments: of the model's constructor, what the data have decided.
+        inputs: all samples (n, ...): features, or raw data if there is a `backbone`.
+        labels: int64 (n,), classes 0, 1, ...
+        splits: indices (int64) of the samples in `train`, `validation` and `test`.
+        seed: seed of the dropout masks.
+        backbone: frozen module that turns raw data into the model's inputs in every step; None for cached features.
+        arguments: arguments of the model's constructor that the data decide, kept with its weights.
     """
 
     linear = True
@@ -54,7 +54,7 @@ class Classification(Problem):
             self.register_buffer(f"rows_{name}", rows, persistent=False)
 
     def train(self, mode: bool = True) -> Classification:
-        """Switch the model's mode; a frozen backbone stays in evaluation mode (its statistics must not drift)."""
+        """Switch the model's mode. A frozen backbone stays in evaluation mode: its statistics must not drift."""
         super().train(mode)
         if self.backbone is not None:
             self.backbone.eval()
@@ -93,9 +93,11 @@ class Classification(Problem):
             self.train(training)
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """Loss and accuracy; when full also what naming the commonest class each time gives, AUC (one against rest, macro), weighted F1 and the confusion matrix.
+        """Loss and accuracy of the logits `outputs` (n, classes) of a whole split.
 
-        AUC is None where a class is missing from the split: it is not defined there.
+        When full also `count` (samples), `chance` (the accuracy of always naming the split's most frequent class),
+        AUC (one-vs-rest, macro average), weighted F1 and the confusion matrix (rows are true classes). AUC is None
+        if a class is missing from the split, since it is then undefined.
         """
         labels = self.get_buffer("labels")[self.get_buffer(f"rows_{split}")].cpu()
         logits = outputs.double().cpu()
@@ -119,6 +121,6 @@ class Classification(Problem):
         return figures
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Logits and true labels, with the numbers of the samples in the workload's data."""
+        """Logits (n, classes), true labels (n,) and the samples' indices in the workload's data (n,)."""
         rows = self.get_buffer(f"rows_{split}").cpu()
         return {"outputs": outputs, "labels": self.get_buffer("labels").cpu()[rows], "samples": rows}

@@ -1,4 +1,4 @@
-"""Trainable complex numbers, and how many parameters a model has with them."""
+"""Trainable complex numbers, and the parameter count of a model that has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class ComplexWeights(nn.Module):
-    """Trainable complex numbers, kept as real pairs (count, 2): a module's `.to(dtype)` would drop imaginary parts."""
+    """Trainable complex numbers, stored as real pairs (count, 2), since `.to(dtype)` would drop imaginary parts."""
 
     def __init__(self, real: torch.Tensor, imaginary: torch.Tensor) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Dropout whose mask is a function of (seed, step, sample), so that numbers do not depend on ranks."""
+"""Dropout whose mask is a function of (seed, step, sample), so that it does not depend on the number of ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _key: _Key | None = None
 
 @contextlib.contextmanager
 def keyed(seed: int, step: int, samples: torch.Tensor) -> Iterator[None]:
-    """Draw the masks of every `SampleDropout` inside the block for these samples (int64 ids) at this step."""
+    """Inside the block, every `SampleDropout` draws its masks for these samples (int64 ids) at this step."""
     global _key
     previous, _key = _key, _Key(seed, step, samples)
     try:
@@ -35,12 +35,12 @@ def keyed(seed: int, step: int, samples: torch.Tensor) -> Iterator[None]:
 
 
 class SampleDropout(nn.Module):
-    """Dropout over tensors (samples, ...), one of those that `name_dropouts` tells apart.
+    """Dropout for tensors (samples, ...), with masks of its own for each instance that `name_dropouts` has named.
 
-    Outside `keyed` (a notebook, say) it is torch's own dropout.
+    Outside `keyed` (in a notebook, say) it is torch's own dropout.
 
     Raises:
-        RuntimeError: when called inside `keyed` before `name_dropouts`.
+        RuntimeError: in training mode, it is called inside `keyed` before `name_dropouts`.
     """
 
     def __init__(self, p: float) -> None:
@@ -62,7 +62,7 @@ class SampleDropout(nn.Module):
 
 
 def name_dropouts(model: nn.Module) -> None:
-    """Give every `SampleDropout` of a whole model masks of its own, by its path in the model, such as "head.2"."""
+    """Give every `SampleDropout` of a whole model masks of its own, derived from its path in the model ("head.2")."""
     for path, module in model.named_modules():
         if isinstance(module, SampleDropout):
             module.number = randomness.number_of(path)

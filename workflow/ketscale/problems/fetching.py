@@ -1,4 +1,4 @@
-"""What was fetched from a network for a workload: its files, and a manifest with their sums beside them."""
+"""Files fetched from the network for a workload, and the manifest beside them that lists their checksums."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ MANIFEST = "fetched.json"
 
 
 def fetch(workload: Workload, manifest: Path) -> None:
-    """Fetch into the manifest's folder what is not there whole, then write the manifest.
+    """Fetch the files that are missing or incomplete into the manifest's folder, then write the manifest.
 
     Raises:
-        UserError: nothing is to be fetched, or the network, the disk or a checksum fails.
+        UserError: the workload fetches nothing, or the network, the disk or a checksum fails.
     """
     if not workload.fetched:
-        raise UserError("nothing is to be fetched for this workload: `ketscale prepare` reads what it names")
+        raise UserError(
+            "there is nothing to fetch for this workload; run the rule prepare, or `ketscale prepare`"
+        )
     manifest.parent.mkdir(parents=True, exist_ok=True)
     files = {path.relative_to(manifest.parent).as_posix(): path for path in workload.fetch(manifest.parent)}
     sums = {name: store.sha256(path) for name, path in sorted(files.items())}
@@ -28,16 +30,16 @@ def fetch(workload: Workload, manifest: Path) -> None:
 
 
 def folder_of(manifest: Path) -> Path:
-    """The folder with the files that a manifest names.
+    """The folder that holds the files of a manifest.
 
     Raises:
-        UserError: the manifest or a file is missing.
+        UserError: the manifest is missing or damaged, or a file is missing.
     """
     try:
         files = json.loads(manifest.read_text())["files"]
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(
-            f"{manifest}: not there, or damaged; run the rule fetch, or `ketscale fetch`"
+            f"{manifest}: is missing or damaged; run the rule fetch, or `ketscale fetch`"
         ) from None
     for name in files:
         if not (manifest.parent / name).is_file():

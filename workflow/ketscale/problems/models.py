@@ -1,4 +1,4 @@
-"""Models by name: their torch modules, built from a run's settings or from arguments, saved and loaded."""
+"""Builds models from a run's settings or from arguments, saves them and loads them again."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
     from ketscale.problems.problem import Problem
 
-# The file of trained weights in a run's folder, and what it says of itself.
+# The file of trained weights in a run's folder, and the key of its metadata that says how to build the model.
 WEIGHTS = "model.safetensors"
 _INFO = "ketscale"
 
 
 def construct(kind: str, **arguments: Any) -> nn.Module:
-    """The model of a kind, such as 'hydra', with these arguments and its own defaults.
+    """The model of a kind, such as 'hydra', with these arguments and defaults for the rest.
 
     Raises:
-        UserError: there is no such kind, or an argument does not fit it.
+        UserError: there is no such kind, or the model refuses an argument's value.
+        TypeError: the model has no such argument.
     """
     kinds = {name: model for family in FAMILIES.values() for name, model in family.models.items()}
     if kind not in kinds:
@@ -37,9 +38,12 @@ def construct(kind: str, **arguments: Any) -> nn.Module:
 
 
 def of_run(settings: Settings, device: torch.device, **arguments: Any) -> nn.Module:
-    """The model of a run, whose circuits run where its simulator places them for a model on `device`.
+    """The model of a run. Its circuits run on `device`, the model's, unless the simulator's placement says otherwise.
 
-    arguments: what the data decide, such as inputs and outputs.
+    arguments: arguments of the constructor that the data decide, such as inputs and outputs.
+
+    Raises:
+        UserError: as for `build_simulator`, or the model refuses a size.
     """
     from ketscale.engines.circuits.factory import build_simulator
 
@@ -51,7 +55,7 @@ def of_run(settings: Settings, device: torch.device, **arguments: Any) -> nn.Mod
 
 
 def _of_settings(settings: Settings, simulator: Any, arguments: dict[str, Any]) -> nn.Module:
-    """The model, given of all that is known what it takes."""
+    """The model, called with those of the known settings that its constructor names."""
     implementation = _implementation(type(settings.model))
     known = {
         **settings.model.content(),
@@ -65,7 +69,7 @@ def _of_settings(settings: Settings, simulator: Any, arguments: dict[str, Any]) 
 
 
 def saved(settings: Settings, problem: Problem) -> bytes:
-    """The model's weights as a safetensors file that says how to build the model."""
+    """The model's weights as the bytes of a safetensors file, whose metadata say how to build the model."""
     from safetensors.torch import save
 
     about = {"settings": settings.content, "arguments": dict(problem.arguments)}
@@ -76,11 +80,11 @@ def saved(settings: Settings, problem: Problem) -> bytes:
 def load(run: Path | str, simulator: Any = None) -> nn.Module:
     """The trained model of a run, in evaluation mode, on the CPU.
 
-    run: the run's folder, its record, or its model.safetensors. simulator: a name or an object to evaluate its circuits
-    with; None for fused, whatever it was trained with.
+    run: the run's folder, its record, or its model.safetensors.
+    simulator: a name or an object that evaluates its circuits; None for fused, whatever the model was trained with.
 
     Raises:
-        UserError: there is no trained model, or it is none of ours.
+        UserError: there is no trained model, or the file is damaged or from another version.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -93,10 +97,10 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         settings = Settings.of(about["settings"], FAMILIES)
     except FileNotFoundError:
         raise UserError(
-            f"{path}: no trained model; train the run, with keep_model: true in its protocol"
+            f"{path}: there is no trained model; train the run with keep_model: true in its protocol"
         ) from None
     except (OSError, SafetensorError, ValueError, KeyError) as error:
-        raise UserError(f"{path}: not a model of this version ({error}); train the run again") from None
+        raise UserError(f"{path}: is not a model of this version ({error}); train the run again") from None
     model = _of_settings(settings, simulator, about["arguments"])
     dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), None)
     model = model.to(dtype) if dtype is not None else model

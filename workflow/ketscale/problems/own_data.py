@@ -1,6 +1,6 @@
-"""What the workloads that read a user's own files have in common: types of settings, and their checks.
+"""Types of settings and checks that the workloads of a user's own files share.
 
-Imports nothing heavy: configs are checked with it.
+Imports nothing heavy, since configs are checked with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from ketscale.errors import UserError
 
 SHARE = 0.15
 Share = Annotated[
-    float, Meta(gt=0, lt=1, description=f"Share of each class or of the groups; without it {SHARE}")
+    float,
+    Meta(gt=0, lt=1, description=f"Share of each class, or of the groups, in this part; default {SHARE}"),
 ]
 File = Annotated[str, Meta(min_length=1)]
 
@@ -24,7 +25,7 @@ def found(given: str, setting: str) -> Path:
     """The file that a setting names.
 
     Raises:
-        UserError: it is not there.
+        UserError: there is no such file.
     """
     path = Path(given).expanduser()
     if not path.is_file():
@@ -33,18 +34,18 @@ def found(given: str, setting: str) -> Path:
 
 
 def share_faults(instead: str | None, **shares: float | None) -> Iterator[str]:
-    """What is wrong with the shares of validation and test.
+    """Yield what is wrong with the shares of validation and test.
 
-    instead: why none is needed, where that is so.
+    instead: the reason why no share may be given, or None if shares may be given.
     """
     for name, share in shares.items():
         if instead and share is not None:
             yield f"{name}: {instead}; leave it out"
     total = sum(SHARE if share is None else share for share in shares.values())
     if total >= 1:
-        yield f"{next(iter(shares))}: with {' and '.join(shares)} of {total:g} nothing is left to train on; make it smaller"
+        yield f"{next(iter(shares))}: {' and '.join(shares)} add up to {total:g}, so none is left to train on"
 
 
 def share(given: float | None) -> float:
-    """A share, or the default."""
+    """The given share, or the default."""
     return SHARE if given is None else given

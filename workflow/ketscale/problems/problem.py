@@ -1,4 +1,4 @@
-"""The `Problem` contract: what a workload and a model give the trainer, and no more."""
+"""The `Problem` contract: all that the trainer needs from a workload and a model."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ketscale.problems.samplers import Sampler
 class Problem(nn.Module, ABC):
     """Differentiable sums over training samples, and how they combine to the loss.
 
-    A sample is whatever the data-parallel axis is: an image, a trial, a basis state, a task. The trainer
-    adds the sums of all ranks, differentiates `combine` and pulls the result back through the local
-    `forward`; this is exact for any sharding. A subclass states `linear` and writes `sums`, `combine`,
-    `outputs` and `metrics`.
+    A sample is one element of the data-parallel axis: an image, a trial, a basis state, a task. The trainer
+    adds the sums of all ranks, differentiates `combine` and backpropagates the result through each rank's
+    `forward`. This is exact for any sharding. A subclass defines `linear`, `sums`, `combine`, `outputs` and
+    `metrics`.
 
     Attributes:
         model: holds all trainable parameters.
-        sampler: which samples each training step takes.
-        linear: `combine` is linear in the sums (a constant may be added), so its derivative is known before
-            the ranks have added them and no all-reduce is needed before the backward pass. There is no
-            default: a wrong one gives wrong gradients on several ranks, without an error.
-        splits: the data that `outputs` and `metrics` may be asked about, with the number of samples of each.
-        arguments: of the model's constructor, what the data decide, such as its inputs; kept with its weights.
+        sampler: chooses the samples of each training step.
+        linear: whether `combine` is linear in the sums, up to a constant. Its derivative is then known before
+            the ranks have added the sums, so the backward pass needs no all-reduce before it. There is no
+            default, since a wrong value gives wrong gradients on several ranks without an error.
+        splits: the splits that `outputs` and `metrics` accept, with the number of samples in each.
+        arguments: arguments of the model's constructor that the data decide, such as `inputs`; kept with its weights.
 
     Raises:
-        TypeError: when a subclass that is not abstract is defined without `linear`.
+        TypeError: a concrete subclass is defined without `linear`.
     """
 
     model: nn.Module
@@ -46,7 +46,7 @@ class Problem(nn.Module, ABC):
         super().__init_subclass__(**arguments)
         if not inspect.isabstract(cls) and not isinstance(getattr(cls, "linear", None), bool):
             raise TypeError(
-                f"{cls.__name__} must state `linear`: True where its `combine` is linear in the sums, else False"
+                f"{cls.__name__} must state `linear`: True if its `combine` is linear in the sums, else False"
             )
 
     def convert(self, device: torch.device, dtype: torch.dtype) -> Self:
@@ -75,40 +75,40 @@ class Problem(nn.Module, ABC):
         return self.sums(indices, step)
 
     def share_tasks(self, rank: int, ranks: int) -> None:
-        """Let ranks share other work than samples: each then has all samples, and sums that add up all the same.
+        """Let ranks share tasks instead of samples: each rank has all samples, and the ranks' sums still add up.
 
         Raises:
-            UserError: this problem has only samples to share.
+            UserError: this problem can share only samples.
         """
-        raise UserError("parallel: tasks needs a model whose gradient is made of tasks of parameter-shift")
+        raise UserError("parallel: tasks needs a problem whose gradient is evaluated by parameter-shift")
 
     @abstractmethod
     def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:
-        """The sums over at least one sample."""
+        """The sums (a vector, possibly complex) over the samples `indices`, int64 (n,), n >= 1, at step `step`."""
 
     @abstractmethod
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
-        """The loss, a real scalar, of the sums over `count` samples; it depends on parameters through them alone."""
+        """The loss, a real scalar, from the sums over `count` samples; it depends on parameters only through them."""
 
     def penalty(self) -> torch.Tensor | None:
-        """A real scalar of the parameters alone, which the trainer adds to the loss once; None for no such term.
+        """A term of the loss that depends on the parameters alone, a real scalar; None if there is none.
 
-        It must not be part of `combine`, which several ranks evaluate.
+        The trainer adds it once. It must not be part of `combine`, which every rank evaluates.
         """
         return None
 
     @abstractmethod
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
-        """What the model says (rows in the order of `indices`) about samples of a split."""
+        """The model's outputs for samples of a split, one row each in the order of `indices`."""
 
     @abstractmethod
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """Metrics of the outputs of a whole split; `loss` is always there, costly ones only when `full`.
+        """Metrics of the outputs of a whole split: `loss` always, costly ones only when `full`.
 
-        When full also `count`, how many cases the headline metric is of, and `chance`, what guessing gives, where these
-        mean something.
+        When full, and where they make sense, also `count`, the number of cases that the headline metric is taken
+        over, and `chance`, the value that guessing gives.
         """
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What is kept of the outputs of a whole split: arrays by name, a row a sample."""
+        """What to keep of the outputs of a whole split: tensors by name, with one row for each sample."""
         return {"outputs": outputs}

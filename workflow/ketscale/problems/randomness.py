@@ -1,7 +1,8 @@
-"""Random numbers as pure functions of (seed, stream, step, sample), the same on every device and for any ranks.
+"""Random numbers as pure functions of (seed, stream, step, sample), the same on every device and any ranks.
 
-A use of random numbers has a `Stream` of its own. Its key for a seed and a step, and the numbers of the samples,
-give the numbers: `uniform(NOISE.key(seed, step), indices, 3)`. The mixing function is splitmix64 (Steele, Lea, Flood, OOPSLA 2014), in wrapping 64-bit arithmetic.
+Each use of random numbers has a `Stream` of its own. The stream's key for a seed and a step, together with the ids of
+the samples, determines the numbers: `uniform(NOISE.key(seed, step), indices, 3)`. The mixing function is splitmix64
+(Steele, Lea and Flood, OOPSLA 2014) in wrapping 64-bit arithmetic.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _registered: dict[int, str] = {}
 class Stream:
     """A use of random numbers, defined once for the whole program as a module's constant.
 
-    Its number is a hash of its name, so that another stream changes the numbers of none.
+    Its number is a hash of its name, so a new stream changes no other stream's numbers.
 
     Raises:
-        ValueError: there is a stream of this name.
+        ValueError: a stream of this name exists already.
     """
 
     def __init__(self, name: str) -> None:
@@ -35,12 +36,12 @@ class Stream:
         _registered[self.number] = name
 
     def key(self, seed: int, step: int, *parts: int) -> int:
-        """The 64-bit key of a step (or an epoch) of the run with this seed; `parts` tell apart uses within the stream."""
+        """The 64-bit key of a step (or an epoch) for a run's seed; `parts` distinguish uses of the stream."""
         return fold(self.number, seed, step, *parts)
 
 
 def number_of(name: str) -> int:
-    """64 bits of a name's SHA-256."""
+    """The first 64 bits of a name's SHA-256."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
 
 
@@ -49,7 +50,7 @@ def _signed(value: int) -> int:
 
 
 def fold(*values: int) -> int:
-    """One 64-bit key from several integers, order included."""
+    """One 64-bit key from several integers, whose order matters."""
     key = 0
     for value in values:
         key = (key + _GAMMA + (value & _MASK)) & _MASK
@@ -67,30 +68,30 @@ def _mix(bits: torch.Tensor) -> torch.Tensor:
 
 
 def _words(key: int, samples: torch.Tensor, count: int) -> torch.Tensor:
-    """Random int64 words (len(samples), count); row i depends on key and samples[i] alone."""
+    """Random int64 words (len(samples), count); row i depends only on key and samples[i]."""
     rows = _mix(samples * _signed(_GAMMA) + _signed(key))
     return _mix(rows[:, None] + torch.arange(1, count + 1, device=samples.device) * _signed(_GAMMA))
 
 
 def kept(key: int, samples: torch.Tensor, columns: int, p: float) -> torch.Tensor:
-    """True with probability 1 - p (to 2**-17), (len(samples), columns); row i depends on key and samples[i] alone.
+    """True with probability 1 - p (within 2**-17), bool (len(samples), columns); row i depends on samples[i] only.
 
-    `samples` are int64 ids on any device; the result lies there too.
+    samples: int64 ids on any device, which is the result's too.
     """
-    # Four numbers of 16 bits from each mixed word: the mixing is most of the work.
+    # Four 16-bit numbers from each mixed word, since the mixing is most of the work.
     bits = _words(key, samples, -(-columns // 4)).view(torch.int16)[:, :columns]
     return bits >= min(round(p * 2**16), 2**16 - 1) - 2**15
 
 
 def uniform(key: int, samples: torch.Tensor, columns: int) -> torch.Tensor:
-    """Numbers in [0, 1), float64 (len(samples), columns); row i depends on key and samples[i] alone.
+    """Uniform numbers in [0, 1), float64 (len(samples), columns); row i depends only on key and samples[i].
 
-    `samples` are int64 ids on any device; the result is there too.
+    samples: int64 ids on any device, which is the result's too.
     """
     return ((_words(key, samples, columns) >> 11) & (2**53 - 1)).double() * 2.0**-53
 
 
 def permutation(key: int, count: int) -> torch.Tensor:
-    """A random order of 0..count-1, int64 on the CPU, a function of the key's last 32 bits: torch's generator takes no more."""
+    """A random order of 0..count-1, int64 on the CPU; it uses the key's low 32 bits, as torch's generator does."""
     generator = torch.Generator().manual_seed(key & (2**32 - 1))
     return torch.randperm(count, generator=generator)

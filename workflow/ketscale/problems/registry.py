@@ -1,4 +1,4 @@
-"""The problem families, a line each. Imports nothing heavy."""
+"""The problem families, one line each. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ def read_config(path: Path | str) -> Config:
     """The config in a file, checked against the families.
 
     Raises:
-        UserError: it cannot be read, or names the setting that is wrong and what to do.
+        UserError: the file cannot be read, or a setting is wrong; the error names it and says what to do.
     """
     return Config.of(load(path), FAMILIES)
 
 
 def workload_of(given: Mapping[str, Any], where: str) -> Workload:
-    """The settings of a workload, its kind among them.
+    """The settings of a workload from its block in a config, which gives its kind.
+
+    where: the block's path in the config, for errors.
 
     Raises:
-        UserError: names the setting, what is wrong and what to do.
+        UserError: a setting is wrong; the error names it and says what to do.
     """
     kinds = {kind: settings for family in FAMILIES.values() for kind, settings in family.workloads.items()}
     kind = given.get("kind")

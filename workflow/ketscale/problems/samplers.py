@@ -1,4 +1,4 @@
-"""Samplers: which samples a training step takes, as a function of (seed, step) and never of the ranks."""
+"""Samplers choose the samples of each training step, as a function of the seed and the step, never of the ranks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ ORDER = randomness.Stream("order")
 
 
 class Sampler(Protocol):
-    """The global batches of training; each is int64 indices on the CPU, which the trainer shares among the ranks."""
+    """The global batches of training, each int64 indices on the CPU, which the trainer shards over the ranks."""
 
     @property
     def samples(self) -> int | None:
-        """How many training samples there are; None where tasks are drawn afresh for ever."""
+        """The number of training samples; None if every step draws new tasks."""
         ...
 
     def steps_per_epoch(self, batch: int) -> int:
-        """Steps after which an epoch ends: validation, and a row of the history.
+        """Steps in an epoch, after which the trainer validates and adds a row to the history.
 
         Raises:
             UserError: the sampler cannot take batches of this size.
@@ -31,34 +31,38 @@ class Sampler(Protocol):
         ...
 
     def batches(self, seed: int, epoch: int, batch: int, start: int = 0) -> Iterator[torch.Tensor]:
-        """The indices of an epoch's steps, from its step `start` on."""
+        """The batches of an epoch, one for each step from step `start` on."""
         ...
 
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Data in epochs: every sample once an epoch, in an order drawn from (seed, epoch); the last batch may be smaller."""
+    """Every sample once an epoch, in an order drawn from (seed, epoch); the last batch may be smaller."""
 
     samples: int
 
     def steps_per_epoch(self, batch: int) -> int:
-        """As many batches as it takes to see every sample."""
+        """The number of batches that cover all samples."""
         return -(-self.samples // batch)
 
     def batches(self, seed: int, epoch: int, batch: int, start: int = 0) -> Iterator[torch.Tensor]:
-        """Parts of the epoch's permutation."""
+        """Slices of the epoch's permutation."""
         order = randomness.permutation(ORDER.key(seed, epoch), self.samples)
         return iter(order.split(batch)[start:])
 
 
 @dataclass(frozen=True)
 class All:
-    """Every sample in every step, such as the columns of a unitary: part of them would have another optimum."""
+    """All samples in every step, such as the columns of a unitary: a part of them would have another optimum."""
 
     samples: int
 
     def steps_per_epoch(self, batch: int) -> int:
-        """One."""
+        """One step, of all samples.
+
+        Raises:
+            UserError: `batch` is not the number of samples.
+        """
         if batch != self.samples:
             raise UserError(
                 f"batch is {batch}, but every step takes all {self.samples} samples of this problem, since fewer "
@@ -74,10 +78,10 @@ class All:
 
 @dataclass(frozen=True)
 class Stream:
-    """Tasks drawn afresh in every step, `steps` of which are called an epoch.
+    """New tasks in every step; an epoch is `steps` steps.
 
-    The indices of a step are 0..batch-1. The problem draws their tasks from a random stream of its own, so that ranks do
-    not matter: with `TASKS = randomness.Stream("gates.tasks")` a row each of
+    The indices of a step are 0..batch-1. The problem draws their tasks from a random stream of its own, so that the
+    ranks do not matter: with `TASKS = randomness.Stream("gates.tasks")`, each task is a row of
     `randomness.uniform(TASKS.key(seed, step), indices, columns)`.
     """
 
@@ -85,10 +89,10 @@ class Stream:
     samples: None = field(default=None, init=False)
 
     def steps_per_epoch(self, batch: int) -> int:
-        """As many as were asked for."""
+        """The given `steps`, for any batch size."""
         return self.steps
 
     def batches(self, seed: int, epoch: int, batch: int, start: int = 0) -> Iterator[torch.Tensor]:
-        """The numbers of a step's tasks, the same in every step."""
+        """The indices 0..batch-1, the same in every step."""
         for _ in range(start, self.steps):
             yield torch.arange(batch)

@@ -1,4 +1,4 @@
-"""The shape of a model's inputs, checked once a call."""
+"""Checks the shape of a model's inputs, once in each call."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ketscale.errors import UserError
 
 
 def check_inputs(model: nn.Module, inputs: torch.Tensor, *sample: int) -> None:
-    """Raise UserError unless `inputs` are a batch of samples of the shape `sample`."""
+    """Raise UserError unless `inputs` have the shape (batch, *sample)."""
     if inputs.shape[1:] != sample:
         shape = ", ".join(map(str, ("batch", *sample)))
         raise UserError(
             f"{type(model).__name__} takes inputs ({shape}), not {tuple(inputs.shape)}: "
-            "give it such a batch, or make it with other `inputs`"
+            "give it such a batch, or build it with other `inputs`"
         )

@@ -11,14 +11,17 @@ from ketscale.errors import UserError
 from ketscale.problems import arrays
 
 SPLITS = ("train", "validation", "test")
-# For each of `SPLITS` the sorted indices of its samples; they are disjoint.
+# The sorted indices of the samples in each of `SPLITS`, which are disjoint.
 Parts = dict[str, NDArray[np.int64]]
 
 
 def stratified(
     labels: NDArray[np.int64], among: NDArray[np.int64], count: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Split the indices `among` into (the rest, `count` drawn with every label's share), both sorted."""
+    """Split the indices `among` into (the rest, `count` drawn with each label's share), both sorted.
+
+    labels: int64 (n,), those of all samples.
+    """
     from sklearn.model_selection import train_test_split
 
     rest, drawn = train_test_split(among, test_size=count, stratify=labels[among], random_state=seed)
@@ -28,12 +31,12 @@ def stratified(
 def by_shares(
     labels: NDArray[np.int64], classes: Sequence[str], shares: Mapping[str, float], seed: int
 ) -> Parts:
-    """Draw each class's share of every part in `shares`, at least one sample; train is the rest.
+    """Draw a share of each class for every part in `shares`, at least one sample; the rest is train.
 
     labels: int64 (n,), indices into `classes`.
 
     Raises:
-        UserError: a class has too few samples for that.
+        UserError: a class has too few samples for all parts.
     """
     generator = np.random.default_rng(seed)
     drawn: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ("train", *shares)}
@@ -54,9 +57,9 @@ def by_shares(
 
 
 def by_group(groups: NDArray[np.int64], validation: float, test: float, seed: int, what: str) -> Parts:
-    """Give shares of the groups, drawn with `seed` and at least one, to validation and test: no group is in two parts.
+    """Draw shares of the groups, at least one group each, for validation and test: no group is in two parts.
 
-    groups: int64 (n,), the group of each sample. what: groups in the plural, e.g. 'subjects'.
+    groups: int64 (n,), the group of each sample. what: what errors call the groups, e.g. 'subjects'.
 
     Raises:
         UserError: there are too few groups for three parts.
@@ -74,30 +77,32 @@ def by_group(groups: NDArray[np.int64], validation: float, test: float, seed: in
 
 
 def as_given(names: NDArray[np.str_], labels: NDArray[np.int64], classes: Sequence[str], where: str) -> Parts:
-    """The parts that an array says.
+    """The parts that an array gives.
 
-    names: text (n,), each one of `SPLITS`. where: the array, for errors.
+    names: text (n,), each one of `SPLITS`. where: the array's name in errors.
 
     Raises:
-        UserError: another shape or name, a part without samples, or a class that is not trained on.
+        UserError: the array has another shape or another name, a part has no samples, or a class no training sample.
     """
     names = arrays.named(names, len(labels), where, "sample")
     other = sorted(set(map(str, names.tolist())) - set(SPLITS))
     if other:
-        raise UserError(f"{where}: {other[0]!r} is no part; each value is one of {', '.join(SPLITS)}")
+        raise UserError(f"{where}: {other[0]!r} is not a part; each value must be one of {', '.join(SPLITS)}")
     parts = {name: np.flatnonzero(names == name) for name in SPLITS}
     for name, rows in parts.items():
         if not len(rows):
-            raise UserError(f"{where}: no sample is of part {name}; give it some")
+            raise UserError(f"{where}: no sample is in part {name}; put some into it")
     check_trained(parts, labels, classes, f"change {where}")
     return parts
 
 
 def check_trained(parts: Parts, labels: NDArray[np.int64], classes: Sequence[str], remedy: str) -> None:
-    """Every class must be trained on.
+    """Check that every class has a training sample.
+
+    remedy: what the error tells the user to do.
 
     Raises:
-        UserError: one is not among the training samples.
+        UserError: a class has none.
     """
     missing = set(range(len(classes))) - set(np.unique(labels[parts["train"]]).tolist())
     if missing:

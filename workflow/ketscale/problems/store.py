@@ -1,7 +1,7 @@
-"""Prepared data on disk: a folder named by the hash of all that decides its content, and a manifest beside it.
+"""Prepared data on disk: a folder named by the hash of all that determines its content, and a manifest beside it.
 
-A small JSON manifest points to the folder. Its bytes depend on content alone, so a run that lists the manifest
-as its input retrains when the content changes, not when a file is touched.
+The manifest is a small JSON file that points to the folder. Its bytes depend only on the content, so a run whose
+input is the manifest is trained again when the content changes, not when a file is touched.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def publish(
     files: Sequence[str],
     fill: Callable[[Path], Mapping[str, Any]],
 ) -> None:
-    """Make the folder of `identity` unless it is there and whole, then point `manifest` to it.
+    """Build the folder of `identity` unless it exists and is intact, then point `manifest` to it.
 
-    identity: all that decides the content, with `data_hash`, `settings` and `code_version`.
-    fill: writes `files` into the folder that it is given, and returns what else the manifest should say. It may
-        write more files, which are not checked.
+    identity: all that determines the content, with `data_hash`, `settings` and `code_version`.
+    fill: writes `files` into the folder that it is given, and returns further entries of the manifest. It may write
+        more files, which are not checked.
     """
     identity = {"schema": SCHEMA, **identity}
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -46,12 +46,12 @@ def publish(
 def opened(
     manifest: Path, files: Sequence[str], code_version: int, verify: bool
 ) -> tuple[Path, dict[str, Any]]:
-    """The folder that `manifest` points to and what it says; with `verify`, every file's SHA-256 is checked.
+    """The folder that `manifest` points to, and the manifest's content; `verify` checks every file's SHA-256.
 
-    files: those that there must be; others that the manifest lists are checked too.
+    files: files that the manifest must list; all that it lists are checked.
 
     Raises:
-        UserError: the manifest or a file is missing, damaged, or of another version.
+        UserError: the manifest or a file is missing or damaged, or was written by another version.
     """
     described = _read(manifest, files, code_version)
     folder = manifest.parent / described["folder"]
@@ -59,14 +59,14 @@ def opened(
     for name, digest in described["files"].items():
         path = folder / name
         if not path.is_file():
-            raise UserError(f"{path}: missing; {remedy}")
+            raise UserError(f"{path}: is missing; {remedy}")
         if verify and sha256(path) != digest:
-            raise UserError(f"{path}: damaged (its SHA-256 is not the manifest's); {remedy}")
+            raise UserError(f"{path}: is damaged (its SHA-256 is not the manifest's); {remedy}")
     return folder, described
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content."""
+    """The SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -77,7 +77,7 @@ def _build(
     files: Sequence[str],
     fill: Callable[[Path], Mapping[str, Any]],
 ) -> None:
-    """Write `folder` whole or not at all."""
+    """Write `folder` completely or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -104,24 +104,28 @@ def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]
     try:
         described = json.loads(path.read_text())
     except FileNotFoundError:
-        raise UserError(f"{path}: no such features; run the rule prepare, or `ketscale prepare`") from None
+        raise UserError(
+            f"{path}: there are no prepared data; run the rule prepare, or `ketscale prepare`"
+        ) from None
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{path}: not a features manifest ({error}); delete it and run the rule again"
+            f"{path}: is not a manifest of prepared data ({error}); delete it and run the rule prepare again"
         ) from None
     if (
         not isinstance(described, dict)
         or not described.keys() >= KEYS
         or not described["files"].keys() >= set(files)
     ):
-        raise UserError(f"{path}: not a features manifest; delete it and run the rule prepare again")
+        raise UserError(
+            f"{path}: is not a manifest of prepared data; delete it and run the rule prepare again"
+        )
     if (described["schema"], described["code_version"]) != (SCHEMA, code_version):
-        raise UserError(f"{path}: written by another version; delete it and run the rule prepare again")
+        raise UserError(f"{path}: was written by another version; delete it and run the rule prepare again")
     return described
 
 
 def _valid(folder: Path, files: Sequence[str], code_version: int) -> bool:
-    """Whether `folder` is there with every file as its inner manifest lists it."""
+    """Whether `folder` exists and every file has the SHA-256 that its inner manifest lists."""
     try:
         digests = _read(folder / INNER, files, code_version)["files"]
         return all(sha256(folder / name) == digest for name, digest in digests.items())

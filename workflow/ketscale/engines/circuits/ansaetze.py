@@ -1,4 +1,4 @@
-"""The ansaetze: circuits of a given number of qubits and layers that the models and the tests share."""
+"""Ansaetze: circuits of a given number of qubits and layers that models and tests share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def qlcu_ansatz(qubits: int, layers: int) -> Circuit:
     """The layer of the Quantum Hydra models, all of its 4n angles inputs.
 
     Per layer RY on all wires, IsingXX on the ring (i, i + 1 mod n), RY on all, IsingYY on the ring;
-    inputs are consumed in this order. It needs at least 2 qubits.
+    inputs are used in this order.
+
+    Raises:
+        UserError: there are fewer than 2 qubits.
     """
     if qubits < 2:
         raise UserError(f"the qlcu ansatz has a ring of wires: it needs at least 2 qubits, not {qubits}")

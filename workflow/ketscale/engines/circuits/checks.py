@@ -1,4 +1,4 @@
-"""What every simulator checks before it computes, and what it answers for a batch of zero samples."""
+"""The checks that every simulator makes before it computes, and the result for a batch of zero samples."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def check_request(
         _check_words(tuple(paulis), circuit.qubits)
 
 
-# Kept for the words that passed: every call of a simulator brings the same ones.
+# Cached for valid words, since every call of a simulator brings the same ones.
 @lru_cache(maxsize=256)
 def _check_words(paulis: tuple[str, ...], qubits: int) -> None:
     if not paulis:
         raise UserError("expval needs at least one Pauli word")
     for word in paulis:
         if len(word) != qubits or not set(word) <= set("IXYZ"):
-            raise UserError(f"Pauli word {word!r} must be {qubits} of the letters I, X, Y and Z")
+            raise UserError(f"Pauli word {word!r} must have {qubits} letters, each I, X, Y or Z")
 
 
 def no_rows(angles: Angles, initial: torch.Tensor | None, columns: int, dtype: torch.dtype) -> torch.Tensor:
-    """A (0, columns) result that depends on the angles and the initial state, with zero gradients."""
+    """A (0, columns) result of type `dtype` that depends on the angles and the initial state, with zero gradients."""
     anchor = angles.inputs.sum() + angles.weights.sum()
     if initial is not None:
         anchor = anchor + initial.real.sum()
@@ -52,7 +52,7 @@ def no_rows(angles: Angles, initial: torch.Tensor | None, columns: int, dtype: t
 
 
 def refuse_gradient(simulator: str, what: str, *tensors: torch.Tensor | None) -> None:
-    """Raise UserError if a gradient through one of `tensors` is asked of a simulator that has none."""
+    """Raise UserError if a gradient by one of `tensors` is wanted, which this simulator does not have."""
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
         raise UserError(
             f"{simulator} cannot differentiate {what}: use default.qubit with gradient 'backprop'"

@@ -1,7 +1,7 @@
 """Circuits: an immutable list of gates over named angles.
 
-Conventions are PennyLane's: gate names and matrices as there, wire 0 is the most significant bit of
-a basis state's index. A parametrised gate names a `Column` for each of its angles: an *input* column
+The conventions are PennyLane's: the names and matrices of gates, and wire 0 as the most significant bit of a
+basis state's index. A parametrised gate names a `Column` for each of its angles: an *input* column
 holds one angle per sample, a *weight* column one angle shared by the whole batch.
 """
 
@@ -80,10 +80,11 @@ def given(matrix: ArrayLike, *wires: int) -> Gate:
 
 @dataclass(frozen=True)
 class Circuit:
-    """An immutable list of gates on `qubits` wires, starting from |0...0> unless told otherwise.
+    """An immutable list of gates on `qubits` wires, which act on |0...0> unless told otherwise.
 
     Raises:
-        UserError: a gate has an unknown name, a wrong number of wires or angles, or a wire out of range.
+        UserError: there is no qubit; or a gate has an unknown name, a wrong number of wires or angles, or a wire
+            that is repeated or out of range.
     """
 
     qubits: int
@@ -107,17 +108,17 @@ class Circuit:
                 )
             if len(set(gate.wires)) != len(gate.wires) or not all(0 <= w < self.qubits for w in gate.wires):
                 raise UserError(
-                    f"{gate.name} on wires {gate.wires}: wires must differ and lie in 0..{self.qubits - 1}"
+                    f"{gate.name} on wires {gate.wires}: wires must differ and be in 0..{self.qubits - 1}"
                 )
 
-    # A copy is the circuit itself, and a pickle leaves out what is kept: another process hashes texts differently.
+    # A copy is the circuit itself. A pickle leaves out the cached hash, since other processes hash texts differently.
     def __deepcopy__(self, memo: dict[int, object]) -> Circuit:
         return self
 
     def __reduce__(self) -> tuple[type[Circuit], tuple[int, tuple[Gate, ...]]]:
         return Circuit, (self.qubits, self.gates)
 
-    # Kept, since every call of a simulator asks for them.
+    # Cached, since every call of a simulator asks for them.
     def __hash__(self) -> int:
         return self._hash
 
@@ -152,7 +153,7 @@ class Angles(NamedTuple):
 
 
 def check(circuit: Circuit, angles: Angles) -> None:
-    """Raise UserError unless `angles` has the shapes, the one precision and the one device that `circuit` needs."""
+    """Raise UserError unless `angles` has the shapes that `circuit` needs, one precision and one device."""
     inputs, weights = angles
     if inputs.ndim != 2 or inputs.shape[1] < circuit.inputs:
         raise UserError(f"inputs must be (batch, {circuit.inputs}), not {tuple(inputs.shape)}")
@@ -167,5 +168,5 @@ def check(circuit: Circuit, angles: Angles) -> None:
 
 
 def pauli_words(qubits: int, letters: Iterable[str] = "Z") -> tuple[str, ...]:
-    """One-wire Pauli words in full length, e.g. ('ZI', 'IZ'): each letter on wires 0..n-1 in turn."""
+    """Full-length Pauli words of one letter, e.g. ('ZI', 'IZ'): each of `letters` on wires 0..n-1 in turn."""
     return tuple("I" * w + letter + "I" * (qubits - 1 - w) for letter in letters for w in range(qubits))

@@ -1,6 +1,6 @@
-"""Simulators from a config's settings, from a usual name, or from what a model was given.
+"""Builds simulators from a config's settings, from a usual name, or from a model's argument.
 
-PennyLane, Qiskit and torch are imported only by what uses them, so that the config's checks stay quick.
+PennyLane, Qiskit and torch are imported only when they are used, so that checks of configs stay fast.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def named_simulator(name: str) -> Simulator:
     """The simulator of a usual name (`methods.USUAL`), wherever a model's tensors are.
 
     Raises:
-        UserError: there is no such name, or what it needs is not installed.
+        UserError: there is no such name, or a package that it needs is not installed.
     """
     method = USUAL.get(name)
     if method is None:
@@ -59,10 +59,10 @@ def named_simulator(name: str) -> Simulator:
 
 
 def resolve_simulator(given: Simulator | str | None) -> Simulator:
-    """The simulator of a model that was given one, a usual name, or None for `fused`.
+    """The simulator for a model's argument: a simulator, a usual name, or None for `fused`.
 
     Raises:
-        UserError: as for `named_simulator`, or what was given is no simulator.
+        UserError: as for `named_simulator`, or the argument is not a simulator.
     """
     if given is None or isinstance(given, str):
         return named_simulator("fused" if given is None else given)

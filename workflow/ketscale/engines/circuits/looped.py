@@ -1,4 +1,4 @@
-"""A batch sample by sample: what loops over samples in Python cost, beside the same simulator without one."""
+"""A batch evaluated sample by sample, to measure the cost of loops over samples in Python."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _each(evaluate: Row, angles: Angles, initial: torch.Tensor | None) -> torch.
     if len(angles.inputs) < 2 or (
         initial is not None and initial.ndim == 2 and len(initial) != len(angles.inputs)
     ):
-        return evaluate(angles, initial)  # no rows, one row, or a mistake that the simulator names
+        return evaluate(angles, initial)  # no rows, one row, or a mistake that the simulator reports
     rows = angles.inputs.split(1)
     starts = [initial] * len(rows) if initial is None or initial.ndim == 1 else initial.split(1)
     return torch.cat([evaluate(Angles(i, angles.weights), s) for i, s in zip(rows, starts, strict=True)])

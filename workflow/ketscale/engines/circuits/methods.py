@@ -1,4 +1,4 @@
-"""Which simulators can be asked for; imports nothing heavy, for the config's checks at every start."""
+"""The simulators that can be chosen. Imports nothing heavy, since configs are checked with it at every start."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Method(NamedTuple):
-    """How a circuit is evaluated (`device`), differentiated (`gradient`) and fed a batch (`batching`)."""
+    """How a circuit is evaluated (`device`), differentiated (`gradient`) and given a batch (`batching`)."""
 
     device: str
     gradient: str
     batching: str
 
 
-# The usual method of each simulator, by the name that a model takes and the config's own blocks use.
+# The usual method of each simulator, by the name that models accept and that the config's blocks use.
 USUAL: dict[str, Method] = {
     "fused": Method("fused", "adjoint", "broadcast"),
     "default.qubit": Method("default.qubit", "backprop", "broadcast"),

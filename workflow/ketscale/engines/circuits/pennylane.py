@@ -21,9 +21,9 @@ QNode = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], Any]
 class PennyLane:
     """One of PennyLane's devices with one of its gradient rules, through its torch interface.
 
-    Parameter-shift is the naive formulation: Python calls the QNode once per sample. Elsewhere one call
-    gets the whole batch: default.qubit broadcasts over it, Lightning's adjoint makes PennyLane loop.
-    Only backprop differentiates the initial state and the final one.
+    Parameter-shift is the naive formulation: Python calls the QNode once for each sample. Otherwise one call gets
+    the whole batch: default.qubit broadcasts over it, and for Lightning's adjoint PennyLane loops over it. Only
+    backprop differentiates initial and final states.
 
     Raises:
         UserError: PennyLane or the device is not installed.
@@ -38,7 +38,7 @@ class PennyLane:
         self._qml: Any = pennylane
         try:
             self._device(1, torch.float64)
-        # DeviceError (an Exception of PennyLane's) where a plugin is absent, the others where its libraries are.
+        # PennyLane's DeviceError if a plugin is missing, the others if its libraries are.
         except (ImportError, OSError, RuntimeError, DeviceError) as error:
             gpu = "pip install pennylane-lightning-gpu (in a checkout: make env-cuda)"
             install = gpu if method.device == "lightning.gpu" else remedy("simulators")
@@ -73,7 +73,7 @@ class PennyLane:
     def _evaluate(
         self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None, paulis: tuple[str, ...] | None
     ) -> torch.Tensor:
-        """The state (no `paulis`) or the expectation values, one row per sample."""
+        """The state (if `paulis` is None) or the expectation values, one row per sample."""
         inputs, weights = angles
         batch = inputs.shape[0]
         columns = 2**circuit.qubits if paulis is None else len(paulis)
@@ -89,15 +89,15 @@ class PennyLane:
                 )
             else:
                 rows = _stacked(qnode(inputs, weights, initial))
-        # default.qubit keeps a complex128 state whatever the angles are (only the gates' matrices follow
-        # them), and a batch whose samples do not differ comes back as a single row.
+        # default.qubit keeps a complex128 state whatever the angles' precision is (only the gates' matrices follow
+        # it), and returns a single row for a batch whose samples do not differ.
         return rows.to(dtype).expand(batch, columns)
 
     def _qnode(self, circuit: Circuit, paulis: tuple[str, ...] | None, precision: torch.dtype) -> QNode:
-        """The QNode of a circuit, built once; it maps (inputs, weights, initial) to what is measured."""
+        """The QNode of a circuit, built once; it maps (inputs, weights, initial) to the measured values."""
         key = (circuit, paulis, precision)
         if key not in self._qnodes:
-            # Adjoint and parameter-shift have no rule for a state: there the gradient is refused before.
+            # Adjoint and parameter-shift have no rule for a state; such a gradient has been refused before.
             gradient = None if paulis is None and self.method.gradient != "backprop" else self.method.gradient
             device = self._device(circuit.qubits, precision)
             function = self._quantum_function(circuit, paulis)
@@ -134,7 +134,7 @@ class PennyLane:
 
 @contextmanager
 def _default_precision(dtype: torch.dtype) -> Iterator[None]:
-    """Let torch read Python floats as `dtype`: Lightning's results are such, and would be cut to float32."""
+    """Let torch read Python floats as `dtype`: Lightning's results are Python floats and would become float32."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -144,5 +144,5 @@ def _default_precision(dtype: torch.dtype) -> Iterator[None]:
 
 
 def _stacked(measured: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
-    """A QNode's answer with the observables in the last dimension (a state is one already)."""
+    """A QNode's result with the observables in the last dimension (a state has this form already)."""
     return measured if isinstance(measured, torch.Tensor) else torch.stack(tuple(measured), dim=-1)

@@ -15,7 +15,7 @@ from ketscale.measure.spans import span
 
 
 class Placed:
-    """A simulator whose circuits run on `device`, for a model whose tensors live elsewhere."""
+    """A simulator whose circuits run on `device`, for a model whose tensors are on another device."""
 
     def __init__(self, simulator: Simulator, device: torch.device) -> None:
         self.simulator = simulator
@@ -47,7 +47,7 @@ class Placed:
 
 
 class _Move(torch.autograd.Function):
-    """`Tensor.to` whose gradient's way back is timed too."""
+    """`Tensor.to`, with the gradient's transfer timed too."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -22,7 +22,7 @@ TWO_TERMS = ((0.5, np.pi / 2), (-0.5, -np.pi / 2))
 _NEAR, _FAR = (2**0.5 + 1) / (4 * 2**0.5), (2**0.5 - 1) / (4 * 2**0.5)
 FOUR_TERMS = ((_NEAR, np.pi / 2), (-_NEAR, -np.pi / 2), (-_FAR, 3 * np.pi / 2), (_FAR, -3 * np.pi / 2))
 
-# Our gate names as methods of qiskit.QuantumCircuit; Rot, the only gate that becomes several, stands apart.
+# The method of qiskit.QuantumCircuit for each gate; Rot is missing, as it becomes several gates.
 METHODS = {
     "Hadamard": "h", "PauliX": "x", "PauliY": "y", "PauliZ": "z", "S": "s", "T": "t",
     "RX": "rx", "RY": "ry", "RZ": "rz", "PhaseShift": "p", "CNOT": "cx", "CZ": "cz", "SWAP": "swap",
@@ -32,11 +32,11 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Program:
-    """A circuit as Qiskit sees it: every use of an angle is a parameter of its own.
+    """A circuit in Qiskit's form: every use of an angle is a parameter of its own.
 
     circuit: the parametrised QuantumCircuit; its parameters are in the order of `columns`.
-    columns: the angle behind each parameter.
-    rules: the shift rule of each parameter.
+    columns: the angle of each parameter.
+    rules: the parameter-shift rule of each parameter.
     """
 
     circuit: Any
@@ -115,7 +115,7 @@ def _translate(circuit: Circuit) -> Program:
     for gate in gates:
         qubits = [circuit.qubits - 1 - wire for wire in gate.wires]
         if gate.matrix is not None:
-            # Qiskit's first qubit of a matrix is the least significant one.
+            # For Qiskit the first qubit of a matrix is the least significant one.
             translated.unitary(np.asarray(gate.matrix), qubits[::-1])
         else:
             getattr(translated, METHODS[gate.name])(*(next(parameters) for _ in gate.columns), *qubits)
@@ -126,7 +126,7 @@ def _translate(circuit: Circuit) -> Program:
 
 
 def _parts(gate: Gate) -> tuple[Gate, ...]:
-    """A gate as gates of at most one angle: Rot(a, b, c) is RZ(a), RY(b), RZ(c) in this order."""
+    """A gate as gates with at most one angle: Rot(a, b, c) is RZ(a), RY(b), RZ(c) in this order."""
     if gate.name != "Rot":
         return (gate,)
     return tuple(Gate(n, gate.wires, (c,)) for n, c in zip(("RZ", "RY", "RZ"), gate.columns, strict=True))
@@ -140,14 +140,14 @@ def _gather(program: Program, angles: Angles) -> torch.Tensor:
 
 
 def _starts(initial: torch.Tensor | None) -> list[NDArray[np.complex128] | None]:
-    """The states to start from: one for the whole batch (None is |0...0>) or one per sample."""
+    """The initial states: one for the whole batch (None means |0...0>), or one per sample."""
     if initial is None:
         return [None]
     return list(initial.detach().reshape(-1, initial.shape[-1]).to(torch.complex128).numpy())
 
 
 def _prepared(circuit: Any, start: NDArray[np.complex128] | None) -> Any:
-    """The circuit behind a preparation of `start`."""
+    """The circuit after a preparation of `start`."""
     if start is None:
         return circuit
     prepared = circuit.copy_empty_like()
@@ -157,7 +157,7 @@ def _prepared(circuit: Any, start: NDArray[np.complex128] | None) -> Any:
 
 @dataclass(frozen=True)
 class _Experiment:
-    """What is measured on a batch: Pauli words, states to start from, and the shifts to differentiate by.
+    """A measurement on a batch: its Pauli words, initial states, and the shifts for the gradient.
 
     shifted: (parameter, coefficient, shift) of every term of every rule that a gradient needs.
     """
@@ -175,8 +175,8 @@ class _Experiment:
     def gradient(self, values: NDArray[np.float64], cotangents: NDArray[np.float64]) -> NDArray[np.float64]:
         """Gradient (batch, parameters) of sum(cotangents * expvals).
 
-        The cotangents of a sample weigh its Pauli words into one observable: each shifted circuit is
-        run once, however many words there are.
+        The cotangents of a sample combine its Pauli words into one observable, so each shifted circuit is run only
+        once, whatever the number of words.
         """
         shifts = np.zeros((len(self.shifted), values.shape[1]))
         coefficients = np.zeros_like(shifts)
@@ -201,7 +201,7 @@ class _Experiment:
 
 
 def _weighted(paulis: tuple[str, ...], weights: NDArray[np.float64]) -> dict[str, float]:
-    """The observable sum(weight * word), a word that comes twice added up."""
+    """The observable sum(weight * word); the weights of a repeated word are added."""
     observable = dict.fromkeys(paulis, 0.0)
     for word, weight in zip(paulis, weights, strict=True):
         observable[word] += float(weight)

@@ -1,4 +1,4 @@
-"""The settings of a simulator of circuits; imports nothing heavy, for the config's checks at every start."""
+"""The settings of a circuit simulator. Imports nothing heavy, since configs are checked with it at every start."""
 
 from __future__ import annotations
 
@@ -12,32 +12,35 @@ from ketscale.engines.circuits.methods import BOUND_TO, SUPPORTED, USUAL, Method
 
 
 class CircuitSimulator(Simulator, frozen=True, kw_only=True):
-    """How a circuit is evaluated, differentiated and fed a batch, and where."""
+    """How a circuit is evaluated, differentiated and given a batch, and where."""
 
     devices: ClassVar[tuple[str, ...]] = tuple(dict.fromkeys(method.device for method in sorted(SUPPORTED)))
 
     device: Annotated[
         Literal["default.qubit", "fused", "lightning.gpu", "lightning.qubit", "qiskit"],
-        Meta(description="What evaluates the circuit"),
+        Meta(description="The simulator's backend, which evaluates the circuit"),
     ]
     gradient: Annotated[
-        Literal["backprop", "adjoint", "parameter-shift"], Meta(description="How it is differentiated")
+        Literal["backprop", "adjoint", "parameter-shift"],
+        Meta(description="How the circuit is differentiated"),
     ]
     batching: Annotated[
         Literal["broadcast", "loop"],
-        Meta(description="broadcast: one call for the batch; loop: sample by sample"),
+        Meta(description="broadcast: one call for the whole batch; loop: sample by sample"),
     ]
     placement: Annotated[
         Literal["model", "cpu", "gpu"],
-        Meta(description="model: the device of the model; else the circuit alone is moved"),
+        Meta(
+            description="Where circuits run. model: on the model's device; cpu or gpu: there, wherever the model is"
+        ),
     ] = "model"
     route: (
         Annotated[
             Literal["auto", "sweep", "matrix", "literal"],
             Meta(
-                description="How fused evaluates a circuit. sweep: gates swept over states; matrix: the part behind the "
-                "last input as one matrix; auto: the cheaper of these by its model (the default); literal: gate by gate "
-                "with no algebra"
+                description="How fused evaluates a circuit. sweep: the gates are swept over the states; matrix: the "
+                "gates after the last input become one matrix; auto (the default): the one of these that its cost "
+                "model finds cheaper; literal: gate by gate, without algebra"
             ),
         ]
         | None
@@ -59,7 +62,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         return self.placement == "gpu" or BOUND_TO.get(self.device) == "cuda"
 
     def faults(self) -> Iterator[str]:
-        """A combination that the device does not have."""
+        """The device must have the combination, and only fused has a route."""
         if self.method not in SUPPORTED:
             able = sorted(f"{m.gradient} with {m.batching}" for m in SUPPORTED if m.device == self.device)
             yield f"{self.device} cannot do {self.gradient} with {self.batching} batching; it can do {', '.join(able)}"

@@ -1,4 +1,4 @@
-"""The protocol that every simulator follows: a way to evaluate and differentiate a Circuit."""
+"""The protocol of simulators, which evaluate and differentiate a `Circuit`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ketscale.engines.circuits.circuit import Angles, Circuit
 class Simulator(Protocol):
     """Evaluates a batch of circuits, differentiably, in the angles' precision and on their device.
 
-    `initial` is a complex (2**n,) or (batch, 2**n) normalised state to start from instead of |0...0>.
+    `initial` is the normalised initial state, complex (2**n,) or (batch, 2**n), in place of |0...0>.
     A batch of zero samples is allowed and gives a result with zero rows that can be differentiated.
     A simulator can be copied and pickled: the copy has its settings, and compiles or builds anew what it needs.
     """
@@ -23,7 +23,7 @@ class Simulator(Protocol):
         """Final state vectors, complex (batch, 2**n).
 
         Raises:
-            UserError: shapes do not fit, or this simulator cannot give or differentiate what is asked.
+            UserError: the shapes do not fit, or this simulator cannot compute or differentiate this.
         """
         ...
 
@@ -33,6 +33,6 @@ class Simulator(Protocol):
         """Expectation values of full-length Pauli words such as 'ZIXI', real (batch, len(paulis)).
 
         Raises:
-            UserError: as for `state`, or a word has a wrong length or letter.
+            UserError: as for `state`, or a word has a wrong length or letter, or there is no word.
         """
         ...

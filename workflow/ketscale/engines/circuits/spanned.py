@@ -1,4 +1,4 @@
-"""Counts a simulator's forward and backward passes as spans of the step that is being sampled."""
+"""Records a simulator's forward and backward passes as spans of a sampled step."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ketscale.measure.spans import active, span, with_backward_span
 
 
 class Spanned:
-    """`simulator`, its time counted as `circuit.forward` and `circuit.backward`."""
+    """`simulator`, with its time recorded as the spans `circuit.forward` and `circuit.backward`."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
-        """As the simulator's."""
+        """See `Simulator.state`."""
         if active() is None:
             return self.simulator.state(circuit, angles, initial)
         return _counted(lambda a, i: self.simulator.state(circuit, a, *i), angles, *_given(initial))
@@ -27,7 +27,7 @@ class Spanned:
     def expval(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """As the simulator's."""
+        """See `Simulator.expval`."""
         if active() is None:
             return self.simulator.expval(circuit, angles, paulis, initial)
         return _counted(lambda a, i: self.simulator.expval(circuit, a, paulis, *i), angles, *_given(initial))
@@ -35,7 +35,7 @@ class Spanned:
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
     ) -> torch.Tensor:
-        """As the simulator's."""
+        """See `superposition.superposed`."""
         if active() is None:
             return superposed(self.simulator, circuit, angles, paulis, superposition)
         return _counted(

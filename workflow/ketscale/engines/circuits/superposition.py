@@ -12,12 +12,12 @@ from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 
-# Keeps a superposition that cancels from being divided by 0, as the published Hydra models do.
+# Added to norms, so that a superposition that cancels is not divided by 0, as in the published Hydra models.
 TINY = 1e-9
 
 
 class Superposition(NamedTuple):
-    """alpha |psi> + beta R|psi> + |constant>, with R the reversal of the order of all wires; not normalised.
+    """alpha |psi> + beta R|psi> + |constant>, where R reverses the order of all wires; not normalised.
 
     coefficients: alpha and beta, complex (2,). constant: complex (2**n,), the same for all samples.
     """
@@ -27,7 +27,7 @@ class Superposition(NamedTuple):
 
 
 class SuperposingSimulator(Simulator, Protocol):
-    """A simulator with a way of its own to measure superpositions, shorter than making the states first."""
+    """A simulator that measures superpositions in a way of its own, faster than by way of the states."""
 
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
@@ -45,12 +45,12 @@ def superposed(
 ) -> torch.Tensor:
     """Expectation values of a normalised superposition of each final state, real (batch, len(paulis)).
 
-    By the simulator's own way where it has one, else by way of its states.
+    A `SuperposingSimulator` does it in its own way, others by way of their states.
 
     Raises:
         UserError: as for `Simulator.expval`, or the superposition does not fit.
     """
-    # Not isinstance, which takes longer for a protocol than a small circuit does.
+    # Not isinstance, which for a protocol takes longer than a small circuit.
     if hasattr(simulator, "superposed"):
         return cast(SuperposingSimulator, simulator).superposed(circuit, angles, paulis, superposition)
     return through_states(simulator, circuit, angles, paulis, superposition)
@@ -58,12 +58,12 @@ def superposed(
 
 @lru_cache(maxsize=64)
 def reversal(qubits: int) -> tuple[int, ...]:
-    """Entry i is the basis state that the reversal of all wires exchanges with i."""
+    """Entry i is the basis state that becomes i when all wires are reversed, (2**qubits,)."""
     return tuple(int(f"{i:0{qubits}b}"[::-1], 2) for i in range(2**qubits))
 
 
 def check_superposition(circuit: Circuit, angles: Angles, superposition: Superposition) -> None:
-    """Raise UserError unless a superposition has the shapes, the precision and the device of a circuit's state."""
+    """Raise UserError unless a superposition fits a circuit's state in shapes, precision and device."""
     for name, tensor, size in zip(superposition._fields, superposition, (2, 2**circuit.qubits), strict=True):
         dtype, device = angles.inputs.dtype.to_complex(), angles.inputs.device
         if tuple(tensor.shape) != (size,) or tensor.dtype != dtype or tensor.device != device:
@@ -80,7 +80,11 @@ def through_states(
     paulis: Sequence[str],
     superposition: Superposition,
 ) -> torch.Tensor:
-    """Expectation values of the normalised superposition, its states made and measured one after the other."""
+    """Expectation values of the normalised superposition (batch, len(paulis)), whose state is computed first.
+
+    Raises:
+        UserError: as for `superposed`.
+    """
     check_superposition(circuit, angles, superposition)
     state = simulator.state(circuit, angles)
     order = torch.tensor(reversal(circuit.qubits), device=state.device)
@@ -90,7 +94,7 @@ def through_states(
 
 
 def measured(simulator: Simulator, states: torch.Tensor, paulis: Sequence[str]) -> torch.Tensor:
-    """Expectation values (batch, len(paulis)) of states (batch, 2**n), complex, after normalising them."""
+    """Expectation values (batch, len(paulis)) of states (batch, 2**n), complex, which are normalised first."""
     norm = torch.linalg.vector_norm(torch.view_as_real(states).flatten(1), dim=1, keepdim=True)
     nothing = Angles(norm[:, :0], norm.new_empty(0))
     qubits = states.shape[1].bit_length() - 1

@@ -1,4 +1,4 @@
-"""Machine code written for this kind of processor: a writer of vector code, and the library that keeps it."""
+"""Machine code for this kind of processor: a writer of vector code, and the library that compiles and caches it."""
 
 from ketscale.errors import UserError
 

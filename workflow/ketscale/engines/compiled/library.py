@@ -1,9 +1,9 @@
-"""Machine code: compiled once for this kind of processor, kept on disk, loaded by every process.
+"""Machine code, compiled once for this kind of processor, cached on disk and loaded by every process.
 
 The cache is the folder named by KETSCALE_CACHE, else `ketscale` in XDG_CACHE_HOME (~/.cache). A file's
-name is a hash of all that its code depends on: its recipe, the sources of what writes it, LLVM's version and
-the processor's type and features, so that machines of different types can share a folder. Files appear by
-renaming, and carry a checksum. Of many processes that want the same code at once, one compiles.
+name is a hash of all that its code depends on: its recipe, the sources that write it, LLVM's version and the
+processor's type and features. So machines of different types can share a folder. Files are put in place by
+renaming and have a checksum. If many processes want the same code at once, one compiles it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ketscale.errors import UserError
 
 CHECKSUM = hashlib.sha256().digest_size
 
-# The passes over LLVM code that pay here; the code is written unrolled and vectorised already.
+# A low level of LLVM's optimisation is enough: the code is written unrolled and vectorised.
 OPTIMISE = 1
 
 
 class Recipe(NamedTuple):
-    """What code to write.
+    """How to write some code.
 
-    identity: equal texts mean equal code. functions: their names. write: an `ir.Module` that has them. sources: the
-    files that write it, besides this package.
+    identity: text that is equal for equal code only. functions: the names of the code's functions.
+    write: returns an `ir.Module` with these functions. sources: the files that write it, besides this package.
     """
 
     identity: str
@@ -44,20 +44,28 @@ class Recipe(NamedTuple):
 
 
 class Library:
-    """The functions of one recipe, to be called with the address of their arguments."""
+    """The compiled functions of one recipe, which are called with the address of their arguments.
+
+    Raises:
+        UserError: the cache folder cannot be written.
+    """
 
     def __init__(self, recipe: Recipe) -> None:
         code = _cached(recipe)
-        # The engine owns the code: it must live as long as the functions.
+        # The engine owns the code, so it must be kept as long as the functions.
         self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
         self._addresses = {name: self._engine.get_function_address(name) for name in recipe.functions}
-        # Each takes the address of the arguments, and runs on the calling thread.
+        # Each takes the address of its arguments and runs on the calling thread.
         self.on_one_thread = {name: _PROTOTYPE(address) for name, address in self._addresses.items()}
 
     def on_threads(self, name: str, arguments: int, threads: int) -> None:
-        """Run a function on `threads` threads of the pool that torch itself uses."""
+        """Run a function on `threads` threads of torch's own pool.
+
+        Raises:
+            UserError: this build of torch has another kind of thread pool.
+        """
         _parallel()(self._addresses[name], arguments, threads, 0)
 
 
@@ -66,7 +74,7 @@ _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 @cache
 def _parallel() -> Any:
-    """GOMP_parallel of the OpenMP library that torch is linked with: one pool for both, so no oversubscription.
+    """GOMP_parallel of torch's OpenMP library, so that both use one pool and cores are not oversubscribed.
 
     Raises:
         UserError: this build of torch has another kind of thread pool.
@@ -86,7 +94,7 @@ def _parallel() -> Any:
 
 
 def vector_bytes() -> int:
-    """Width of this processor's vectors."""
+    """Width of this processor's vectors in bytes."""
     features = _features()
     for feature, size in (("avx512f", 64), ("avx", 32)):
         if features.get(feature):
@@ -100,7 +108,7 @@ def _features() -> dict[str, bool]:
 
 
 def _target_machine() -> Any:
-    """This processor's code generator; an engine that is given one owns it, so each gets its own."""
+    """A new code generator for this processor; an engine owns the one that it gets, so each needs its own."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features().flatten()
@@ -110,7 +118,7 @@ def _target_machine() -> Any:
 
 @cache
 def _environment(sources: tuple[Path, ...]) -> bytes:
-    """What code depends on besides its recipe's identity."""
+    """A hash of all that code depends on besides its recipe's identity."""
     digest = hashlib.sha256()
     for source in (*sorted(Path(__file__).parent.glob("*.py")), *sources):
         digest.update(source.read_bytes())
@@ -125,7 +133,7 @@ def _environment(sources: tuple[Path, ...]) -> bytes:
 
 
 def cache_folder() -> Path:
-    """Where compiled code is kept."""
+    """The folder of compiled code."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("KETSCALE_CACHE") or Path(base) / "ketscale")
 
@@ -165,7 +173,7 @@ def compile_(recipe: Recipe) -> bytes:
 
 
 def _read(file: Path) -> bytes | None:
-    """The code in a file, or None if it is not there or not whole."""
+    """The code in a file, or None if the file is missing or incomplete."""
     try:
         content = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -187,10 +195,8 @@ def _write(file: Path, code: bytes) -> None:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """Let one process at a time compile this code; where files cannot be locked, each compiles for itself."""
+    """Let one process at a time compile this code; if files cannot be locked, each compiles it itself."""
     with lock.open("w") as stream:
-        with suppress(
-            OSError
-        ):  # on a file system without locks the same code is written twice, whole each time
+        with suppress(OSError):  # without locks the same code is written twice, completely each time
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield

@@ -16,10 +16,10 @@ POINTER = ir.PointerType()
 
 
 class SinCos(NamedTuple):
-    """Constants of a precision for `Writer.sincos`.
+    """The constants of `Writer.sincos` for one precision.
 
-    magic: 1.5 * 2**mantissa bits, which rounds to integers when added.
-    half_pi: pi/2 in parts, biggest first (Cody and Waite's reduction).
+    magic: 1.5 * 2**(bits of the mantissa): adding it rounds to an integer.
+    half_pi: pi/2 in parts, largest first (Cody and Waite's argument reduction).
     sin, cos: coefficients of x**2, highest power first (Cephes, S. Moshier: |error| about 1 ulp).
     """
 
@@ -53,10 +53,10 @@ DOUBLE = SinCos(
 
 
 class Exp(NamedTuple):
-    """Constants of a precision for `Writer.exp`.
+    """The constants of `Writer.exp` for one precision.
 
-    mantissa: bits of it. ln2: ln 2 in two parts, the bigger one short. degree: of the polynomial. lowest, highest: where
-    the result is still a normal number.
+    mantissa: its number of bits. ln2: ln 2 in two parts, the larger one with few bits (Cody and Waite's argument
+    reduction). degree: of the Taylor polynomial. lowest, highest: the range of x whose result is a normal number.
     """
 
     mantissa: int
@@ -97,7 +97,7 @@ class Writer:
         return self.b.load(self.argument_address(slot), typ=POINTER if pointer else I64)
 
     def argument_address(self, slot: int) -> Value:
-        """Where that entry lies."""
+        """The address of that entry."""
         return self.b.gep(self.arguments, [self.integer(slot)], source_etype=I64)
 
     @contextmanager
@@ -136,14 +136,14 @@ class Writer:
         return index
 
     def at(self, base: Value, *vectors: Value | int) -> Value:
-        """The address `vectors` (summed) vectors behind `base`."""
+        """The address that is the sum of `vectors` vectors after `base`."""
         for offset in vectors:
             offset = self.integer(offset) if isinstance(offset, int) else offset
             base = self.b.gep(base, [offset], source_etype=self.vector)
         return base
 
     def element(self, base: Value, index: Value | int, typ: Any = None) -> Value:
-        """The address of float (or `typ`) number `index` behind `base`."""
+        """The address of float (or `typ`) number `index` after `base`."""
         index = self.integer(index) if isinstance(index, int) else index
         return self.b.gep(base, [index], source_etype=typ or self.real)
 
@@ -192,7 +192,7 @@ class Writer:
         return ir.Constant(self.vector, [ir.Constant(self.real, float(v)) for v in values])
 
     def shuffle(self, vector: Value, sources: Sequence[int], other: Value | None = None) -> Value:
-        """Lane i of the result is lane sources[i] of `vector`, whose lanes those of `other` follow."""
+        """Lane i of the result is lane sources[i] of `vector`; the lanes of `other` are numbered after its lanes."""
         if list(sources) == list(range(self.lanes)):
             return vector
         mask = ir.Constant(ir.VectorType(I32, len(sources)), list(sources))
@@ -249,7 +249,7 @@ class Writer:
         return signed[0], signed[1]
 
     def exp(self, x: Value) -> Value:
-        """e to the power of `x`, accurate to a few ulp; below and above normal numbers it stays at the last one."""
+        """e to the power of `x`, accurate to a few ulp; where it would under- or overflow, the last normal value."""
         k = EXP_DOUBLE if self.bytes == 8 else EXP_SINGLE
         b, magic = self.b, self.constant(self.constants.magic)
         lowest, highest = self.constant(k.lowest), self.constant(k.highest)
@@ -266,11 +266,11 @@ class Writer:
         return b.bitcast(b.add(b.bitcast(value, integers), bits), self.vector)
 
     def sums(self, vectors: Sequence[Value]) -> Value:
-        """Of as many vectors as there are lanes: in lane i the sum over the lanes of vector i."""
+        """From as many vectors as there are lanes, the vector whose lane i is the sum over the lanes of vector i."""
         vectors, distance = list(vectors), 1
         while distance < self.lanes:
             lanes = range(self.lanes)
-            # Lane j of `kept` is j of the first vector of a pair, or of the second one where j has the bit.
+            # Lane j of `kept` is lane j of a pair's first vector, or of its second one if j has the bit.
             kept = [j + self.lanes * bool(j & distance) for j in lanes]
             crossed = [(j ^ distance) + self.lanes * bool(j & distance) for j in lanes]
             vectors = [

@@ -1,1 +1,1 @@
-"""EEG: series of several channels, and models with and without circuits."""
+"""EEG: time series of several channels, and models with and without circuits."""

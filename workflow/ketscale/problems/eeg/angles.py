@@ -1,4 +1,4 @@
-"""From a row of numbers to a circuit's angles."""
+"""Turns rows of numbers into a circuit's angles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class AngleHead(nn.Module):
-    """(rows, P) -> sigmoid(Linear(P, P)) * turn + P learned offsets, in radians."""
+    """(rows, P) -> (rows, P) angles in radians: sigmoid(Linear(P, P)) * turn plus P learned offsets."""
 
     def __init__(self, width: int, turn: float, offsets: torch.Tensor) -> None:
         super().__init__()

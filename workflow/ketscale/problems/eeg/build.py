@@ -1,4 +1,4 @@
-"""From the settings of a run and its trials to the problem that the trainer trains."""
+"""Builds the problem of a run from its settings and its trials."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ class Fold(NamedTuple):
 
 
 def problem(settings: Settings, fold: Fold, device: torch.device) -> Classification:
-    """Classification of trials."""
+    """The classification of trials.
+
+    Raises:
+        UserError: as for `models.of_run`.
+    """
     series, splits = fold
     arguments = {"inputs": series.signals.shape[1:], "outputs": len(series.classes)}
     model = models.of_run(settings, device, **arguments)

@@ -40,8 +40,8 @@ def _columns(kind: str, first: int, count: int) -> Iterator[Column]:
 def amplitude_ssm(qubits: int, layers: int) -> Circuit:
     """The state-space circuit of `mamba`: its weights are layers * 4n angles, then b (n), then c (n).
 
-    Per layer RY and RZ on each wire in turn, a chain of CRX, RY(b), RX, RZ(c) on all wires. Of the angles,
-    4n - 1 a layer are used.
+    Each layer has RY and RZ on each wire in turn, a chain of CRX, then RY(b), RX and RZ(c) on all wires. It uses
+    4n - 1 angles, so the last `layers` angles are unused.
     """
     n = qubits
     columns = _columns("weight", 0, 4 * n * layers)
@@ -70,7 +70,7 @@ def amplitude_skip(qubits: int) -> Circuit:
 def angle_ssm(qubits: int, layers: int) -> Circuit:
     """The state-space circuit of `mamba_hybrid`: its inputs are 4n angles a layer, its weights b, c and dt (n each).
 
-    Per layer RY on all wires, IsingXX on the ring, RY(b), RY on all, IsingYY on the ring, RZ(c), RX(dt).
+    Each layer has RY on all wires, IsingXX on the ring, RY(b), RY on all wires, IsingYY on the ring, RZ(c), RX(dt).
     """
     n = qubits
     inputs = _columns("input", 0, 4 * n * layers)
@@ -87,7 +87,7 @@ def angle_ssm(qubits: int, layers: int) -> Circuit:
 
 
 def angle_gate(qubits: int, layers: int) -> Circuit:
-    """The gate circuit of `mamba_hybrid`: per layer RX on all wires, a chain of CRZ, RY on all, CRZ(n-1 -> 0)."""
+    """The gate circuit of `mamba_hybrid`: in each layer RX on all wires, a chain of CRZ, RY on all, CRZ(n-1 -> 0)."""
     n = qubits
     columns = _columns("weight", 0, 3 * n * layers)
     gates = []

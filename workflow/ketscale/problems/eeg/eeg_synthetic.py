@@ -1,10 +1,10 @@
-"""The workload eeg-synthetic: generated trials of the shape of eegmmidb, to run studies without data.
+"""The workload eeg-synthetic: generated trials in the shape of eegmmidb's, to run studies without data.
 
 Every channel is 1/f noise, partly shared between channels, with a mu (about 10 Hz) and a beta (about 20 Hz)
 rhythm over the sensorimotor cortex of both sides. Imagining a fist weakens the rhythms of the opposite side
-(event-related desynchronisation, Pfurtscheller and Lopes da Silva, Clin. Neurophysiol. 110, 1842, 1999): that
-is all that tells the classes apart. Frequencies, strengths and mixing differ between subjects. It is a
-generator, not data: nothing trained on it says anything about brains.
+(event-related desynchronisation, Pfurtscheller and Lopes da Silva, Clin. Neurophysiol. 110, 1842, 1999). The
+classes differ in nothing else. Frequencies, strengths and mixing differ between subjects. The trials are
+artificial: a model trained on them says nothing about brains.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from ketscale.problems.eeg.series import FISTS, Series
 
 CHANNELS = 64
-# Positions of FC3, C5, C3, C1, CP3 and of FC4, C6, C4, C2, CP4 in eegmmidb's order of channels.
+# Indices of FC3, C5, C3, C1, CP3 and of FC4, C6, C4, C2, CP4 in eegmmidb's order of channels.
 LEFT, RIGHT = (1, 7, 8, 9, 15), (5, 13, 12, 11, 19)
 NOISE_MV, RHYTHM_MV = 0.02, 0.012
-SHARED = 0.5  # of the noise's variance
-WEAKENED = 0.4  # strength of a rhythm on the side opposite to the imagined fist
+SHARED = 0.5  # share of the noise's variance that is common to all channels
+WEAKENED = 0.4  # factor on a rhythm's strength on the side opposite to the imagined fist
 BANDS_HZ = (10.0, 20.0)
 BETA_STRENGTH = 0.5
 
@@ -29,7 +29,9 @@ def generate(
 ) -> Series:
     """`trials` of each subject, half of each class, in runs of 15: signals (n, 64, floor(rate * window_s) + 1).
 
-    gain: a factor on the millivolts that real trials have, in which models learn slowly.
+    rate: samples per second. window_s: length of a trial in seconds.
+    gain: factor on the signals, which with 1 have the amplitudes of real ones in millivolts; models learn from those
+        slowly.
     """
     steps = int(np.floor(rate * window_s)) + 1
     parts = [_subject(s, trials, steps, rate, seed) for s in range(1, subjects + 1)]

@@ -1,8 +1,8 @@
-"""The workload eegmmidb: PhysioNet's EEG Motor Movement/Imagery Database, imagined left against right fist.
+"""The workload eegmmidb: PhysioNet's EEG Motor Movement/Imagery Database, imagined movements of either fist.
 
 Schalk et al., IEEE Trans. Biomed. Eng. 51, 1034 (2004); Goldberger et al., Circulation 101, e215 (2000).
-Each run is resampled, the runs of a subject are put together, and trials are cut 1.0 to 4.1 s after the cues
-T1 (left) and T2 (right). Volts become millivolts; nothing is filtered or standardised unless asked for.
+Each run is resampled, and trials are cut from it, 1.0 to 4.1 s after the cues T1 (left) and T2 (right) unless
+told otherwise. Volts become millivolts. Nothing is filtered or standardised unless asked for.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ def load(
     band: Sequence[float] | None = None,
     standardise: bool = False,
 ) -> Series:
-    """The trials of these subjects and runs at `rate` Hz, `window` seconds after the cues.
+    """The trials of these subjects and runs, in millivolts.
 
-    band: (low, high) in Hz of a band-pass before resampling. standardise: each channel of each trial to mean 0
-    and standard deviation 1.
+    rate: sampling rate in Hz to which runs are resampled. window: start and end of a trial in seconds after its cue.
+    band: (low, high) edges in Hz of a band-pass filter before resampling.
+    standardise: give each channel of each trial mean 0 and standard deviation 1 instead of its unit.
 
     Raises:
-        UserError: a file is missing, damaged, too short, or lacks channels or cues, or MNE is not installed.
+        UserError: a file is missing, damaged or too short, or lacks channels or cues; or MNE is not installed.
     """
     signals, labels, of_subject, of_run = [], [], [], []
     for subject in subjects:
@@ -73,13 +74,15 @@ def _trials(
 
     raw = _read(path)
     if len(raw.ch_names) != CHANNELS:
-        raise UserError(f"{path}: {len(raw.ch_names)} channels, not {CHANNELS}; fetch or copy it again")
+        raise UserError(f"{path}: has {len(raw.ch_names)} channels, not {CHANNELS}; fetch or copy it again")
     if band is not None:
         raw.filter(*band, verbose="ERROR")
     raw.resample(rate, verbose="ERROR")
     cues = [a for a in raw.annotations if a["description"] in CUES]
     if not cues:
-        raise UserError(f"{path}: no cue T1 or T2: runs 4, 8 and 12 have imagined left and right fists")
+        raise UserError(
+            f"{path}: has no cue T1 or T2; runs 4, 8 and 12 have them for imagined left and right fists"
+        )
     events, _ = mne.events_from_annotations(raw, event_id=CUES, verbose="ERROR")
     epochs = mne.Epochs(raw, events, CUES, *window, baseline=None, preload=True, proj=False, verbose="ERROR")
     if len(epochs) != len(events):
@@ -94,23 +97,25 @@ def _read(path: Path) -> Any:
 
     if not path.is_file():
         raise UserError(
-            f"{path}: missing; the workload's folder must hold it, or leave folder out to fetch it"
+            f"{path}: is missing; put it into the workload's folder, or leave folder out to fetch it"
         )
     try:
         raw = mne.io.read_raw_edf(path, preload=True, verbose="ERROR")
-    # MNE raises whatever its parsing of a damaged header runs into.
+    # MNE's parser raises errors of any type on a damaged header.
     except Exception as error:
         raise UserError(
-            f"{path}: not a readable EDF file ({type(error).__name__}: {error}); fetch or copy it again"
+            f"{path}: is not a readable EDF file ({type(error).__name__}: {error}); fetch or copy it again"
         ) from error
     promised = int(path.read_bytes()[236:244])
     if promised * raw.info["sfreq"] > raw.n_times + raw.info["sfreq"]:
-        raise UserError(f"{path}: shorter than its header promises; fetch or copy it again")
+        raise UserError(f"{path}: is shorter than its header says; fetch or copy it again")
     return raw
 
 
 def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> list[Path]:
-    """Download runs with MNE, which checks their sums, into `folder`; what is there and whole is kept; the files.
+    """Download runs into `folder` with MNE, which verifies their checksums, and return the paths of the files.
+
+    Files that are there and intact are kept.
 
     Raises:
         UserError: the network or the disk fails, or MNE is not installed.

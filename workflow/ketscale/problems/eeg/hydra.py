@@ -1,9 +1,9 @@
-"""`hydra` and `hydra_hybrid`: three branches of a circuit for each time step, in superposition or mixed.
+"""`hydra` and `hydra_hybrid`: three circuit branches for each time step, in superposition or mixed.
 
 Quantum Hydra imitates the quasiseparable mixer of classical Hydra (Hwang et al., arXiv:2407.09941): a forward
-branch, a backward one and a skip. With `flip` the reversal of the wires, |0...0> is its own flip, so the
-backward branch flip shift QLCU flip |0...0> is the flip of the forward one: a permutation of amplitudes, no
-second simulation. The skip does not depend on the data: it is computed once for a whole batch.
+branch, a backward one and a skip. Reversing the wires (`flip`) leaves |0...0> unchanged, so the backward branch
+flip shift QLCU flip |0...0> is the flip of the forward one: it takes a permutation of amplitudes, not a second
+simulation. The skip does not depend on the data, so it is computed once for a whole batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ketscale.problems.eeg.circuits import flip, shift, skip_circuit
 from ketscale.problems.eeg.per_step import PerStep
 from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
 
-# What the published code takes for 2 pi.
+# The published code's value of 2 pi.
 PUBLISHED_TURN = 2 * 3.14159
 
 
@@ -31,7 +31,7 @@ class HydraCircuits(nn.Module):
 
     The offsets of the branches' angles and the angles of the skip start uniform in [0, 1) rad, as published.
 
-    literal: run the backward branch's own circuit for every row, and the skip too, as published.
+    literal: simulate the backward branch's own circuit, and the skip for every row, as published.
     """
 
     def __init__(self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool) -> None:
@@ -49,7 +49,7 @@ class HydraCircuits(nn.Module):
         self.skip_angles = nn.Parameter(torch.rand(self.skip.weights))
 
     def skip_of(self, angles: torch.Tensor) -> Angles:
-        """The skip's angles: for every row, or for one where rows do not matter."""
+        """The skip's angles: for every row if `literal`, else for one row, since the data do not change them."""
         rows = len(angles) if self.literal else 1
         return Angles(angles.new_empty(rows, 0), self.skip_angles)
 
@@ -57,7 +57,7 @@ class HydraCircuits(nn.Module):
 class HydraCore(HydraCircuits):
     """(rows, P) -> (rows, 3n): expectation values of the normalised superposition of the branches' states.
 
-    The coefficients are complex, real and imaginary parts uniform in [0, 1) at the start.
+    The coefficients are complex; their real and imaginary parts start uniform in [0, 1).
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class HydraCore(HydraCircuits):
         self.out = nn.Linear(len(self.words), len(self.words))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """X on all wires, then Y, then Z, through a Linear."""
+        """<X> on all wires, then <Y>, then <Z>, through a linear layer."""
         angles = self.angles(x)
         per_row = Angles(angles, angles.new_empty(0))
         alpha, beta, gamma = self.coefficients()
@@ -83,19 +83,19 @@ class HydraCore(HydraCircuits):
 
 
 class HydraHybridCore(HydraCircuits):
-    """(rows, P) -> (rows, 3n): the branches measured one by one and mixed."""
+    """(rows, P) -> (rows, 3n): the branches are measured separately, and their expectation values mixed."""
 
     def __init__(
         self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool = False
     ) -> None:
         super().__init__(qubits, layers, simulator, literal)
         self.mixture = Mixture(len(self.words))
-        # Where a flipped state's word is measured on the state itself: letters in turn, wires reversed.
+        # The word on the state itself for each word on the flipped state: the same letter, wires reversed.
         order = [letter * qubits + qubits - 1 - w for letter in range(3) for w in range(qubits)]
         self.register_buffer("flipped", torch.tensor(order), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """X on all wires, then Y, then Z, of the mixture."""
+        """The mixture of <X> on all wires, then <Y>, then <Z>."""
         angles = self.angles(x)
         per_row = Angles(angles, angles.new_empty(0))
         forward = self.simulator.expval(self.forward_branch, per_row, self.words)
@@ -110,7 +110,11 @@ class HydraHybridCore(HydraCircuits):
 class Hydra(PerStep):
     """Series (batch, channels, steps) -> logits, by superposed branches and complex weights over time.
 
-    6,170 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs.
+    6,170 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `HydraCircuits` for
+    `literal`, and `resolve_simulator` for `simulator`.
+
+    Raises:
+        UserError: there are fewer than 2 qubits or no such simulator; or, when called, the inputs have another shape.
     """
 
     def __init__(
@@ -128,9 +132,13 @@ class Hydra(PerStep):
 
 
 class HydraHybrid(PerStep):
-    """Series (batch, channels, steps) -> logits, by branches measured one by one and softmax weights over time.
+    """Series (batch, channels, steps) -> logits, by branches measured separately and softmax weights over time.
 
-    7,196 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs.
+    7,196 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `HydraCircuits` for
+    `literal`, and `resolve_simulator` for `simulator`.
+
+    Raises:
+        UserError: there are fewer than 2 qubits or no such simulator; or, when called, the inputs have another shape.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""`mamba`, `mamba_hybrid` and their lite forms: circuits shaped after a selective state-space model.
+"""`mamba`, `mamba_hybrid` and their lite forms: circuits modelled on a selective state-space model.
 
-Their state-space, gate and skip circuits follow the Quantum Mamba models; the classical one is Gu and Dao,
+Their state-space, gate and skip circuits are those of the Quantum Mamba models; the classical model is Gu and Dao,
 arXiv:2312.00752. In `mamba` the data enter as amplitudes and all angles are learned, so each circuit is one
-fixed unitary; in `mamba_hybrid` they enter as angles, and gate and skip do not depend on them.
+unitary for all samples. In `mamba_hybrid` the data enter as angles, and gate and skip do not depend on them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ketscale.problems.shapes import check_inputs
 
 
 def _weights(count: int) -> nn.Parameter:
-    """Learned angles, uniform in [0, 2 pi) at the start."""
+    """Learned angles that start uniform in [0, 2 pi)."""
     return nn.Parameter(2 * math.pi * torch.rand(count))
 
 
 class AmplitudeCore(nn.Module):
-    """(rows, features) -> (rows, outputs): the row as amplitudes, three circuits on it, their values superposed.
+    """(rows, features) -> (rows, outputs): three circuits act on a row's amplitudes, and their values are superposed.
 
-    The coefficients are complex, their real parts uniform in [0, 1) and the imaginary ones 0 at the start.
+    The coefficients are complex; their real parts start uniform in [0, 1), their imaginary parts at 0.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AmplitudeCore(nn.Module):
         self.c = _weights(qubits)
         self.gate_angles = _weights(qubits)
         self.skip_angles = _weights(qubits)
-        # Real and imaginary parts: six parameters.
+        # Six parameters: real and imaginary parts.
         self.coefficients = nn.Parameter(torch.stack([torch.rand(3), torch.zeros(3)], dim=1))
         values = len(self.words)
         self.mlp = nn.Sequential(
@@ -88,14 +88,14 @@ class AmplitudeCore(nn.Module):
         parts = self.coefficients.T @ values.flatten(1)
         parts = parts.unflatten(1, (len(x), -1))
         norm = torch.sqrt(parts.square().sum((0, 2)) + 1e-8)
-        # The modulus as of complex numbers: a norm over two rows takes torch nine times as long.
+        # abs() of complex numbers, since torch takes nine times as long for a norm over two rows.
         return self.mlp(torch.complex(parts[0], parts[1]).abs() / norm[:, None])
 
 
 class AngleCore(nn.Module):
-    """(rows, P) -> (rows, 3n): a state-space circuit fed with angles, a gate and a skip, measured and mixed.
+    """(rows, P) -> (rows, 3n): a state-space circuit with the data as angles, a gate and a skip, measured and mixed.
 
-    literal: run gate and skip for every row, although no row changes them, as published.
+    literal: run gate and skip for every row, as published, although they are the same for all rows.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class AngleCore(nn.Module):
         self.b = _weights(qubits)
         self.c = _weights(qubits)
         self.dt = _weights(qubits)
-        # As published: 4n angles a layer, of which the circuit takes the first 3n * layers.
+        # As published, 4n angles for each layer; the circuit uses only the first 3n * layers.
         self.gate_angles = _weights(4 * qubits * layers)
         self.skip_angles = _weights(3 * qubits)
         self.mixture = Mixture(len(self.words))
@@ -133,6 +133,9 @@ class Mamba(nn.Module):
     """Series (batch, channels, steps) -> depthwise convolution, SiLU, mean over time -> amplitudes -> logits.
 
     5,002 trainable parameters at 6 qubits, 2 layers, 64 channels and 2 outputs.
+
+    Raises:
+        UserError: there is no such simulator; or, when called, the inputs have another shape.
     """
 
     def __init__(
@@ -159,7 +162,10 @@ class Mamba(nn.Module):
 class MambaHybrid(nn.Module):
     """Series (batch, channels, steps) -> convolution, SiLU, mean over time -> angles -> logits.
 
-    19,365 trainable parameters at 6 qubits, 2 layers, 64 channels and 2 outputs.
+    19,365 trainable parameters at 6 qubits, 2 layers, 64 channels and 2 outputs. See `AngleCore` for `literal`.
+
+    Raises:
+        UserError: there is no such simulator; or, when called, the inputs have another shape.
     """
 
     def __init__(
@@ -189,7 +195,13 @@ class MambaHybrid(nn.Module):
 
 
 class MambaLite(PerStep):
-    """The core of `mamba` at every time step, complex weights over time; 7,433 trainable parameters at 6 qubits."""
+    """Series (batch, channels, steps) -> logits, by `mamba`'s core at every time step and complex weights over time.
+
+    7,433 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs.
+
+    Raises:
+        UserError: there is no such simulator; or, when called, the inputs have another shape.
+    """
 
     def __init__(
         self,
@@ -206,7 +218,14 @@ class MambaLite(PerStep):
 
 
 class MambaHybridLite(PerStep):
-    """The core of `mamba_hybrid` at every time step, softmax weights over time; 7,262 parameters at 6 qubits."""
+    """Series (batch, channels, steps) -> logits, by `mamba_hybrid`'s core at every time step and softmax weights.
+
+    7,262 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `AngleCore` for
+    `literal`.
+
+    Raises:
+        UserError: there is no such simulator; or, when called, the inputs have another shape.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The workload series: trials of one's own."""
+"""The workload series: a user's own trials."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ketscale.problems.splits import Parts
 
 
 class Source(NamedTuple):
-    """An array, and where it is: for errors."""
+    """An array, and its name in errors."""
 
     values: NDArray[Any]
     where: str
 
 
 def read_npz(files: Sequence[Path], split: str) -> dict[str, Source]:
-    """Signals, labels and what the split goes by, of an .npz file.
+    """The signals and labels of an .npz file, and the groups or the split that the setting `split` needs.
 
     Raises:
-        UserError: as for `arrays.read_npz`; or the file gives a split that is not asked for.
+        UserError: as for `arrays.read_npz`, or the file has an array split although the setting is not `given`.
     """
     (file,) = files
     wanted = {
@@ -45,7 +45,11 @@ def read_npz(files: Sequence[Path], split: str) -> dict[str, Source]:
 
 
 def read_npy(files: Sequence[Path], split: str) -> dict[str, Source]:
-    """Signals, labels and, for split: groups, groups of .npy files."""
+    """The signals, labels and (for split: groups) groups of .npy files, given in this order.
+
+    Raises:
+        UserError: as for `arrays.read_npy`.
+    """
     names = ("signals", "labels", "groups")
     return {name: Source(arrays.read_npy(file), str(file)) for name, file in zip(names, files, strict=False)}
 
@@ -53,13 +57,14 @@ def read_npy(files: Sequence[Path], split: str) -> dict[str, Source]:
 def load(
     there: Mapping[str, Source], split: str, shares: Mapping[str, float], seed: int, standardise: bool
 ) -> tuple[Series, list[Parts]]:
-    """Trials with their one split.
+    """Trials and their one split.
 
-    there: signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) where the split goes by it.
-    shares: of validation and test. standardise: each channel of each trial to mean 0 and standard deviation 1.
+    there: signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) if the split needs them.
+    shares: shares of validation and test.
+    standardise: give each channel of each trial mean 0 and standard deviation 1.
 
     Raises:
-        UserError: an array is of another form, or there are too few trials or groups.
+        UserError: an array has another shape or type, or there are too few trials or groups.
     """
     signals, where = there["signals"]
     if signals.ndim != 3 or not signals.size:
@@ -82,7 +87,7 @@ def load(
 
 
 def _standardised(signals: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Each channel of each trial with mean 0 and standard deviation 1; one that does not vary is 0."""
+    """Each channel of each trial with mean 0 and standard deviation 1; a constant channel becomes 0."""
     mean = signals.mean(2, keepdims=True, dtype=np.float64)
     std = signals.std(2, keepdims=True, dtype=np.float64)
     flat = std <= 1e-12 * np.abs(mean)

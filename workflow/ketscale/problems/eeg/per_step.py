@@ -1,4 +1,4 @@
-"""The wrapper of the models that treat every time step of a series by itself: a batch, never a loop."""
+"""The wrapper of models that treat every time step of a series separately: all steps are one batch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ketscale.problems.shapes import check_inputs
 class PerStep(nn.Module):
     """Series (batch, channels, steps) -> logits (batch, outputs).
 
-    Every step is a row of channels: dropout, Linear(channels, width), `core` to m values. `over_time` sums the
-    steps, and a last Linear gives the logits.
+    Every step is a row of channels. It passes dropout, Linear(channels, width) and `core`. `over_time` sums the
+    steps, and a last linear layer gives the logits.
 
     Args:
         inputs: channels and steps.
@@ -21,7 +21,7 @@ class PerStep(nn.Module):
         over_time: (batch, steps, values) -> (batch, values).
 
     Raises:
-        UserError: when called, the inputs have another shape.
+        UserError: when called, the inputs have another shape than (batch, *inputs).
     """
 
     def __init__(

@@ -16,13 +16,16 @@ from ketscale.problems.splits import SPLITS, Parts
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import SeriesWorkload
 
-VERSION = 2  # raise it whenever the arithmetic of a workload that gives series, or the files, change
+VERSION = 2  # increase it whenever the arithmetic of a workload of series, or the files, change
 FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Trials as a run reads them, mapped from disk, with the folds of their split."""
+    """Trials as a run reads them, mapped from disk, with the folds of their split.
+
+    how: the setting `split`. hash: the folder's name, which a record keeps. data_hash: `Series.digest`.
+    """
 
     series: Series
     folds: list[Parts]
@@ -32,7 +35,7 @@ class Prepared:
 
     @classmethod
     def open(cls, manifest: Path, verify: bool = True) -> Prepared:
-        """Map what `manifest` points to.
+        """Map the arrays that `manifest` points to.
 
         Raises:
             UserError: as for `store.opened`.
@@ -52,7 +55,10 @@ class Prepared:
         return cls(series, folds, described["settings"]["split"], described["hash"], described["data_hash"])
 
     def fold(self, seed: int) -> tuple[Parts, Split]:
-        """The split of the run with this seed, and what it is: for the record."""
+        """The split of the run with this seed, and its description for the record.
+
+        With split: runs, fold number seed modulo the number of folds.
+        """
         if self.how != "runs":
             return self.folds[0], Split(self.how)
         number = seed % len(self.folds)
@@ -61,12 +67,12 @@ class Prepared:
 
 
 def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> None:
-    """Write a workload's trials and their split, then the manifest; a valid folder is used again.
+    """Write a workload's trials and their split, then the manifest; an intact folder is reused.
 
-    fetched: the folder of what the rule `fetch` has fetched, where anything was.
+    fetched: the folder of the files that the rule `fetch` has fetched, if there are any.
 
     Raises:
-        UserError: settings or data are missing, damaged or do not fit; nothing is left behind.
+        UserError: data are missing, damaged or do not fit the settings; nothing is left behind.
     """
     series, folds = workload.load(fetched)
     named = {f"{i}.{name}": fold[name] for i, fold in enumerate(folds) for name in SPLITS}

@@ -2,7 +2,7 @@
 
 A recurrence is associative in (a, u), so pieces of the series are scanned side by side, each from zero, and
 the state that enters each piece is added afterwards (Blelloch, CMU-CS-90-190). With pieces of about the square
-root of the series' length that is two short loops over long vectors.
+root of the series' length, this takes two short loops over long vectors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 
 def linear_scan(a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """h of h[t] = a[t] h[t - 1] + u[t] from h[-1] = 0, differentiable.
+    """Solve h[t] = a[t] h[t - 1] + u[t] from h[-1] = 0 for h; once differentiable.
 
     a, u and h: (batch, steps, ...).
     """

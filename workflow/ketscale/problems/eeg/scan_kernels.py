@@ -1,6 +1,6 @@
-"""Writes the machine code of the selective scan, forward and back, for `selective_scan`.
+"""Writes the machine code of the selective scan, forward and backward, for `selective_scan`.
 
-Channels lie in the lanes of vectors, and time is a loop in registers.
+The lanes of a vector hold channels, and time is a loop in registers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ARGUMENTS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes that the code is written for."""
+    """The sizes that the code is written for; `lanes` is the number of floats in a vector."""
 
     channels: int
     state: int
@@ -37,13 +37,14 @@ class Plan:
     lanes: int
 
     def fits(self) -> bool:
-        """Whether channels and states fill vectors."""
+        """Whether channels and states fill whole vectors."""
         return self.channels % self.lanes == 0 and self.state % self.lanes == 0
 
     def scratch_vectors(self, steps: int) -> int:
-        """A worker's carried states, sums for the rates, then every step's states (one more for the start) and decays.
+        """Vectors of a worker's scratch memory.
 
-        steps: how many of them are kept, 0 forward.
+        They hold the carried states, the sums for the rates, then the states (one more for the start) and decays of
+        every step that is kept. steps: the number of these steps, 0 in the forward pass.
         """
         return 2 * self.state + (2 * steps + 1) * self.state
 
@@ -57,7 +58,7 @@ def module(plan: Plan) -> ir.Module:
 
 
 class _Scan:
-    """Writes the scan of rows, and its way back, for every thread."""
+    """Writes the scan of rows, or its backward pass, for every thread."""
 
     def __init__(self, module: ir.Module, name: str, plan: Plan) -> None:
         self.plan = plan
@@ -98,7 +99,7 @@ class _Scan:
             self.w.store(self.w.constant(0.0), self.w.at(address, i))
 
     def _channel(self, step: Value, block: Value) -> Value:
-        """Number of the first of a block's floats in arrays over channels; `step` counts all rows' steps."""
+        """Index of a block's first float in arrays over channels; `step` counts the steps of all rows."""
         w = self.w
         return w.b.add(
             w.b.mul(step, w.integer(self.plan.channels)), w.b.mul(block, w.integer(self.plan.lanes))
@@ -141,7 +142,7 @@ class _Scan:
                 w.store(y, w.element(self.at["y"], place), w.bytes)
 
     def backward(self) -> None:
-        """All gradients; that of the rates for each row by itself."""
+        """All gradients; those by the rates separately for each row."""
         w, state = self.w, self.plan.state
         with self._rows() as row:
             first = w.b.mul(w.b.mul(row, self.steps), w.integer(state))
@@ -162,7 +163,7 @@ class _Scan:
                     w.store(w.load(w.at(self.sums, n)), w.element(self.at["to_rate"], number), w.bytes)
 
     def _again(self, row: Value, block: Value, rates: list[Value]) -> None:
-        """States (that before the first step is 0) and decays of all steps of a row and block."""
+        """Recompute the states (0 before the first step) and decays of all steps of a row and block."""
         w, state = self.w, self.plan.state
         self._zero(self.states, state)
         with w.loop(self.steps) as t:
@@ -195,7 +196,7 @@ class _Scan:
             to_x = w.fma(g, bs[n], to_x)
             carried = w.b.fmul(decay, g)
             w.store(carried, w.at(self.carried, n))
-            # Of the exponent dt * rate.
+            # The gradient by the exponent dt * rate.
             exponent = w.b.fmul(carried, w.load(w.at(self.states, before, n)))
             to_dt = w.fma(exponent, rate, to_dt)
             w.store(w.fma(exponent, dt, w.load(w.at(self.sums, n))), w.at(self.sums, n))

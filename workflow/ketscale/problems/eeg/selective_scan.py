@@ -1,9 +1,9 @@
 """The selective scan of a state-space model, compiled: y[t] = c[t] . h[t], h[t] = exp(dt[t] rate) h[t - 1] + b[t] x[t].
 
-Every channel has its own states, so channels lie in the lanes of vectors and time is a loop in registers: no state
-ever leaves the cache, where a scan by torch's operators moves all of them through memory dozens of times. The way
-back computes the states of one row and vector of channels again and keeps them in the cache for the adjoint
-recurrence g[t] = c[t] y'[t] + exp(dt[t + 1] rate) g[t + 1].
+Every channel has its own states, so the lanes of a vector hold channels, and time is a loop in registers. No state
+leaves the cache, whereas a scan by torch's operators moves all states through memory dozens of times. The backward
+pass recomputes the states of one row and one vector of channels and keeps them in the cache for the adjoint
+recurrence g[t] = c[t] y'[t] + exp(dt[t + 1] rate) g[t + 1]. Source of the model: Gu and Dao, arXiv:2312.00752.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ketscale.problems.eeg.scan_kernels import ARGUMENTS, Plan
 
 
 def fits(channels: int, state: int, dtype: torch.dtype) -> bool:
-    """Whether there is code for these sizes and this precision on this processor."""
+    """Whether the compiled scan supports these sizes and this precision on this processor."""
     return dtype in (torch.float32, torch.float64) and _plan(channels, state, dtype).fits()
 
 
 def selective_scan(
     rate: torch.Tensor, dt: torch.Tensor, x: torch.Tensor, b: torch.Tensor, c: torch.Tensor
 ) -> torch.Tensor:
-    """y (rows, steps, channels), differentiable in everything; on the CPU, in fp32 or fp64.
+    """y (rows, steps, channels), differentiable in all arguments; on the CPU, in fp32 or fp64.
 
-    rate: (channels, state). dt, x: (rows, steps, channels). b, c: (rows, steps, state). See `fits`.
+    rate: (channels, state). dt, x: (rows, steps, channels). b, c: (rows, steps, state). Sizes must satisfy `fits`.
     """
     result: torch.Tensor = _SelectiveScan.apply(rate.T, dt, x, b, c)
     return result
@@ -82,12 +82,12 @@ def _call(name: str, rate: torch.Tensor, x: torch.Tensor, **tensors: torch.Tenso
 
 def _plan(channels: int, state: int, dtype: torch.dtype) -> Plan:
     double = dtype == torch.float64
-    # A vector that the state fills too.
+    # No more lanes than states, which have to fill whole vectors too.
     lanes = min(vector_bytes() // (8 if double else 4), state)
     return Plan(channels, state, double, lanes)
 
 
-# What the code depends on.
+# The files whose changes make the compiled code outdated.
 SOURCES = (Path(scan_kernels.__file__),)
 
 

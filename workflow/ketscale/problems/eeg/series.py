@@ -1,4 +1,4 @@
-"""Series: labelled trials of several channels over time with their split, the form of every EEG data set."""
+"""Labelled trials of several channels over time, the form of every EEG data set, and their splits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ketscale.errors import UserError
 from ketscale.problems import arrays
 from ketscale.problems.splits import Parts, by_group, stratified
 
-# The classes of eegmmidb, and of what is generated in its shape.
+# The classes of eegmmidb, and of the trials generated in its shape.
 FISTS = ("left fist", "right fist")
 TRAIN_SHARE, VALIDATION_SHARE = 0.70, 0.15
-# Of the runs that are not held out, the share of trials that early stopping looks at.
+# The share of the other runs' trials that early stopping looks at when one run is held out.
 WITHIN_RUNS_VALIDATION = 0.2
 
 
@@ -25,7 +25,7 @@ class Series:
 
     signals: float32 (n, channels, steps), in the unit of the data set (millivolts for eegmmidb) unless standardised.
     labels: int64 (n,), indices into `classes`, which are their names.
-    groups: what trials have in common by its name, each int64 (n,), such as the subject and the run of each trial.
+    groups: by name, such as subjects or runs, the group of each trial, int64 (n,).
     """
 
     signals: NDArray[np.float32]
@@ -39,29 +39,31 @@ class Series:
 
 
 def folds(series: Series, split: str, seed: int) -> list[Parts]:
-    """The one split by subjects, or a split for each run that is left out.
+    """One split by subjects, or one split for each run that is left out.
+
+    split: 'subjects' or 'runs'.
 
     Raises:
-        UserError: there are too few of them.
+        UserError: as for `by_subject` and `leaving_one_run_out`.
     """
     return [by_subject(series, seed)] if split == "subjects" else leaving_one_run_out(series, seed)
 
 
 def by_subject(series: Series, seed: int) -> Parts:
-    """Indices of train, validation and test, 70/15/15 of the subjects drawn with `seed`: no subject is in two.
+    """70/15/15 % of the subjects, drawn with `seed`, for train, validation and test: no subject is in two parts.
 
     Raises:
-        UserError: fewer than three subjects, which leave a split empty.
+        UserError: there are fewer than three subjects.
     """
     held_out = 1 - TRAIN_SHARE - VALIDATION_SHARE
     return by_group(series.groups["subjects"], held_out, held_out, seed, "subjects")
 
 
 def leaving_one_run_out(series: Series, seed: int) -> list[Parts]:
-    """A split for each run, which is its test; validation is drawn with `seed` from the other runs' trials.
+    """A split for each run, in which that run is the test; validation is drawn from the other runs' trials.
 
     Raises:
-        UserError: more than one subject, a single run, or too few trials beside it.
+        UserError: there is more than one subject or only one run, or the other runs have too few trials.
     """
     of_run = series.groups["runs"]
     runs, subjects = np.unique(of_run), np.unique(series.groups["subjects"])

@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 class _WithLiteral(Model, frozen=True, kw_only=True):
-    """A model whose published circuits can be reduced exactly."""
+    """A model whose published circuits can be simplified exactly."""
 
     literal: Annotated[
-        bool, Meta(description="Run the published circuits for every row, without the exact reductions")
+        bool, Meta(description="Run the published circuits for every row, without exact simplifications")
     ] = False
 
 
 class HydraSettings(_WithLiteral, frozen=True, kw_only=True):
-    """Three branches of a circuit for each time step, in superposition."""
+    """Three circuit branches for each time step, in superposition."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.hydra:Hydra"
     control: ClassVar[str | None] = "classical_hydra"
 
 
 class HydraHybridSettings(_WithLiteral, frozen=True, kw_only=True):
-    """The branches of `hydra`, measured one by one."""
+    """The branches of `hydra`, measured separately and mixed."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.hydra:HydraHybrid"
     control: ClassVar[str | None] = "classical_hydra"
@@ -82,7 +82,7 @@ class ClassicalHydraSettings(Model, frozen=True, kw_only=True):
 
 
 def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
-    """Put the trials into arrays, and split them."""
+    """Write the trials as arrays with their split; see `prepared.prepare`."""
     from ketscale.problems.eeg import prepared
 
     assert isinstance(workload, SeriesWorkload)
@@ -90,7 +90,7 @@ def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
 
 
 def read(settings: Settings, manifest: Path) -> Data:
-    """Open and verify the trials, with the split of the run's seed."""
+    """Open and verify the trials, and choose the split by the run's seed."""
     from ketscale.problems.eeg.build import Fold
     from ketscale.problems.eeg.prepared import Prepared
 

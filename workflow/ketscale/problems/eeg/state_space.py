@@ -19,12 +19,12 @@ from ketscale.problems.shapes import check_inputs
 
 WIDTH, INNER, STATE, KERNEL, RANK, BLOCKS = 128, 256, 16, 4, 8, 2
 EPSILON = 1e-5
-# dt at the start is log-uniform between these, as published.
+# dt starts log-uniform between these, as published.
 DT_START = (0.001, 0.1)
 
 
-# The states of a whole batch are gigabytes and would pass through memory dozens of times; those of so many
-# numbers stay in the cache, and are computed again on the way back.
+# The states of a whole batch are gigabytes and would pass through memory dozens of times. Slices of this many
+# numbers stay in the cache and are recomputed in the backward pass.
 SLICE = 2**20
 
 
@@ -37,9 +37,9 @@ def _scanned(
 
 
 class SelectiveScan(nn.Module):
-    """What both blocks share: a causal convolution, and a state-space model whose step and matrices depend on the data.
+    """The common part of both blocks: a causal convolution, and a state-space model with dt, b and c from the data.
 
-    The bias of dt starts where softplus(bias) is log-uniform in `DT_START`.
+    The bias of dt is initialised so that softplus(bias) is log-uniform in `DT_START`.
     """
 
     def __init__(self) -> None:
@@ -61,8 +61,9 @@ class SelectiveScan(nn.Module):
     def scan(
         self, x: torch.Tensor, dt: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, scale_input: bool
     ) -> torch.Tensor:
-        """y[t] = c[t] . h[t] + d x[t], h[t] = exp(dt[t] A) h[t - 1] + b[t] x[t], the last times dt[t] if `scale_input`.
+        """y[t] = c[t] . h[t] + d x[t] with h[t] = exp(dt[t] A) h[t - 1] + b[t] x[t].
 
+        scale_input: multiply the last term by dt[t] (Mamba's discretisation).
         x, dt and y: (batch, steps, inner); b, c: (batch, steps, state).
         """
         entering = dt * x if scale_input else x
@@ -79,7 +80,7 @@ class SelectiveScan(nn.Module):
 
 
 class MambaBlock(nn.Module):
-    """(batch, steps, width) -> the same, its input added."""
+    """(batch, steps, width) -> (batch, steps, width), with a skip connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +101,7 @@ class MambaBlock(nn.Module):
 
 
 class HydraBlock(nn.Module):
-    """(batch, steps, width) -> the same: the scan forward plus the scan of the reversed series, reversed back."""
+    """(batch, steps, width) -> (batch, steps, width), with a skip connection: the sum of scans in both directions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +124,11 @@ class HydraBlock(nn.Module):
 
 
 class ClassicalMamba(nn.Module):
-    """Series (batch, channels, steps) -> logits; 241,922 trainable parameters at 64 channels and 2 outputs."""
+    """Series (batch, channels, steps) -> logits; 241,922 trainable parameters at 64 channels and 2 outputs.
+
+    Raises:
+        UserError: when called, the inputs have another shape.
+    """
 
     def __init__(self, inputs: tuple[int, int] = (64, 249), outputs: int = 2, dropout: float = 0.1) -> None:
         super().__init__()
@@ -142,7 +147,11 @@ class ClassicalMamba(nn.Module):
 
 
 class ClassicalHydra(nn.Module):
-    """Series (batch, channels, steps) -> logits; 240,322 trainable parameters at 64 channels and 2 outputs."""
+    """Series (batch, channels, steps) -> logits; 240,322 trainable parameters at 64 channels and 2 outputs.
+
+    Raises:
+        UserError: when called, the inputs have another shape.
+    """
 
     def __init__(self, inputs: tuple[int, int] = (64, 249), outputs: int = 2, dropout: float = 0.1) -> None:
         super().__init__()

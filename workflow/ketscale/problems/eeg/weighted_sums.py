@@ -11,7 +11,7 @@ from ketscale.problems.complex_weights import ComplexWeights
 class ComplexSum(nn.Module):
     """Steps (batch, steps, m) -> modulus (batch, m) of their sum with weights w / sum |w|.
 
-    The weights are complex, real and imaginary parts uniform in [0, 1) at the start.
+    The weights w are complex; their real and imaginary parts start uniform in [0, 1).
     """
 
     def __init__(self, steps: int) -> None:
@@ -28,7 +28,7 @@ class ComplexSum(nn.Module):
 
 
 class SoftmaxSum(nn.Module):
-    """Steps (batch, steps, m) -> their mean (batch, m) with softmax weights, equal at the start."""
+    """Steps (batch, steps, m) -> their mean (batch, m) with softmax weights, which start equal."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -40,9 +40,9 @@ class SoftmaxSum(nn.Module):
 
 
 class Mixture(nn.Module):
-    """Three branches' expectation values, each through its own Linear(m, m), mixed by |w| / sum |w|, then Linear(m, m).
+    """Mixes three branches' expectation values with weights |w| / sum |w|, between linear layers.
 
-    The weights are real, 1 at the start.
+    Each branch has a Linear(m, m) of its own before the mixing; one more follows it. The w are real and start at 1.
     """
 
     def __init__(self, values: int) -> None:
@@ -52,7 +52,7 @@ class Mixture(nn.Module):
         self.out = nn.Linear(values, values)
 
     def forward(self, *branches: torch.Tensor) -> torch.Tensor:
-        """(rows, m) from three of (rows, m), or (1, m) where a branch does not depend on the row."""
+        """(rows, m) from three branches (rows, m); a branch that does not depend on the row may be (1, m)."""
         weights = self.weights.abs() / self.weights.abs().sum()
         mixed = sum(
             weight * linear(branch)

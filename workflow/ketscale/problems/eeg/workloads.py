@@ -1,4 +1,4 @@
-"""The settings of workloads: labelled trials of several channels over time."""
+"""The settings of the workloads of labelled trials, several channels over time."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SplitSeed = Annotated[Seed, Meta(description="Seed of the split")]
 SplitOfRecordings = Annotated[
     Literal["subjects", "runs"],
     Meta(
-        description="subjects: 70/15/15 of them, none in two; runs: of a single subject, a run's seed says which "
-        "recording is the test (seed modulo their number)"
+        description="subjects: 70/15/15 % of the subjects, each in one part only; runs: one subject, where the seed "
+        "of a training run (modulo the number of recordings) chooses the recording that is the test"
     ),
 ]
 
 
 class SeriesWorkload(Workload, frozen=True, kw_only=True):
-    """Labelled trials (channels x steps) with their split."""
+    """Labelled trials (channels x steps) and their split."""
 
     split: str
     split_seed: SplitSeed
 
     def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
-        """The trials and the folds of their split; `fetched` is the folder of what was fetched.
+        """The trials and the folds of their split; `fetched` is the folder of the fetched files, if there are any.
 
         Raises:
             UserError: the data are missing, damaged or do not fit.
@@ -73,23 +73,23 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
     band: (
         Annotated[
             tuple[Annotated[float, Meta(gt=0)], Annotated[float, Meta(gt=0)]],
-            Meta(description="Low and high edge in Hz of a band-pass; without it nothing is filtered"),
+            Meta(description="Low and high edge in Hz of a band-pass filter; without it nothing is filtered"),
         ]
         | None
     ) = None
-    standardise: Annotated[bool, Meta(description="Each channel of a trial to mean 0 and deviation 1")] = (
-        False
-    )
+    standardise: Annotated[
+        bool, Meta(description="Give each channel of a trial mean 0 and standard deviation 1")
+    ] = False
 
     def faults(self) -> Iterator[str]:
-        """Numbers that are given twice."""
+        """A number must not be given twice."""
         for name, numbers in (("subjects", self.subjects), ("runs", self.runs)):
             if len(set(numbers)) < len(numbers):
                 yield f"{name}: a number is given twice in {list(numbers)}; keep one"
 
     @property
     def fetched(self) -> bool:
-        """The EDF files are, where no folder has them."""
+        """Whether the EDF files are fetched: only without a folder."""
         return self.folder is None
 
     def fetch(self, folder: Path) -> list[Path]:
@@ -108,17 +108,17 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
             if not file.is_file():
                 raise UserError(
                     f"folder: {folder} has no {file.relative_to(folder)}, which subjects and runs need; "
-                    "name another folder, ask for less, or leave folder out to fetch the files"
+                    "name another folder, ask for fewer, or leave folder out to fetch the files"
                 )
         return files
 
     def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
-        """From the folder, or from what was fetched."""
+        """Read the trials from the folder, or from the fetched files."""
         from ketscale.problems.eeg import eegmmidb, series
 
         folder = Path(self.folder).expanduser() if self.folder is not None else fetched
         if folder is None:
-            raise UserError("workloads: eegmmidb needs its EDF files: run the rule fetch, or set folder")
+            raise UserError("workloads: eegmmidb needs its EDF files; run the rule fetch, or set folder")
         trials = eegmmidb.load(
             folder, self.subjects, self.runs, self.rate, self.window, self.band, self.standardise
         )
@@ -126,23 +126,26 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
 
 
 class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
-    """Generated trials of the shape of eegmmidb. Nothing that is trained on them says anything about brains."""
+    """Generated trials in the shape of eegmmidb's. A model trained on them says nothing about brains."""
 
     generated: ClassVar[bool] = True
 
     split: SplitOfRecordings
-    subjects: Annotated[int, Meta(ge=1, description="How many")]
-    trials: Annotated[int, Meta(ge=2, description="Of each subject")]
+    subjects: Annotated[int, Meta(ge=1, description="Number of subjects")]
+    trials: Annotated[int, Meta(ge=2, description="Trials of each subject")]
     rate: Annotated[float, Meta(gt=0, description="Sampling rate in Hz")]
     window_s: Annotated[float, Meta(gt=0, description="Length of a trial in seconds")]
-    seed: Annotated[Seed, Meta(description="Of the generator")]
+    seed: Annotated[Seed, Meta(description="Seed of the generator")]
     gain: Annotated[
         float,
-        Meta(gt=0, description="Factor on the signals, which otherwise have the millivolts of real ones"),
+        Meta(
+            gt=0,
+            description="Factor on the signals, which with 1 have the amplitudes of real ones in millivolts",
+        ),
     ] = 1.0
 
     def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
-        """Generate them."""
+        """Generate the trials."""
         from ketscale.problems.eeg import eeg_synthetic, series
 
         trials = eeg_synthetic.generate(
@@ -152,24 +155,28 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
 
 
 class OwnSeries(SeriesWorkload, frozen=True, kw_only=True):
-    """Trials of one's own, in an .npz file or in .npy files."""
+    """A user's own trials, in an .npz file or in .npy files."""
 
     machine: ClassVar[frozenset[str]] = frozenset({"file", "signals", "labels", "groups"})
 
     file: (
         Annotated[
-            File, Meta(description="An .npz with signals or x (trials x channels x steps), and labels or y")
+            File,
+            Meta(description="An .npz file with signals or x (trials x channels x steps), and labels or y"),
         ]
         | None
     ) = None
-    signals: Annotated[File, Meta(description="An .npy of signals; goes with labels")] | None = None
-    labels: Annotated[File, Meta(description="An .npy of labels")] | None = None
-    groups: Annotated[File, Meta(description="An .npy of groups, for split: groups")] | None = None
+    signals: (
+        Annotated[File, Meta(description="An .npy file of signals (trials x channels x steps); needs labels")]
+        | None
+    ) = None
+    labels: Annotated[File, Meta(description="An .npy file of labels")] | None = None
+    groups: Annotated[File, Meta(description="An .npy file of groups, for split: groups")] | None = None
     split: Annotated[
         Literal["trials", "groups", "given"],
         Meta(
-            description="trials: drawn, with each class's share; groups: by the array groups (such as subjects), none "
-            "in two parts; given: the array split of the file says"
+            description="trials: a share of each class is drawn; groups: whole groups are drawn (such as subjects), "
+            "each in one part only; given: the array split in the file gives the parts"
         ),
     ]
     validation: Share | None = None
@@ -177,21 +184,23 @@ class OwnSeries(SeriesWorkload, frozen=True, kw_only=True):
     split_seed: SplitSeed = 0
     standardise: Annotated[
         bool,
-        Meta(description="Each channel of a trial to mean 0 and deviation 1; one that does not vary to 0"),
+        Meta(
+            description="Give each channel of a trial mean 0 and standard deviation 1; a constant channel becomes 0"
+        ),
     ] = False
 
     def faults(self) -> Iterator[str]:
-        """Shares that leave nothing, or are given twice."""
+        """Shares must leave trials to train on, and are not given with split: given."""
         yield from share_faults(
-            "the array split says" if self.split == "given" else None,
+            "the array split gives the parts" if self.split == "given" else None,
             validation=self.validation,
             test=self.test,
         )
 
     def misplaced(self) -> Iterator[str]:
-        """One source of trials, and what goes with it."""
+        """There must be one source of trials, with all that it needs and nothing else."""
         if (self.file is None) == (self.signals is None):
-            yield f"give file or signals, {'one of them is missing' if self.file is None else 'not both'}"
+            yield f"give file or signals, {'one of them is needed' if self.file is None else 'not both'}"
             return
         for name in ("labels", "groups"):
             if self.file is not None and getattr(self, name) is not None:
@@ -200,17 +209,17 @@ class OwnSeries(SeriesWorkload, frozen=True, kw_only=True):
             if self.labels is None:
                 yield "signals: needs labels, another .npy file"
             if self.split == "given":
-                yield "split: given is an array in an .npz; name that as file, or choose trials or groups"
+                yield "split: given is an array in an .npz file; give that as file, or choose trials or groups"
             if (self.split == "groups") != (self.groups is not None):
-                yield f"groups: split: {self.split} {'needs' if self.groups is None else 'has no use for'} such a file"
+                yield f"groups: split: {self.split} {'needs' if self.groups is None else 'does not use'} such a file"
 
     def sources(self) -> list[Path]:
-        """The file, or up to three."""
+        """The .npz file, or two or three .npy files."""
         names = ("file", "signals", "labels", "groups")
         return [found(path, name) for name in names if (path := getattr(self, name)) is not None]
 
     def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
-        """From the files."""
+        """Read the trials from the files."""
         from ketscale.problems.eeg import own
 
         shares = {"validation": share(self.validation), "test": share(self.test)}

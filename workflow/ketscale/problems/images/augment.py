@@ -1,4 +1,4 @@
-"""Random views of images, made for handwriting: small turns, shears, shifts, scales and changes of ink."""
+"""Random views of images, suited to handwriting: small rotations, shears, shifts, scalings and changes of ink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the settings of a run and its features to the problem that the trainer trains."""
+"""Builds the problem of a run from its settings and its features."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from ketscale.problems.images.features import Features
 
 
 def problem(settings: Settings, features: Features, device: torch.device) -> Classification:
-    """Classification of the cached features, or of the images through the frozen network (features: inline)."""
-    # A config that asks for inline features without a network is refused before.
+    """The classification of cached features or, with features: inline, of images through the frozen network.
+
+    Raises:
+        UserError: as for `models.of_run` and `Features.backbone`.
+    """
+    # A config with inline features but no network has been refused before.
     inline = settings.protocol.features == "inline"
     arguments = {"inputs": features.embeddings.shape[1], "outputs": len(features.classes)}
     model = models.of_run(settings, device, **arguments)

@@ -7,12 +7,12 @@ import numpy as np
 from ketscale.problems.images.images import Images
 from ketscale.problems.splits import stratified
 
-PEAK = 16  # the scans count ink in 17 steps, 0..16; they are kept exactly
-HELD_OUT = 180  # samples for validation, and as many for the test
+PEAK = 16  # the scans have 17 levels of ink, 0..16, which are kept exactly
+HELD_OUT = 180  # samples for validation, and the same number for the test
 
 
 def load(split_seed: int) -> Images:
-    """The scans, split 1,437/180/180 with every digit's share kept."""
+    """The scans, split 1,437/180/180 with each digit's share in every part."""
     from sklearn.datasets import load_digits
 
     scans = load_digits()

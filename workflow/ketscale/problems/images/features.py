@@ -1,8 +1,8 @@
-"""Cached embeddings: computed once, kept with their images and the network that made them.
+"""Cached embeddings, computed once and kept with their images and the network that made them.
 
 Embeddings are standardised: each of the 512 features has mean 0 and standard deviation 1 over the training
-split (labels play no part). The inline backbone applies the same constants. A workload that has features of its own
-needs no network: they are standardised in the same way, and kept without images.
+split (labels are not used). The inline backbone applies the same constants. A workload with features of its own
+needs no network: its features are standardised in the same way and kept without images.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ from ketscale.problems.splits import SPLITS, Parts
 if TYPE_CHECKING:
     from ketscale.problems.images.workloads import ImageWorkload
 
-FEATURES_VERSION = 2  # raise it whenever the arithmetic or the files below change
+FEATURES_VERSION = 2  # increase it whenever the arithmetic or the files below change
 FILES = ("embeddings.npy", "labels.npy", "splits.npz", "norm.npz")
 NETWORK_FILES = (
     "pixels.npy",
     "weights.safetensors",
-)  # what there is besides, where a network made the embeddings
-FLOOR = 0.01  # of the mean deviation: the network's features that hardly vary are not blown up
+)  # the further files if a network made the embeddings
+FLOOR = 0.01  # of the mean deviation, so that features of the network that hardly vary are not blown up
 
 
 @dataclass(frozen=True)
 class Features:
-    """Cached embeddings with their data, as arrays mapped from disk.
+    """Cached embeddings and their data, as arrays mapped from disk.
 
-    embeddings: float32 (n, features), standardised; pixels: as of `Images`, None where no network made the embeddings;
-    labels: int64 (n,), indices into `classes`; splits: int64 indices of train, validation and test; classes: their
-    names; hash: the folder's name, which a record keeps.
+    embeddings: float32 (n, features), standardised.
+    pixels: as in `Images`; None if no network made the embeddings.
+    labels, splits, classes: as in `Images`.
+    hash: the folder's name, which a record keeps. data_hash: the digest of `Images` or `Vectors`.
     """
 
     embeddings: NDArray[np.float32]
@@ -65,7 +66,7 @@ class Features:
         """Map the arrays that `manifest` points to; with `verify`, after checking every file's SHA-256.
 
         Raises:
-            UserError: the manifest or a file is missing, damaged, or of another version.
+            UserError: the manifest or a file is missing or damaged, or was written by another version.
         """
         folder, described = store.opened(manifest, FILES, FEATURES_VERSION, verify)
         with np.load(folder / "splits.npz") as archive:
@@ -83,7 +84,11 @@ class Features:
         )
 
     def backbone(self) -> resnet.Backbone:
-        """The frozen network that maps pixels to these embeddings, to compute them inline."""
+        """The frozen network that maps pixels to these embeddings, to compute them inline.
+
+        Raises:
+            UserError: as for `resnet.network_from`.
+        """
         with np.load(self.folder / "norm.npz") as norm:
             channels = tuple(norm["pixel_mean"].tolist()), tuple(norm["pixel_std"].tolist())
             scaling = resnet.Scaling(self.settings["image_size"], int(norm["peak"]), *channels)
@@ -95,11 +100,10 @@ class Features:
 def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> None:
     """Embed a workload's images, or standardise its features; write the arrays, then the manifest.
 
-    A valid folder is used again.
+    An intact folder is reused. Weights that are trained here are kept beside the manifest and reused for the same
+    images and split.
 
-    Weights that are trained here are kept beside the manifest, and used again for the same images.
-
-    fetched: the folder of what the rule `fetch` has fetched, where anything was.
+    fetched: the folder of the files that the rule `fetch` has fetched, if there are any.
 
     Raises:
         UserError: data or weights are missing, damaged or do not fit; nothing is left behind.
@@ -112,7 +116,7 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
     assert workload.image_size is not None
     if workload.weights == "imagenet":
         if fetched is None:
-            raise UserError("weights: imagenet needs what is fetched: run the rule fetch")
+            raise UserError("weights: imagenet needs the fetched weights; run the rule fetch")
         weights = fetched / IMAGENET_FILE
     else:
         weights = manifest.parent / "weights-selfsupervised.safetensors"
@@ -124,10 +128,10 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
 
 
 def compute(workload: ImageWorkload, images: Images, weights: Path, manifest: Path) -> None:
-    """Embed images by the network with these weights, as `prepare` does.
+    """Embed images by the network with these weights and write the arrays and the manifest, as `prepare` does.
 
     Raises:
-        UserError: the weights are missing, damaged or another network's.
+        UserError: the weights are missing, damaged or those of another network.
     """
     assert workload.weights is not None and workload.image_size is not None
     resnet.read_weights(weights)
@@ -151,10 +155,10 @@ def _publish(
     fill: Callable[[Path], dict[str, Any]],
     **more: str,
 ) -> None:
-    """Make the folder of this content, as `store.publish`."""
+    """Build the folder of this content by `store.publish`."""
     identity = {
         "workload": type(workload).__name__,
-        # Where data and weights are is the machine's business, so it is no part of the content.
+        # Without the paths of data and weights, which depend on the machine and not on the content.
         "settings": workload.content(),
         "data_hash": data.digest(),
         "classes": data.classes,
@@ -176,7 +180,7 @@ def _shown_by(bar: tqdm[NoReturn]) -> Callable[[int, int, float], None]:
 
 
 def _fill(folder: Path, images: Images, scaling: resnet.Scaling, weights: Path) -> dict[str, Any]:
-    """Write the files of the embeddings; how many there are."""
+    """Write the files of the embeddings; return the number of samples and of features."""
     shutil.copyfile(weights, folder / "weights.safetensors")
     network = resnet.network_from(folder / "weights.safetensors", len(scaling.mean))
     start = time.perf_counter()
@@ -195,12 +199,12 @@ def _fill(folder: Path, images: Images, scaling: resnet.Scaling, weights: Path) 
 
 
 def _fill_features(folder: Path, data: Vectors) -> dict[str, Any]:
-    """Write the files of features as they were given, standardised; how many there are.
+    """Write the files of given features, standardised; return the number of samples and of features.
 
-    Their units differ, so each is divided by its own deviation; one that does not vary, by 1.
+    Their units differ, so each is divided by its own deviation, or by 1 if it is constant.
     """
     mean, std = _statistics(data.values[data.splits["train"]])
-    # What is left of equal numbers after rounding is no variation.
+    # Deviations this small come from rounding: the feature is constant.
     std[std <= 1e-12 * np.abs(mean)] = 1.0
     _save(folder, single((data.values - mean) / std, "features"), data, feature_mean=mean, feature_std=std)
     return {"samples": len(data.values), "dimension": data.values.shape[1]}

@@ -1,7 +1,7 @@
-"""The idx format, in which MNIST and the data sets modelled on it are kept.
+"""Reads the idx format, that of MNIST and of data sets modelled on it.
 
-Two zero bytes, the type, the number of dimensions, each dimension as a big-endian 32-bit integer, then the data in
-C order, big-endian.
+A file has two zero bytes, the type, the number of dimensions, each dimension as a big-endian 32-bit integer, then the
+data, big-endian in C order. Source: Y. LeCun, "The MNIST database of handwritten digits".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E:
 
 
 def read(path: Path) -> NDArray[Any]:
-    """The array in an idx file, gzipped or not, in the machine's order of bytes.
+    """The array in an idx file, gzipped or not, in the machine's byte order.
 
     Raises:
         UserError: the file cannot be read or is damaged.
@@ -33,7 +33,7 @@ def read(path: Path) -> NDArray[Any]:
         raise UserError(f"{path}: cannot be read ({error}); fetch or copy it again") from None
     if len(data) < 4 or data[:2] != b"\x00\x00" or data[2] not in _TYPES:
         raise UserError(
-            f"{path}: not an idx file (it starts with {data[:4].hex() or 'nothing'}); fetch or copy it again"
+            f"{path}: is not an idx file (it starts with {data[:4].hex() or 'nothing'}); fetch or copy it again"
         )
     kind = np.dtype(_TYPES[data[2]])
     start = 4 + 4 * data[3]
@@ -41,7 +41,7 @@ def read(path: Path) -> NDArray[Any]:
     expected = start + kind.itemsize * int(np.prod(shape, dtype=np.int64))
     if not shape or len(data) != expected:
         raise UserError(
-            f"{path}: {len(data):,} bytes where its header promises {expected:,}; fetch or copy it again"
+            f"{path}: has {len(data):,} bytes, but its header gives {expected:,}; fetch or copy it again"
         )
     array = np.frombuffer(data, kind, offset=start).reshape(shape)
     return array.astype(kind.newbyteorder("="), copy=False)

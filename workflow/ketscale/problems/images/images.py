@@ -1,4 +1,4 @@
-"""Labelled images or features with their split: the common forms of every data set of the family."""
+"""Labelled images or features with their split, the forms of every data set of the family."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ketscale.problems.splits import SPLITS, Parts
 class Images:
     """Images as the data set stores them.
 
-    pixels: uint8 or float32; (n, height, width) where they are grey, (n, height, width, 3) in colour. 0 is background
-        (black) and `peak` is full ink (white).
+    pixels: uint8 or float32, (n, height, width) if grey, (n, height, width, 3) in colour. 0 is background (black),
+        `peak` is full ink (white).
     labels: int64 (n,), indices into `classes`.
-    splits: for each of train, validation and test the int64 indices of its samples; they are disjoint.
+    splits: the int64 indices of the samples in train, validation and test, which are disjoint.
     peak: the pixel value of full ink (16 for digits, 255 for mnist, 1 for float32).
-    classes: their names.
+    classes: the names of the classes.
     """
 
     pixels: NDArray[np.uint8] | NDArray[np.float32]
@@ -32,7 +32,7 @@ class Images:
 
     @property
     def channels(self) -> int:
-        """1 or 3."""
+        """The number of channels, 1 or 3."""
         return 1 if self.pixels.ndim == 3 else self.pixels.shape[3]
 
     def digest(self) -> str:
@@ -42,9 +42,9 @@ class Images:
         )
 
     def brightness(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation of each channel's pixels in the training split, where full ink is 1.
+        """Mean and standard deviation of each channel's pixels in the training split, with full ink as 1.
 
-        A channel that does not vary has deviation 1, by which it can be divided.
+        The deviation of a constant channel is given as 1, since pixels are divided by it.
         """
         pixels: NDArray[Any] = self.pixels[self.splits["train"]]
         mean, std = [], []
@@ -59,7 +59,7 @@ class Images:
 class Vectors:
     """Features as the data set stores them.
 
-    values: float64 (n, features). labels, splits, classes: as of `Images`.
+    values: float64 (n, features). labels, splits, classes: as in `Images`.
     """
 
     values: NDArray[np.float64]

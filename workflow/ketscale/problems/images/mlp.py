@@ -12,8 +12,8 @@ from ketscale.problems.shapes import check_inputs
 class MLP(nn.Module):
     """Features (batch, inputs) -> head of `width` -> tanh(W .) in place of the circuit -> logits (batch, outputs).
 
-    W is width x width without bias: like the circuit's <Z> values the result lies in (-1, 1), and at width 4
-    it has 16 weights where the 3-layer circuit has 12, so 70,190 trainable parameters to 70,186.
+    W is width x width without bias. Like the circuit's <Z> values its result is in (-1, 1). At width 4 it has 16
+    weights and the 3-layer circuit has 12, so the models have 70,190 and 70,186 trainable parameters.
 
     Raises:
         UserError: when called, the inputs have another shape.

@@ -19,7 +19,7 @@ from ketscale.problems.splits import stratified
 PEAK = 255
 SIDE = 28
 VALIDATION = 6_000  # taken from the 60,000 training images
-HELD_OUT = 1_000  # of the 10,000 test images, for validation and for the test, when they are all there is
+HELD_OUT = 1_000  # of the 10,000 test images, each for validation and test, if only these are used
 COUNTS = {"train": 60_000, "t10k": 10_000}
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist"
 SHA256 = {
@@ -31,17 +31,17 @@ SHA256 = {
 
 
 def load(folder: Path, split: str, split_seed: int) -> Images:
-    """MNIST from `folder`.
+    """MNIST from the idx files in `folder`, gzipped or not.
 
-    split: "original" is 54,000/6,000/10,000 and needs all four files; "test-images" is 8,000/1,000/1,000
-        of the 10,000 test images and needs only theirs.
+    split: "original" gives 54,000/6,000/10,000 and needs all four files; "test-images" gives 8,000/1,000/1,000 of the
+        10,000 test images and needs only their two files.
 
     Raises:
         UserError: a file is missing, damaged, or not the data set's.
     """
     if not folder.is_dir():
         raise UserError(
-            f"{folder}: no such folder; set the workload's folder, or leave it out to fetch MNIST"
+            f"{folder}: there is no such folder; set the workload's folder, or leave it out to fetch MNIST"
         )
     if split == "test-images":
         pixels, labels = _pair(folder, "t10k")
@@ -62,12 +62,12 @@ def load(folder: Path, split: str, split_seed: int) -> Images:
 
 
 def fetch(folder: Path, mirror: str = MIRROR) -> list[Path]:
-    """Download the four original files into `folder`, checking each against its SHA-256; the files.
+    """Download the four original files into `folder`, check each against its SHA-256, and return their paths.
 
-    A file that is already there and whole is kept. A file appears under its name only when it is whole.
+    Files that are there and intact are kept. A file gets its name only when it is complete.
 
     Raises:
-        UserError: the network, the disk or a checksum fails; the failed file is not left behind.
+        UserError: the network, the disk or a checksum fails; nothing of the failed file is left behind.
     """
     for name, digest in SHA256.items():
         target = folder / name
@@ -86,7 +86,7 @@ def _download(url: str, target: Path, digest: str) -> None:
         found = hashlib.sha256(data).hexdigest()
         if found != digest:
             raise UserError(
-                f"{url}: SHA-256 is {found[:12]}..., not {digest[:12]}...; nothing was kept, try again later"
+                f"{url}: SHA-256 is {found[:12]}..., not {digest[:12]}...; nothing was kept; try again later"
             )
         temporary.write_bytes(data)
         os.replace(temporary, target)
@@ -107,7 +107,7 @@ def _find(folder: Path, name: str) -> Path:
         if path.exists():
             return path
     raise UserError(
-        f"{folder}: {name}(.gz) is missing; the workload's folder must hold the original idx files"
+        f"{folder}: {name}(.gz) is missing; put the original idx files into the workload's folder"
     )
 
 
@@ -123,10 +123,11 @@ def _pair(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]
         )
     if labels.shape != (len(pixels),) or labels.dtype != np.uint8:
         raise UserError(
-            f"{labels_path}: {labels.shape} labels of {labels.dtype} for {len(pixels):,} images; fetch or copy it again"
+            f"{labels_path}: holds {labels.shape} of {labels.dtype}, not {len(pixels):,} bytes; "
+            "fetch or copy it again"
         )
     if labels.max() > 9:
         raise UserError(
-            f"{labels_path}: holds the label {labels.max()}, not only 0 to 9; fetch or copy it again"
+            f"{labels_path}: holds the label {labels.max()}, but labels are 0 to 9; fetch or copy it again"
         )
     return pixels, labels.astype(np.int64)

@@ -1,4 +1,4 @@
-"""The workloads arrays, image-folder and idx: images or features of one's own."""
+"""The workloads arrays, image-folder and idx: a user's own images or features."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ketscale.problems.images import idx
 from ketscale.problems.images.images import Images, Vectors
 from ketscale.problems.splits import Parts
 
-# Pillow's names of modes: what is grey, and what has colour, in 8 bits.
+# Pillow's modes with 8 bits or fewer a channel, grey and in colour.
 _GREY = {"1", "L"}
 _COLOUR = {"P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
 Shares = Mapping[str, float]
 
 
 def from_npz(file: Path, network: bool, shares: Shares | None, seed: int) -> Images | Vectors:
-    """What an .npz holds: images, features or x; labels or y; and, where it gives the split, split.
+    """The samples of an .npz file with the arrays images, features or x; labels or y; and maybe split.
 
-    network: they are images, for a network. shares: of validation and test, drawn with `seed`; None where the array
-    split has train, validation or test for each sample.
+    network: whether the samples must be images, for a network, or else features.
+    shares: shares of validation and test, drawn with `seed`; None if the array split gives each sample's part.
 
     Raises:
-        UserError: an array is missing, damaged or of another form.
+        UserError: an array is missing or damaged, or has another shape or type; or a class has too few samples.
     """
     wanted = {"values": ("images", "features", "x"), "labels": ("labels", "y"), "split": ("split",)}
     there = arrays.read_npz(file, wanted, optional=() if shares is None else ("split",))
@@ -46,7 +46,7 @@ def from_npz(file: Path, network: bool, shares: Shares | None, seed: int) -> Ima
 
 
 def from_npy(samples: Path, labels: Path, network: bool, shares: Shares, seed: int) -> Images | Vectors:
-    """What a pair of .npy files holds; as `from_npz`."""
+    """The samples of a pair of .npy files; arguments and errors are those of `from_npz`."""
     values = _formed(arrays.read_npy(samples), str(samples), network)
     coded, classes = arrays.classes_of(arrays.read_npy(labels), len(values), str(labels), "sample")
     parts = splits.by_shares(coded, classes, shares, seed)
@@ -54,12 +54,12 @@ def from_npy(samples: Path, labels: Path, network: bool, shares: Shares, seed: i
 
 
 def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
-    """What idx files hold: images and labels, and maybe images and labels of the test.
+    """The images of idx files: images and labels, and maybe test images and test labels, in this order.
 
-    shares: of the parts that are drawn from the first images.
+    shares: shares of the parts that are drawn from the first images.
 
     Raises:
-        UserError: a file is damaged, or they do not fit together.
+        UserError: a file is damaged, files do not fit together, or a class has too few samples.
     """
     read = [idx.read(path) for path in files]
     for pixels, labels, path in zip(read[::2], read[1::2], files[1::2], strict=True):
@@ -78,27 +78,28 @@ def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
 
 
 def from_files(files: Mapping[str, Sequence[Path]], size: int, shares: Shares, seed: int) -> Images:
-    """The images of each class, each resized to `size` x `size` pixels (bilinear, whatever its proportions were).
+    """The images of each class's files, resized to `size` x `size` pixels (bilinear, whatever their proportions).
 
-    They are grey if all files are, else all are in colour.
+    The images are grey if all files are, else all are in colour.
 
     Raises:
-        UserError: a file is damaged, transparent or not of 8 bits.
+        UserError: a file is damaged, transparent or animated, or has more than 8 bits a channel; or a class has too
+            few files.
     """
     classes = tuple(files)
     counts = [len(paths) for paths in files.values()]
     labels = np.repeat(np.arange(len(classes)), counts)
-    # First the split: it says what is missing before thousands of files are read.
+    # The split comes first, so that its errors come before thousands of files are read.
     parts = splits.by_shares(labels, classes, shares, seed)
     paths = [path for of_class in files.values() for path in of_class]
-    # All files are looked at, though one in colour decides: each is refused for its own faults.
+    # Every file is checked, although the first one in colour decides the mode.
     mode = "L" if {_mode(path) for path in paths} <= _GREY else "RGB"
     pixels = np.stack([_resized(path, mode, size) for path in paths])
     return Images(pixels=pixels, labels=labels, splits=parts, peak=255, classes=classes)
 
 
 def _formed(values: NDArray[Any], where: str, network: bool) -> NDArray[Any]:
-    """The values, if they have the dimensions of images for a network, or of features without one."""
+    """Return the values if they have the dimensions of images (with `network`) or of features (without)."""
     if network and values.ndim == 2:
         raise UserError(
             f"{where}: shape {values.shape} is that of features, not images; leave weights and image_size out"
@@ -115,7 +116,7 @@ def _formed(values: NDArray[Any], where: str, network: bool) -> NDArray[Any]:
 def _samples(
     values: NDArray[Any], where: str, labels: NDArray[np.int64], classes: tuple[str, ...], parts: Parts
 ) -> Images | Vectors:
-    """Features where the values have two dimensions, else images."""
+    """Features if the values have two dimensions, else images."""
     if values.ndim == 2:
         features = arrays.real(values, where).astype(np.float64)
         return Vectors(values=features, labels=labels, splits=parts, classes=classes)
@@ -124,7 +125,7 @@ def _samples(
 
 
 def _pixels(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
-    """Pixels as `Images` has them, and their peak: bytes as they are, floats from 0 to 1 in single precision."""
+    """Pixels in the form of `Images`, and their peak: bytes unchanged, floats from 0 to 1 as float32."""
     shape = values.shape
     if len(shape) not in (3, 4) or not values.size:
         raise UserError(
@@ -145,16 +146,16 @@ def _pixels(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
     low, high = float(arrays.real(values, where).min()), float(values.max())
     if low < 0 or high > 1:
         raise UserError(
-            f"{where}: pixels go from {low:g} to {high:g}; scale them to floats from 0 to 1, or save them as uint8"
+            f"{where}: pixels range from {low:g} to {high:g}; scale them to floats from 0 to 1, or save them as uint8"
         )
     return values.astype(np.float32), 1
 
 
 def _mode(path: Path) -> str:
-    """An image file's mode in Pillow's words.
+    """An image file's mode, by Pillow's name.
 
     Raises:
-        UserError: it cannot be read, moves, or has other than 8 bits a channel.
+        UserError: the file cannot be read, has several frames, or has a mode other than the 8-bit ones above.
     """
     from PIL import Image
 
@@ -162,19 +163,19 @@ def _mode(path: Path) -> str:
         with Image.open(path) as image:
             mode, frames = image.mode, getattr(image, "n_frames", 1)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UserError(f"{path}: not a readable image ({error}); save or copy it again") from None
+        raise UserError(f"{path}: is not a readable image ({error}); save or copy it again") from None
     if mode not in _GREY | _COLOUR:
         raise UserError(f"{path}: its mode is {mode}; save it with 8 bits a channel, grey or in colour")
     if frames > 1:
-        raise UserError(f"{path}: has {frames} frames; save each that you want as an image of its own")
+        raise UserError(f"{path}: has {frames} frames; save those that you want as separate images")
     return mode
 
 
 def _resized(path: Path, mode: str, size: int) -> NDArray[np.uint8]:
-    """Pixels (size, size) or (size, size, 3) of a file, the right way up.
+    """Pixels (size, size) or (size, size, 3) of a file, turned upright as its EXIF data say.
 
     Raises:
-        UserError: it is damaged, or transparent somewhere.
+        UserError: the file is damaged, or transparent in places.
     """
     from PIL import Image, ImageOps
 
@@ -186,4 +187,4 @@ def _resized(path: Path, mode: str, size: int) -> NDArray[np.uint8]:
             resized = upright.convert(mode).resize((size, size), Image.Resampling.BILINEAR)
             return np.asarray(resized, np.uint8)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UserError(f"{path}: not a readable image ({error}); save or copy it again") from None
+        raise UserError(f"{path}: is not a readable image ({error}); save or copy it again") from None

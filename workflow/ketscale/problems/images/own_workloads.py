@@ -15,50 +15,52 @@ from ketscale.problems.own_data import File, Share, found, share, share_faults
 if TYPE_CHECKING:
     from ketscale.problems.images.images import Images, Vectors
 
-# What Pillow reads, of what people keep images in.
+# The usual image formats that Pillow reads.
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 class Arrays(ImageWorkload, frozen=True, kw_only=True):
-    """Images or features of one's own, in an .npz file or a pair of .npy files.
+    """A user's own images or features, in an .npz file or a pair of .npy files.
 
-    With `weights` and `image_size` they are images, which are embedded; without, features.
+    With `weights` and `image_size` they are images, which are embedded; without, they are features.
     """
 
     machine: ClassVar[frozenset[str]] = frozenset({"file", "images", "features", "labels", "weights_folder"})
 
-    file: Annotated[File, Meta(description="An .npz with images, features or x, and labels or y")] | None = (
-        None
-    )
-    images: Annotated[File, Meta(description="An .npy of images; goes with labels")] | None = None
-    features: Annotated[File, Meta(description="An .npy of features; goes with labels")] | None = None
-    labels: Annotated[File, Meta(description="An .npy of labels")] | None = None
+    file: (
+        Annotated[File, Meta(description="An .npz file with images, features or x, and labels or y")] | None
+    ) = None
+    images: Annotated[File, Meta(description="An .npy file of images; needs labels")] | None = None
+    features: Annotated[File, Meta(description="An .npy file of features; needs labels")] | None = None
+    labels: Annotated[File, Meta(description="An .npy file of labels")] | None = None
     split: Annotated[
         Literal["samples", "given"],
-        Meta(description="samples: drawn, with each class's share; given: the array split of the file says"),
+        Meta(
+            description="samples: a share of each class is drawn; given: the array split in the file gives the parts"
+        ),
     ] = "samples"
     validation: Share | None = None
     test: Share | None = None
     split_seed: SplitSeed = 0
 
     def faults(self) -> Iterator[str]:
-        """A network needs both of its settings."""
+        """A network needs both of its settings, and the shares must leave samples to train on."""
         yield from super().faults()
         if (self.weights is None) != (self.image_size is None):
             missing = "weights" if self.weights is None else "image_size"
             yield f"{missing} is missing: images need weights and image_size, features neither"
         yield from share_faults(
-            "the array split says" if self.split == "given" else None,
+            "the array split gives the parts" if self.split == "given" else None,
             validation=self.validation,
             test=self.test,
         )
 
     def misplaced(self) -> Iterator[str]:
-        """One source of data, and what goes with it."""
+        """There must be one source of data, with all that it needs and nothing else."""
         yield from super().misplaced()
         given = [name for name in ("file", "images", "features") if getattr(self, name) is not None]
         if len(given) != 1:
-            yield f"give one of file, images and features, {'not ' + ' and '.join(given) if given else 'all are missing'}"
+            yield f"give one of file, images and features, {'not ' + ' and '.join(given) if given else 'not none'}"
             return
         if given == ["file"] and self.labels is not None:
             yield "labels: the file has them; leave it out"
@@ -66,7 +68,7 @@ class Arrays(ImageWorkload, frozen=True, kw_only=True):
             if self.labels is None:
                 yield f"{given[0]}: needs labels, another .npy file"
             if self.split == "given":
-                yield "split: given is an array in an .npz; name that as file, or leave split out"
+                yield "split: given is an array in an .npz file; give that as file, or leave split out"
         if given == ["images"] and self.weights is None:
             yield "images: need weights and image_size of the network that embeds them"
         if given == ["features"] and self.weights is not None:
@@ -74,11 +76,11 @@ class Arrays(ImageWorkload, frozen=True, kw_only=True):
 
     @property
     def split_by(self) -> str:
-        """By labels, or as the file gives it."""
+        """`labels`, or `given` if the file gives the split."""
         return "given" if self.split == "given" else "labels"
 
     def sources(self) -> list[Path]:
-        """The one or two files."""
+        """The .npz file, or the two .npy files."""
         return [
             found(path, name)
             for name in ("file", "images", "features", "labels")
@@ -86,7 +88,7 @@ class Arrays(ImageWorkload, frozen=True, kw_only=True):
         ]
 
     def load(self, fetched: Path | None) -> Images | Vectors:
-        """From the files."""
+        """Read the samples from the files."""
         from ketscale.problems.images import own
 
         network = self.weights is not None
@@ -99,14 +101,19 @@ class Arrays(ImageWorkload, frozen=True, kw_only=True):
 
 
 class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
-    """Image files of one's own, in one folder a class."""
+    """A user's own image files, in one folder for each class."""
 
     machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
 
     weights: Weights
     image_size: Side
     folder: (
-        Annotated[File, Meta(description="Has one folder a class, of the class's name, with its images")]
+        Annotated[
+            File,
+            Meta(
+                description="Folder with one folder for each class, which has the class's name and its images"
+            ),
+        ]
         | None
     ) = None
     validation: Share | None = None
@@ -114,22 +121,22 @@ class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
     split_seed: SplitSeed = 0
 
     def faults(self) -> Iterator[str]:
-        """Shares that leave nothing."""
+        """The shares must leave samples to train on."""
         yield from super().faults()
         yield from share_faults(None, validation=self.validation, test=self.test)
 
     def misplaced(self) -> Iterator[str]:
-        """The folder is needed."""
+        """The folder must be given."""
         yield from super().misplaced()
         if self.folder is None:
-            yield "folder is missing (it has one folder a class, of the class's name, with its images)"
+            yield "folder is missing (one with a folder for each class, which has the class's name and its images)"
 
     def sources(self) -> list[Path]:
-        """Every image."""
+        """All image files."""
         return [path for paths in self._files().values() for path in paths]
 
     def load(self, fetched: Path | None) -> Images:
-        """From the folder."""
+        """Read the images from the folder."""
         from ketscale.problems.images import own
 
         assert self.image_size is not None
@@ -137,14 +144,14 @@ class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
         return own.from_files(self._files(), self.image_size, shares, self.split_seed)
 
     def _files(self) -> dict[str, list[Path]]:
-        """The images of each class; what is hidden does not count, nor do files beside the classes' folders."""
+        """The image files of each class; hidden files and files beside the classes' folders are ignored."""
         folder = Path(self.folder or "").expanduser()
         if not folder.is_dir():
             raise UserError(f"folder: there is no folder {folder}; name another")
         classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
         if len(classes) < 2:
             raise UserError(
-                f"folder: {folder} has {len(classes)} folders; at least 2 are needed, one a class"
+                f"folder: {folder} has {len(classes)} folders; at least 2 are needed, one for each class"
             )
         found = {
             path.name: sorted(p for p in path.iterdir() if not p.name.startswith(".")) for path in classes
@@ -157,15 +164,17 @@ class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
             for path in paths:
                 if path.is_dir():
                     raise UserError(
-                        f"folder: {path} is a folder in that of a class; name the folder whose folders are the classes"
+                        f"folder: {path} is a folder in a class's folder; name the folder of the classes' folders"
                     )
                 if path.suffix.lower() not in IMAGE_SUFFIXES:
-                    raise UserError(f"folder: {path} is no image ({', '.join(IMAGE_SUFFIXES)}); move it away")
+                    raise UserError(
+                        f"folder: {path} is not an image ({', '.join(IMAGE_SUFFIXES)}); move it away"
+                    )
         return found
 
 
 class Idx(ImageWorkload, frozen=True, kw_only=True):
-    """Images of one's own in idx files, the format of MNIST and of what is modelled on it."""
+    """A user's own images in idx files, the format of MNIST and of data sets modelled on it."""
 
     machine: ClassVar[frozenset[str]] = frozenset(
         {"images", "labels", "test_images", "test_labels", "weights_folder"}
@@ -173,18 +182,22 @@ class Idx(ImageWorkload, frozen=True, kw_only=True):
 
     weights: Weights
     image_size: Side
-    images: Annotated[File, Meta(description="Idx file, gzipped or not")] | None = None
-    labels: Annotated[File, Meta(description="Idx file of their labels")] | None = None
+    images: Annotated[File, Meta(description="Idx file of the images, gzipped or not")] | None = None
+    labels: Annotated[File, Meta(description="Idx file of the images' labels")] | None = None
     test_images: (
-        Annotated[File, Meta(description="Idx file of the test; without it the test is drawn")] | None
+        Annotated[
+            File,
+            Meta(description="Idx file of the test images; without it the test set is drawn from images"),
+        ]
+        | None
     ) = None
-    test_labels: Annotated[File, Meta(description="Idx file of their labels")] | None = None
+    test_labels: Annotated[File, Meta(description="Idx file of the test images' labels")] | None = None
     validation: Share | None = None
     test: Share | None = None
     split_seed: SplitSeed = 0
 
     def misplaced(self) -> Iterator[str]:
-        """Files go in pairs."""
+        """Files are given in pairs, and the shares must leave samples to train on."""
         yield from super().misplaced()
         for name in ("images", "labels"):
             if getattr(self, name) is None:
@@ -194,15 +207,15 @@ class Idx(ImageWorkload, frozen=True, kw_only=True):
         if self.test_images is None:
             yield from share_faults(None, validation=self.validation, test=self.test)
         else:
-            yield from share_faults("test_images are the test", test=self.test)
+            yield from share_faults("test_images are the test set", test=self.test)
 
     def sources(self) -> list[Path]:
-        """The two or four files."""
+        """The two or four idx files."""
         names = ("images", "labels", "test_images", "test_labels")
         return [found(path, name) for name in names if (path := getattr(self, name)) is not None]
 
     def load(self, fetched: Path | None) -> Images:
-        """From the files."""
+        """Read the samples from the files."""
         from ketscale.problems.images import own
 
         shares = {"validation": share(self.validation)}

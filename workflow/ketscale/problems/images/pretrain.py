@@ -1,8 +1,8 @@
-"""Self-supervised pre-training of ResNet-18: its weights from the training split's images, without labels.
+"""Self-supervised pre-training of ResNet-18 on the training split's images, without labels.
 
 The images are clustered by their pixels (k-means), and the network learns to name the cluster of an image
-from a random view of it: one round of Caron et al., "Deep clustering" (arXiv 1807.05520), which in about a
-minute of training teaches more than predicting rotations or contrasting views does.
+from a random view of it. This is one round of Caron et al., "Deep clustering" (arXiv:1807.05520). In about a
+minute of training it teaches more than predicting rotations or contrasting views.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ketscale.problems.images import resnet
 from ketscale.problems.images.augment import views
 from ketscale.problems.images.images import Images
 
-PRETRAIN_VERSION = 1  # raise it whenever the arithmetic below changes
+PRETRAIN_VERSION = 1  # increase it whenever the arithmetic below changes
 SEED = 0
 BATCH = 128
-CLUSTERS = 100  # ten times the classes of digits: pure enough, and the number is not tuned to them
+CLUSTERS = 100  # ten times the number of digits: pure enough, and not tuned to them
 LLOYD = 15  # rounds of k-means
-SIDE = 32  # pixels that it sees; clusters of more would need gigabytes, and tell no more
+SIDE = 32  # of the images that k-means sees, in pixels; larger ones would need gigabytes and help no more
 LEARNING_RATE = 2e-3
 WEIGHT_DECAY = 1e-4
 WARMUP = 5
@@ -36,10 +36,10 @@ def pretrain(
     steps: int,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> None:
-    """Train on the training images, scaled to `size` pixels, and write the weights to `out`, atomically.
+    """Train on the training images, scaled to `size` pixels, and write the weights to `out` atomically.
 
     The same images, size and steps give the same bytes on one kind of CPU, whatever the caller's torch threads and
-    generator. `progress` is called after each step with (step, steps, loss).
+    random generator. `progress` is called after each step with (step, steps, loss).
     """
     with resnet.fixed_threads(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
@@ -48,7 +48,7 @@ def pretrain(
 
 
 def origin_of(images: Images, size: int, steps: int) -> dict[str, Any]:
-    """All that decides the weights: what their file says of where they come from."""
+    """All that determines the weights; their file keeps it as their origin."""
     return {
         "kind": "selfsupervised",
         "data_hash": images.digest(),
@@ -62,11 +62,11 @@ def origin_of(images: Images, size: int, steps: int) -> dict[str, Any]:
 def train(
     images: Images, size: int, steps: int, progress: Callable[[int, int, float], None]
 ) -> dict[str, torch.Tensor]:
-    """The network's state after `steps` steps; reads the pixels of the training split and nothing else."""
+    """The network's state after `steps` steps; it reads only the pixels of the training split."""
     generator = torch.Generator().manual_seed(SEED)
     scaling = resnet.scaling_for("selfsupervised", size, images)
     rows = images.splits["train"]
-    # Of a large data set only as many images as the steps can show take part.
+    # Of a large data set, only as many images are used as the steps can show.
     rows = rows[torch.randperm(len(rows), generator=generator)[: steps * BATCH].numpy()]
     pixels = torch.from_numpy(images.pixels[rows])
     targets = clusters(_points(pixels, images.peak), min(CLUSTERS, len(pixels)), generator)
@@ -96,7 +96,7 @@ def train(
 
 
 def _points(pixels: torch.Tensor, peak: int) -> torch.Tensor:
-    """What the images are clustered by: their pixels in 0..1, of large ones averages over at most SIDE x SIDE areas."""
+    """The points (n, dimension) to cluster: pixels in 0..1, averaged to SIDE x SIDE areas if there are more."""
     images = resnet.planes(pixels).float() / peak
     if max(images.shape[2:]) > SIDE:
         images = torch.nn.functional.adaptive_avg_pool2d(images, SIDE)
@@ -106,7 +106,8 @@ def _points(pixels: torch.Tensor, peak: int) -> torch.Tensor:
 def clusters(points: torch.Tensor, count: int, generator: torch.Generator) -> torch.Tensor:
     """The k-means cluster, 0..count-1, of each of the (n, dimension) points; centres start as k-means++.
 
-    Not scikit-learn's, whose parallel sums may differ in the last bits from run to run.
+    Source: Arthur and Vassilvitskii, SODA 2007. Not scikit-learn's, whose parallel sums may differ in the last bits
+    from run to run.
     """
     centres = points[torch.randint(len(points), (1,), generator=generator)]
     nearest = torch.full((len(points),), torch.inf, dtype=points.dtype)

@@ -1,7 +1,7 @@
-"""ResNet-18: the network that turns images into 512 features, its weight files, and ImageNet's weights.
+"""ResNet-18, which turns images into 512 features, its weight files, and ImageNet's weights.
 
 The network is Hugging Face transformers' (imported only when a network is built: a run on cached features
-needs neither the library nor its import time). He et al., "Deep residual learning" (arXiv 1512.03385).
+needs neither the library nor its import time). Source: He et al., "Deep residual learning" (arXiv:1512.03385).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ FEATURES = 512
 IMAGENET = "microsoft/resnet-18"
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-THREADS = 2  # sums differ in the last bits between thread counts, and training amplifies that
+THREADS = 2  # sums depend on the number of threads in their last bits, and training amplifies that
 INFO = "ketscale"  # the metadata key of our weight files
 
 
 @contextmanager
 def fixed_threads() -> Iterator[None]:
-    """Run with `THREADS` torch threads whatever the caller's setting, so that results repeat bit by bit."""
+    """Run with `THREADS` torch threads whatever the caller's setting, so that results are bitwise reproducible."""
     before = torch.get_num_threads()
     torch.set_num_threads(THREADS)
     try:
@@ -42,7 +42,7 @@ def fixed_threads() -> Iterator[None]:
 
 
 def resnet18(channels: int) -> torch.nn.Module:
-    """ResNet-18 without its classifier, freshly initialised; 11,170,240 parameters with one channel."""
+    """ResNet-18 without its classifier, freshly initialised; 11,170,240 parameters with one input channel."""
     from transformers import ResNetConfig, ResNetModel
 
     config = ResNetConfig(
@@ -133,11 +133,11 @@ class Backbone(torch.nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> Backbone:
-        """Stay in eval mode whatever the model around it does."""
+        """Stay in eval mode, whatever mode is asked for."""
         return super().train(False)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Standardised embeddings of a batch of stored images."""
+        """Standardised embeddings (batch, 512) of stored pixels."""
         features: torch.Tensor = self.network(self.scaling(pixels, self.mean.dtype)).pooler_output.flatten(1)
         return (features - self.mean) / self.std
 
@@ -155,7 +155,7 @@ def read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """A network's state and its origin, as `write_weights` wrote them.
 
     Raises:
-        UserError: the file is missing, damaged, or not written by this project.
+        UserError: the file is missing or damaged, or was not written by this project.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -164,9 +164,9 @@ def read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
             info = json.loads((file.metadata() or {}).get(INFO, "{}"))
             state = {name: file.get_tensor(name) for name in sorted(file.keys())}
     except FileNotFoundError:
-        raise UserError(f"{path}: no such weights; run the rule fetch") from None
+        raise UserError(f"{path}: there are no such weights; run the rule fetch") from None
     except (OSError, SafetensorError, json.JSONDecodeError) as error:
-        raise UserError(f"{path}: not a weight file ({error}); delete it and make it again") from None
+        raise UserError(f"{path}: is not a weight file ({error}); delete it and make it again") from None
     if info.pop("sha256", None) != _digest(state):
         raise UserError(f"{path}: the weights do not match their checksum; delete the file and make it again")
     return state, info
@@ -184,7 +184,7 @@ def network_from(path: Path, channels: int) -> torch.nn.Module:
     """ResNet-18 with the weights at `path`, in eval mode.
 
     Raises:
-        UserError: as for `read_weights`, or the weights are another network's.
+        UserError: as for `read_weights`, or the weights are those of another network.
     """
     state, _ = read_weights(path)
     network = resnet18(channels)
@@ -197,17 +197,19 @@ def _load(network: torch.nn.Module, state: Mapping[str, torch.Tensor], source: P
         network.load_state_dict(dict(state))
     except RuntimeError as error:
         first = str(error).splitlines()[1:2]
-        raise UserError(f"{source}: not the weights of this ResNet-18 ({' '.join(first).strip()})") from None
+        raise UserError(
+            f"{source}: does not hold the weights of this ResNet-18 ({' '.join(first).strip()})"
+        ) from None
 
 
 def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
     """Write ImageNet's ResNet-18 (`microsoft/resnet-18`) to `out`, without its classifier.
 
     They come from `folder` if given (a download of that repository, with its model.safetensors), else from
-    the Hugging Face cache or hub; HF_HUB_OFFLINE=1 keeps to the cache.
+    the Hugging Face cache or hub. With HF_HUB_OFFLINE=1 only the cache is used.
 
     Raises:
-        UserError: they cannot be had, or are another network's; nothing is written.
+        UserError: the weights cannot be fetched or read, or are those of another network; nothing is written.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -217,7 +219,7 @@ def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
         tensors = load_file(source)
     except (OSError, SafetensorError) as error:
         raise UserError(
-            f"{source}: not a weight file ({error}); weights_folder must be a download of {IMAGENET}"
+            f"{source}: is not a weight file ({error}); weights_folder must be a download of {IMAGENET}"
         ) from None
     prefix = "resnet." if any(name.startswith("resnet.") for name in tensors) else ""
     state = {
@@ -234,8 +236,8 @@ def _from_hub() -> Path:
 
     try:
         return Path(hf_hub_download(IMAGENET, "model.safetensors"))
-    except Exception as error:  # the client's errors have no common base short of Exception
+    except Exception as error:  # the client's errors have no common base but Exception
         raise UserError(
-            f"weights: imagenet: {IMAGENET} cannot be had ({type(error).__name__}); fetch it where there is "
+            f"weights: imagenet: {IMAGENET} cannot be fetched ({type(error).__name__}); fetch it where there is "
             "a network,\nset weights_folder to a local copy of it, or choose weights: selfsupervised"
         ) from None

@@ -1,4 +1,4 @@
-"""The family `images`: features of images, or images themselves, for a classifier with a circuit in its middle."""
+"""The family `images`: images or features, and classifiers of their features, with or without a circuit."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class VQCSettings(Model, frozen=True, kw_only=True):
 
 
 class MLPSettings(Model, frozen=True, kw_only=True):
-    """The classical control of `vqc`, of the same shape and size, without the circuit."""
+    """The classical control of `vqc`: the same shape and size, without the circuit."""
 
     implementation: ClassVar[str] = "ketscale.problems.images.mlp:MLP"
     classical: ClassVar[bool] = True
 
-    width: Annotated[int, Meta(ge=1, description="Of the layer in the circuit's place")] = 4
+    width: Annotated[int, Meta(ge=1, description="Width of the layer that replaces the circuit")] = 4
 
 
 def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
-    """Embed every image once; see `features.prepare`."""
+    """Embed every image once, or standardise given features; see `features.prepare`."""
     from ketscale.problems.images import features
 
     assert isinstance(workload, ImageWorkload)

@@ -35,13 +35,13 @@ def classifier(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
 class VQC(nn.Module):
     """Features (batch, inputs) -> head -> `qubits` angles in (-1, 1) rad -> circuit -> <Z> -> logits (batch, outputs).
 
-    The circuit is `ansaetze.vqc_ansatz`; its weights start from N(0, 0.01^2). 70,186 trainable parameters
+    The circuit is `ansaetze.vqc_ansatz`; its weights start from N(0, 0.01^2) rad. 70,186 trainable parameters
     at 4 qubits, 3 layers, 512 inputs and 10 outputs.
 
     simulator: an object, a usual name such as "default.qubit", or None for fused.
 
     Raises:
-        UserError: there is no such simulator, or, when called, the inputs have another shape.
+        UserError: there is no such simulator; or, when called, the inputs have another shape.
     """
 
     def __init__(
@@ -65,6 +65,6 @@ class VQC(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits (batch, outputs) of features (batch, inputs)."""
         check_inputs(self, x, self.inputs)
-        # Under automatic mixed precision the head gives half-precision angles; the circuit keeps its weights'.
+        # Under automatic mixed precision the head gives half-precision angles; the circuit needs its weights' type.
         angles = Angles(self.head(x).to(self.weights.dtype), self.weights)
         return self.classifier(self.simulator.expval(self.circuit, angles, self.paulis))

@@ -1,4 +1,4 @@
-"""The settings of workloads: labelled images with the network that embeds them, or features."""
+"""The settings of the workloads of labelled images, with the network that embeds them, or features."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ketscale.errors import UserError
 if TYPE_CHECKING:
     from ketscale.problems.images.images import Images, Vectors
 
-# The converted ImageNet weights among what is fetched.
+# The name of the converted ImageNet weights among the fetched files.
 IMAGENET_FILE = "resnet18-imagenet.safetensors"
 _TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
 Weights = Annotated[
     Literal["selfsupervised", "imagenet"],
-    Meta(description="selfsupervised: trained here without labels; imagenet: microsoft/resnet-18"),
+    Meta(description="selfsupervised: trained here without labels; imagenet: those of microsoft/resnet-18"),
 ]
 Side = Annotated[
     int, Meta(ge=8, le=512, description="Side in pixels to which images are scaled before ResNet-18")
@@ -37,7 +37,10 @@ class ImageWorkload(Workload, frozen=True, kw_only=True):
     split_seed: SplitSeed
     weights: Weights | None = None
     weights_folder: (
-        Annotated[str, Meta(description="Local folder with microsoft/resnet-18 (for weights: imagenet)")]
+        Annotated[
+            str,
+            Meta(description="Local folder with a download of microsoft/resnet-18 (for weights: imagenet)"),
+        ]
         | None
     ) = None
     image_size: Side | None = None
@@ -46,27 +49,27 @@ class ImageWorkload(Workload, frozen=True, kw_only=True):
     ] = 64
 
     def faults(self) -> Iterator[str]:
-        """Weights in a folder are ImageNet's."""
+        """Only ImageNet's weights come from a folder."""
         if self.weights_folder is not None and self.weights != "imagenet":
-            yield "weights_folder: only weights: imagenet are read from a folder; leave it out"
+            yield "weights_folder: only weights: imagenet is read from a folder; leave it out"
 
     @property
     def inline(self) -> bool:
-        """The ResNet-18 can run in every step, where there is one."""
+        """Whether the network can run in every step: only if there is one."""
         return self.weights is not None
 
     @property
     def split_by(self) -> str:
-        """How samples come to their part, for records: drawn with each label's share, or as the file gives it."""
+        """How samples are split, for records: `labels` (a share of each label is drawn) or `given` (by the file)."""
         return "labels"
 
     @property
     def fetched(self) -> bool:
-        """ImageNet's weights are."""
+        """Whether files are fetched: only for ImageNet's weights."""
         return self.weights == "imagenet"
 
     def fetch(self, folder: Path) -> list[Path]:
-        """Fetch ImageNet's weights where they are asked for."""
+        """Fetch ImageNet's weights if they are asked for."""
         if self.weights != "imagenet":
             return []
         from ketscale.problems.images import resnet
@@ -77,10 +80,10 @@ class ImageWorkload(Workload, frozen=True, kw_only=True):
         return [folder / IMAGENET_FILE]
 
     def load(self, fetched: Path | None) -> Images | Vectors:
-        """The samples with their split; `fetched` is the folder of what was fetched.
+        """The samples with their split; `fetched` is the folder of the fetched files, if there are any.
 
         Raises:
-            UserError: the data are missing, damaged or not the data set's.
+            UserError: the data are missing, damaged or do not fit.
         """
         raise NotImplementedError
 
@@ -92,7 +95,7 @@ class Digits(ImageWorkload, frozen=True, kw_only=True):
     image_size: Side
 
     def load(self, fetched: Path | None) -> Images:
-        """They come with scikit-learn."""
+        """Load the scans, which come with scikit-learn."""
         from ketscale.problems.images import digits
 
         return digits.load(self.split_seed)
@@ -119,20 +122,20 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
     ]
 
     def misplaced(self) -> Iterator[str]:
-        """Test images alone are nothing to be fetched."""
+        """The test images alone are never fetched."""
         yield from super().misplaced()
         if self.split == "test-images" and self.folder is None:
             yield (
-                "folder: split: test-images needs it, where its t10k files are; split: original fetches all files"
+                "folder: split: test-images needs the folder of the t10k files; only split: original fetches files"
             )
 
     @property
     def fetched(self) -> bool:
-        """The idx files are, where no folder has them."""
+        """Whether files are fetched: ImageNet's weights, and the idx files if no folder is given."""
         return super().fetched or self.folder is None
 
     def fetch(self, folder: Path) -> list[Path]:
-        """Fetch the four files, checked by their sums, and ImageNet's weights where they are asked for."""
+        """Fetch the four files, verifying their checksums, and ImageNet's weights if they are asked for."""
         from ketscale.problems.images import mnist
 
         files = mnist.fetch(folder) if self.folder is None else []
@@ -148,16 +151,16 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
             if path is None:
                 raise UserError(
                     f"folder: {folder} has no {name}.gz, which split: {self.split} needs; "
-                    "name another folder, ask for less, or leave folder out to fetch the files"
+                    "name another folder, choose another split, or leave folder out to fetch the files"
                 )
             files.append(path)
         return files
 
     def load(self, fetched: Path | None) -> Images:
-        """From the folder, or from what was fetched."""
+        """Read the images from the folder, or from the fetched files."""
         from ketscale.problems.images import mnist
 
         folder = Path(self.folder).expanduser() if self.folder is not None else fetched
         if folder is None:
-            raise UserError("workloads: mnist needs its idx files: run the rule fetch, or set folder")
+            raise UserError("workloads: mnist needs its idx files; run the rule fetch, or set folder")
         return mnist.load(folder, self.split, self.split_seed)

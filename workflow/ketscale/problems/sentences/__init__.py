@@ -1,1 +1,1 @@
-"""Sentences: predicting the next word."""
+"""Sentences: the prediction of the next word."""

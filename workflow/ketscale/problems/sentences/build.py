@@ -1,4 +1,4 @@
-"""From the settings of a run and its sentences to the problem that the trainer trains."""
+"""Builds the problem of a run from its settings and its sentences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from ketscale.problems.sentences.transitions import Transitions
 
 
 def problem(settings: Settings, prepared: Prepared, device: torch.device) -> NextWord:
-    """The prediction of next words, its probabilities evaluated as the simulator says."""
+    """The prediction of next words; the simulator says how its probabilities are evaluated.
+
+    Raises:
+        UserError: as for `build_likelihood`.
+    """
     assert settings.simulator is not None
     layers = settings.sizes["layers"]
     likelihood = build_likelihood(

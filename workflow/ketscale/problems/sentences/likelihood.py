@@ -1,7 +1,8 @@
 """Ways to evaluate the probability P of the superposition transformer, and to differentiate its loss.
 
-The sum over a sentence's transitions touches W (x) V only once: with T of `Transitions.closed`, 256 numbers of a
-sentence that no angle changes, P = |sum_kl T_kl (W (x) V)_kl|^2, whatever the number of transitions.
+P is linear in W (x) V before the modulus, so the sum over a sentence's transitions can be done beforehand. With T of
+`Transitions.closed`, 256 numbers of a sentence that do not depend on the angles, P = |sum_kl T_kl (W (x) V)_kl|^2,
+whatever the number of transitions.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from ketscale.problems.sentences.transitions import PAIR, Transitions
 
 
 class Likelihood(nn.Module, ABC):
-    """P of sentences, and losses that can be differentiated.
+    """P of sentences, and differentiable losses.
 
-    tasks: rank and ranks that share the (angle, sign, sentence) tasks of parameter-shift; (0, 1) for one that does all.
+    tasks: (rank, ranks) that share the (angle, sign, sentence) tasks of parameter-shift; (0, 1) if one rank does all.
     """
 
     tasks: tuple[int, int] = (0, 1)
 
     @abstractmethod
     def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
-        """P (sentences,) of the sentences with these numbers."""
+        """P (sentences,) of the sentences with these indices, int64 (sentences,), at weights (angles,) in radians."""
 
     def losses(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
         """The loss of each sentence (sentences,), differentiable in the weights.
 
-        Where ranks share tasks, every rank has all sentences: it gives the losses of its share, and zero for the others,
-        so that losses and gradients add up over ranks.
+        Where ranks share tasks, every rank has all sentences. It gives the losses of its share of the sentences and
+        zero for the others, so that losses and gradients add up over the ranks.
         """
 
         def forward(weights: torch.Tensor) -> torch.Tensor:
@@ -64,13 +65,13 @@ class ClosedForm(Likelihood):
 
 
 class Simulated(Likelihood):
-    """The closed form with W (x) V from a simulator: one circuit on the 16 basis states, whatever the sentences."""
+    """The closed form with W (x) V from a simulator: one circuit on the 16 basis states for all sentences."""
 
     def __init__(self, layers: int, transitions: Transitions, simulator: Simulator) -> None:
         super().__init__()
         self.simulator = simulator
         self.circuit = whole_circuit(layers)
-        # Row l of the final states is column l of the matrix: T is transposed with it.
+        # Row l of the final states is column l of the matrix, so T is transposed too.
         self.register_buffer("closed", transitions.closed().transpose(1, 2).flatten(1), persistent=False)
         self.register_buffer("basis", torch.eye(PAIR, dtype=torch.float64), persistent=False)
 
@@ -86,12 +87,12 @@ class Simulated(Likelihood):
         )
 
     def losses(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
-        """The loss of each sentence; the simulator counts its own time."""
+        """The loss of each sentence; the simulator records its own spans."""
         return loss(self.probabilities(weights, sentences))
 
 
 class Shifts(NamedTuple):
-    """Evaluations of parameter-shift, int64 (n,) each: which angle, which way (1 or -1), which of the sentences."""
+    """Evaluations of parameter-shift, int64 (n,) each: the angle, the sign (1 or -1) of its shift, the sentence."""
 
     angle: torch.Tensor
     sign: torch.Tensor
@@ -99,25 +100,25 @@ class Shifts(NamedTuple):
 
 
 class Shifted(Likelihood):
-    """A likelihood whose gradient is found by parameter-shift: of P, then through the logarithm.
+    """A likelihood whose gradient comes from parameter-shift of P and the chain rule for the logarithm.
 
-    P has frequency 1 in every angle, so (P(+) - P(-)) / 2 with shifts of pi/2 is its derivative (Schuld et al.,
-    arXiv:1811.11184), and that of the loss is -(P(+) - P(-)) / (2 (P + 1e-12)). The rule applied to -ln P itself is
-    wrong: a logarithm has all frequencies.
+    P has frequency 1 in every angle, so its derivative is (P(+) - P(-)) / 2 with shifts of pi/2 (Schuld et al.,
+    arXiv:1811.11184), and the loss's is -(P(+) - P(-)) / (2 (P + 1e-12)). The rule would be wrong for -ln P itself,
+    which has all frequencies.
     """
 
     @abstractmethod
     def shifted(self, weights: torch.Tensor, sentences: torch.Tensor, shifts: Shifts) -> torch.Tensor:
-        """P (n,) of sentences[row] with weights[angle] shifted by sign * pi/2, for n shifts ordered by angle, then sign."""
+        """P (n,) of sentences[row] with weights[angle] shifted by sign * pi/2; sorted by angle, then sign."""
 
     def losses(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
-        """The losses, whose backward pass does this rank's tasks."""
+        """The losses; their backward pass evaluates this rank's tasks."""
         result: torch.Tensor = _ByShift.apply(weights, sentences, self)
         return result
 
 
 class ShiftedClosedForm(Shifted):
-    """The closed form by parameter-shift, all shifted angles at once."""
+    """The closed form differentiated by parameter-shift, all shifted angles in one batch."""
 
     def __init__(self, layers: int, transitions: Transitions) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""The superposition transformer as the literal Qiskit circuit, as it was published: the baseline of the closed form.
+"""The superposition transformer as the published Qiskit circuit, taken literally: the baseline of the closed form.
 
-Control qubits in uniform superposition select a transition. Under each, psi is prepared on four qubits; V and W act
-on two qubits each; the inverse preparations of the next and of the current word follow, two qubits each; Hadamards
-on the controls, and P is the probability that every qubit is 0. A preparation is a unitary completed from its first
-column by Gram-Schmidt, the other columns random.
+Control qubits in uniform superposition select a transition. For each transition psi is prepared on four qubits; V and
+W act on two qubits each; the inverse preparations of the next and the current word follow, on two qubits each; last
+come Hadamards on the controls. P is the probability that every qubit is 0. A preparation is a unitary completed from
+its first column by Gram-Schmidt, with random other columns.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Matrix = NDArray[np.complex128]
 class LiteralCircuit(Shifted):
     """P by Qiskit's state vector, a circuit for each sentence, differentiated by parameter-shift.
 
-    rebuild: build the circuit and synthesise its controlled unitaries anew in every evaluation, as published; else once
-        for each sentence, with angles that are bound later.
+    rebuild: build the circuit and synthesise its controlled unitaries anew in every evaluation, as published; if
+        False, once for each sentence, with angles that are bound later.
 
     Raises:
-        UserError: a sentence has another number of transitions than 2, 4, 8 or 16, or Qiskit is not installed.
+        UserError: a sentence has a number of transitions other than 2, 4, 8 or 16, or Qiskit is not installed.
     """
 
     def __init__(self, layers: int, transitions: Transitions, rebuild: bool = True) -> None:
@@ -58,12 +58,12 @@ class LiteralCircuit(Shifted):
         return {**self.__dict__, "_built": {}}
 
     def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
-        """P (sentences,), one evaluation each."""
+        """P (sentences,), one circuit evaluation each."""
         angles = weights.detach().double().cpu().numpy()
         return weights.new_tensor([self.probability(s, angles) for s in sentences.tolist()])
 
     def shifted(self, weights: torch.Tensor, sentences: torch.Tensor, shifts: Shifts) -> torch.Tensor:
-        """See `Shifted.shifted`; one evaluation a task."""
+        """See `Shifted.shifted`; one circuit evaluation for each task."""
         angles = weights.detach().double().cpu().numpy()
         values = []
         numbers = sentences[shifts.row].tolist()
@@ -74,7 +74,7 @@ class LiteralCircuit(Shifted):
         return weights.new_tensor(values)
 
     def probability(self, sentence: int, angles: Vector) -> float:
-        """P of a sentence at these angles (48 layers,)."""
+        """P of the sentence with this index at these angles in radians, (48 * layers,)."""
         from qiskit.quantum_info import Statevector
 
         if self.rebuild:
@@ -108,7 +108,7 @@ class LiteralCircuit(Shifted):
             else:
                 getattr(circuit, gate.name.lower())(angles[gate.columns[0].index], *qubits)
         for i, pair in enumerate(target):
-            # z (x) x is of rank one: its factors are the first singular vectors.
+            # z (x) x has rank one: its factors are the first singular vectors.
             left, _, right = np.linalg.svd(pair.reshape(WORD, WORD))
             for word, qubits in ((right[0], data[:2]), (left[:, 0], data[2:])):
                 _append_selected(circuit, completed(word, rng).conj().T, i, selected, qubits)

@@ -1,4 +1,4 @@
-"""Predicting the next word: the `Problem` of the workload `sentences`."""
+"""The prediction of the next word, the `Problem` of the workload `sentences`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ketscale.problems.sentences.transitions import Transitions
 
 
 def transitions(prepared: Prepared) -> Transitions:
-    """The transitions of all sentences, in their order."""
+    """The transitions of all sentences, in the sentences' order."""
     vocabulary = prepared.sentences.vocabulary
     return Transitions.of(
         [
@@ -28,11 +28,12 @@ def transitions(prepared: Prepared) -> Transitions:
 
 
 class NextWord(Problem):
-    """Mean of -ln(P + 1e-12) over sentences.
+    """The mean of -ln(P + 1e-12) over sentences.
 
-    What the model says of a sentence is P, and at each transition the rank of the true next word among all words of
-    the vocabulary, scored by |(z (x) x)* (W (x) V) psi|^2 with each word as x. The vectors have four entries, all
-    positive in the words' part, so words of one position point nearly the same way: the model cannot tell many apart.
+    The outputs for a sentence are P and, at each transition, the rank of the true next word among all words of the
+    vocabulary, which are ordered by |(z (x) x)* (W (x) V) psi| with each word as x. A vector has only four entries,
+    and the words' part of them is positive, so words at one position have nearly the same direction: the model can
+    distinguish only few.
     """
 
     model: SuperpositionTransformer
@@ -43,7 +44,7 @@ class NextWord(Problem):
         self.model, self.likelihood = model, likelihood
         words, vocabulary = torch.from_numpy(prepared.sentences.words), prepared.sentences.vocabulary
         data = transitions(prepared)
-        # Of every transition the next word's number, and the vectors that all words would have in its place.
+        # For every transition the next word's index, and the vectors that all words would have in its place.
         following = words[data.sentence, data.positions + 1]
         candidates = torch.stack(
             [
@@ -51,7 +52,7 @@ class NextWord(Problem):
                 for position in range(words.shape[1])
             ]
         )[data.positions + 1]
-        # z (x) x with the unit vector of the true x, contracted with it, leaves z.
+        # Contracting z (x) x with the true x, a unit vector, leaves z.
         true = candidates[torch.arange(len(following)), following]
         current = torch.einsum("nab,nb->na", data.target.unflatten(1, (4, 4)), true)
         buffers = {
@@ -84,7 +85,7 @@ class NextWord(Problem):
         return sums[0] / count
 
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
-        """P, then the true word's rank (from 1) at each transition, 0 behind a sentence's end."""
+        """fp64 (sentences, 1 + longest): P, then the true word's rank (from 1) at each transition, then 0."""
         with torch.no_grad():
             rows = self._rows(split, indices)
             found = torch.zeros(len(rows), 1 + self.longest, dtype=torch.float64, device=rows.device)
@@ -96,7 +97,7 @@ class NextWord(Problem):
             return found
 
     def _ranks(self, mine: torch.Tensor) -> torch.Tensor:
-        """How many words score at least as well as the true one, itself among them, at some transitions."""
+        """The number of words that score at least as well as the true one, itself included, at these transitions."""
         unitary = (
             whole_unitary(self.model.weights, self.model.layers).unflatten(0, (4, 4)).unflatten(2, (4, 4))
         )
@@ -109,7 +110,10 @@ class NextWord(Problem):
         return (scores >= own).sum(1).double()
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """Loss, and the share of transitions whose true word ranks first; when full also reciprocal rank and chance."""
+        """Loss, and as accuracy the share of transitions whose true word ranks first.
+
+        When full also the mean reciprocal rank, the chance levels of both, and the number of transitions as `count`.
+        """
         ranks = outputs[:, 1:][outputs[:, 1:] > 0]
         figures: dict[str, Any] = {
             "loss": float(loss(outputs[:, 0]).mean()),

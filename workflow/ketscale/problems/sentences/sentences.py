@@ -1,8 +1,8 @@
-"""The workload `sentences`: words as vectors of four numbers, for a model that predicts the next word.
+"""The workload `sentences`: words as vectors of four entries, for a model that predicts the next word.
 
-A word's vector is a function of the word and the seed, the same on every rank and machine, plus its
-position's (Vaswani et al., arXiv:1706.03762), normalised. A sentence of m words has m - 1 transitions, each
-from the words before to the next one.
+A word's vector is a function of the word and the seed, the same on every rank and machine, plus the vector of its
+position (Vaswani et al., arXiv:1706.03762), normalised. A sentence of m words has m - 1 transitions, each from the
+words so far to the next one.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Vectors = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences as numbers of words.
+    """Sentences as indices into a vocabulary.
 
-    words: int64 (n, longest), -1 behind a sentence's end. vocabulary: the words, in order of their appearance.
+    words: int64 (n, longest), -1 after a sentence's end. vocabulary: the words, in order of their appearance.
     """
 
     words: NDArray[np.int64]
@@ -51,12 +51,12 @@ class Sentences:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Words of each sentence (n,)."""
+        """The number of words of each sentence, int64 (n,)."""
         return np.asarray((self.words >= 0).sum(1), dtype=np.int64)
 
     @classmethod
     def of(cls, lines: Sequence[str]) -> Sentences:
-        """From texts; words are compared in lower case."""
+        """From texts, which are split at white space; the case of letters is ignored."""
         split = [line.casefold().split() for line in lines]
         vocabulary = tuple(dict.fromkeys(word for words in split for word in words))
         number = {word: i for i, word in enumerate(vocabulary)}
@@ -72,10 +72,10 @@ class Sentences:
 
 
 def read(path: Path) -> list[str]:
-    """The sentences of a text file, one a line; empty lines are skipped.
+    """The sentences of a text file, one on each line; empty lines are skipped.
 
     Raises:
-        UserError: the file is missing, not UTF-8, has no sentence, or one of a single word; file and line are named.
+        UserError: the file cannot be read, is not UTF-8, or has no sentence or one of a single word.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -83,21 +83,21 @@ def read(path: Path) -> list[str]:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         broken = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {broken}: not UTF-8; save the file as UTF-8") from None
+        raise UserError(f"{path}, line {broken}: is not UTF-8; save the file as UTF-8") from None
     for number, line in enumerate(lines, 1):
         if len(line.split()) == 1:
             raise UserError(
                 f"{path}, line {number}: {line.strip()!r} is one word, which has no next word; "
-                "write sentences of two words or more, one a line"
+                "write sentences of two words or more, one on each line"
             )
     sentences = [line for line in lines if line.split()]
     if not sentences:
-        raise UserError(f"{path}: no sentence in it; write one a line")
+        raise UserError(f"{path}: has no sentence; write one on each line")
     return sentences
 
 
 def embed(words: Sequence[str], positions: Sequence[int], seed: int) -> Vectors:
-    """Unit vectors (n, 4) of words at positions counted from 0."""
+    """Unit vectors, float64 (n, 4), of words at positions counted from 0."""
     vectors = np.stack([_word(word, seed) + _position(p) for word, p in zip(words, positions, strict=True)])
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
@@ -113,10 +113,10 @@ def _position(position: int) -> Vectors:
 
 
 def split(count: int, held_out: int, seed: int) -> dict[str, NDArray[np.int64]]:
-    """Indices of train, validation and test: `held_out` sentences each for the latter two, drawn with `seed`.
+    """Indices of train, validation and test; `held_out` sentences for each of the last two are drawn with `seed`.
 
     Raises:
-        UserError: nothing is left to train on.
+        UserError: no sentence is left to train on.
     """
     if 2 * held_out >= count:
         raise UserError(
@@ -128,13 +128,16 @@ def split(count: int, held_out: int, seed: int) -> dict[str, NDArray[np.int64]]:
     return {name: np.sort(part) for name, part in zip(SPLITS, parts, strict=True)}
 
 
-VERSION = 1  # raise it whenever the words, vectors or splits of the same settings change
+VERSION = 1  # increase it whenever the words, vectors or splits of the same settings change
 FILES = ("words.npy", "splits.npz", "vocabulary.txt")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Sentences as a run reads them."""
+    """Sentences as a run reads them.
+
+    seed: seed of the words' vectors. hash: the folder's name, which a record keeps. data_hash: `Sentences.digest`.
+    """
 
     sentences: Sentences
     splits: Mapping[str, NDArray[np.int64]]
@@ -144,7 +147,7 @@ class Prepared:
 
     @classmethod
     def open(cls, manifest: Path, verify: bool = True) -> Prepared:
-        """What `manifest` points to.
+        """Read the sentences that `manifest` points to.
 
         Raises:
             UserError: as for `store.opened`.
@@ -160,16 +163,16 @@ class Prepared:
 
     @classmethod
     def of(cls, lines: Sequence[str], seed: int) -> Prepared:
-        """Sentences that all belong to the training split, from texts; they have no hash."""
+        """Sentences from texts, all of them in the training split and without hashes."""
         made = Sentences.of(lines)
         return cls(made, split(len(made.words), 0, 0), seed, "", "")
 
 
 def prepare(workload: SentencesWorkload, manifest: Path) -> None:
-    """Write the sentences of a file, or those built in, with their split, then the manifest.
+    """Write the sentences of a file, or the built-in ones, with their split, then the manifest.
 
     Raises:
-        UserError: the file or the settings do not fit; nothing is left behind.
+        UserError: the file cannot be used, or the settings do not fit it; nothing is left behind.
     """
     sources = workload.sources()
     sentences = Sentences.of(read(sources[0]) if sources else BUILT_IN)

@@ -1,4 +1,4 @@
-"""The family `sentences`: predicting the next word of a sentence."""
+"""The family `sentences`: the prediction of the next word of a sentence."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class TransformerSettings(Model, frozen=True, kw_only=True):
-    """The words before, in superposition, turned towards the next word."""
+    """The words so far, in superposition, turned towards the next word."""
 
     implementation: ClassVar[str] = "ketscale.problems.sentences.transformer:SuperpositionTransformer"
     sizes: ClassVar[Mapping[str, int]] = {"qubits": 4}
 
 
 def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
-    """Put the sentences into arrays, and split them."""
+    """Write the sentences as arrays with their split; see `sentences.prepare`."""
     from ketscale.problems.sentences import sentences
 
     assert isinstance(workload, SentencesWorkload)

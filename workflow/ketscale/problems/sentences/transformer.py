@@ -1,12 +1,12 @@
-"""`superposition_transformer`: the words before, in superposition, turned towards the next word.
+"""`superposition_transformer`: the words so far, in superposition, turned towards the next word.
 
 With trainable unitaries V and W on two qubits each, and the M transitions of a sentence in superposition, the
 probability of all zeros is
 
     P = |1/M sum_i (z_i (x) x_i)* (W (x) V) psi_i|^2,
 
-and the loss of the sentence -ln(P + 1e-12). The state psi_i stands for the words before, z_i for the current and x_i
-for the next one (see `Transitions`). How P is evaluated is the business of a `Likelihood`.
+and the loss of the sentence is -ln(P + 1e-12). The state psi_i represents the words so far, z_i the current word and
+x_i the next one (see `Transitions`). A `Likelihood` evaluates P.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torch import nn
 
 from ketscale.engines.circuits.circuit import Circuit, Column, Gate
 
-ANGLES = 24  # of a layer of V or of W
+ANGLES = 24  # in a layer of V or of W
 QUBITS = 4
 TINY = 1e-12
 
 
 class SuperpositionTransformer(nn.Module):
-    """The angles of V, then those of W: 24 a layer for each, uniform in [0, 2 pi) at the start."""
+    """The angles of V, then those of W, 24 a layer for each, in radians; they start uniform in [0, 2 pi)."""
 
     def __init__(self, layers: int = 1) -> None:
         super().__init__()
@@ -33,12 +33,12 @@ class SuperpositionTransformer(nn.Module):
 
 
 def loss(probability: torch.Tensor) -> torch.Tensor:
-    """-ln(P + 1e-12)."""
+    """-ln(P + 1e-12), elementwise."""
     return -torch.log(probability + TINY)
 
 
 def pair_gates(wires: tuple[int, int], first: int, layers: int) -> list[Gate]:
-    """V or W: layers of a block on (a, b), then one on (b, a), their angles from weight `first` on.
+    """V or W: each layer is a block on (a, b), then one on (b, a); the angles start at weight `first`.
 
     A block is RX, RY and RZ on its first wire and on its second, CNOT from the first to the second, and both again.
     """
@@ -57,16 +57,16 @@ def pair_gates(wires: tuple[int, int], first: int, layers: int) -> list[Gate]:
 
 
 def whole_circuit(layers: int) -> Circuit:
-    """W (x) V on four wires, of which wire 0 is the most significant bit: W on 1 and 0, V on 3 and 2.
+    """W (x) V on four wires: W on 1 and 0, V on 3 and 2, where wire 0 is the most significant bit.
 
-    The first wire of each is the less significant one, as qubits are counted where this model was published.
+    The first wire of each pair is the less significant one, by the qubit order in which this model was published.
     """
     count = ANGLES * layers
     return Circuit(QUBITS, (*pair_gates((3, 2), 0, layers), *pair_gates((1, 0), count, layers)))
 
 
 def pair_unitary(angles: torch.Tensor, layers: int) -> torch.Tensor:
-    """The matrix of `pair_gates`, complex (..., 4, 4), from its angles (..., 24 layers).
+    """The matrix of `pair_gates`, complex (..., 4, 4), from its angles (..., 24 * layers).
 
     The first wire is the less significant bit.
     """
@@ -77,11 +77,11 @@ def pair_unitary(angles: torch.Tensor, layers: int) -> torch.Tensor:
     v = torch.complex(cz, sz) * torch.complex(sy * cx, -cy * sx)
     single = torch.stack([u, -v.conj(), v, u.conj()], -1).unflatten(-1, (2, 2))
     one, two = single.unbind(-3)
-    # Of the block's wires the first is the less significant bit; CNOT swaps the rows 1 and 3.
+    # The block's first wire is the less significant bit; CNOT swaps the rows 1 and 3.
     both = torch.einsum("...ij,...kl->...kijl", one, two)
     both = torch.einsum("...kijl->...kilj", both).flatten(-4, -3).flatten(-2)
     both = both[..., (0, 3, 2, 1), :]
-    # In every second block the wires change places: bits 01 and 10 swap.
+    # In every second block the wires are exchanged: bits 01 and 10 swap.
     swap = (0, 2, 1, 3)
     result: torch.Tensor | None = None
     for step in range(4 * layers):
@@ -94,6 +94,6 @@ def pair_unitary(angles: torch.Tensor, layers: int) -> torch.Tensor:
 
 
 def whole_unitary(weights: torch.Tensor, layers: int) -> torch.Tensor:
-    """W (x) V, complex (..., 16, 16), from all angles (..., 48 layers)."""
+    """W (x) V, complex (..., 16, 16), from all angles (..., 48 * layers)."""
     v, w = (pair_unitary(part, layers) for part in weights.split(ANGLES * layers, dim=-1))
     return torch.einsum("...ac,...bd->...abcd", w, v).flatten(-4, -3).flatten(-2)

@@ -1,4 +1,4 @@
-"""The transitions of sentences as vectors: what the words before say, and the word that follows."""
+"""The transitions of sentences as vectors: the words so far, and the word that follows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ PAIR = 16  # entries of a product of two word vectors
 
 @dataclass(frozen=True)
 class Transitions:
-    """The transitions of all sentences, one after the other, fp64.
+    """The transitions of all sentences, one after the other, in fp64.
 
-    psi: (n, 16), proportional to the sum of t_j (x) t_j over the words before. target: (n, 16), z (x) x of the current
-    word z and the next one x. sentence: (n,) int64, which sentence each is of, ascending.
+    psi: (n, 16), unit vectors proportional to the sum of t_j (x) t_j over the words so far, the current one included.
+    target: (n, 16), z (x) x of the current word z and the next word x.
+    sentence: int64 (n,), the sentence of each transition, ascending.
     """
 
     psi: torch.Tensor
@@ -24,7 +25,7 @@ class Transitions:
 
     @classmethod
     def of(cls, sentences: Sequence[torch.Tensor]) -> Transitions:
-        """From the unit vectors (words, 4) of each sentence, of two words or more."""
+        """From the unit vectors (words, 4) of each sentence, which has at least two words."""
         parts = [_transitions(vectors.double()) for vectors in sentences]
         psi, target = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         counts = torch.tensor([len(part) for part, _ in parts])
@@ -32,17 +33,17 @@ class Transitions:
 
     @property
     def counts(self) -> torch.Tensor:
-        """Transitions of each sentence (sentences,)."""
+        """The number of transitions of each sentence, (sentences,)."""
         return torch.bincount(self.sentence)
 
     @property
     def positions(self) -> torch.Tensor:
-        """0, 1, ... within each sentence (n,)."""
+        """The position of each transition in its sentence, 0, 1, ..., (n,)."""
         counts = self.counts
         return torch.arange(len(self.psi)) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
 
     def closed(self) -> torch.Tensor:
-        """T = 1/M sum_i target_i psi_i^T of each sentence with M transitions (sentences, 16, 16)."""
+        """T = 1/M sum_i target_i psi_i^T for each sentence of M transitions, (sentences, 16, 16)."""
         products = torch.einsum("na,nb->nab", self.target, self.psi)
         sums = products.new_zeros(len(self.counts), PAIR, PAIR).index_add(0, self.sentence, products)
         return sums / self.counts[:, None, None]

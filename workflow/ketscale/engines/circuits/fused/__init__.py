@@ -1,10 +1,10 @@
 """`fused`: small circuits compiled whole, samples in the lanes of vectors, gradients by the adjoint method.
 
-`frame` and `program` turn a circuit into rotations about Pauli words, `schedule` orders them into passes
-over a state, `plan` lays out the buffers, `vector`, `block`, `rows`, `words`, `mixing`, `once` and
-`kernels` write the machine code that `library` compiles, keeps and loads, and `cpu` calls it from torch. On a
-GPU `tables` puts the program into device memory, and `gpu` launches the two kernels of `triton_kernels`.
-`route` weighs one matrix product against a sweep.
+`frame` and `program` turn a circuit into rotations about Pauli words. `schedule` orders them into passes over a
+state, and `plan` lays out the buffers. `block`, `rows`, `words`, `mixing`, `once` and `kernels` write the machine
+code that `engines.compiled` compiles, caches and loads, and `cpu` calls it from torch. On a GPU `tables` puts the
+program into device memory, and `gpu` launches the two kernels of `triton_kernels`. `route` compares the costs of one
+matrix product and of a sweep.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ketscale.engines.circuits.superposition import (
     through_states,
 )
 
-# What a call does, once its shapes are known: of inputs, weights and initial states.
+# How calls of one set of shapes are answered: a function of inputs, weights and initial states.
 Way = Callable[[torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
 
 # More shapes than any training has.
@@ -39,13 +39,13 @@ MOST_WAYS = 4096
 
 
 class Fused:
-    """Our own simulator; everything of a circuit is differentiable: angles, initial states and final ones.
+    """Our own simulator. Everything is differentiable: angles, initial states and final states.
 
     route: see `settings.CircuitSimulator`.
     choices: what the route `auto` chose in this simulator's own calls, by circuit and batch.
 
     Raises:
-        UserError: the compiler's package is not installed.
+        UserError: llvmlite, the compiler's package, is not installed.
     """
 
     def __init__(self, route: str = "auto") -> None:
@@ -54,7 +54,7 @@ class Fused:
         self._cpu, self._gpu = cpu, gpu
         self.route = route
         self.choices: dict[tuple[Circuit, int], Choice] = {}
-        # Checks and choices depend on shapes alone, and a small circuit takes less time than they do.
+        # Checks and choices depend on shapes alone, and take longer than a small circuit does.
         self._ways: dict[object, Way] = {}
 
     def __reduce__(self) -> tuple[type[Fused], tuple[str]]:
@@ -73,9 +73,9 @@ class Fused:
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
     ) -> torch.Tensor:
-        """See `superposition.superposed`; on the CPU one kernel that sweeps, in which no state leaves the cache.
+        """See `superposition.superposed`; on the CPU it is one sweep in one kernel, and no state leaves the cache.
 
-        It goes by way of states on a GPU, for no samples, by the route `matrix`, and where Clifford gates leave powers of i.
+        By way of the states on a GPU, for zero samples, with route `matrix`, or if Clifford gates leave powers of i.
         """
         inputs, weights = angles
         literal = self.route == "literal"
@@ -122,11 +122,11 @@ class Fused:
             dtype = inputs.dtype.to_complex() if paulis is None else inputs.dtype
             return lambda i, w, s: no_rows(Angles(i, w), s, columns, dtype)
         if circuit.inputs == 0 and (initial is None or initial.ndim == 1):
-            # All samples are equal: one is computed.
+            # All samples are equal, so only one is computed.
             return lambda i, w, s: evaluate(circuit, i[:1], w, paulis, s, literal).expand(batch, -1)
         route = self.route
         if route == "auto":
-            # To make the matrix is to sweep its columns: never cheaper for fewer samples. And the model knows no GPU.
+            # Making the matrix sweeps its columns: it never pays for fewer samples. The cost model is of the CPU.
             several = batch > 2**circuit.qubits and inputs.is_cpu
             route = self._choose(circuit, batch) if several else "sweep"
         if route == "matrix":
@@ -143,7 +143,7 @@ class Fused:
 
 
 def routes_taken(module: nn.Module) -> list[dict[str, Any]]:
-    """What the simulators in a module's parts chose, as a run's record keeps it, in the order of the first calls."""
+    """The choices of the simulators in a module's parts, for a run's record, in the order of the first calls."""
     found: dict[int, Fused] = {}
     for part in module.modules():
         for value in vars(part).values():
@@ -159,7 +159,7 @@ def routes_taken(module: nn.Module) -> list[dict[str, Any]]:
 
 
 class _Places(NamedTuple):
-    """Of the amplitudes that a kernel computes: which true one each is, and which one the reversal puts in its place."""
+    """For each amplitude of a kernel, its true index and the amplitude that the reversal puts in its place."""
 
     order: tuple[int, ...]
     partners: tuple[int, ...]
@@ -167,7 +167,7 @@ class _Places(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _places(circuit: Circuit, literal: bool) -> _Places | None:
-    """None where the circuit's Clifford gates leave powers of i to be applied, which a superposition would mix."""
+    """None if the circuit's Clifford gates leave powers of i to apply, which a superposition would mix."""
     program = reduce(circuit, None, literal)
     if any(program.powers or ()):
         return None
@@ -185,7 +185,7 @@ def _through_matrix(
     paulis: tuple[str, ...] | None,
     initial: torch.Tensor | None,
 ) -> torch.Tensor:
-    """The gates behind the last one with an input become one matrix, made once for the whole batch."""
+    """Evaluate with the gates after the last input as one matrix, which is made once for the whole batch."""
     head, tail = split(circuit)
     states = evaluate(head, inputs, weights, None, initial)
     columns = torch.eye(2**circuit.qubits, dtype=states.dtype, device=states.device)

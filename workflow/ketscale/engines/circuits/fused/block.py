@@ -1,4 +1,4 @@
-"""Rotations of a block of vectors that lies in registers: the inner loop of every kernel."""
+"""Rotations of a block of vectors in registers: the inner loop of every kernel."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ketscale.engines.circuits.fused.program import Flip, Rotation
 from ketscale.engines.circuits.fused.schedule import Phases
 from ketscale.engines.compiled.vector import BIT, I32, Value, Writer
 
-# Real and imaginary vectors of a block; no imaginary ones where amplitudes are real.
+# Real and imaginary vectors of a block; no imaginary ones if amplitudes are real.
 State = list[tuple[Value, "Value | None"]]
 
 
 def parity(bits: int) -> int:
-    """1 where an odd number of bits is set."""
+    """1 if an odd number of bits is set, else 0."""
     return bits.bit_count() % 2
 
 
 def walsh(writer: Writer, values: Sequence[Value]) -> list[Value]:
-    """H[f] = sum over j of (-1)**|f & j| values[j], for a power of 2 of vectors."""
+    """H[f] = sum over j of (-1)**|f & j| values[j], for a number of vectors that is a power of 2."""
     out = list(values)
     distance = 1
     while distance < len(out):
@@ -36,7 +36,7 @@ def walsh(writer: Writer, values: Sequence[Value]) -> list[Value]:
 
 @dataclass
 class Block:
-    """2**k vectors (or pairs): number j holds the amplitudes of index base ^ offsets[j], lanes apart.
+    """2**k vectors (or pairs): number j holds the amplitudes of index base ^ offsets[j], without the lanes' bits.
 
     base: index of the block's first vector, its pivot bits 0.
     """
@@ -71,7 +71,7 @@ class Block:
         return state
 
     def store(self, state: State, buffer: Value) -> None:
-        """Put the block back into a tile's state; a shorter `state` is stored as far as it goes."""
+        """Store the block in a tile's state; if `state` is shorter, only its vectors."""
         w = self.writer
         for j, (real, imaginary) in enumerate(state):
             address = self.address(buffer, j)
@@ -98,7 +98,7 @@ class Block:
         return move, x & self._lane_mask
 
     def within(self, z: int) -> int:
-        """The functional that Z on mask `z` is on the block's numbers: bit i is the parity on basis vector i."""
+        """Z on mask `z` as a functional on the block's numbers: bit i is the parity on basis vector i."""
         return sum(parity(z >> self.plan.lane_bits & vector) << i for i, vector in enumerate(self.basis))
 
     def base_parity(self, z: int) -> Value | None:
@@ -107,7 +107,7 @@ class Block:
         return self.writer.parity(self.base, mask) if mask else None
 
     def lane_signs(self, z: int, flipped: int = 0) -> Value | None:
-        """(-1)**parity of `z` on each lane's amplitude, lanes flipped first; None if always +1."""
+        """(-1)**parity of `z` on each lane's amplitude, after flipping the lanes by `flipped`; None if always +1."""
         z &= self._lane_mask
         if not z:
             return None
@@ -124,7 +124,7 @@ class Block:
 
 
 class Coefficients:
-    """Where a rotation's cosine and sine are: scalars if all samples share the angle, else vectors."""
+    """Loads a rotation's cosine and sine: scalars if all samples share the angle, else vectors."""
 
     def __init__(self, writer: Writer, plan: Plan, shared: Value, own: Value) -> None:
         self._w, self._plan = writer, plan

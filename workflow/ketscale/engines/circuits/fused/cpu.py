@@ -1,7 +1,7 @@
 """Calling compiled kernels from torch: buffers, threads, and the autograd function.
 
-A small circuit's arithmetic takes a few microseconds, so every call of Python counts here: what does not
-change between calls (`Kernel`, `Workspace`) is kept.
+A small circuit's arithmetic takes a few microseconds, so every Python call matters here. Whatever does not change
+between calls (`Kernel`, `Workspace`) is kept.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ketscale.errors import UserError
 # A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
 TILE_BYTES = 512 * 1024
 
-# With fewer multiply-adds for each, more threads cost more than they bring: about 0.1 ms of one's work.
+# With fewer multiply-adds for each thread, more threads cost more than they save; it is about 0.1 ms of work.
 WORK_PER_THREAD = 4_000_000
 
-# Up to this many amplitudes a call takes a few microseconds in vectors of 256 bits. Wider ones save one or
-# two in a loop of such calls, but in a training step, between torch's kernels, they were 20 slower.
+# Up to this many amplitudes a call takes a few microseconds with vectors of 256 bits. In a loop of such calls wider
+# vectors save one or two microseconds, but in a training step, between torch's kernels, they took 20 more.
 FEW_AMPLITUDES = 512
 
-# What one call sets of the arguments, as 64-bit integers.
+# Pack the arguments that each call sets, as 64-bit integers.
 pack_forward = struct.Struct(f"{CALL_ARGUMENTS.index('cotangent')}q").pack_into
 pack_backward = struct.Struct(f"{len(CALL_ARGUMENTS)}q").pack_into
 
@@ -54,7 +54,7 @@ class Kernel:
         self.dtype = self.complex if words is None else self.real
         self.sources = torch.tensor(plan.program.order or (), dtype=torch.int64).argsort()
         self.powers = torch.tensor(plan.program.powers or (), dtype=torch.int8)[self.sources]
-        # The tables of shared angles lie in front of the tiles' states, so that the way back need not make them again.
+        # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
         self.shared_floats = -(-plan.shared_size // plan.lanes) * plan.lanes
         self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
         self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
@@ -76,7 +76,7 @@ class Kernel:
         self._free.append(workspace)
 
 
-# Code that a circuit's machine code depends on: all of this package.
+# The sources that a circuit's machine code depends on: all of this package.
 SOURCES = tuple(sorted(Path(__file__).parent.glob("*.py")))
 
 
@@ -106,7 +106,7 @@ class Workspace:
         self._weight_rows = torch.empty(several * plan.weights, dtype=kernel.real)
         self._mix_rows = torch.empty(several * plan.mix_size, dtype=kernel.real)
         self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
-        # Where no way back follows, states are kept for each thread instead of each tile.
+        # Without a backward pass, there is one state for each thread instead of each tile.
         unsaved = 0 if plan.wanted else kernel.shared_floats + threads * plan.state_vectors * plan.lanes
         self.unsaved = torch.empty(unsaved, dtype=kernel.real)
         fixed = {
@@ -134,7 +134,7 @@ def kernel(
     literal: bool,
     partners: tuple[int, ...] | None = None,
 ) -> Kernel:
-    """The compiled kernel for a circuit and what is asked of it."""
+    """The compiled kernel for a circuit, the wanted result and the wanted gradients."""
     program = reduced(circuit, paulis, literal)
     double = dtype == torch.float64
     real = from_zero and program.real and not literal and partners is None
@@ -158,25 +158,26 @@ def kernel(
 
 @lru_cache(maxsize=256)
 def reduced(circuit: Circuit, paulis: tuple[str, ...] | None, literal: bool) -> Program:
-    """`program.reduce`, kept."""
+    """`program.reduce`, cached."""
     return reduce(circuit, paulis, literal)
 
 
 def block_widths(real: bool) -> tuple[int, int]:
-    """Dimensions of blocks that fill the vector registers, forward and backward."""
+    """The dimensions of blocks that fill the vector registers, for the forward and the backward pass."""
     return (4, 3) if real else (3, 2)
 
 
 def _lanes(amplitudes: int, double: bool) -> int:
-    """Floats in a vector, for a batch with so many amplitudes."""
+    """Floats in a vector, for a batch with this many amplitudes."""
     width = min(vector_bytes(), 32) if amplitudes <= FEW_AMPLITUDES else vector_bytes()
     return width // (8 if double else 4)
 
 
 def lane_bits(lanes: int, qubits: int, batch: int, double: bool, real: bool) -> int:
-    """How many bits of a basis index to put into a vector's lanes: few, as samples there cost no shuffles.
+    """How many bits of a basis index to put into a vector's lanes.
 
-    More where a batch is smaller than a vector, or where so many samples' states would not fit the cache.
+    Few, since samples in lanes need no shuffles; more if the batch is smaller than a vector, or if the states of so
+    many samples would not fit the cache.
     """
     size = (8 if double else 4) * (1 if real else 2) * 2
     bits = 0
@@ -263,7 +264,7 @@ class _Evaluate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        # Cheaper than torch's once_differentiable, and for a caller who wants more, clearer.
+        # Cheaper than torch's once_differentiable, with a clearer error.
         if torch.is_grad_enabled():
             raise UserError(
                 "simulator 'fused' has first derivatives only: for create_graph=True use default.qubit"
@@ -284,7 +285,7 @@ class _Evaluate(torch.autograd.Function):
             exact = weights.shape[0] == plan.weights
             to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
             weight_gradient = to_weights.data_ptr()
-            # The row of a single tile is the sum.
+            # With a single tile its row is the sum.
             rows = workspace.weight_rows if compiled.tiles > 1 else weight_gradient
         if "initial" in plan.wanted:
             to_initial = torch.empty(compiled.batch, 2**plan.program.qubits, dtype=compiled.complex)
@@ -320,7 +321,7 @@ def _forward(
     mix: torch.Tensor | None,
     saved: torch.Tensor | None,
 ) -> torch.Tensor:
-    """The result; what a backward pass needs is left in `saved`."""
+    """The result; `saved` is filled with what the backward pass needs."""
     inputs, weights = inputs.contiguous(), weights.contiguous()
     out = torch.empty(compiled.shape, dtype=compiled.dtype)
     first = stride = 0

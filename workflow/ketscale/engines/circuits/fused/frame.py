@@ -1,9 +1,9 @@
-"""Clifford frames: permutations and signs that are carried along instead of being applied to a state.
+"""Clifford frames: permutations and phases that are tracked instead of being applied to a state.
 
-A state is kept as C|phi>, C a product of CNOT, CZ, SWAP, S and Pauli gates. A rotation about a Pauli
-word P of the true state is a rotation about C* P C of |phi>, which is a Pauli word again, so these gates
-cost nothing while a circuit runs (Gottesman, arXiv:quant-ph/9807006). C only permutes basis states and
-multiplies them by powers of i: `Frame.order` and `Frame.phases` say how, once, at the end.
+A state is represented as C|phi>, where C is a product of CNOT, CZ, SWAP, S and Pauli gates. A rotation of the true
+state about a Pauli word P is a rotation of |phi> about C* P C, which is a Pauli word again. So these gates cost
+nothing while a circuit runs (Gottesman, arXiv:quant-ph/9807006). C only permutes basis states and multiplies them by
+powers of i: `Frame.permutation` gives both, for the end of the circuit.
 
 Words are pairs of bit masks over basis indices; the bit of wire w is n - 1 - w (wire 0 is the most
 significant bit).
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 
 class Pauli(NamedTuple):
-    """i**power X**x Z**z: X on the bits of mask `x`, after Z on the bits of mask `z`."""
+    """i**power X**x Z**z: first Z on the bits of mask `z`, then X on the bits of mask `x`."""
 
     x: int
     z: int
@@ -60,7 +60,7 @@ Indices = NDArray[np.int64]
 
 
 class Frame:
-    """The Clifford operator C that stands between the true state and the one that is computed."""
+    """The Clifford operator C that maps the computed state to the true one."""
 
     def __init__(self, qubits: int) -> None:
         self.qubits = qubits
@@ -70,7 +70,7 @@ class Frame:
         self._images |= {("Z", w): Pauli(0, bit) for w, bit in enumerate(bits)}
 
     def absorb(self, name: str, wires: tuple[int, ...]) -> None:
-        """Let C become G C for the gate G of `CONJUGATES`."""
+        """Replace C by G C for a gate G of `CONJUGATES`."""
         self._gates.append((name, wires))
         changed = {}
         for before, after in CONJUGATES[name].items():
@@ -92,7 +92,7 @@ class Frame:
         return image
 
     def permutation(self) -> tuple[Indices, Indices]:
-        """(order, powers), each (2**n,): C takes basis state p to i**powers[p] times order[p]."""
+        """(order, powers), each int64 (2**n,): C maps basis state p to i**powers[p] times basis state order[p]."""
         index = np.arange(2**self.qubits, dtype=np.int64)
         power = np.zeros_like(index)
         for name, wires in self._gates:

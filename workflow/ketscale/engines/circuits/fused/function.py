@@ -1,4 +1,4 @@
-"""One of the functions that a plan is compiled to, and how it reads its arguments."""
+"""One of the functions that a plan is compiled to; it reads its arguments by name."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class Function:
         return self.w.argument(ARGUMENTS.index(name), pointer)
 
     def argument_address(self, name: str) -> Value:
-        """Where an argument lies, for a counter that threads share."""
+        """The address of an argument, for a counter that threads share."""
         return self.w.argument_address(ARGUMENTS.index(name))

@@ -1,9 +1,9 @@
 """Running a program on a GPU: launches of its two kernels, and the autograd function.
 
-A call is one launch forward and one backward for the whole circuit, and a few small torch operations that
-add up gradients. Tables are uploaded at a circuit's first call and kept. After it nothing waits for the GPU
-and nothing depends on what tensors hold, so that a whole training step can be captured in a CUDA graph
-after a step to warm up. Nothing is added atomically: results do not depend on the order of execution.
+A call is one forward and one backward launch for the whole circuit, and a few small torch operations that add up
+gradients. Tables are uploaded at a circuit's first call and kept. Afterwards nothing waits for the GPU, and nothing
+depends on the values in tensors, so a whole training step can be captured in a CUDA graph after one warm-up step.
+There are no atomic additions, so results do not depend on the order of execution.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ketscale.engines.circuits.fused.tables import Tables, tabulate
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
-# Here a state and its adjoint in fp64 fill half of a processor's registers; the rest is for working.
+# At this size a state and its adjoint in fp64 fill half of a processor's registers; the other half is for working.
 MOST_QUBITS = 12
 
 
@@ -36,10 +36,10 @@ def evaluate(
 ) -> torch.Tensor:
     """Expectation values of `paulis`, or the state without any, differentiable in all tensors.
 
-    The tensors are on one GPU, or on the CPU where Triton interprets its kernels (TRITON_INTERPRET=1).
+    The tensors are on one GPU, or on the CPU if Triton interprets its kernels (TRITON_INTERPRET=1).
 
     Raises:
-        UserError: the circuit is too large or to be taken literally, or Triton is not installed.
+        UserError: the circuit is too large, the route is `literal`, or Triton is not installed.
     """
     if circuit.qubits > MOST_QUBITS:
         raise UserError(
@@ -87,15 +87,15 @@ def _kernels() -> ModuleType:
 
 def block(bits: int) -> tuple[int, int]:
     """(samples, warps) of a block of the kernels, where a sample has 2**bits numbers."""
-    # Up to 64 numbers: one warp, where an exchange is a few shuffles without a barrier, and samples for four
-    # numbers a thread. More would share a rotation's masks among more samples, but leave most of a large
-    # GPU's 132 processors without work at batches of some hundreds.
+    # Up to 64 numbers: one warp, in which an exchange is a few shuffles without a barrier, and as many samples as
+    # give each thread four numbers. More samples would share a rotation's masks, but at batches of some hundreds
+    # they would leave most of a large GPU's 132 processors without work.
     samples = max(1, 128 >> bits)
     if samples > 1:
         return samples, 1
-    # Above: one sample, and eight numbers a thread, which with their adjoints and what is exchanged fit the
-    # 64 registers that each of 1024 threads has at 12 qubits, in fp64 but for a few. Two warps at least, as
-    # one alone would gather by shuffles again, by too many.
+    # Above: one sample, and eight numbers a thread. With their adjoints and the exchanged numbers they fit the 64
+    # registers that each of 1024 threads has at 12 qubits, in fp64 all but a few. At least two warps, since a
+    # single one would gather by shuffles again, and by too many.
     return 1, max(2, 2**bits // 256)
 
 
@@ -115,12 +115,12 @@ def _launch(name: str, tables: Tables, batch: int, arguments: dict[str, Any]) ->
     }
     kernel = getattr(_kernels(), name)
     with torch.cuda.device_of(tables.factors):
-        # The option is spelt out since its default is about to change.
+        # The option is explicit, since its default is about to change.
         kernel[(-(-batch // samples),)](**arguments, **shared, num_warps=warps, enable_fp_fusion=True)
 
 
 class _Evaluate(torch.autograd.Function):
-    """A program's values, with gradients by the kernel that goes backwards."""
+    """A program's values, with gradients by the backward kernel."""
 
     @staticmethod
     def forward(
@@ -166,7 +166,7 @@ class _Evaluate(torch.autograd.Function):
 def _forward(
     tables: Tables, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """The result, and what the way back needs: cosines, sines, and the final state if a gradient is wanted."""
+    """The result, and what the backward pass needs: cosines, sines, and the final state if a gradient is wanted."""
     batch, size = len(inputs), 2**tables.bits
     inputs = _reals(inputs)
     cosines, sines = (inputs.new_empty(batch, len(tables.factors)) for _ in range(2))
@@ -191,6 +191,6 @@ def _forward(
 
 
 def _reals(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor's numbers as they are in memory, complex ones as pairs."""
+    """A tensor's numbers as contiguous reals, complex ones as pairs."""
     plain = tensor.resolve_conj().resolve_neg().contiguous()
     return torch.view_as_real(plain) if plain.is_complex() else plain

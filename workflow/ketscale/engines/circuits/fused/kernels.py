@@ -1,9 +1,9 @@
 """The functions that a plan is compiled to: `prepare`, `forward`, `backward` and `collect`.
 
-`prepare` and `collect` run once a call, before and after; the other two run on every thread and take
-tiles until none is left. `prepare_and_forward` saves a call where there is one thread. Each sample's
-arithmetic depends on neither the thread nor the other samples, and sums over samples leave the kernel
-tile by tile, so that results are the same for any number of threads.
+`prepare` and `collect` run once in each call, before and after the other two, which run on every thread and take
+tiles until none is left. `prepare_and_forward` saves a call if there is one thread. Each sample's arithmetic depends
+on neither the thread nor the other samples, and the kernel writes sums over samples tile by tile, so results are the
+same for any number of threads.
 
 Gradients are adjoint (Jones and Gacon, arXiv:2009.02823): with psi the final state and
 adjoint = sum of cotangent times word on psi, each rotation is undone on both, and the derivative by its
@@ -112,7 +112,7 @@ class _Kernel(Function):
             else:
                 self._copy(self._states, psi)
             if plan.program.words is None:
-                # Half, as derivatives are twice a product with the adjoint.
+                # Half of it, since derivatives are twice a product with the adjoint.
                 self._rows("cotangent", in_order=False).read(adjoint, 0.5)
             else:
                 self._start_adjoint(psi, adjoint, plan.program.words)
@@ -145,7 +145,7 @@ class _Kernel(Function):
     # --- angles in, gradients out ---
 
     def _read_angles(self) -> None:
-        """Cosine, sine and minus sine of half of every angle that samples have of their own."""
+        """Cosine, sine and minus sine of half of every angle that differs between samples."""
         w, plan = self.w, self.plan
         if not plan.sample_angles:
             return
@@ -162,7 +162,7 @@ class _Kernel(Function):
                 w.store(vector, w.at(first, entry))
 
     def _transpose(self, rows: Value, stride: Value, columns: Value, count: int) -> None:
-        """Put row elements of the tile's samples into lanes; samples that do not exist repeat the last one."""
+        """Put row elements of the tile's samples into lanes; lanes without a sample repeat the last sample."""
         w, plan = self.w, self.plan
         with w.loop(plan.samples) as sample:
             last = w.b.sub(self._present, w.integer(1))
@@ -179,7 +179,7 @@ class _Kernel(Function):
         return self.w.shuffle(vector, [lane & ~group for lane in range(self.w.lanes)])
 
     def _write_gradients(self) -> None:
-        """Sum what each rotation gathered into its column: per sample, or over the tile for weights."""
+        """Add each rotation's accumulated gradient to its column: per sample, or over the tile for weights."""
         w, plan = self.w, self.plan
         gathered = self.scratch("gradients")
 
@@ -221,7 +221,7 @@ class _Kernel(Function):
     # --- states in and out ---
 
     def _rows(self, name: str, in_order: bool, stride: Value | None = None) -> Rows:
-        """States of the batch in memory; those that a circuit gives may have amplitudes out of order."""
+        """The batch's states in memory; a circuit's final states may have their amplitudes in another order."""
         w, plan = self.w, self.plan
         places = None
         if not in_order and plan.program.order is not None:
@@ -272,7 +272,7 @@ class _Kernel(Function):
     # --- product states ---
 
     def _make_product(self, psi: Value) -> None:
-        """|0...0> and the first rotations: the support doubles with every bit."""
+        """|0...0> after the first rotations: the support doubles with every bit."""
         w, plan = self.w, self.plan
         low, high = self._product_bits()
         group = (1 << plan.lane_bits) - 1
@@ -292,7 +292,7 @@ class _Kernel(Function):
                 pair.store(states[0], psi)
 
     def _undo_product(self, psi: Value, adjoint: Value) -> None:
-        """The way back through the first rotations: only half of the amplitudes matters after each."""
+        """The backward pass through the first rotations: after each, only half of the amplitudes matter."""
         w, plan = self.w, self.plan
         low, high = self._product_bits()
         wanted = [rotation for rotation in plan.forward.product if plan.wants(rotation)]
@@ -337,7 +337,7 @@ class _Kernel(Function):
         self._write_words(words)
 
     def _seen(self, words: Sequence[Word]) -> list[tuple[int, Word]]:
-        """Words that can be other than 0: with real amplitudes, those with an even number of Y."""
+        """Words whose value can differ from 0: with real amplitudes, those with an even number of Y."""
         return [(i, word) for i, word in enumerate(words) if not (self.plan.real and word.ys % 2)]
 
     def _width(self) -> int:
@@ -360,7 +360,7 @@ class _Kernel(Function):
                 w.b.store(w.load_real(w.element(lane, w.b.mul(i, w.integer(w.lanes)))), w.element(row, i))
 
     def _start_adjoint(self, psi: Value, adjoint: Value, words: Sequence[Word]) -> None:
-        """adjoint = sum of cotangent times word on psi; samples that do not exist get 0."""
+        """adjoint = sum of cotangent times word on psi; lanes without a sample get 0."""
         w, plan = self.w, self.plan
         weights = self.scratch("words")
         self._transpose(self.argument("cotangent", True), w.integer(len(words)), weights, len(words))

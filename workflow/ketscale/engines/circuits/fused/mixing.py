@@ -1,7 +1,7 @@
-"""phi = alpha psi + beta (psi with its wires reversed) + constant, tile by tile, and the way back.
+"""phi = alpha psi + beta (psi with its wires reversed) + constant, tile by tile, and its backward pass.
 
-The amplitudes come in orbits of the reversal, pairs and single ones, so that psi and the adjoint need no
-second copy. The arguments are one array of floats: alpha, beta, then the constant, complex numbers all.
+The amplitudes are processed by orbits of the reversal, pairs and single ones, so psi and the adjoint need no second
+copy. The arguments are one array of floats: alpha, beta, then the constant, all of them complex numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Pair = tuple[Value, Value]
 class Mixing:
     """Writes the superposition of a tile's states for a plan with `partners`.
 
-    mix: address of alpha, beta and the constant, the latter in the order of the tile's amplitudes.
+    mix: address of alpha, beta and the constant, which is in the order of the tile's amplitudes.
     """
 
     def __init__(self, w: Writer, plan: Plan, mix: Value) -> None:
@@ -38,7 +38,7 @@ class Mixing:
     def undo(self, psi: Value, adjoint: Value, out: Value | None, sums: Value) -> None:
         """Turn phi's adjoint into psi's.
 
-        out: where the row (alpha, beta, constant) of the tile's gradients goes, or None if it is not wanted.
+        out: address for the row (alpha, beta, constant) of the tile's gradients, or None if it is not wanted.
         sums: four vectors of scratch.
         """
         w = self.w
@@ -83,7 +83,7 @@ class Mixing:
             w.store(total, w.at(sums, i))
 
     def _put_total(self, vector: Value, address: Value) -> None:
-        """Twice the sum of a vector's lanes: a derivative is twice a product with the adjoint."""
+        """Store twice the sum of a vector's lanes, since a derivative is twice a product with the adjoint."""
         w = self.w
         total = w.b.extract_element(w.sum_lanes(vector, w.lanes), w.integer(0))
         w.b.store(w.b.fadd(total, total), address)
@@ -91,7 +91,7 @@ class Mixing:
     # --- orbits and numbers ---
 
     def _orbits(self) -> Iterator[AbstractContextManager[Sequence[Value]]]:
-        """One loop over the pairs of amplitudes that the reversal exchanges, one over those that it keeps."""
+        """One loop over the pairs of amplitudes that the reversal exchanges, one over those that it leaves."""
         partners = self.plan.partners or ()
         pairs = [(p, q) for p, q in enumerate(partners) if p < q]
         fixed = [(p,) for p, q in enumerate(partners) if p == q]

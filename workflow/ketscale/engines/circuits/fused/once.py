@@ -1,4 +1,4 @@
-"""What runs once a call: tables from the weights before the tiles, the weights' gradient after them."""
+"""Code that runs once in each call: tables from the weights before the tiles, the weights' gradient after them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Once(Function):
                     w.store(w.b.fsub(a, b), addresses[1])
 
     def collect(self) -> None:
-        """Gradients that all samples share: the tiles' rows, added one after the other."""
+        """The gradients of tensors that all samples share: the tiles' rows, added one after the other."""
         plan = self.plan
         if "weight" in plan.wanted and plan.weights:
             self._sum_rows("weight_rows", "weight_gradient", plan.weights)

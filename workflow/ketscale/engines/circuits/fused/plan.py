@@ -1,4 +1,4 @@
-"""What a compiled kernel is made for, and how its buffers are laid out.
+"""The plan of a compiled kernel: the task it is made for, and the layout of its buffers.
 
 A *vector* holds `lanes` floats: 2**lane_bits amplitudes (the lowest bits of a basis index) of each of
 `samples` samples. A *tile* is the state of that many samples: 2**(n - lane_bits) vectors, or pairs of
@@ -17,14 +17,14 @@ from ketscale.engines.circuits.fused.schedule import Pass, Phases, Schedule, rev
 Wanted = Literal["input", "weight", "initial", "mix"]
 
 # The arguments of every compiled function: an array of 64-bit numbers and addresses, in this order.
-# First those of one call; `cpu` packs those up to the cotangent for the way forward, all for the way back.
+# First those of one call: `cpu` packs those before the cotangent in the forward pass, all in the backward pass.
 CALL_ARGUMENTS = (
     "next_tile", "next_worker",  # counters, 0 at the start
     "inputs", "input_stride", "weights",
     "shared",  # address of what `prepare` computes
     "states",  # address of the tiles' states
     "out",  # expectation values (batch, words) or complex amplitudes (batch, 2**n)
-    "initial", "initial_stride",  # complex amplitudes, and floats between samples (0: one for all)
+    "initial", "initial_stride",  # complex amplitudes, and floats between samples (0: one state for all)
     "mix",  # alpha, beta and the constant of a superposition, complex
     "cotangent",  # of the shape of `out`
     "input_gradient", "input_gradient_stride",
@@ -38,19 +38,19 @@ ARGUMENTS = (
     "tiles",  # number of tiles
     "scratch", "scratch_vectors",  # address, and vectors for each worker
     "states_per_tile", "states_per_worker",  # vectors between the states of tiles, and of workers
-    "sources", "powers",  # where true basis states are in a tile and their powers of i, 64-bit integers and bytes
+    "sources", "powers",  # the place of each true basis state in a tile and its power of i, 64-bit integers and bytes
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One program for one layout, precision and set of wanted gradients.
+    """One program with one layout, precision and set of wanted gradients.
 
-    lanes: floats in a vector of this machine. lane_bits: how many of a basis index's bits lie in a vector.
-    widths: dimensions of a block in registers, on the way forward and on the way back.
-    from_zero: the state starts as |0...0> instead of one that is given.
-    partners: which amplitude of the computed state the reversal of all wires puts in each one's place, where a
-        superposition with the reversed state is measured (`mixing`); all samples then lie in lanes of their own.
+    lanes: floats in a vector of this machine. lane_bits: how many bits of a basis index are in a vector's lanes.
+    widths: dimensions of a block in registers, in the forward and in the backward pass.
+    from_zero: the initial state is |0...0> instead of a given one.
+    partners: for each amplitude of the computed state the one that the reversal of all wires puts in its place, if a
+        superposition with the reversed state is measured (`mixing`); each sample then has a lane of its own.
     """
 
     program: Program
@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def vectors(self) -> int:
-        """Vectors (pairs, of a complex state) in a tile."""
+        """Vectors (pairs, if the state is complex) in a tile."""
         return 1 << (self.program.qubits - self.lane_bits)
 
     @property
@@ -87,13 +87,13 @@ class Plan:
 
     @cached_property
     def forward(self) -> Schedule:
-        """The order of the way forward."""
+        """The schedule of the forward pass."""
         width = min(self.widths[0], self.program.qubits - self.lane_bits)
         return schedule(self.program, width, self.lane_bits, self.from_zero, self.literal)
 
     @cached_property
     def backward(self) -> tuple[Pass, ...]:
-        """The passes of the way back, without the last ones that no wanted gradient needs."""
+        """The passes over the state in the backward pass, without the last ones if no wanted gradient needs them."""
         width = min(self.widths[1], self.program.qubits - self.lane_bits)
         passes = reversed_passes(self.forward, width, self.lane_bits)
         if "initial" in self.wanted or any(self.wants(r) for r in self.forward.product):
@@ -109,13 +109,13 @@ class Plan:
 
     @cached_property
     def steps(self) -> tuple[Rotation | Phases, ...]:
-        """All rotations and tables of phases, in the order of the way forward."""
+        """All rotations and tables of phases, in the order of the forward pass."""
         steps = (*self.forward.product, *(s for p in self.forward.passes for s in p.steps))
         return tuple(s for s in steps if isinstance(s, (Rotation, Phases)))
 
     @cached_property
     def sample_angles(self) -> tuple[Angle, ...]:
-        """Distinct angles of which every sample has its own."""
+        """Distinct angles that differ between samples."""
         return self._angles(shared=False)
 
     @cached_property
@@ -134,7 +134,7 @@ class Plan:
 
     @cached_property
     def differentiated(self) -> tuple[Rotation, ...]:
-        """Rotations whose angle's gradient is wanted; each has an accumulator (equal ones the same)."""
+        """Rotations whose angle's gradient is wanted; each has an accumulator, which equal rotations share."""
         return tuple(dict.fromkeys(r for s in self.steps for r in rotations(s) if self.wants(r)))
 
     # --- buffers ---
@@ -156,7 +156,7 @@ class Plan:
 
     @property
     def shared_tables(self) -> int:
-        """Where the tables start, a whole number of vectors."""
+        """Where the tables start, in floats; a whole number of vectors."""
         return -(-3 * len(self.shared_angles) // self.lanes) * self.lanes
 
     @cached_property

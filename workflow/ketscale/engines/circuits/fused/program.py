@@ -1,10 +1,10 @@
-"""A circuit as rotations about Pauli words: what both the CPU and the GPU kernels execute.
+"""A circuit as rotations about Pauli words, the form that both the CPU and the GPU kernels execute.
 
 Every gate is a product of rotations exp(-i theta/2 P) and Clifford gates that permute basis states. The
-latter go into a frame (`frame.py`), so that a program is nothing but rotations, a final permutation, and
-the Pauli words that are measured. Controlled rotations are two rotations: CRX(t) = exp(-i t/4 X) on the
+latter go into a frame (`frame.py`), so a program consists of rotations, a final permutation, and the Pauli
+words that are measured. Controlled rotations are two rotations: CRX(t) = exp(-i t/4 X) on the
 target times exp(i t/4 ZX), and so on. PhaseShift(t) is RZ(t) with the global phase t/2, a rotation about
-the identity, which only a state shows.
+the identity, which only the state depends on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Angle:
 
 @dataclass(frozen=True)
 class Rotation:
-    """exp(-i angle/2 P), P the Hermitian word of X on mask `x` and Z on mask `z` (both on a bit: Y)."""
+    """exp(-i angle/2 P), where P is the Hermitian word of X on mask `x` and Z on mask `z` (Y where both are set)."""
 
     x: int
     z: int
@@ -58,9 +58,9 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Flip:
-    """Exchange basis states p and p ^ x where an odd number of the bits of `control` is set in p.
+    """Exchange basis states p and p ^ x if an odd number of the bits of `control` is set in p, or always if it is 0.
 
-    Only the literal form of a circuit has it: there CNOT and X are moves of amplitudes.
+    Only the literal form of a circuit has flips: there CNOT and X move amplitudes.
     """
 
     x: int
@@ -88,10 +88,10 @@ class Word:
 
 @dataclass(frozen=True)
 class Program:
-    """Rotations on `qubits` bits in order, and what is wanted: the state, or words' expectation values.
+    """Rotations on `qubits` bits in order, and the result: the state (if `words` is None) or expectation values.
 
-    order, powers: basis state p of the computed state is i**powers[p] times basis state order[p] of the
-        true one; None where they are the identity or no state is asked for.
+    order, powers: basis state p of the computed state is i**powers[p] times basis state order[p] of the true
+        one; None if they are the identity or no state is wanted.
     """
 
     qubits: int
@@ -102,14 +102,14 @@ class Program:
 
     @property
     def real(self) -> bool:
-        """Whether every amplitude that starts from |0...0> stays real: all words have an odd number of Y."""
+        """Whether the amplitudes stay real, starting from |0...0>: all words have an odd number of Y."""
         return all(isinstance(r, Flip) or r.ys % 2 == 1 for r in self.rotations)
 
 
 def reduce(circuit: Circuit, paulis: Sequence[str] | None, literal: bool = False) -> Program:
     """The program of a circuit that measures `paulis`, or, without any, gives its state.
 
-    literal: keep every gate, permutations as moves of amplitudes, to show what the frame saves.
+    literal: keep every gate, with permutations as moves of amplitudes, to show what the frame saves.
     """
     frame = Frame(circuit.qubits)
     rotations: list[Rotation | Flip] = []
@@ -124,7 +124,7 @@ def reduce(circuit: Circuit, paulis: Sequence[str] | None, literal: bool = False
                 spelt[wire] = letter
             image = frame.pull_back(word("".join(spelt)))
             if paulis is not None and not (image.x or image.z):
-                continue  # a global phase, which no expectation value shows
+                continue  # a global phase, on which no expectation value depends
             rotations.append(
                 Rotation(image.x, image.z, Angle(angle.kind, angle.index, image.sign * angle.factor))
             )
@@ -148,12 +148,12 @@ def _flips(gate: Gate, qubits: int) -> list[Flip]:
     return moves.get(gate.name, [])
 
 
-# diag(1, e^(i angle)); S and Z only where a circuit is kept literally.
+# diag(1, e^(i angle)); S and Z only if a circuit is kept literally.
 _PHASES = {"T": pi / 4, "S": pi / 2, "PauliZ": pi}
 
 
 def _rotations(gate: Gate) -> Iterator[tuple[str, Angle]]:
-    """The gate as rotations, first one first: letters on the gate's wires, and an angle."""
+    """The gate as rotations in the order of execution: letters on the gate's wires, and an angle."""
 
     def of(column: int, factor: float) -> Angle:
         return Angle(gate.columns[column].kind, gate.columns[column].index, factor)
@@ -179,7 +179,7 @@ def _rotations(gate: Gate) -> Iterator[tuple[str, Angle]]:
     elif name == "CZ":
         yield from (("ZI", _constant(pi / 2)), ("IZ", _constant(pi / 2)))
         yield from (("ZZ", _constant(-pi / 2)), ("II", _constant(-pi / 2)))
-    elif name == "Hadamard":  # RY(pi/2) Z, the Z being absorbed before
+    elif name == "Hadamard":  # RY(pi/2) Z, where Z has been absorbed before
         yield "Y", _constant(pi / 2)
     elif name == "QubitUnitary":
         yield from _unitary(np.asarray(gate.matrix))

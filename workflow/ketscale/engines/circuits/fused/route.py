@@ -1,9 +1,9 @@
-"""Which way a circuit is evaluated: by sweeping its gates over the states, or its tail as one matrix.
+"""Chooses how a circuit is evaluated: by sweeping its gates over the states, or with its tail as one matrix.
 
-The tail is every gate behind the last one with an input; it is the same for all samples. As a matrix its
-length no longer matters, but every amplitude is multiplied with every other one. The costs are a model of
-one thread, its constants fitted to the times in docs/measurements.md ("Routes"); both ways scale alike
-with threads, and near the break-even a wrong choice costs little.
+The tail is every gate after the last one with an input; it is the same for all samples. As a matrix its length no
+longer matters, but the product costs 2**n multiply-adds for each amplitude. The cost model is for one thread, with
+constants fitted to the times in docs/measurements.md ("Routes"). Both ways scale alike with threads, and near the
+break-even a wrong choice costs little.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ketscale.engines.circuits.circuit import Circuit, Gate
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.schedule import schedule
 
-# Seconds for one amplitude, forward and back: of a rotation in a sweep; of a multiply-add with a row of the
-# matrix, which is 24 real operations; and of what the matrix's way adds, states that leave a kernel and enter the next.
+# Seconds for one amplitude, forward and backward: for a rotation in a sweep; for a multiply-add with the matrix,
+# which is 24 real operations; and for passing states from one kernel to the next, which the matrix's route adds.
 STEP_S = 0.5e-9
 PRODUCT_S = 0.2e-9
 PASSING_S = 50e-9
-# The matrix's way has three calls more.
+# The matrix's route has three more calls.
 CALLS_S = 0.5e-3
 
 
@@ -35,7 +35,7 @@ def split(circuit: Circuit) -> tuple[Circuit, Circuit]:
 
 
 class Choice(NamedTuple):
-    """'sweep' or 'matrix', and the modelled seconds of the two."""
+    """'sweep' or 'matrix', and the modelled costs of both in seconds."""
 
     route: str
     sweep_s: float
@@ -44,7 +44,7 @@ class Choice(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def choose(circuit: Circuit, batch: int) -> Choice:
-    """The route that the model finds cheaper for a batch."""
+    """The route that the cost model finds cheaper for a batch of this size."""
     size, steps = 2**circuit.qubits, tail_steps(circuit)
     sweep_s = batch * size * steps * STEP_S
     product_s = batch * size * (size * PRODUCT_S + PASSING_S)
@@ -54,7 +54,7 @@ def choose(circuit: Circuit, batch: int) -> Choice:
 
 @lru_cache(maxsize=256)
 def tail_steps(circuit: Circuit) -> int:
-    """Rotations and tables of phases of the tail, as a sweep takes them."""
+    """The number of rotations and tables of phases in a sweep of the tail."""
     passes = schedule(reduce(split(circuit)[1], None), 3, 0, from_zero=False).passes
     return sum(len(pass_.steps) for pass_ in passes)
 

@@ -1,8 +1,8 @@
-"""States as complex rows in memory, and how they get into a tile's vectors and out again.
+"""Moves states between complex rows in memory and a tile's vectors.
 
-A row is one sample's amplitudes, real and imaginary parts in turn; a tile holds the same numbers with the
-samples in the lanes. Both are orders of the same bits of an address, so a block of vectors changes order
-by exchanging bits of a vector's number with bits of a lane's, a shuffle of two vectors each.
+A row is one sample's amplitudes, real and imaginary parts in turn; a tile holds the same numbers with the samples in
+the lanes. The two differ in the order of an address's bits, so a block of vectors changes its order by exchanging
+bits of a vector's number with bits of a lane's, each by shuffles of two vectors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ketscale.engines.compiled.vector import I8, I64, Value, Writer
 
 
 class Places(NamedTuple):
-    """Addresses of tables by a true basis state: its number in the tile, and the power of i it was divided by."""
+    """Addresses of tables by true basis state: its number in the tile, and the power of i that was divided out."""
 
     sources: Value
     powers: Value
@@ -38,9 +38,9 @@ PART = Bit("part")
 class Rows:
     """The rows of a tile's samples.
 
-    start: address of the first sample's row of the whole batch. stride: floats between rows.
-    first, present: the tile's first sample and how many it has.
-    places: where amplitudes stand if not in order.
+    start: address of the row of the batch's first sample. stride: floats between rows.
+    first, present: the index of the tile's first sample, and the number of its samples.
+    places: the places of the amplitudes if they are not in order.
     """
 
     w: Writer
@@ -62,12 +62,12 @@ class Rows:
         self._row_vectors += [Bit("sample", i) for i in range(lanes - low)]
         self._tile_vectors = [PART, *(Bit("index", i) for i in range(low, amplitudes))]
         self._amplitudes = 1 << amplitudes
-        # Numbers out of order stay together only if they have a vector of their own.
+        # Amplitudes in another order can be moved in blocks only if each has a vector of its own.
         self._blocked = amplitudes <= plan.program.qubits and not (self.places and low)
         self._powers = self.places is not None and any(plan.program.powers or ())
 
     def read(self, buffer: Value, scale: float) -> None:
-        """Fill a tile with the rows times `scale`, their powers of i undone; samples that do not exist get 0."""
+        """Fill a tile with the rows times `scale`, without their powers of i; lanes without a sample get 0."""
         if self._blocked:
             self._read_blocks(buffer, scale)
         else:
@@ -109,12 +109,12 @@ class Rows:
                 turned = self._turned(state, self._get(buffer, state), scale, undo=False)
                 vectors[real], vectors[imaginary] = turned
             vectors, chunks = arrange(w, vectors, self._tile_vectors, self._tile_lanes, self._row_lanes)
-            # Samples that do not exist go to the last one's row, which is written after them.
+            # Lanes without a sample go to the last sample's row, which is written after them.
             for number in sorted(range(len(vectors)), key=lambda n: -chunks[n]["sample"]):
                 w.store(vectors[number], self._chunk(base, chunks[number], last), w.bytes)
 
     def _chunk(self, base: Value, bits: dict[str, int], last: Value) -> Value:
-        """The address of a vector of a row from amplitude `base` on; of samples that do not exist, the last one's."""
+        """The address of a vector of a row from amplitude `base` on; lanes without a sample get the last sample's."""
         w = self.w
         sample = w.integer(bits["sample"])
         sample = w.b.select(w.b.icmp_unsigned("<", sample, last), sample, last)
@@ -124,7 +124,7 @@ class Rows:
     # --- the tile ---
 
     def _address(self, buffer: Value, state: Value) -> Value:
-        """Where the vector (or pair) with the amplitude of a true basis state lies."""
+        """The address of the vector (or pair) with the amplitude of a true basis state."""
         w = self.w
         v = w.b.lshr(self._source(state), w.integer(self.plan.lane_bits))
         return w.at(buffer, v if self.plan.real else w.b.shl(v, w.integer(1)))
@@ -168,7 +168,7 @@ class Rows:
             w.b.fadd(w.b.fmul(cosine, imaginary), w.b.fmul(sine, real)),
         )
 
-    # --- few amplitudes, or such as are out of order within a vector ---
+    # --- few amplitudes, or amplitudes in another order within a vector ---
 
     def _read_singly(self, buffer: Value, scale: float) -> None:
         w = self.w
@@ -213,7 +213,7 @@ def arrange(
 ) -> tuple[list[Value], list[dict[str, int]]]:
     """The same floats in vectors whose lanes' bits are `wanted`, lowest first, and what each vector now holds.
 
-    numbers, lanes: what the bits of a vector's number and of a lane's number stand for, lowest first.
+    numbers, lanes: the meanings of the bits of a vector's number and of a lane's number, lowest first.
     """
     vectors, numbers, lanes = list(vectors), list(numbers), list(lanes)
     for lane_bit, leaving in enumerate(lanes):
@@ -244,7 +244,7 @@ def _exchanged(w: Writer, vectors: list[Value], bit: int, lane_bit: int) -> list
 
 
 def _values(number: int, labels: Sequence[Bit]) -> dict[str, int]:
-    """What a number with bits of these meanings says of sample, index and part."""
+    """The sample, index and part that a number with bits of these meanings encodes."""
     out = {"sample": 0, "index": 0, "part": 0}
     for i, label in enumerate(labels):
         out[label.of] |= (number >> i & 1) << label.number

@@ -1,9 +1,9 @@
-"""The order in which a program is executed: passes over the state, each with its rotations in registers.
+"""Orders a program into passes over the state, each with its rotations in registers.
 
 Rotations that commute may change places. A pass loads blocks of 2**k vectors that are closed under the
 flips of all its rotations (the span of their X masks has dimension k), applies them in registers and
 stores the block. Rotations about words of Z alone flip nothing: those with shared angles are gathered,
-across wires and layers, into one table of phases, a single complex product for each amplitude.
+across wires and layers, into one table of phases, which is one complex product for each amplitude.
 
 Source of blocking by gates: Häner and Steiger, SC17 (arXiv:1704.01127); of commuting rotations about
 Pauli words: Litinski, Quantum 3, 128 (2019).
@@ -20,7 +20,7 @@ from ketscale.engines.circuits.fused.program import Flip, Program, Rotation, Wor
 
 @dataclass(frozen=True)
 class Phases:
-    """The product of rotations about words of Z whose angles are shared: one diagonal for all samples."""
+    """The product of rotations about words of Z with shared angles: one diagonal for all samples."""
 
     rotations: tuple[Rotation, ...]
 
@@ -43,13 +43,13 @@ class Span:
         self.basis: tuple[int, ...] = tuple(basis)
 
     def reduced(self, mask: int) -> int:
-        """What of `mask` lies outside the span: 0 for a member."""
+        """The part of `mask` outside the span; 0 for a member."""
         for vector in self.basis:
             mask = min(mask, mask ^ vector)
         return mask
 
     def joined(self, mask: int) -> Span:
-        """The span with `mask` in it."""
+        """The span that contains `mask` too."""
         rest = self.reduced(mask)
         if not rest:
             return self
@@ -61,7 +61,7 @@ class Span:
 class Schedule:
     """A program's rotations in the order of execution.
 
-    product: first rotations, each on a bit of its own that is still |0>: they make a product state.
+    product: the first rotations, each on a bit of its own that is still |0>; they make a product state.
     passes: the rest.
     """
 
@@ -74,9 +74,9 @@ def schedule(
 ) -> Schedule:
     """Order a program's rotations in passes of at most `width` dimensions.
 
-    lane_bits: so many of the lowest bits lie inside a vector; flips of these need no other vector.
-    from_zero: the state starts as |0...0>, so that first rotations may make a product state.
-    literal: keep the order of the circuit, merge no phases and make no product state.
+    lane_bits: the number of lowest bits that are in a vector's lanes; flips of these need no other vector.
+    from_zero: the initial state is |0...0>, so the first rotations may make a product state.
+    literal: keep the circuit's order, merge no phases and make no product state.
     """
     if literal:
         steps = [Phases((r,)) if _is_phase(r) else r for r in program.rotations]
@@ -87,7 +87,7 @@ def schedule(
 
 
 def reversed_passes(done: Schedule, width: int, lane_bits: int) -> tuple[Pass, ...]:
-    """The passes of a schedule backwards, blocked anew for another width."""
+    """The passes of a schedule in reverse, blocked for another width."""
     steps = [step for pass_ in reversed(done.passes) for step in reversed(pass_.steps)]
     return _packed([[step] for step in steps], width, lane_bits)
 
@@ -116,8 +116,8 @@ def _is_phase(step: Rotation | Flip) -> TypeGuard[Rotation]:
 def _take_product(rest: list[Rotation | Flip], keep_phase: bool) -> list[Rotation]:
     """Remove and return the rotations that act first, each on one bit of its own, in the order of the bits.
 
-    Rotations about words of Z that meet |0...0> only give it a phase: where nobody sees that they are
-    dropped, else they become rotations about the identity.
+    Rotations about words of Z only give |0...0> a phase. With `keep_phase` they become rotations about the identity;
+    otherwise they are dropped.
     """
     taken: dict[int, Rotation] = {}
     kept: list[Rotation | Flip] = []

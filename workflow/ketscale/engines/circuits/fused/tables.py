@@ -1,8 +1,8 @@
-"""A program as tables of real arithmetic in device memory: what the GPU's kernels read.
+"""A program as tables of real arithmetic in device memory, which the GPU's kernels read.
 
-A complex number is a pair of reals, its part the lowest bit of an index, so that i is a signed exchange of
-the pair: (re, im) becomes (-im, re). Pauli words, alone or times a power of i, are signed exchanges with it.
-Where every amplitude is real there is no such bit, and half as many numbers.
+A complex number is a pair of reals; the lowest bit of an index says which part it is. So i is a signed exchange of
+the pair: (re, im) becomes (-im, re). Pauli words, alone or times a power of i, are signed exchanges too. If every
+amplitude is real, there is no such bit and half as many numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SOURCES = ("input", "weight", "constant")
 
 
 class Exchange(NamedTuple):
-    """The map that makes number k of number k ^ x, times `sign`, times -1 if k & z has an odd number of bits."""
+    """The map to number k from number k ^ x, times `sign`, and times -1 if k & z has an odd number of bits."""
 
     x: int
     z: int
@@ -48,10 +48,10 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True)
 class Tables:
-    """A program on a device, for one set of wanted gradients; shapes stand with the kernels' arguments.
+    """A program on a device, for one set of wanted gradients; the kernels' arguments give the shapes.
 
-    bits: of an index. first: no gradient is wanted of rotations before this one. slots: how many rotations
-    one is wanted of.
+    bits: bits of an index. first: the first rotation whose gradient is wanted (0 with the initial state's).
+    slots: the number of rotations whose gradient is wanted.
     """
 
     bits: int
@@ -76,7 +76,7 @@ def tabulate(
     real: leave out imaginary parts; only for expectation values of a program that is `Program.real`.
     """
     rotations = [r for r in program.rotations if isinstance(r, Rotation)]
-    # -i times a word, since a rotation is cos - i sin times it.
+    # -i times a word, since a rotation is cos - i sin times the word.
     exchanges = [exchange(r.x, r.z, r.ys + 3, real) for r in rotations]
     factors = [e.sign * r.angle.factor / 2 for e, r in zip(exchanges, rotations, strict=True)]
     differentiated = [i for i, r in enumerate(rotations) if r.angle.kind in wanted]
@@ -129,21 +129,21 @@ def tabulate(
 def exchange(x: int, z: int, power: int, real: bool) -> Exchange:
     """i**power times X on mask `x` after Z on mask `z`, on pairs of reals or on reals alone.
 
-    An odd power takes reals out of the reals: with `real` it is their projection, 0.
+    An odd power makes reals imaginary; with `real` the result is its real part, 0.
     """
     parts = power % 2
     if real and parts:
         return Exchange(0, 0, 0)
     if not real:
-        # i itself: X after Z on the bit of the part, as the imaginary part comes back negative.
+        # i itself is X after Z on the part's bit, since the imaginary part becomes the real one with a minus.
         x, z = 2 * x + parts, 2 * z + parts
-    # Z acts on k ^ x, where the number comes from: its sign for k has (-1)**bits(x & z) besides.
+    # Z acts on k ^ x, the origin of the number, so its sign for k has a further factor (-1)**bits(x & z).
     minus = power // 2 + (x & z).bit_count()
     return Exchange(x, z, -1 if minus % 2 else 1)
 
 
 def _places(program: Program) -> tuple[Sequence[int], Sequence[int]]:
-    """Where each real number of the computed state stands in the true one, and its sign there."""
+    """The place of each real number of the computed state in the true one, and its sign there."""
     size = 2**program.qubits
     order = np.asarray(program.order or range(size))
     powers = np.asarray(program.powers or [0] * size)

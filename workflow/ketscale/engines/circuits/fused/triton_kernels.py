@@ -1,16 +1,15 @@
-"""The GPU's two kernels: a block of samples through a whole circuit, and back again for the gradients.
+"""The GPU's two kernels: a block of samples through a whole circuit, and backwards for the gradients.
 
-Everything is real: the lowest bit of an index says whether it stands for an amplitude's real or imaginary
-part, or is left out where all amplitudes are real. Multiplying by i then exchanges numbers and signs them,
-and so does every Pauli word; such a signed exchange J, given by two masks, is the only operation here
+Everything is real: the lowest bit of an index chooses an amplitude's real or imaginary part, or is left out if all
+amplitudes are real. Multiplying by i then exchanges numbers and changes signs, and so does every Pauli word. Such a
+signed exchange J, given by two masks, is the only operation here
 (`_exchanged`). A rotation is cos + sin J; a word's expectation value is state . J state. Rotations and words
-are read from tables in device memory, which `tables.py` makes, so that one compiled kernel serves all
-circuits of as many qubits.
+are read from tables in device memory, which `tables.py` makes, so one compiled kernel serves all
+circuits of the same number of qubits.
 
-Gradients are adjoint (Jones and Gacon, arXiv:2009.02823). Where `adjoint` is the derivative by the state's
-numbers, the one by half of a rotation's angle is adjoint . J state, and since J J = -1, state and adjoint
-before the rotation are cos - sin J of those after it. The way back starts from the final state and keeps
-nothing else.
+Gradients are adjoint (Jones and Gacon, arXiv:2009.02823). If `adjoint` is the derivative by the state's numbers, the
+derivative by half of a rotation's angle is adjoint . J state. Since J J = -1, state and adjoint before the rotation
+are cos - sin J times those after it. The backward pass starts from the final state and stores no other.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ CONSTANT = tl.constexpr(2)
 
 @triton.jit
 def _exchanged(state: tl.tensor, index: tl.tensor, x: tl.tensor, z: tl.tensor) -> tl.tensor:
-    """J of each row of `state`: number k is number k ^ x, negative where k & z has an odd number of bits."""
+    """J of each row of `state`: number k is number k ^ x, negated if k & z has an odd number of bits."""
     bits = index & z
     bits ^= bits >> 10
     bits ^= bits >> 5
@@ -47,7 +46,7 @@ def _exchanged(state: tl.tensor, index: tl.tensor, x: tl.tensor, z: tl.tensor) -
     return tl.where((even == 1)[None, :], moved, -moved)
 
 
-# No argument is specialised: no batch size, circuit or slice of a tensor makes Triton compile a kernel again.
+# No argument is specialised, so no batch size, circuit or slice of a tensor makes Triton compile a kernel again.
 # Pointers that may be unaligned also keep neighbouring numbers in different threads, so that they meet no bank
 # conflicts where they go through shared memory.
 @triton.jit(do_not_specialize=range(18))
@@ -80,8 +79,8 @@ def forward(
     index = tl.arange(0, size)
     number = sample[:, None] * size + index[None, :]
 
-    # All cosines first: in the loop over rotations every thread of a sample would compute the same one. They
-    # pass through device memory, from where `backward` reads them too.
+    # All cosines first, since in the loop over rotations every thread of a sample would compute the same one. They
+    # go to device memory, from which `backward` reads them too.
     chunk: tl.constexpr = max(128 // SAMPLES, size // 8)
     for start in range(0, rotations, chunk):
         rotation = start + tl.arange(0, chunk)
@@ -129,7 +128,7 @@ def backward(
     cotangent: tl.tensor,  # as `out` of forward
     rotation_table: tl.tensor,
     rotations: tl.tensor,
-    first: tl.tensor,  # no gradient is wanted of rotations before this one
+    first: tl.tensor,  # the first rotation whose gradient is wanted
     word_table: tl.tensor,
     signs: tl.tensor,
     words: tl.tensor,

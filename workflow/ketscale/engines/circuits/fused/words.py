@@ -10,7 +10,7 @@ from ketscale.engines.compiled.vector import Value, Writer
 
 
 def expectations(w: Writer, block: Block, state: State, group: Sequence[tuple[int, Word]]) -> list[Value]:
-    """<psi|P|psi> over the block for words of one X mask, without signs of base and lanes."""
+    """<psi|P|psi> over the block for words of one X mask, without the signs of base and lanes."""
     x = group[0][1].x
     move, lanes = block.flip(x)
     if not x:
@@ -44,7 +44,7 @@ def expectations(w: Writer, block: Block, state: State, group: Sequence[tuple[in
 def add_words(
     w: Writer, block: Block, psi: State, image: State, group: Sequence[tuple[int, Word]], weights: Value
 ) -> State:
-    """image plus the weighted words of one X mask on psi."""
+    """image plus the weighted words of one X mask applied to psi."""
     move, lanes = block.flip(group[0][1].x)
     fields: list[list[Value]] = []
     for odd in (0, 1):
