@@ -1,4 +1,4 @@
-"""Configs: typed settings, and what a family says of itself. Light on purpose: every start of Snakemake imports it."""
+"""Configs: typed settings, and the specification of families. Imports nothing heavy: each start of Snakemake uses it."""
 
 from ketscale.config.block import Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, sources
