@@ -96,7 +96,7 @@ def test_a_size_says_its_numbers_by_name(qubits: int, layers: int) -> None:
 
 @pytest.mark.parametrize("size", ["q4", "l3-q4", "q4-l3-d2", "q4-s3"])
 def test_a_size_of_other_axes_is_refused(size: str) -> None:
-    with pytest.raises(UserError, match=r"written q<qubits>-l<layers>"):
+    with pytest.raises(UserError, match=r"write q<qubits>-l<layers>"):
         grid.decode(SIZES, size)
 
 
