@@ -45,7 +45,7 @@ def pack_of(run):
 def pack(wildcards):
     """The group of a run: the runs that share an allocation with it."""
     if not workflow.is_main_process:
-        # Snakemake does not pass these two settings on to a job group: if one run fails the others go on, and there is
+        # Snakemake does not pass these two settings on to a job group: if a run fails the others go on, and there is
         # no limit of 100 submissions a second (see onstart in the Snakefile).
         workflow.execution_settings.keep_going = True
         workflow.scheduling_settings.max_jobs_per_timespan = None

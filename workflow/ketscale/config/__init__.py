@@ -1,4 +1,4 @@
-"""Configs: typed settings, and the specification of families. Imports nothing heavy: each start of Snakemake uses it."""
+"""Configs: typed settings, and the specification of families. Imports nothing heavy, as Snakemake starts with it."""
 
 from ketscale.config.block import Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, sources

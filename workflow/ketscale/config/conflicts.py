@@ -89,7 +89,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             ("mistake", protocol.mistake is not None),
         ):
             if given:
-                yield f"{where} has optimiser: l-bfgs, which takes no {setting}; use epochs (one per iteration) and leave it out"
+                yield f"{where} has optimiser: l-bfgs, which takes no {setting}; leave it out, and use epochs"
     stopping = protocol.early_stopping
     names = ["loss", *(metric.name for metric in settings.family.metrics)]
     if stopping is not None and stopping.monitor not in names:

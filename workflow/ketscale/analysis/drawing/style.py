@@ -1,4 +1,4 @@
-"""How figures look and are saved: colours, labels, footnote, files without dates. Imports matplotlib when it draws."""
+"""How figures look and are saved: colours, labels, footnote, files without dates. Matplotlib comes with drawing."""
 
 from __future__ import annotations
 
