@@ -1,5 +1,5 @@
-# The targets. `snakemake --profile profiles/local` trains every run of config.yaml, or of one --configfile instead
-# of it, and ends in results/report.html; a run's record is a target of its own.
+# The targets. `snakemake --profile profiles/local` trains every run of config.yaml, or of a --configfile instead of
+# it, and ends with results/report.html. The record of each run is a target too.
 import os
 
 from snakemake.utils import min_version
@@ -19,7 +19,7 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/cluster.smk"
 
 
-# A partial report must not train: it is built by these rules alone, from the records that exist.
+# A partial report must not train, so it has only the rules that build it from existing records.
 if not PARTIAL:
 
     include: "workflow/rules/features.smk"
@@ -30,7 +30,7 @@ include: "workflow/rules/tables.smk"
 include: "workflow/rules/figures.smk"
 
 
-# Every record stands here by name: a record deleted under a finished table would otherwise go unnoticed.
+# Lists every record: otherwise nobody would notice that a record was deleted after the tables were made.
 rule all:
     input:
         records,
@@ -53,9 +53,9 @@ rule report:
         f"{RESULTS}/report.html",
 
 
-# Snakemake's limit of 100 submissions a second leaves one more timer behind at every job that ends, and each wakes the
-# scheduler once a second: after a hundred runs that is a tenth of two cores, beside runs that are being timed. A limit
-# that the user gave stands.
+# Snakemake's limit of 100 submissions a second leaves one more timer behind whenever a job ends, and each timer wakes
+# the scheduler once a second. After a hundred runs that takes a tenth of two cores, while runs are being timed. So
+# the default limit is removed; one that the user gave stays.
 onstart:
     begin()
     limiter = workflow.scheduler.job_rate_limiter
@@ -63,7 +63,7 @@ onstart:
         workflow.scheduler.job_rate_limiter = None
 
 
-# The reasons in a line each, after all that Snakemake says about a failed job.
+# One line per failed run with the reason, after Snakemake's own messages.
 onerror:
     say_why()
     end()

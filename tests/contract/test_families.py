@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests.contract.tiny_study import Project, config
 
@@ -42,10 +43,11 @@ def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Pro
     for row in rows:
         assert row["held"] == "True", row
         assert float(row["limit"]) <= 1e-9
-        simulators.add(row["run"].split("/")[-4])
-        ranks.add(row["run"].split("/")[-3].split("-n1")[1])
-    assert {"r2t1", "r3t1"} <= ranks
-    assert len(simulators) == len(project.config["simulators"])
+        run = Run.parse(row["run"])
+        simulators.add(run.simulator)
+        ranks.add(run.ranks)
+    assert {2, 3} <= ranks
+    assert {*simulators, project.simulator} == set(project.config["simulators"])
 
 
 def test_all_ranks_together_see_each_sample_once(project: Project) -> None:

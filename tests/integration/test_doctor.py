@@ -23,7 +23,7 @@ def test_two_worlds_of_one_are_not_a_world_of_two(tmp_path):
     launcher.write_text('for i in 1 2; do "$@"; done\n')
     present, detail = doctor._two_ranks(f"sh {launcher}", "print('world', 1)")
     assert not present
-    assert "believe to be alone" in detail
+    assert "each see a world of one rank" in detail
 
 
 def test_oversubscription_is_found(monkeypatch):

@@ -65,7 +65,7 @@ def test_ranks_do_not_outlive_what_started_them(tmp_path, digits_features):
         process.communicate(timeout=60)  # the ranks hold the pipes until they end
     assert not (tmp_path / study.record(run)).exists()
     note = json.loads((study.results(tmp_path, run) / "failure.json").read_text())
-    assert note["reason"].startswith("it was asked to stop (SIGTERM); stopped at step")
+    assert note["reason"].startswith("it was told to stop (SIGTERM); stopped at step")
     assert study.train(tmp_path, run, digits_features)["resumed"] == 1
     assert not (study.results(tmp_path, run) / "failure.json").exists()
 

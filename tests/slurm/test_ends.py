@@ -159,7 +159,7 @@ def test_a_changed_config_never_resumes(project):
     record = project.record(run)
     assert record["resumed"] == 0
     assert (
-        "of other settings, features or code: starting anew"
+        "belongs to other settings, features or code: starting from the beginning"
         in (project.results(run) / "train.log").read_text()
     )
 
@@ -175,7 +175,7 @@ def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for
     done = project.snakemake(target(run), "--retries", "0", check=False)
     assert done.returncode == 1
     reason = project.note(run)["reason"]
-    assert "out of memory: the job asked for 1100 MB a node" in reason and "gets 2200 MB" in reason
+    assert "out of memory: the job asked for 1100 MB per node" in reason and "gets 2200 MB" in reason
     assert reason in done.stderr
     job = project.note(run)["job"]
     assert "OUT_OF_MEMORY" in ask("sacct", "-n", "-P", "-j", job, "-o", "State")

@@ -141,11 +141,11 @@ def test_a_run_is_started_by_hand_in_a_step_of_an_allocation(project: Project):
         (
             {},
             "mpi-n1r8t1",
-            "puts 8 rank(s) of 1 thread(s) on a node, and the nodes of partition cpu have 4 cores",
+            "puts 8 rank(s) of 1 thread(s) on a node, but the nodes of partition cpu have 4 cores",
         ),
-        ({}, "mpi-n8r8t1", "needs 8 nodes, and partition cpu has 4"),
+        ({}, "mpi-n8r8t1", "needs 8 nodes, but partition cpu has 4"),
         ({"partiton": "cpu"}, "cpu-n1r1t1", "partiton: unknown setting; did you mean partition?"),
-        ({"limits": [{"minutes": 90, "memory_mb": 500}]}, "cpu-n1r1t1", "its pack needs 90 min"),
+        ({"limits": [{"minutes": 90, "memory_mb": 500}]}, "cpu-n1r1t1", "its job group needs 90 min"),
     ],
 )
 def test_what_the_cluster_would_refuse_is_said_in_a_line_and_nothing_is_submitted(

@@ -20,5 +20,5 @@ def test_a_mistake_that_a_scheduler_prevents_is_an_error(monkeypatch: pytest.Mon
         protocol=SimpleNamespace(timed=True, mistake="one-device"), run=SimpleNamespace(threads=1)
     )
     bound_apart = SimpleNamespace(local_rank=0, gather=lambda cores: [cores, [4]])
-    with pytest.raises(UserError, match="one-device wants every rank on the same cores"):
+    with pytest.raises(UserError, match="one-device needs all ranks on the same cores"):
         session._bind(settings, bound_apart, 2)  # type: ignore[arg-type]

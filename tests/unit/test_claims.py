@@ -70,7 +70,7 @@ def test_a_wrong_entry_is_named(tmp_path: Path, key: str, value: Any, message: s
 
 def test_an_id_may_be_given_once(tmp_path: Path) -> None:
     ledger = {"claims": LEDGER["claims"][:1] * 2}
-    with pytest.raises(UserError, match=r"claim 0\.1 is there twice"):
+    with pytest.raises(UserError, match=r"two claims have the id 0\.1"):
         claims.load(written(tmp_path, ledger))
 
 

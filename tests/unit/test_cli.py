@@ -37,7 +37,7 @@ def test_settings_of_another_run_are_refused_in_a_line(capsys, tmp_path, command
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["train", "results/runs/nonsense"], "not a run's path"),
+        (["train", "results/runs/nonsense"], "not the path of a run"),
         (["train", f"results/{ONE.path}", "--settings", "{"], "--settings: not JSON"),
         (["train", f"results/{ONE.path}", "--settings", "[]"], "must be a JSON object"),
         (["train", f"results/{ONE.path}", "--settings", "{}"], "--settings: not settings of this version"),

@@ -69,7 +69,7 @@ def test_a_layout_splits_into_what_it_was_made_of(run: Run) -> None:
      "results/runs/digits/vqc/q4-l3-b16/default.qubit/cpu-n1r1t1/timing/seed0/history.csv"],
 )  # fmt: skip
 def test_a_path_that_names_no_run_is_refused(path: str) -> None:
-    with pytest.raises(UserError, match="not a run's path"):
+    with pytest.raises(UserError, match="not the path of a run"):
         Run.parse(path)
 
 
@@ -96,7 +96,7 @@ def test_a_size_says_its_numbers_by_name(qubits: int, layers: int) -> None:
 
 @pytest.mark.parametrize("size", ["q4", "l3-q4", "q4-l3-d2", "q4-s3"])
 def test_a_size_of_other_axes_is_refused(size: str) -> None:
-    with pytest.raises(UserError, match=r"written q<qubits>-l<layers>"):
+    with pytest.raises(UserError, match=r"write q<qubits>-l<layers>"):
         grid.decode(SIZES, size)
 
 

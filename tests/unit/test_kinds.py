@@ -44,7 +44,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "batch 64 on cpu-n1r1t1 and 64 on mpi-n1r2t1 differ; give each layout its batch in points",
     ),
     (study("break-even"), "compares layouts, but has only one"),
-    (study("mistakes"), "needs a protocol with a mistake"),
+    (study("mistakes"), "needs a protocol that sets mistake"),
     (study("accuracy"), "protocol timing has steps; give it a protocol with epochs"),
     (study("parity"), "parity compares losses in fp64, but protocol timing has precision: fp32"),
 ]  # fmt: skip

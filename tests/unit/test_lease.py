@@ -479,10 +479,10 @@ def test_check_looks_for_itself(tmp_path, make):
     write(tmp_path, generation=2)
     assert not mine.lost
     for _ in range(2):
-        with pytest.raises(UserError, match=r"this one stops and writes nothing"):
+        with pytest.raises(UserError, match=r"this process stops and writes nothing"):
             mine.check()
     (tmp_path / "lease" / "2.json").unlink()
-    with pytest.raises(UserError, match=r"this one stops and writes nothing"):  # once lost, lost for good
+    with pytest.raises(UserError, match=r"this process stops and writes nothing"):  # once lost, lost for good
         mine.check()
     assert not mine.try_acquire()
 

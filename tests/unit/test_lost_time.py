@@ -23,7 +23,7 @@ def seconds(clock: str) -> float:
         ("10:00:00", "10:05:00", None, 300),
         # Five hours in the queue between the checkpoint and a life that saved none.
         ("15:00:00", "15:01:00", "10:00:00", 60),
-        # It saved when it was asked to stop; its sign of life has no fractions of a second.
+        # It saved when it was told to stop; its sign of life has no fractions of a second.
         ("10:00:00", "10:05:00", "10:05:01", 0),
     ],
 )

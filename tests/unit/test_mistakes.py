@@ -76,7 +76,7 @@ def test_busy_runs_do_not_count_where_others_were_quiet(tmp_path: Path) -> None:
 def test_a_study_without_a_mistake_is_refused() -> None:
     made = given()
     made["studies"]["mistakes"]["points"] = made["studies"]["mistakes"]["points"][:2]
-    with pytest.raises(UserError, match=r"^studies\.mistakes: .* needs a protocol with a mistake"):
+    with pytest.raises(UserError, match=r"^studies\.mistakes: .* needs a protocol that sets mistake"):
         analysis.of(made)
 
 

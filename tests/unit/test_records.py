@@ -60,7 +60,7 @@ def test_a_record_that_breaks_its_types_is_neither_written_nor_trusted(path, cha
     path.write_text(json.dumps(made(**change)))
     found = check(path)
     assert found.state == "refused" and not found.finished
-    assert "its record is not as this version writes it" in found.why
+    assert "its record does not have the form that this version writes" in found.why
 
 
 def test_settings_that_are_not_those_of_the_hash_beside_them_are_refused(path):
@@ -87,7 +87,7 @@ def test_nan_is_no_number_of_a_record(path, number):
     assert not path.exists()
     path.parent.mkdir()
     path.write_text(json.dumps(made(losses=[number])))
-    assert check(path).state == "refused" and "is no number of JSON" in check(path).why
+    assert check(path).state == "refused" and "is not a JSON number" in check(path).why
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"{} {}"])
@@ -116,7 +116,7 @@ def test_a_record_of_another_version_is_stale(path, content):
 def test_a_record_of_another_run_is_refused(path):
     other = replace(RUN, seed=1)
     record.write(path, made(run=asdict(other)))
-    assert check(path).state == "refused" and "axes inside the record" in check(path).why
+    assert check(path).state == "refused" and "axes in the record" in check(path).why
     assert check(path, run=other).state == "completed"
 
 

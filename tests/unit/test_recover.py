@@ -103,7 +103,7 @@ def test_nothing_to_clear_is_said_and_what_is_next(capsys):
     finish(first)
     assert call(capsys).splitlines() == [
         "the folder is not locked",
-        "no finished run is held for incomplete",
+        "no finished run is marked as incomplete",
         "1 run is done, 1 left: snakemake --profile profiles/local",
     ]
     os.rename("config.yaml", "other.yaml")
@@ -216,15 +216,15 @@ def test_finished_runs_of_a_killed_snakemake_are_not_trained_again(capsys, start
 
     out = call(capsys)
     assert out.splitlines() == [
-        "took the lock off the folder",
-        "1 run is finished, but held for incomplete by Snakemake: kept as finished",
+        "removed the lock on the folder",
+        "1 run is finished, though marked as incomplete by Snakemake: removed the marks",
         "1 run is done, 1 left: snakemake --profile profiles/local",
     ]
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
     plan = snakemake("--dry-run")
     assert f"{runs[1].path}" in plan and f"output: {runs[0].path}" not in plan
     assert "train        1" in plan
-    assert "no finished run is held for incomplete" in call(capsys)
+    assert "no finished run is marked as incomplete" in call(capsys)
 
 
 @pytest.mark.slow

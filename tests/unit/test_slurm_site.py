@@ -96,7 +96,7 @@ def test_time_and_memory_grow_with_the_attempt():
 
 
 def test_a_run_without_limits_is_refused():
-    with pytest.raises(UserError, match="limits gives no minutes for runs/digits"):
+    with pytest.raises(UserError, match="limits has no minutes for runs/digits"):
         of(limits=[{"model": "hydra", "minutes": 5, "memory_mb": 100}]).minutes(run_at("cpu-n1r1t1"))
 
 
@@ -239,21 +239,21 @@ def test_partitions_are_read_by_their_largest_nodes(cluster):
         (
             {},
             "mpi-n1r8t1",
-            "puts 8 rank(s) of 1 thread(s) on a node, and the nodes of partition cpu have 4 cores",
+            "puts 8 rank(s) of 1 thread(s) on a node, but the nodes of partition cpu have 4 cores",
         ),
-        ({}, "mpi-n8r8t1", "needs 8 nodes, and partition cpu has 4"),
-        ({}, "ddp-n1r4t1", "needs 4 GPU(s) a node, and the nodes of partition cpu have 2"),
-        ({"limits": [{"minutes": 1, "memory_mb": 5000}]}, "cpu-n1r1t1", "needs 5700 MB a node"),
+        ({}, "mpi-n8r8t1", "needs 8 nodes, but partition cpu has 4"),
+        ({}, "ddp-n1r4t1", "needs 4 GPU(s) per node, but the nodes of partition cpu have 2"),
+        ({"limits": [{"minutes": 1, "memory_mb": 5000}]}, "cpu-n1r1t1", "needs 5700 MB per node"),
         ({"limits": [{"minutes": 90, "memory_mb": 500}]}, "cpu-n1r1t1", "needs 90 min by the limits of"),
         (
             {"features": {"minutes": 61, "memory_mb": 4000}},
             "cpu-n1r1t1",
-            "features asks for 61 min, and partition cpu allows 60",
+            "features asks for 61 min, but partition cpu allows 60",
         ),
         (
             {"features": {"minutes": 30, "memory_mb": 5000}},
             "cpu-n1r1t1",
-            "features asks for 5000 MB, and the nodes of partition cpu",
+            "features asks for 5000 MB, but the nodes of partition cpu",
         ),
     ],
 )

@@ -220,7 +220,7 @@ def test_a_run_that_failed_in_the_job_that_runs_its_pack_has_failed(one):
 
 def test_an_interrupted_run_says_whether_it_goes_on_from_a_checkpoint(one):
     hold(one[1])
-    assert "starts anew" in state_of(one).reason
+    assert "will start again" in state_of(one).reason
     save(one[1])
     seen = state_of(one)
     assert "from its checkpoint" in seen.reason and seen.host == "node1"
@@ -328,7 +328,7 @@ def test_the_text_says_it_all(capsys):
         "2 failed: out of memory\n"
         "    such as digits/vqc/q4-l3-b64/default.qubit/cpu-n1r1t1/timing/seed3 (2026-01-02 02:30 UTC, job 12)"
     ) in out
-    assert "1 failed: rank 1 died" in out and "1 interrupted: it ended without a word" in out
+    assert "1 failed: rank 1 died" in out and "1 interrupted: it ended without a message" in out
     assert (
         "for 6 runs (6 estimated from finished siblings)\n" in out
         and "min at the one run that is running now" in out
@@ -396,7 +396,9 @@ def test_a_queue_that_does_not_answer_is_said_and_stops_nothing(capsys):
     script("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     out = call(capsys)
     assert "1 run: 0 done, 1 missing\nqueue: unknown" in out and "Unable to contact" in out
-    assert "left: 1 run, and no finished one says how long they take\nsnakemake --profile slurm" in out
+    assert (
+        "left: 1 run; no similar run has finished, so their time is unknown\nsnakemake --profile slurm" in out
+    )
 
 
 def test_many_groups_are_cut_and_those_all_done_go_first(capsys):

@@ -19,7 +19,7 @@ TIME_LIMIT = (
 )
 PREEMPTED = "slurmstepd: error: *** STEP 31.0 ON node2 CANCELLED AT 2026-11-22T02:50:01 DUE TO PREEMPTION ***"
 CANCELLED = "slurmstepd: error: *** STEP 31.0 ON node2 CANCELLED AT 2026-11-22T02:50:01 ***"
-SAVED = "ketscale: stopped at step 40; the checkpoint is written, run the same command to go on"
+SAVED = "ketscale: stopped at step 40; the checkpoint is written, run the same command to resume"
 OOM = (
     "slurmstepd: error: Detected 1 oom_kill event in StepId=31.0. Some of the step tasks have been OOM Killed.\n"
     "srun: error: node1: task 0: Out Of Memory"
@@ -38,11 +38,11 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
 @pytest.mark.parametrize(
     "said, status, reason",
     [
-        (TIME_LIMIT, 143, "it reached its time limit (minutes in profiles/slurm/site.yaml; a retry asks for more); it goes on from its last checkpoint"),
+        (TIME_LIMIT, 143, "it reached its time limit (minutes in profiles/slurm/site.yaml; a retry asks for more); it will resume from its last checkpoint"),
         (f"{TIME_LIMIT}\n{SAVED}", 143, "time limit (minutes in profiles/slurm/site.yaml; a retry asks for more); stopped at step 40"),
         (PREEMPTED, 143, "it was preempted"),
         (CANCELLED, 143, "it was cancelled"),
-        (SAVED, 143, "it was asked to stop (SIGTERM); stopped at step 40"),
+        (SAVED, 143, "it was told to stop (SIGTERM); stopped at step 40"),
         (OOM, 137, "out of memory"),
         ("srun: error: node2: task 3: Killed", 137, "rank 3 on node2 died (Killed), and the others were ended"),
         (MPIRUN, 137, "rank 1 on vm died (Killed), and the others were ended"),
@@ -52,7 +52,7 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
         (TORCHRUN.replace("-9 ", "-15 ").replace("Signal 9 (SIGKILL)", "Signal 15 (SIGTERM)") + "\n" + TORCHRUN, 1, "rank 3 died (SIGKILL)"),
         ("noise\nketscale: backend gpu: torch sees no GPU here\nsrun: error: node1: task 0: Exited with exit code 2", 2, "backend gpu: torch sees no GPU here"),
         ("Traceback (most recent call last):\nValueError: no", 1, "exit status 1: ValueError: no"),
-        ("", 1, "exit status 1: nothing was said"),
+        ("", 1, "exit status 1: no message"),
         (f"ketscale: rank 0 failed and ends the run\nValueError: no\n{CANCELLED}\nsrun: error: node2: task 0: Exited with exit code 1\nsrun: launch/slurm: _step_signal: Terminating StepId=25.0\nsrun: error: node3: task 1: Killed", 1, "exit status 1: ValueError: no"),
         (f"{CANCELLED}\nsrun: error: node3: task 2: Segmentation fault\nsrun: error: node2: task 1: Killed", 139, "rank 2 on node3 died (Segmentation fault)"),
         # Newer SLURMs say why they end a step: a dead rank is no stop.
@@ -72,7 +72,7 @@ def test_a_full_memory_is_said_with_the_request_that_comes_next(monkeypatch):
     monkeypatch.setattr(supervise.queue, "memory_mb", {"7": 1400}.get)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     said = supervise.explain(OOM.splitlines(), 137, stopped=False)
-    assert "asked for 1400 MB a node" in said and "gets 2800 MB" in said
+    assert "asked for 1400 MB per node" in said and "gets 2800 MB" in said
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_full_memory_is_said_with_the_request_that_comes_next(monkeypatch):
         ("JobState=TIMEOUT Reason=TimeLimit", "it reached its time limit"),
         ("JobState=PREEMPTED Reason=None", "it was preempted"),
         ("JobState=CANCELLED Reason=None", "it was cancelled"),
-        ("JobState=RUNNING Reason=None", "it was asked to stop (SIGTERM)"),
+        ("JobState=RUNNING Reason=None", "it was told to stop (SIGTERM)"),
     ],
 )
 def test_who_has_asked_is_what_slurm_says(tmp_path, monkeypatch, said, reason):
@@ -134,7 +134,7 @@ def test_sigterm_is_passed_on_and_a_warning_ends_nothing(tmp_path):
     process.terminate()
     assert process.wait(60) == 143
     assert (tmp_path / "asked").exists()
-    assert "asked to stop (SIGTERM)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
+    assert "told to stop (SIGTERM)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
 
 
 # ---------------------------------------------------------------- what starts the ranks

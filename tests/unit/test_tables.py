@@ -142,7 +142,7 @@ def test_a_record_whose_axes_are_not_its_paths_is_refused(tmp_path: Path) -> Non
     record["run"]["seed"] = 7
     (tmp_path / FIRST.path).write_text(json.dumps(record))
     found = collected(tmp_path, PARTIAL)
-    assert state(found, FIRST) == ("refused", "the axes inside the record are not those of its path")
+    assert state(found, FIRST) == ("refused", "the axes in the record differ from those in its path")
 
 
 @pytest.mark.parametrize("text", ["", "{", f'{{"schema": {SCHEMA_VERSION}}}'])

@@ -12,7 +12,7 @@ __all__ = ["__version__", "construct", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """What a notebook wants at hand; imported when it is asked for, since most commands need no torch."""
+    """Import `construct` and `load` on first use, since most commands need no torch."""
     if name in __all__:
         from ketscale.problems import models
 

@@ -31,7 +31,7 @@ examples:
   ketscale launch results/runs/digits/vqc/q4-l3-b64/fused/cpu-n1r1t1/timing/seed0/metrics.json
       train one run of config.yaml with its ranks and threads set, no Snakemake needed
   ketscale status
-      where every run of config.yaml is, and how much is left
+      the state of every run of config.yaml, and how much is left
   snakemake --profile profiles/local report
       the whole study, its tables and figures, and results/report.html
 """
@@ -75,21 +75,23 @@ def _parser() -> argparse.ArgumentParser:
             "train",
             _train,
             "Train one run and write its record",
-            "One process of the run: `launch` starts all of its ranks. A run that was\nstopped goes on from its checkpoint.",
+            "It is the process of one rank; `launch` starts all ranks. A run that was stopped\nresumes from its "
+            "checkpoint.",
         ),
         (
             "launch",
             _launch,
             "Start all ranks of one run with their threads set, and train it",
-            "Runs `ketscale train` under mpirun or torchrun as the run's backend needs; in an allocation\nof SLURM under srun.",
+            "Runs `ketscale train` under mpirun or torchrun, as the run's backend needs, or under srun\n"
+            "inside a SLURM allocation.",
         ),
     )
     for name, function, text, detail in starters:
         sub = command(name, function, text, detail)
-        sub.add_argument("record", help="the run, as the path of its record: results/runs/.../metrics.json")
+        sub.add_argument("record", help="path of the run's record: results/runs/.../metrics.json")
         source = sub.add_mutually_exclusive_group()
         _add_config(source)
-        source.add_argument("--settings", help="the run's resolved settings as JSON, in place of a config")
+        source.add_argument("--settings", help="the run's resolved settings as JSON, instead of a config")
         sub.add_argument(
             "--features",
             type=Path,
@@ -108,24 +110,26 @@ def _parser() -> argparse.ArgumentParser:
         (
             "fetch",
             _fetch,
-            "Fetch what a workload needs from a network, sums verified",
-            "Data sets and weights that no folder of the config has.",
+            "Download what a workload needs, and verify checksums",
+            "Only data sets and weights that no folder named in the config provides.",
         ),
         (
             "prepare",
             _prepare,
-            "Put a workload's data into the form that runs read, once",
-            "Embeds images, cuts trials, splits sentences; what is there whole is kept.",
+            "Convert a workload's data, once, to the form that runs read",
+            "Embeds images, cuts trials, splits sentences. Data that are complete already are kept.",
         ),
     )
     for name, function, text, detail in makers:
         sub = command(name, function, text, detail)
-        sub.add_argument("workload", help="its name in the config")
+        sub.add_argument("workload", help="the workload's name in the config")
         source = sub.add_mutually_exclusive_group()
         _add_config(source)
-        source.add_argument("--settings", help="the workload's settings as JSON, in place of a config")
+        source.add_argument("--settings", help="the workload's settings as JSON, instead of a config")
         sub.add_argument(
-            "--local", default="{}", help="where its files are on this machine, as JSON, with --settings"
+            "--local",
+            default="{}",
+            help="with --settings: where the workload's files are on this machine, as JSON",
         )
         if name == "prepare":
             sub.add_argument(
@@ -148,36 +152,34 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument(
                 "--partial", action="store_true", help="use the runs that exist and list the missing ones"
             )
-        source.add_argument("--study", help="the whole config as JSON")
+        source.add_argument("--study", help="the whole config as JSON, instead of a file")
 
     sub = command(
         "status",
         _status,
-        "Say where every run of a study is, and how much is left",
-        "It only looks, and may be called at any time.",
+        "Show the state of every run of a study, and how much is left",
+        "It changes nothing and may be called at any time.",
     )
     _add_config(sub)
-    sub.add_argument("--json", action="store_true", help="the same as JSON, for scripts")
+    sub.add_argument("--json", action="store_true", help="print JSON, for scripts")
     sub.add_argument(
         "--failed",
         action="store_true",
-        help="only the runs that failed, were interrupted or are stale, with what runs each again",
+        help="list only runs that failed, were interrupted or are stale, each with the command that runs it again",
     )
     sub = command(
         "recover",
         _recover,
-        "Clear what a killed Snakemake has left, so that the next call goes on",
-        "It cancels\nthis folder's jobs in SLURM's queue, takes locks off, and keeps finished runs\n"
+        "Clean up after a killed Snakemake, so that the next call continues",
+        "It cancels\nthis folder's jobs in SLURM's queue, removes locks, and keeps finished runs\n"
         "from being trained again. Call it on the machine where Snakemake ran.",
     )
     _add_config(sub)
-    sub.add_argument(
-        "--wait", action="store_true", help="let the jobs that run finish; cancel only those that wait"
-    )
+    sub.add_argument("--wait", action="store_true", help="let running jobs finish; cancel only pending ones")
     sub = command(
-        "schema", _schema, "Print the JSON schema of configs", "Editors complete and check a file by it."
+        "schema", _schema, "Print the JSON schema of configs", "Editors use it to complete and check a file."
     )
-    sub.add_argument("of", nargs="?", choices=("config", "site"), default="config", help="of which file")
+    sub.add_argument("of", nargs="?", choices=("config", "site"), default="config", help="default: config")
 
     _add_bench(commands)
     command("doctor", _doctor, "Say what this machine can run, and what each missing thing would enable")
@@ -193,7 +195,7 @@ def _add_config(parser: Any) -> None:
 def _add_bench(commands: Any) -> None:
     bench = commands.add_parser("bench", help="Time simulators against each other")
     subjects = bench.add_subparsers(required=True, metavar="SUBJECT")
-    text = "value and gradient of small circuits, by every simulator"
+    text = "value and gradient of small circuits with every simulator"
     simulators = subjects.add_parser(
         "simulators", help=text, description=f"Time {text}. See docs/benchmarks.md."
     )
@@ -203,7 +205,7 @@ def _add_bench(commands: Any) -> None:
         ("batch", "NUMBERS", "batch sizes, separated by commas"),
         ("layers", "NUMBER", "layers of every circuit (default: 3, qlcu 2)"),
         ("simulators", "NAMES", "simulators, separated by commas"),
-        ("budget", "SECONDS", "leave out a simulator where one call is predicted to take longer"),
+        ("budget", "SECONDS", "skip a simulator if one call is predicted to take longer"),
         ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
         ("threads", "NUMBER", "threads of every simulator (default: as many as cores)"),
     ):
@@ -216,7 +218,7 @@ def _add_bench(commands: Any) -> None:
         ("qubits", "NUMBERS", "numbers of qubits, separated by commas"),
         ("batch", "NUMBERS", "batch sizes, separated by commas"),
         ("simulators", "NAMES", "simulators, separated by commas"),
-        ("budget", "SECONDS", "do not time a simulator whose first step takes longer"),
+        ("budget", "SECONDS", "skip a simulator whose first step takes longer"),
         ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
         ("threads", "NUMBER", "threads of every simulator (default: as many as cores)"),
     ):
@@ -228,7 +230,7 @@ def _add_bench(commands: Any) -> None:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    """The settings of the run that a record's path names; those given must be of the same run."""
+    """The settings of the run that a record's path names. Settings that are given must belong to that run."""
     from ketscale.config import Settings
     from ketscale.problems.registry import FAMILIES, read_config
 
@@ -238,7 +240,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     settings = Settings.of(_json(options.settings, "--settings"), FAMILIES)
     if settings.run != run:
         raise UserError(
-            f"--settings are of {settings.run.path}, not of {run.path}; give those of the run in the path"
+            f"--settings belong to {settings.run.path}, not to {run.path}; give the settings of the run in the path"
         )
     return settings
 
@@ -258,7 +260,7 @@ def _folder(options: argparse.Namespace) -> Path:
 
 
 def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
-    """The manifest of the run's data: the one given, or that of its results folder; None for a family without data."""
+    """The manifest of the run's data: as given, else in its results folder; None for a family without data."""
     if not settings.family.prepared:
         return None
     if options.features:
@@ -276,7 +278,7 @@ def _train(options: argparse.Namespace) -> int:
     settings = _settings(options)
     from ketscale.measure.process import THREAD_VARIABLES
 
-    # Started by hand without them: pools of threads read them when they are imported. Other numbers are refused.
+    # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, str(settings.run.threads))
     from ketscale.jobs.session import train
@@ -299,26 +301,26 @@ def _launch(options: argparse.Namespace) -> int:
 
     run, folder, manifest = settings.run, _folder(options), _manifest(options, settings)
     if finished.restore(folder, settings, finished.features_hash(manifest)):
-        print(f"{run.folder}: finished in this call already")
+        print(f"{run.folder}: already finished in this call")
         return 0
     arguments = ["ketscale", "train", options.record, "--settings", settings.text]
     for name, value in (("features", manifest), ("trace", options.trace)):
         if value:
             arguments += [f"--{name}", str(value)]
-    # The launchers are found beside this Python, in its environment, before any others.
+    # Launchers of this Python's environment come before any others.
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
     }
     job = slurm_job()
     if job is not None:
-        # Snakemake hides it from a run, whose lease tells by it that the job's former life is over.
+        # Snakemake hides this variable from runs. The lease needs it to see that SLURM has requeued the job.
         environment["SLURM_RESTART_COUNT"] = str(queue.restarts(job) or 0)
     return supervise.run(f"{launch.prefix_here(run)} {shlex.join(arguments)}", folder, environment)
 
 
 def _workload(options: argparse.Namespace) -> tuple[Workload, Path]:
-    """The workload's settings, and the results folder of the config that they are from."""
+    """The workload's settings, and the results folder of its config."""
     from ketscale.config import suggestion
     from ketscale.problems.registry import read_config, workload_of
 

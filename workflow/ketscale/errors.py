@@ -1,4 +1,4 @@
-"""The error that a user can mend: one or two lines naming the setting or file and what to do."""
+"""The error that a user can fix: one or two lines that name the setting or file and what to do."""
 
 
 class UserError(Exception):

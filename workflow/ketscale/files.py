@@ -1,4 +1,4 @@
-"""Writing files so that a reader, or a crash, sees the old or the new one, never a part."""
+"""Atomic writes: readers, and crashes, find either the old file or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`: a temporary file, fsync, rename."""
+    """Replace the content of `path` with `data`: write a temporary file, fsync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -1,4 +1,4 @@
-"""Packages that only an extra installs: which extra has each, and the error where one is missing."""
+"""Optional packages: which extra installs each, and the error when one is missing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Extra(NamedTuple):
     """An extra of pyproject.toml.
 
     enables: what works with it, in words.
-    modules: the modules that the package imports from it, each with the distribution that has it.
-    target: the target of the Makefile that installs it into a checkout's environment.
+    modules: the modules that KetScale imports from it, each with its distribution.
+    target: the Makefile target that installs it into a checkout's environment.
     """
 
     enables: str
@@ -55,10 +55,10 @@ def remedy(name: str) -> str:
 
 @contextmanager
 def needed_for(purpose: str) -> Iterator[None]:
-    """Surrounds imports, direct or not, of packages of an extra; `purpose` is what needs them.
+    """Wrap imports, direct or indirect, of packages of an extra; `purpose` says what needs them.
 
     Raises:
-        UserError: one of them is not installed; names it, the extra and the target of the Makefile.
+        UserError: a package is not installed; names it, the extra and the Makefile target.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-# What a scheduler is told about a job: which pack it belongs to, and what that asks for. No rules. On one machine
-# Snakemake knows no groups, most of these functions give None, and nothing limits the others.
+# What a scheduler is told about a job: its job group ("pack") and the resources it asks for. No rules. On one machine
+# Snakemake has no groups; most of these functions return None there, and nothing limits the others.
 
-# Where the folder has no site file, the workflow's own counts. Named before anything reads it.
+# If this folder has no site file, the workflow's own is used. Set before anything reads it.
 if not Path("profiles/slurm/site.yaml").exists():
     os.environ.setdefault("KETSCALE_SITE", workflow.source_path("../../profiles/slurm/site.yaml"))
 
@@ -16,17 +16,18 @@ try:
 except UserError as error:
     sys.exit(f"Error: {error}")
 
-# A run that was finished in this call of Snakemake is not trained again when its pack is tried again.
+# A run that this call of Snakemake has finished is not trained again when its job group is retried.
 if workflow.is_main_process:
     finished.begin_call()
 elif SITE.file.setup:
-    # A command of the site that fails ends the run. Not -u, which modules do not survive; Snakemake formats the text.
+    # If a setup command fails, the run ends. No -u here, which environment modules do not survive. Snakemake formats
+    # the text, so braces are doubled.
     commands = SITE.file.setup.replace("{", "{{").replace("}", "}}")
     failed = f"echo 'ketscale: setup in {sites.PATH} failed' >&2"
     shell.prefix(f'set -eo pipefail\ntrap "{failed}" EXIT\n{commands}\ntrap - EXIT\nset -u\n')
 
-# The runs of this call, and how far their requests may grow (None: that for features); filled when it starts. Before, on
-# one machine and inside an allocation a first try counts, which fits.
+# The runs of this call, and how far their requests may grow (None: for preparing data); filled when the call starts.
+# Before that, on one machine and inside an allocation, the request is that of the first attempt.
 CALLED = []
 ROOM = {}
 
@@ -37,26 +38,26 @@ def scheduled():
 
 
 def pack_of(run):
-    """The name of the run's pack."""
+    """The name of the run's job group."""
     return PACKS.get(run) or packs.name_alone(run)
 
 
 def pack(wildcards):
     """The group of a run: the runs that share an allocation with it."""
     if not workflow.is_main_process:
-        # Snakemake tells the jobs of a group neither that one's failure is not the others', nor that its timers for
-        # submitting no more than 100 jobs a second are unwanted (see onstart in the Snakefile).
+        # Snakemake does not pass these two settings on to a job group: if a run fails the others go on, and there is
+        # no limit of 100 submissions a second (see onstart in the Snakefile).
         workflow.execution_settings.keep_going = True
         workflow.scheduling_settings.max_jobs_per_timespan = None
     name = pack_of(grid.Run.of(wildcards))
-    # What the profile's group-components says of `pack` then holds for this group: that its runs, which do not depend
-    # on one another, are one job all the same.
+    # So the profile's group-components for `pack` applies to this group: its runs are one job, although they do not
+    # depend on one another.
     workflow.parent_groupids[name] = "pack"
     return name
 
 
 def of_run(function):
-    """What `function` says of a run, where there is a scheduler."""
+    """A resource: the value of `function` for a run if there is a scheduler, else None."""
 
     def resource(wildcards):
         return function(grid.Run.of(wildcards)) if scheduled() else None
@@ -65,40 +66,41 @@ def of_run(function):
 
 
 def minutes(attempt, run=None):
-    """The time limit of the run, or of features: the attempt's, as far as the partition has time for all of a pack."""
+    """The time limit of a run, or of preparing data: grows with the attempt, up to the partition's limit."""
     factor = min(attempt, ROOM[run].factor) if run in ROOM else 1
     return SITE.minutes(run, factor) if run else int(SITE.file.features.minutes * factor)
 
 
 def memory_mb(attempt, run=None):
-    """The memory of a node of the run, or of features: the attempt's, as far as the partition's nodes have it."""
+    """The memory per node of a run, or of preparing data: grows with the attempt, up to what the nodes have."""
     tries = attempt if run in ROOM else 1
     asked = SITE.memory_mb(run, tries) if run else SITE.file.features.memory_mb * tries
     return min(asked, ROOM[run].memory_mb) if run in ROOM else asked
 
 
 def sbatch_options(run):
-    """A timed run gets its nodes alone; every run is warned before its time limit."""
+    """Options that give a timed run its nodes alone, and warn every run before its time limit."""
     alone = ["--exclusive"] if CONFIG.timed(run) else []
     return " ".join([*alone, f"--signal=USR1@{SITE.file.warning_s}"])
 
 
 def gres(run):
-    """The GPUs of each node."""
+    """The GPUs per node, as SLURM's generic resource; None without GPUs."""
     kind = f"{SITE.file.gpu_type}:" if SITE.file.gpu_type else ""
     return f"gpu:{kind}{sites.gpus_per_node(run)}" if sites.gpus_per_node(run) else None
 
 
-# Of every job alike.
+# For every job.
 OF_SITE = {
     "slurm_account": lambda wildcards: SITE.file.account if scheduled() else None,
     "qos": lambda wildcards: SITE.file.qos if scheduled() else None,
     "constraint": lambda wildcards: SITE.file.constraint if scheduled() else None,
-    # Inside an allocation: Snakemake starts no srun around a run, which starts its own (see jobs/launch.py).
+    # Inside an allocation this keeps Snakemake from wrapping a run in srun; the run starts its own (see
+    # jobs/launch.py).
     "mpi": lambda wildcards: None if workflow.is_main_process else 1,
 }
 
-# One task a node, which is given all cores of the run's ranks there: srun divides them among the ranks.
+# One task per node, with all cores of the run's ranks there; srun divides them among the ranks.
 OF_TRAIN = OF_SITE | {
     "slurm_partition": of_run(lambda run: SITE.partition_of(run)),
     "runtime": lambda wildcards, attempt: minutes(attempt, grid.Run.of(wildcards)),
@@ -111,7 +113,7 @@ OF_TRAIN = OF_SITE | {
     "slurm_extra": of_run(lambda run: sbatch_options(run)),
 }
 
-# Features are computed by two threads on any machine, so that they come out the same (see problems/images/resnet.py).
+# Features are computed by two threads on every machine, so that they are the same (see problems/images/resnet.py).
 OF_FEATURES = OF_SITE | {
     "slurm_partition": lambda wildcards: SITE.file.partition if scheduled() else None,
     "runtime": lambda wildcards, attempt: minutes(attempt),
@@ -122,17 +124,17 @@ OF_FEATURES = OF_SITE | {
 
 
 def say_why():
-    """Why the runs of this call failed, and where to read on."""
+    """Print why runs of this call failed, and how to go on."""
     notes = {run: supervise.read_note(Path(RESULTS, run.folder)) for run in CALLED}
     failed = {run: note for run, note in notes.items() if note and note.get("call") == finished.call()}
     for run, note in failed.items():
         print(f"{RESULTS}/{run.folder}: {note['reason']}", file=sys.stderr)
     if failed:
-        print("`ketscale status` shows what is left; the same command tries it again.", file=sys.stderr)
+        print("`ketscale status` shows what is left; the same command runs it again.", file=sys.stderr)
 
 
 def begin():
-    """Note the runs of this call. Stop where the cluster would refuse one, or never start it, before any is submitted."""
+    """Note the runs of this call. Before any is submitted, stop if the cluster would refuse one or never start it."""
     jobs = list(workflow.dag.needrun_jobs())
     CALLED.extend(grid.Run.of(job.wildcards) for job in jobs if job.rule.name == "train")
     submitted = {job.rule.name for job in jobs if not workflow.is_local(job.rule)}
@@ -147,6 +149,6 @@ def begin():
 
 
 def end():
-    """Nothing will be tried again: what was kept for that goes."""
+    """Delete the copies that were kept for retries, since there will be none."""
     for run in CALLED:
         finished.forget(Path(RESULTS, run.folder))

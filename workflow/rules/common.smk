@@ -1,4 +1,4 @@
-# What the rules share: the checked config, the grid's runs, and where and when a run may start. No rules.
+# What the rules share: the checked config, the runs of the grid, and where and when a run may start. No rules.
 import os
 import sys
 from pathlib import Path
@@ -23,7 +23,7 @@ if config.get("partial") in ("true", "false"):
     config["partial"] = config["partial"] == "true"
 
 try:
-    # Read again: Snakemake's own reader lets the last of two equal keys win.
+    # Read the files again to refuse duplicate keys: Snakemake's own reader takes the last one.
     for path in workflow.configfiles:
         settings.load(path)
     CONFIG = analysis.of(config)
@@ -33,7 +33,7 @@ try:
         for name in dict.fromkeys(run.workload for run in RUNS)
     }
 except UserError as error:
-    # A WorkflowError would name a line of this file, and the mistake is in the config.
+    # A WorkflowError would name a line of this file, but the mistake is in the config.
     sys.exit(f"Error in {', '.join(map(str, workflow.configfiles)) or 'the config'}: {error}")
 
 PARTIAL = CONFIG.partial
@@ -42,14 +42,14 @@ RESULTS = CONFIG.results
 RUN = f"{RESULTS}/{grid.RUNS}/{grid.PATTERN}"
 FEATURES = f"{RESULTS}/features/{{workload}}/features.json"
 FETCHED = f"{RESULTS}/data/{{workload}}/{MANIFEST}"
-# What tables, figures and report are made for.
+# The config that tables, figures and report are made for.
 STUDY = CONFIG.text
 FIGURES = figure_names(CONFIG)
 ORDER = {run: index for index, run in enumerate(RUNS)}
 
-# Timed runs have the machine to themselves: they take all of `host`, others as many of its units as they have
-# threads. A global resource that is set here holds without any profile; its local scope leaves jobs of a scheduler
-# alone, where an exclusive allocation does the same.
+# Timed runs have the machine to themselves: they take all units of the resource `host`, others as many as they have
+# threads. As a global resource it needs no profile. Its scope is local: under a scheduler, exclusive allocations do
+# the same.
 HOST = max([len(os.sched_getaffinity(0)), *(run.ranks * run.threads for run in RUNS)])
 if workflow.is_main_process:
     workflow.register_resource("host", HOST)
@@ -60,17 +60,17 @@ resource_scopes:
 
 
 def record_of(run):
-    """Where the run's record is."""
+    """The path of the run's record."""
     return f"{RESULTS}/{run.path}"
 
 
 def records(wildcards=None):
-    """Every run's record; for a partial report those that exist."""
+    """The record of every run; for a partial report only the existing ones."""
     return [record_of(run) for run in RUNS if not PARTIAL or Path(record_of(run)).exists()]
 
 
 def run_settings(wildcards):
-    """What decides the run's numbers and timing, as one canonical text."""
+    """Everything that determines the run's numbers and timing, as one canonical text."""
     try:
         return CONFIG.settings(grid.Run.of(wildcards)).text
     except UserError as error:
@@ -78,14 +78,14 @@ def run_settings(wildcards):
 
 
 def features_of(wildcards):
-    """The manifest of the run's data; nothing where the workload's family has none."""
+    """The manifest of the run's data; empty if the workload's family prepares none."""
     if wildcards.workload in CONFIG.workloads and CONFIG.family(wildcards.workload).prepared:
         return FEATURES.format(workload=wildcards.workload)
     return []
 
 
 def workload_settings(wildcards):
-    """What decides the workload's data, as one canonical text."""
+    """Everything that determines the workload's data, as one canonical text."""
     return CONFIG.workload_text(wildcards.workload)
 
 
@@ -95,22 +95,22 @@ def workload_places(wildcards):
 
 
 def sources(wildcards):
-    """The data files that a workload reads; none where its data are made, or fetched."""
+    """The data files that a workload reads; none if its data are generated or fetched."""
     return SOURCES.get(wildcards.workload, [])
 
 
 def fetched(wildcards):
-    """The manifest of what is fetched for a workload; nothing where nothing is."""
+    """The manifest of what is fetched for a workload; empty if nothing is."""
     needed = CONFIG.workloads[wildcards.workload][1].fetched
     return FETCHED.format(workload=wildcards.workload) if needed else []
 
 
 def host_share(wildcards):
-    """How much of the machine the run takes while it runs; all of it in an allocation, where runs take turns."""
+    """How much of the machine a run takes; inside an allocation all of it, since runs take turns there."""
     run = grid.Run.of(wildcards)
     return HOST if CONFIG.timed(run) or scheduled() else min(run.ranks * run.threads, HOST)
 
 
 def priority(wildcards):
-    """Runs start seed by seed in the grid's order; a run that only the command line names comes last."""
+    """Runs start seed by seed in the order of the grid; runs that only the command line names come last."""
     return len(RUNS) - ORDER.get(grid.Run.of(wildcards), len(RUNS))

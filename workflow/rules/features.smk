@@ -1,9 +1,9 @@
-# Data that all runs of a workload read: fetched by a local rule, which alone uses the network, and prepared once.
-# Required: nothing. Made: features/{workload}/features.json and, beside it, the folder that it names.
+# The data that all runs of a workload read: fetched by a local rule, the only one that uses the network, and prepared
+# once. Required: nothing. Made: features/{workload}/features.json and, beside it, the folder that it names.
 
 
 rule fetch:
-    """Fetch a workload's data set or weights, their sums verified."""
+    """Download a workload's data set or weights, and verify checksums."""
     output:
         FETCHED,
     log:
@@ -20,12 +20,12 @@ rule fetch:
         " --out {output:q} > {log:q} 2>&1"
 
 
-# What is prepared is beside the manifest in a folder named by its hash, which nobody knows before it is made; so the
-# manifest alone is declared. It is small, and Snakemake compares its content, not its time. A source file may be
-# anywhere on this machine, so its time says nothing (ancient) and its folder is no param: only --forcerun reads changed
-# data again.
+# Prepared data are beside the manifest, in a folder that is named by its hash. Nobody knows the hash in advance, so
+# only the manifest is declared as output. It is small, so Snakemake compares its content, not its time. A source file
+# may be anywhere on this machine, so its time says nothing (ancient) and its folder is not a param: only --forcerun
+# reads changed data again.
 rule prepare:
-    """Put a workload's data into the form that runs read: embed images, cut trials, split sentences."""
+    """Convert a workload's data to the form that runs read: embed images, cut trials, split sentences."""
     input:
         sources=ancient(sources),
         fetched=fetched,

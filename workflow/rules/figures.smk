@@ -1,8 +1,8 @@
-# Tables to figures and the report. Required: tables/*.csv. Made: figures/*, report.html.
+# From tables to figures and the report. Required: tables/*.csv. Made: figures/*, report.html.
 
 
 rule draw:
-    """Draw every figure that the study leads to, each with the CSV behind it."""
+    """Draw every figure of the config's studies, and write the data of each as CSV."""
     input:
         expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
     output:

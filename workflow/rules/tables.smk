@@ -1,8 +1,8 @@
-# Records to tidy tables. Required: the records of the study's runs. Made: tables/*.csv.
+# From records to tidy tables. Required: the records of the runs. Made: tables/*.csv.
 
 
 rule collect:
-    """Check every record against the config and the invariants and write the tables."""
+    """Check every record against the config and the invariants, and write the tables."""
     input:
         records=records,
         claims=str(LEDGER),
@@ -24,7 +24,7 @@ rule collect:
     params:
         study=STUDY,
         partial="--partial" if PARTIAL else "",
-        # With a partial report a record that is gone changes the tables too.
+        # For a partial report, a record that is deleted changes the tables too.
         present=len(records()) if PARTIAL else "all",
     shell:
         "ketscale collect --study {params.study:q} {params.partial} > {log:q} 2>&1"

@@ -1,6 +1,6 @@
-# The runs. Required: features/{workload}/features.json, where the workload has data. Made: one folder a run, its record
-# written last. Its checkpoint/ is undeclared: Snakemake would delete it after a failure, and a retry resumes from it. So
-# is the trained model, which a protocol may leave out.
+# The runs. Required: features/{workload}/features.json, if the workload's data are prepared. Made: one folder per
+# run, with the record written last. Its checkpoint/ is not declared as output: Snakemake would delete it after a
+# failure, but a retry resumes from it. Nor is the trained model, which a protocol may leave out.
 
 
 rule train:

@@ -1,6 +1,6 @@
-"""From records to answers: what became of every run, tables, kinds of studies, figures, the report.
+"""From records to answers: the state of every run, tables, kinds of studies, figures, the report.
 
-Imports nothing heavy: every start of Snakemake reads its config here.
+Imports nothing heavy, since Snakemake reads its config here at every start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def read(path: Path | str) -> Config:
     """The config in a file, checked against the families and the kinds of studies.
 
     Raises:
-        UserError: it cannot be read, or names the setting that is wrong and what to do.
+        UserError: the file cannot be read; or names the setting that is wrong and what to do.
     """
     return of(load(path))
 
@@ -28,7 +28,7 @@ def read(path: Path | str) -> Config:
 def of(given: Mapping[str, Any], placed: bool = True) -> Config:
     """The config with these settings, checked against the families and the kinds of studies.
 
-    placed: whether they say where things are on this machine; a config's `text` does not.
+    placed: whether the settings say where things are on this machine; those of a config's `text` do not.
 
     Raises:
         UserError: names the setting that is wrong and what to do.

@@ -1,4 +1,4 @@
-"""The answer in three sentences, computed from the tables: simulators, parallelism, quality."""
+"""The report's answer in three sentences, computed from the tables: simulators, parallelism, quality."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def sentences(tables: Mapping[str, pd.DataFrame], config: Config) -> tuple[str, str, str]:
-    """What the studies say about simulators, about a second rank or thread, and about models beside their controls."""
+    """What the studies say about simulators, a second rank or thread, and models compared with their controls."""
     scaling = tables["scaling"]
     return simulators(scaling, config), parallel(scaling, config), quality(tables["quality"], config)
 
 
 def simulators(scaling: pd.DataFrame, config: Config) -> str:
-    """The fastest simulator, and by what factor (median, range over seeds) over the next and the slowest."""
+    """The fastest simulator, and its factor (median, range over seeds) over the next and the slowest one."""
     points = scaling[(scaling["kind"] == "simulator") & scaling["step_s"].notna()].sort_values("step_s")
     alike = ["study", *WORK]
     points = points[points.groupby(alike)["step_s"].transform("size") > 1]
     if points.empty:
-        return "Fewer than two simulators have been timed, so none can be called the fastest."
+        return "Fewer than two simulators have been timed, so there is no fastest one."
     first = points.iloc[0]
     points = points[(points[alike] == first[alike]).all(axis=1)]
     fastest, others = first["simulator"], points.iloc[1:]
@@ -69,11 +69,11 @@ def parallel(scaling: pd.DataFrame, config: Config) -> str:
 
 
 def quality(table: pd.DataFrame, config: Config) -> str:
-    """The best model beside its control on test data, with the interval of their difference over seeds."""
+    """The best model and its control on test data, with the interval of their difference over seeds."""
     points = table[table["pairs"] > 0]
     if points.empty:
-        return "No model has been trained beside its classical control yet, so nothing can be said about its results."
-    # Generated data show that a model trains, and nothing about the world: measured ones speak first.
+        return "No model has been trained together with its classical control yet, so its results cannot be compared."
+    # Generated data only show that a model trains, so measured data are preferred.
     workloads = {name: config.workloads[name][1] for name in points["workload"]}
     points = points.assign(generated=[workloads[name].generated for name in points["workload"]])
     speaking = points[points["generated"] == points["generated"].min()]
@@ -123,7 +123,7 @@ def _difference(value: float, metric: Metric, unit: bool = True) -> str:
 
 
 def _slower(point: pd.Series) -> str:
-    """How many times faster the reference is than this point; the table holds the inverse."""
+    """How many times faster the fastest simulator is than this point; the table has the inverse."""
     ratio, low, high = (
         1 / point[name] if point[name] else float("nan")
         for name in ("speedup_best_serial", "speedup_best_serial_high", "speedup_best_serial_low")
@@ -131,7 +131,7 @@ def _slower(point: pd.Series) -> str:
     return f"{_ratio(ratio, low, high, point['speedup_best_serial_n'])} faster"
 
 
-# Less than this is no reason to use twice the cores.
+# A smaller speedup is no reason to use twice the cores.
 WORTH = 1.05
 
 
@@ -172,7 +172,7 @@ def _where(text: str) -> str:
 
 
 def _warning(points: pd.DataFrame) -> str:
-    """Named last, where the machine was busy or a reference was."""
+    """The sentence that warns of points, or baselines, that were timed on a busy machine."""
     flags: Sequence[str] = sorted(set(points["flag"].dropna()) - {""})
     if not flags:
         return ""

@@ -1,4 +1,4 @@
-"""Which tables and figures a config leads to; imported by the Snakefile, so it imports nothing heavy."""
+"""The tables and figures of a config. The Snakefile imports this, so it imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -7,40 +7,41 @@ from ketscale.analysis.overviews.spans import SPANS
 from ketscale.analysis.overviews.strategies import STRATEGIES
 from ketscale.config import Config
 
-# Each NAME is tables/NAME.csv below the results; every config has them all, empty where nothing was asked.
+# Each NAME is tables/NAME.csv in the results folder. Every config has all of them; some may be empty.
 CAPTIONS = {
-    "runs": "One row a run: axes, quality, times, memory, and whether the machine was quiet.",
+    "runs": "One row per run: axes, quality, times, memory, and whether the machine was quiet.",
     "completeness": (
-        "Every run of the study with its state. Missing, stale and refused runs are in no other table; diverged and "
-        "out-of-memory ones are results, but in no median."
+        "Every run of the study and its state. Missing, stale and refused runs are in no other table. Diverged and "
+        "out-of-memory runs are results, but no median includes them."
     ),
     "scaling": (
-        "One row a point of every study about speed. Speedups pair runs of the same seed on the same kind of host. Busy, "
-        "resumed and failed runs are counted but in no median, unless all seeds were busy, which is flagged."
+        "One row per point of every study of speed. Speedups pair runs of the same seed on the same kind of host. "
+        "Busy, resumed and failed runs are counted, but no median includes them. If all seeds were busy, their "
+        "median is shown and flagged."
     ),
     "quality": (
-        "The headline metric on test data with the best weights, and its difference to the classical control, paired by "
-        "seed with a 95 % t-interval."
+        "The headline metric on test data with the best weights, and its difference from the classical control, "
+        "paired by seed with a 95 % t-interval."
     ),
     "parity": (
-        "The first 20 losses of runs that must train alike, compared: fp64 to 1e-9 across simulators and 1e-10 across "
-        "backends, ranks and threads; fp32 to 1e-3. A run that breaks a limit is refused."
+        "Comparisons of the first 20 losses of runs that must train alike. The limits are 1e-9 across simulators and "
+        "1e-10 across backends, ranks and threads in fp64, and 1e-3 in fp32. A run beyond its limit is refused."
     ),
-    "spans": "Where the time of a sampled step goes: the exclusive time of each part.",
-    "history": "Losses and metrics by epoch of the runs of accuracy studies.",
+    "spans": "Where the time of a sampled step goes: the exclusive time of each part of it.",
+    "history": "Losses and metrics of each epoch, for the runs of accuracy studies.",
     "claims": (
-        "Published claims about speed and accuracy, written down with the rule that will judge them before the numbers "
-        "were taken."
+        "Published claims about speed and accuracy. Each was written down, with the rule that will judge it, before "
+        "its numbers were measured."
     ),
 }
 TABLES = tuple(CAPTIONS)
 
-# Each figure NAME is figures/NAME.{svg,png,pdf,csv,rst} below the results; csv: what was drawn, rst: its caption.
+# Each figure NAME is figures/NAME.{svg,png,pdf,csv,rst} in the results folder; csv: the data drawn, rst: the caption.
 FORMATS = ("svg", "png", "pdf", "csv", "rst")
 
 
 def figures_of(config: Config) -> tuple[Figure, ...]:
-    """The figures that the config's studies lead to, in the report's order."""
+    """The figures of the config's studies, in the report's order."""
     own = [kind.figure for kind in kinds(config.families).values() if kind.figure]
     every = [*own[:1], STRATEGIES, SPANS, *own[1:]]
     asked = {study.kind for study in config.studies}

@@ -48,13 +48,13 @@ def load(path: Path = LEDGER) -> list[dict[str, Any]]:
     seen: set[str] = set()
     for entry in entries:
         if entry["id"] in seen:
-            raise UserError(f"{path}: claim {entry['id']} is there twice")
+            raise UserError(f"{path}: two claims have the id {entry['id']}; ids must differ")
         seen.add(entry["id"])
     return entries
 
 
 def table(claims: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of claims.csv. Every verdict is open until a study of its own decides it."""
+    """Rows of claims.csv. A verdict stays open until a study of its own decides it."""
     return [
         {
             "id": claim["id"],

@@ -1,4 +1,4 @@
-"""What became of every run of the grid: its record checked, and the reason where there is none to trust."""
+"""The state of every run of the grid: its record is checked, and if it cannot be used, the reason is given."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ketscale.grid import Run
 from ketscale.jobs import finished
 from ketscale.measure.record import check
 
-# missing, stale, refused: in no table but this one; without `partial` they stop the collection. Diverged and
-# out-of-memory runs are results: shown, but in no median or fit.
+# Runs in these states are only in the completeness table; without `partial` they stop the collection. Diverged and
+# out-of-memory runs are results: they are shown, but no median or fit includes them.
 FAULTS = ("missing", "stale", "refused")
 COLUMNS = ("run", "studies", "state", "why", "code")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One run of the grid with its state, the reason for it, and its record unless there is none to trust."""
+    """One run of the grid, its state and the reason for it, and its record if that can be trusted."""
 
     run: Run
     studies: tuple[str, ...]
@@ -55,12 +55,12 @@ def _inspect(
     if found.state == "missing":
         why = _last_line(results / run.folder / "train.log") or "not run yet"
         if why.endswith(": completed"):
-            why = "it had been trained, but its record is gone"
+            why = "it was trained, but its record is gone"
     return Finding(run, studies, found.state, why, found.record)
 
 
 def _last_line(log: Path) -> str:
-    """The last error of ours in a log (launchers print their own after it), else its last line."""
+    """KetScale's last error in a log (launchers print theirs after it), else the log's last line."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except FileNotFoundError:
@@ -78,9 +78,9 @@ def code(record: Mapping[str, Any]) -> str:
 
 
 def table(findings: Iterable[Finding], results: str) -> list[dict[str, Any]]:
-    """Rows of completeness.csv; the first is a warning where records of different code are mixed.
+    """Rows of completeness.csv. If records of different code are mixed, the first row is a warning.
 
-    A run is named by its record, which is a target of Snakemake; `results` is the folder before its path.
+    A run is named by the path of its record, a Snakemake target, below the folder `results`.
     """
     findings = list(findings)
     rows = [
@@ -96,16 +96,16 @@ def table(findings: Iterable[Finding], results: str) -> list[dict[str, Any]]:
     versions = Counter(row["code"] for row in rows if row["code"])
     if len(versions) > 1:
         listed = ", ".join(f"{version} ({count} runs)" for version, count in sorted(versions.items()))
-        warning = f"records of different code are compared: {listed}"
+        warning = f"records made by different code are compared: {listed}"
         rows.insert(0, {"run": "*", "studies": "", "state": "warning", "why": warning, "code": ""})
     return rows
 
 
 def demand_all(findings: Sequence[Finding], results: str) -> None:
-    """Stop where a run has no record to trust.
+    """Refuse to continue if a run has no record that can be trusted.
 
     Raises:
-        UserError: naming the first few such runs, how many there are, and the two ways on.
+        UserError: names the first few such runs, how many there are, and the two ways to continue.
     """
     faults = [finding for finding in findings if finding.state in FAULTS]
     if not faults:

@@ -1,4 +1,4 @@
-"""The figures of a study, each drawn from the tables and saved with the data behind it and its caption."""
+"""The figures of a study: each is drawn from the tables and saved with its data and caption."""
 
 from __future__ import annotations
 

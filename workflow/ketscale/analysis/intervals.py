@@ -1,4 +1,4 @@
-"""Statistics over seeds: medians with their range, ratios and differences paired by seed, binomial intervals."""
+"""Statistics over seeds: medians and ranges, ratios and differences paired by seed, binomial intervals."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ class Summary:
 
 
 def summarise(values: Sequence[float]) -> Summary | None:
-    """Median and min..max of the values; None where there are none."""
+    """Median, minimum and maximum of the values; None if there are none."""
     if not values:
         return None
     return Summary(statistics.median(values), min(values), max(values), len(values))
 
 
 def paired_ratio(reference: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> Summary | None:
-    """t_reference / t (time of a step) seed by seed, over pairs of runs on the same kind of host; None without a pair."""
+    """t_baseline / t (step times), seed by seed, over pairs of runs on the same kind of host; None without a pair.
+
+    reference: the runs of the baseline.
+    """
     times = {(row["seed"], row["hardware"]): row["step_s"] for row in reference}
     pairs = [(times.get((row["seed"], row["hardware"])), row["step_s"]) for row in rows]
     return summarise([first / second for first, second in pairs if first and second])
@@ -35,7 +38,7 @@ def paired_ratio(reference: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of paired differences with its 95 % interval (None below two pairs), in the values' unit."""
+    """Mean of paired differences with its 95 % interval (None with fewer than two pairs), in the values' unit."""
 
     mean: float
     low: float | None

@@ -1,4 +1,4 @@
-"""Scaling laws as pure functions. Times are seconds a step; p counts workers."""
+"""Scaling laws as pure functions of the speedup S and the number of workers p."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def strong_efficiency(speedup: float, workers: int) -> float:
 
 
 def karp_flatt(speedup: float, workers: int) -> float | None:
-    """Serial fraction e = (1/S - 1/p) / (1 - 1/p) by experiment (Karp & Flatt 1990); None for p = 1."""
+    """Experimental serial fraction e = (1/S - 1/p) / (1 - 1/p) (Karp & Flatt 1990); None for p = 1."""
     if workers == 1:
         return None
     return (1 / speedup - 1 / workers) / (1 - 1 / workers)
@@ -29,7 +29,7 @@ class Line:
 
 
 def fit_line(x: Sequence[float], y: Sequence[float]) -> Line | None:
-    """The least-squares line through three points or more; None through fewer, which any line would fit."""
+    """The least-squares line; None with fewer than three different x, which some line always fits."""
     if len(set(x)) < 3:
         return None
     slope, intercept = statistics.linear_regression(x, y)

@@ -1,7 +1,7 @@
-"""The invariant "same numbers everywhere": the first 20 losses of runs that must train alike, compared.
+"""The invariant "same numbers everywhere": compares the first 20 losses of runs that must train alike.
 
-Chaos makes later steps drift apart, so only the losses that a record keeps (the first 20 steps) are compared,
-over the steps that both took, and only at learning rates up to 3e-3.
+Chaos makes later steps drift apart. So only the losses in the records (the first 20 steps) are compared, over the
+steps that both runs took, and only at learning rates up to 3e-3.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ketscale.analysis.completeness import Finding
 # Largest relative difference of a loss.
 ACROSS_SIMULATORS = 1e-9  # fp64
 ACROSS_LAYOUTS = 1e-10  # fp64: backends, ranks and threads of one simulator
-SINGLE_PRECISION = 1e-3  # fp32, whatever differs
+SINGLE_PRECISION = 1e-3  # fp32, across simulators and layouts
 LARGEST_LEARNING_RATE = 3e-3
 REFERENCE = ("default.qubit", "cpu-n1r1t1")
 COLUMNS = ("run", "reference", "precision", "steps", "difference", "limit", "held")
 
-# Settings of a protocol that change the arithmetic of the first steps. Cached and inline features are not among them: on
-# one features hash both must give the same losses.
+# Settings of a protocol that change the arithmetic of the first steps. `features` is not among them: with the same
+# features hash, cached and inline features must give the same losses.
 ARITHMETIC = ("precision", "optimiser", "learning_rate", "weight_decay", "clip_norm", "dropout")
-# What a comparison says something about: the model, its simulator and where it ran.
+# What a comparison is about: the workload, the model and its size, the simulator and the layout.
 SUBJECT = tuple(name for name in grid.POINT if name not in ("batch", "protocol"))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs that must have the same first losses, and how far apart they are (relative, dimensionless)."""
+    """Two runs that must have the same first losses, and their largest relative difference (dimensionless)."""
 
     run: grid.Run
     reference: grid.Run
@@ -61,7 +61,7 @@ def difference(losses: Sequence[float], reference: Sequence[float]) -> float:
 
 
 def compare(findings: Iterable[Finding]) -> list[Comparison]:
-    """Each completed run against its group's reference and against its own simulator on one rank."""
+    """Compare each completed run with its group's reference, and with the first run of its own simulator."""
     groups: dict[tuple[Any, ...], list[Finding]] = {}
     for finding in findings:
         key = _group(finding)
@@ -71,7 +71,7 @@ def compare(findings: Iterable[Finding]) -> list[Comparison]:
 
 
 def _group(finding: Finding) -> tuple[Any, ...] | None:
-    """What two runs share when their first losses must agree; None where nothing is promised."""
+    """The key of runs whose first losses must agree; None if a run's losses need not agree with any other's."""
     if finding.state != "completed" or finding.record is None or not finding.record["losses"]:
         return None
     run, protocol = finding.run, finding.record["config"]["protocol"]
@@ -101,7 +101,7 @@ def _compare(group: Sequence[Finding]) -> list[Comparison]:
 
 
 def _distance(run: grid.Run) -> tuple[bool, bool]:
-    """Sorts the reference first: default.qubit on one rank and thread, else any simulator there."""
+    """Sort key that puts the reference first: default.qubit on one rank and thread, if there is such a run."""
     return run.simulator != REFERENCE[0], run.layout != REFERENCE[1]
 
 
@@ -117,7 +117,7 @@ def _pair(finding: Finding, reference: Finding) -> Comparison:
 
 
 def refuse(findings: Iterable[Finding], comparisons: Iterable[Comparison]) -> list[Finding]:
-    """The findings with every run refused that broke a comparison; the reference itself is kept."""
+    """The findings, with every run refused that broke a limit; the reference itself is kept."""
     breaches: dict[grid.Run, str] = {}
     for comparison in comparisons:
         if not comparison.held:
@@ -130,8 +130,7 @@ def refuse(findings: Iterable[Finding], comparisons: Iterable[Comparison]) -> li
 def held(comparisons: Iterable[Comparison]) -> dict[tuple[Any, ...], str]:
     """The precisions in which parity held, in words, by `subject`.
 
-    The batch size is left out on purpose: fp64 parity is run at a small batch and speaks for the same code at
-    others.
+    The batch is left out on purpose: fp64 parity is tested at a small batch, and other batches run the same code.
     """
     precisions: dict[tuple[Any, ...], set[str]] = {}
     for comparison in comparisons:
@@ -142,12 +141,12 @@ def held(comparisons: Iterable[Comparison]) -> dict[tuple[Any, ...], str]:
 
 
 def subject(run: grid.Run | Mapping[str, Any]) -> tuple[Any, ...]:
-    """What parity is said about."""
+    """What the parity of a run is about: its values of `SUBJECT`."""
     return tuple(run[name] if isinstance(run, Mapping) else getattr(run, name) for name in SUBJECT)
 
 
 def table(comparisons: Iterable[Comparison], results: str) -> list[dict[str, Any]]:
-    """Rows of parity.csv, one a comparison; `results` is the folder before the records' paths."""
+    """Rows of parity.csv, one per comparison; the records are below the folder `results`."""
     return [
         {
             "run": f"{results}/{comparison.run.path}",

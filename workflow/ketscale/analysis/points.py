@@ -1,4 +1,4 @@
-"""Points: the runs of a study that differ in nothing but their seed, and which of them a median is taken over."""
+"""Points: runs of a study that differ only in their seed, and the choice of those that a median includes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ketscale.grid import BACKENDS, POINT, Run, decode
 if TYPE_CHECKING:
     import pandas as pd
 
-# A row of runs.csv, and what the rows of one point have in common: the values of `grid.POINT`.
+# A row of runs.csv; the key that all rows of one point share, their values of `grid.POINT`; and these rows.
 Row = Mapping[str, Any]
 Point = tuple[Any, ...]
 Group = Sequence[Row]
 
-# Flags of a point whose ratios were taken on a busy machine: itself, or what it is compared with.
+# Flags of a point whose ratios are from a busy machine: the point itself was busy, or its baseline.
 BUSY_RATIOS = ("busy", "busy reference")
 
 
@@ -26,7 +26,7 @@ BUSY_RATIOS = ("busy", "busy reference")
 class Collected:
     """What the tables of studies are made from.
 
-    points: the rows of runs.csv by point. held: in which precisions parity held, by `parity.subject`.
+    points: the rows of runs.csv by point. held: the precisions in which parity held, by `parity.subject`.
     """
 
     config: Config
@@ -53,22 +53,22 @@ def point_of(run: Run) -> Point:
 
 
 def workers(backend: str, ranks: int, threads: int) -> int:
-    """p: GPUs (one a rank) on GPUs, else ranks x threads."""
+    """The number of workers: on GPUs the ranks (one GPU each), else ranks x threads."""
     return ranks if BACKENDS[backend].device == "gpu" else ranks * threads
 
 
 def serial(backend: str) -> str:
-    """The layout of one process with one thread, on the device of a backend."""
+    """The layout of one process with one thread, on the same device as a backend."""
     device = BACKENDS[backend].device
     return next(f"{b.name}-n1r1t1" for b in BACKENDS.values() if b.device == device and not b.several_ranks)
 
 
 def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
-    """The runs that a median is taken over, and a flag where they are not what they should be.
+    """The runs that a median includes, and a flag if they are not ideal.
 
-    Diverged, out-of-memory and resumed runs never count, busy ones only where every seed was busy: then the
-    point is flagged `busy`, shown as such and kept out of fits. `untimed` flags a protocol that shares the
-    machine.
+    Diverged, out-of-memory and resumed runs are never included. Busy runs are included only if every seed was busy:
+    then the point is flagged `busy`, shown as such and left out of fits. `untimed` flags protocols whose runs share
+    the machine.
     """
     finished = [row for row in rows if row["status"] == "completed" and not row["resumed"] and row["step_s"]]
     quiet = [row for row in finished if row["quiet"]]
@@ -96,12 +96,12 @@ def counted(value: float, axis: SizeAxis) -> str:
 
 
 def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> pd.Series[str]:
-    """For each point in words what its study varies, without the columns `but`; empty where nothing else is varied."""
+    """What a study varies, except the columns `but`: each point's values in words, empty if nothing else varies."""
     import pandas as pd
 
     axes = size_axes(config)
     names = [part for name in POINT for part in (axes if name == "size" else [name]) if part not in set(but)]
-    # The simulator of a classical model is none, which its model says already.
+    # A classical model has the simulator none, which its name implies.
     known = points.assign(simulator=points["simulator"].where(points["simulator"] != "none"))
     varied = [name for name in names if known[name].nunique() > 1]
     words = [
@@ -113,12 +113,12 @@ def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> p
 
 
 def size_axes(config: Config) -> dict[str, SizeAxis]:
-    """The size axes of the families in the config's studies by name: a column each, empty where a family has none."""
+    """The size axes of the families in the config's studies, by name. Each is a column, empty for other families."""
     return {axis.name: axis for name in _workloads(config) for axis in config.family(name).sizes}
 
 
 def metrics(config: Config) -> tuple[str, ...]:
-    """The metrics of the families in the config's studies, the loss last: a column each."""
+    """The metrics of the families in the config's studies, the loss last. Each is a column."""
     names = [metric.name for name in _workloads(config) for metric in config.family(name).metrics]
     return tuple(dict.fromkeys([*(name for name in names if name != LOSS), LOSS]))
 

@@ -1,4 +1,4 @@
-"""One self-contained page: the answer, figures, sortable tables, what is missing, how to reproduce. Needs no network."""
+"""The report, a self-contained page: answer, figures, sortable tables, missing runs, reproduction. Works offline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FACTORS = {"(ms)": 1e3, "(MB)": 1e-6}
 
 
 def shown(config: Config) -> dict[str, dict[str, str]]:
-    """The columns that the page shows of each table, with their heads; the CSV files have all of them."""
+    """The columns of each table that the page shows, with their headings; the CSV files have all columns."""
     sizes = {name: axis.title for name, axis in size_axes(config).items()}
     figures = metrics(config)
     return {
@@ -67,7 +67,7 @@ def shown(config: Config) -> dict[str, dict[str, str]]:
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's cell: what is shown, what it is sorted by, and its kind: number, long (text) or nothing."""
+    """A table's cell: the text shown, the key that it is sorted by, and its kind: number, long (text) or empty."""
 
     text: str
     key: str
@@ -76,7 +76,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page: heads and cells, with its caption."""
+    """A table of the page: headings, cells and caption."""
 
     name: str
     caption: str
@@ -137,7 +137,7 @@ def _figure(figure: kind.Figure, folder: Path) -> Picture:
 
 
 def _table(name: str, columns: dict[str, str], table: pd.DataFrame, results: str) -> Table:
-    # A column that no run has anything in, as a metric of no family here, is left out.
+    # Columns without any value are left out, such as a metric that the runs lack.
     known = [column for column in columns if column in table and (table.empty or table[column].notna().any())]
     heads = [columns[column] for column in known]
     factors = [next((f for unit, f in FACTORS.items() if head.endswith(unit)), 1.0) for head in heads]
@@ -160,7 +160,7 @@ def _cell(value: Any, factor: float, results: str) -> Cell:
 
 
 def _state(completeness: pd.DataFrame) -> dict[str, Any]:
-    """How many runs there are of each state, the ones that are not completed, and the warnings."""
+    """The number of runs in each state, the runs that are not completed, and the warnings."""
     runs = completeness[completeness["run"] != "*"]
     return {
         "counts": sorted(runs["state"].value_counts().items()),
@@ -170,7 +170,7 @@ def _state(completeness: pd.DataFrame) -> dict[str, Any]:
 
 
 def _provenance(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Hardware, code, packages and features of the records; every value where they are mixed."""
+    """Hardware, code, packages and features of the records, with all values if records differ."""
 
     def distinct(column: str) -> list[str]:
         return sorted({str(value) for value in runs[column].dropna()})

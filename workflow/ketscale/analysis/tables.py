@@ -1,4 +1,4 @@
-"""Every record read, checked and written out as tidy tables: the one way from runs to numbers."""
+"""Reads and checks every record and writes tidy tables: the only way from runs to numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def collect(config: Config, results: Path) -> None:
     """Write tables/*.csv, every table of the catalogue, from the records of the config's runs.
 
     Args:
-        config: the config of the studies; with `partial` it does with the records that exist.
+        config: the config of the studies; with `partial` the existing records are enough.
         results: the folder of all results.
 
     Raises:
@@ -63,7 +63,7 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence
 
 
 def _of_studies(table: str, collected: Collected) -> list[Mapping[str, Any]]:
-    """The rows that the studies' kinds have in a table, study by study."""
+    """The rows of one table, study by study, made by the studies' kinds."""
     known = kinds(collected.config.families)
     return [
         row
@@ -78,7 +78,7 @@ def _identity_columns(config: Config) -> tuple[str, ...]:
 
 
 def _identity(config: Config, finding: Finding) -> dict[str, Any]:
-    """What a run is; sizes are empty where its family has no such axis."""
+    """The columns that identify a run; a size is empty if its family has no such axis."""
     run = finding.run
     sizes = dict.fromkeys(size_axes(config)) | sizes_of(config, run)
     return {**asdict(run), "family": config.family(run.workload).name, **sizes, "layout": run.layout}
@@ -100,7 +100,7 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
 
 
 def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of runs.csv: times in seconds, memory in bytes (host: sum over ranks; device: largest rank)."""
+    """A run's row of runs.csv: times in seconds, memory in bytes (host: sum over ranks; device: largest rank)."""
     protocol, timing, machine = record["config"]["protocol"], record["timing"], record["machine"]
     gpus = "; ".join(sorted(_gpu(gpu) for gpu in machine["gpus"] or []))
     return {
@@ -136,7 +136,7 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
 
 
 def _quality(config: Config, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Metrics of the best weights on both splits; empty for a protocol that only times."""
+    """Metrics of the best weights on both splits; empty for a protocol with steps."""
     splits = {split: found.get(split) or {} for split in SPLITS}
     return {
         **{f"{split}_{name}": splits[split].get(name) for split in SPLITS for name in metrics(config)},
@@ -147,7 +147,7 @@ def _quality(config: Config, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _wrong_divisors(protocol: Mapping[str, Any], timing: Mapping[str, Any]) -> dict[str, float | None]:
-    """Times as published figures have them: the first step included, the start as well, planned epochs as divisor."""
+    """Times as some publications report them: with the first step, with the start, or divided by planned epochs."""
     steps, train_s = timing["steps"], timing["train_s"]
     return {
         "step_with_first_s": train_s / steps if steps else None,
@@ -157,13 +157,13 @@ def _wrong_divisors(protocol: Mapping[str, Any], timing: Mapping[str, Any]) -> d
 
 
 def _shared_cores(ranks: Sequence[Mapping[str, Any]]) -> bool | None:
-    """Whether some threads of a run shared a physical core; None where that is not known of every rank."""
+    """Whether some threads of a run shared a physical core; None if no rank says so and not every rank knows."""
     found = {rank.get("shared_cores") for rank in ranks}
     return True if True in found else None if None in found else False
 
 
 def _gpu(gpu: Any) -> str:
-    """A GPU's model, whether the record holds its name or a mapping that has one."""
+    """A GPU's model; the record may have it as text or in a mapping."""
     return str(gpu.get("model") or gpu.get("name") or "GPU") if isinstance(gpu, Mapping) else str(gpu)
 
 
@@ -186,19 +186,19 @@ def _spans(config: Config, finding: Finding) -> list[dict[str, Any]]:
 
 
 def _history_columns(config: Config, rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The run, the epoch and step, and whatever was measured."""
+    """The columns of the run, epoch and step, then all measured ones."""
     first = (*_identity_columns(config), "epoch", "step")
     return (*first, *sorted({name for row in rows for name in row} - set(first)))
 
 
 def _with_history(config: Config) -> set[Run]:
-    """The runs of the studies whose kind wants the epochs too."""
+    """The runs of studies whose kind tabulates epochs."""
     known = kinds(config.families)
     return {run for study in config.studies if known[study.kind].history for run in study.runs}
 
 
 def _history(config: Config, results: Path, finding: Finding) -> list[dict[str, Any]]:
-    """Rows of history.csv: the epochs of a run, with whatever columns its file has."""
+    """Rows of history.csv: the epochs of a run, with the columns of its history file."""
     path = results / finding.run.folder / HISTORY
     if finding.record is None or not path.exists():
         return []

@@ -1,4 +1,4 @@
-"""Configs: typed settings, and what a family says of itself. Light on purpose: every start of Snakemake imports it."""
+"""Configs: typed settings, and the specification of families. Imports nothing heavy, as Snakemake starts with it."""
 
 from ketscale.config.block import Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, sources

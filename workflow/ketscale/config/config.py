@@ -1,4 +1,4 @@
-"""A config: the workloads, models, simulators and protocols that it names, and the studies that it asks for."""
+"""A config: its named workloads, models, simulators and protocols, and its studies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Config:
     def of(cls, given: Mapping[str, Any], families: Families, placed: bool = True) -> Config:
         """The config with these settings.
 
-        placed: whether they say where things are on this machine; `text` does not.
+        placed: whether the settings say where things are on this machine; those of `text` do not.
 
         Raises:
             UserError: names the setting, what is wrong and what to do; the first problem found.
@@ -63,7 +63,7 @@ class Config:
             for fault in workload.misplaced():
                 raise UserError(at(f"workloads.{name}", fault))
         models = {name: _of_kind(block, name, "models", model_kinds) for name, block in file.models.items()}
-        # A kind is a model too, with its defaults, unless the config gives the name another meaning.
+        # Each kind is also a model with default settings, unless the config gives its name another meaning.
         models |= {kind: (kind, settings()) for kind, settings in model_kinds.items() if kind not in models}
         config = cls(
             given,
@@ -96,7 +96,7 @@ class Config:
         return schedule(self.studies, self.timed)
 
     def sizes(self, run: Run) -> dict[str, int]:
-        """The run's sizes by name; none of a run whose workload is not of this config."""
+        """The run's sizes by name; empty if its workload is not in this config."""
         return decode(self.family(run.workload).sizes, run.size) if run.workload in self.workloads else {}
 
     @property
@@ -107,8 +107,8 @@ class Config:
 
     @property
     def text(self) -> str:
-        """What tables, figures and report are made for, as one canonical text: the config without `partial`, and
-        without where data are on this machine.
+        """The config that tables, figures and report are made for, as one canonical text: without `partial`, and
+        without the locations of data on this machine.
         """
         blocks = {
             name: {key: value for key, value in block.items() if key not in self.workloads[name][1].machine}
@@ -118,19 +118,19 @@ class Config:
         return canonical({**rest, "workloads": blocks})
 
     def workload_text(self, name: str) -> str:
-        """All that decides a workload's data, as one canonical text."""
+        """Everything that determines a workload's data, as one canonical text."""
         kind, workload = self.workloads[name]
         return canonical({"kind": kind, **workload.content()})
 
     def timed(self, run: Run) -> bool:
-        """Whether a run has the machine to itself; False for one whose protocol is not of this config."""
+        """Whether a run has the machine to itself; False if its protocol is not in this config."""
         return run.protocol in self.protocols and self.protocols[run.protocol].timed
 
     def settings(self, run: Run) -> Settings:
-        """All that decides the run's numbers and timing; the run need not be of a study.
+        """Everything that determines the run's numbers and timing. The run need not be part of a study.
 
         Raises:
-            UserError: a name of its path is not defined, or its axes do not go together.
+            UserError: a name in its path is not defined, or its axes cannot be combined.
         """
         for axis, known in self._names().items():
             name = getattr(run, axis)
@@ -148,14 +148,14 @@ class Config:
         if model_kind not in family.models:
             fitting = [name for name, (kind, _) in self.models.items() if kind in family.models]
             raise UserError(
-                f"{run.model} is no model of {run.workload} ({family.name}); its models are {', '.join(fitting)}"
+                f"{run.model} is not a model for {run.workload} ({family.name}); its models are {', '.join(fitting)}"
             )
         protocol = self.protocols[run.protocol].for_simulator(run.simulator)
         simulator = self.simulators.get(run.simulator)
         return Settings(run, family, workload_kind, workload, model_kind, model, simulator, protocol)
 
     def _names(self) -> dict[str, list[str]]:
-        """What the axes that are names may be called."""
+        """The names that are defined, for each axis whose values are names."""
         return {
             "workload": list(self.workloads),
             "model": list(self.models),
@@ -178,7 +178,7 @@ class Config:
         return Study(name, block.kind, block.question, runs)
 
     def _check_point(self, where: str, block: StudyBlock, index: int, point: Mapping[str, Any]) -> None:
-        """Every point has every axis, and names only what the config or a family defines."""
+        """Refuse a point that lacks an axis, or names what neither the config nor a family defines."""
         of_point = block.points[index] if block.points else {}
         here = f"{where}.points.{index}" if block.points else where
         every = tuple(axis for family in self.families.values() for axis in family.sizes)
@@ -230,13 +230,15 @@ def _listed(value: Any) -> list[Any]:
 def _of_kind(
     block: Mapping[str, Any], name: str, section: str, kinds: Mapping[str, type[B]]
 ) -> tuple[str, B]:
-    """A named block's kind, by default its name, and its settings."""
+    """A named block's kind (by default its name) and its settings."""
     where = f"{section}.{name}"
     kind = block.get("kind", name)
     if not isinstance(kind, str) or kind not in kinds:
         place = f"{where}.kind" if "kind" in block else where
         said = suggestion(str(kind), list(kinds))
-        add = "" if "kind" in block else f"; a block of another name says its kind, one of {', '.join(kinds)}"
+        add = (
+            "" if "kind" in block else f"; a block with another name needs a kind, one of {', '.join(kinds)}"
+        )
         raise UserError(f"{place}: no kind of {section[:-1]} is called {kind}{add or said}")
     settings = {key: value for key, value in block.items() if key != "kind"}
     return kind, parse(kinds[kind], settings, where)

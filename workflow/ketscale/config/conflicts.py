@@ -1,4 +1,4 @@
-"""What is wrong with a run although each of its blocks is right."""
+"""Conflicts: what is wrong with a run although each of its blocks is valid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ketscale.grid import BACKENDS
 
 
 def conflicts(settings: Settings) -> Iterator[str]:
-    """Why the run cannot be trained, although each of its blocks is right."""
+    """Why the run cannot be trained, although each of its blocks is valid."""
     yield from _of_model(settings)
     yield from _of_layout(settings)
     yield from _of_protocol(settings)
@@ -58,7 +58,7 @@ def _of_layout(settings: Settings) -> Iterator[str]:
         )
     if backend.device == "cpu":
         if settings.protocol.precision == "amp":
-            yield f"protocol {run.protocol} has precision: amp, which only GPUs have, but backend {run.layout} uses none"
+            yield f"protocol {run.protocol} has precision: amp, which needs a GPU, but backend {run.layout} uses none"
         if settings.simulator is not None and settings.simulator.needs_gpu:
             yield f"simulator {run.simulator} needs a GPU, but backend {run.layout} uses none; use gpu-n1r1t1 or ddp"
 
@@ -72,8 +72,8 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
         gpu = run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu"
         if run.ranks == 1 or gpu or not protocol.timed:
             yield (
-                f"{where} has mistake: {protocol.mistake}, which is of several timed ranks on CPUs, "
-                f"not of {run.layout}; name ddp-cpu or mpi with 2 ranks or more, and set timed: true"
+                f"{where} has mistake: {protocol.mistake}, which needs several timed ranks on CPUs, "
+                f"not {run.layout}; use ddp-cpu or mpi with 2 ranks or more, and set timed: true"
             )
     if protocol.parallel == "tasks" and not (settings.simulator and settings.simulator.has_tasks):
         yield (
@@ -89,7 +89,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             ("mistake", protocol.mistake is not None),
         ):
             if given:
-                yield f"{where} has optimiser: l-bfgs, which has no {setting}; use epochs, one an iteration, and leave it out"
+                yield f"{where} has optimiser: l-bfgs, which takes no {setting}; leave it out, and use epochs"
     stopping = protocol.early_stopping
     names = ["loss", *(metric.name for metric in settings.family.metrics)]
     if stopping is not None and stopping.monitor not in names:

@@ -1,7 +1,7 @@
-"""What a problem family says of itself: everything that the rest of KetScale needs to know, without running anything.
+"""The specification of a problem family: what the rest of KetScale must know about it without running anything.
 
-A family is data (typed settings, sizes, metrics) and three functions that prepare and read its data and build its
-problem. The registry `ketscale.problems` hands the families to whoever reads a config. Imports nothing heavy.
+A family is data (typed settings, sizes, metrics) and three functions: they prepare its data, read them and build its
+problem. `ketscale.problems.registry` gives the families to the code that reads a config. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of a model's quality.
+    """A measure of a model's quality.
 
-    name: in metrics and tables, e.g. 'accuracy'. title: in figures and sentences. unit: of the axis, e.g. 'share
-    correct'. better: which way is better, 'up' or 'down'.
+    name: used in metrics and tables, e.g. 'accuracy'. title: used in figures and sentences. unit: on axes, e.g.
+    'share correct'. better: which direction is better, 'up' or 'down'.
     """
 
     name: str
@@ -43,38 +43,38 @@ class Part(Block, frozen=True, kw_only=True):
     """Settings of a run's workload, model or simulator."""
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """Why a run with these settings among others cannot be trained, and what to do."""
+        """Why these settings cannot be combined with the run's others, and what to do."""
         yield from ()
 
 
 class Workload(Part, frozen=True, kw_only=True):
     """Settings of a workload; a family has a subclass for each kind.
 
-    generated: nothing in the data was measured, which every figure says.
+    generated: the data are generated, not measured; every figure says so.
     """
 
     generated: ClassVar[bool] = False
 
     @property
     def inline(self) -> bool:
-        """Whether a network between raw data and the model's inputs can run in every step (features: inline)."""
+        """Whether a network between the raw data and the model can run in every step (features: inline)."""
         return False
 
     @property
     def fetched(self) -> bool:
-        """Whether something must be fetched from a network first, by the rule `fetch`."""
+        """Whether the rule `fetch` must first download something."""
         return False
 
     def sources(self) -> list[Path]:
-        """The files on this machine that are read; none where they are fetched or made.
+        """The files on this machine that are read; none if the data are fetched or generated.
 
         Raises:
-            UserError: a file is missing, as 'FIELD: what, and what to do'.
+            UserError: a file is missing, as 'FIELD: what is wrong, and what to do'.
         """
         return []
 
     def fetch(self, folder: Path) -> list[Path]:
-        """Fetch into `folder` what is not there whole; the files.
+        """Download into `folder` whatever is missing or incomplete there, and return the files.
 
         Raises:
             UserError: the network, the disk or a checksum fails.
@@ -85,11 +85,11 @@ class Workload(Part, frozen=True, kw_only=True):
 class Model(Part, frozen=True, kw_only=True):
     """Settings of a model; a family has a subclass for each kind.
 
-    implementation: its torch module, as 'package.module:Class'. It takes the settings, and by keywords what the
-        family's `build` adds.
-    classical: it has no physics to simulate: its simulator is none and its sizes are 0.
-    control: the kind of its classical control, that it is compared with.
-    sizes: size axes with only one possible value.
+    implementation: its torch module, as 'package.module:Class'. The class takes the settings, and as keywords what
+        the family's `build` adds.
+    classical: there is no physics to simulate, so its simulator is none and its sizes are 0.
+    control: the kind of the classical control that it is compared with.
+    sizes: size axes that have only one possible value.
     """
 
     implementation: ClassVar[str] = ""
@@ -99,9 +99,9 @@ class Model(Part, frozen=True, kw_only=True):
 
 
 class Simulator(Part, frozen=True, kw_only=True):
-    """Settings of a simulator; an engine, or a family, has a subclass for the devices that it brings.
+    """Settings of a simulator; an engine or a family has a subclass for the devices that it provides.
 
-    device: how the physics is evaluated. Subclasses narrow its type to the names that they bring.
+    device: how the physics is evaluated. Subclasses restrict it to the names of their devices.
     """
 
     devices: ClassVar[tuple[str, ...]] = ()
@@ -110,21 +110,22 @@ class Simulator(Part, frozen=True, kw_only=True):
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether it computes on a GPU whatever the backend."""
+        """Whether it always computes on a GPU, whatever the backend."""
         return False
 
     @property
     def has_tasks(self) -> bool:
-        """Whether its gradient is made of tasks that ranks can share (parallel: tasks)."""
+        """Whether its gradient consists of tasks that ranks can share (parallel: tasks)."""
         return False
 
 
 @dataclass(frozen=True)
 class Split:
-    """How data are split into training, validation and test.
+    """How data are split into training, validation and test sets.
 
-    by: what these share nothing of, such as 'subjects'; None where nothing is split. Where each of several folds is the
-    test once: which fold, of how many, and what is held out in it.
+    by: the unit that is never in two of the sets, such as 'subjects'; None if there is no split. fold, folds,
+    held_out: if each of several folds is the test set once, which fold this is, how many there are and what it holds
+    out.
     """
 
     by: str | None = None
@@ -135,9 +136,9 @@ class Split:
 
 @dataclass(frozen=True)
 class Data:
-    """A workload's data as a run reads it, with what its record keeps.
+    """A workload's data as a run reads them, with what the record keeps about them.
 
-    content: what the family's `build` takes. The hashes are None where a family has no data.
+    content: what the family's `build` takes. The hashes are None for a family without data.
     """
 
     content: Any = None
@@ -155,19 +156,19 @@ Build = Callable[["Settings", Data, "torch.device"], Any]
 class Family:
     """A problem family.
 
-    name, title: in code, and in words.
+    name, title: its name in code, and in words.
     sample, samples: what the data-parallel axis counts, e.g. 'trial' and 'trials'.
-    sizes: the axes that say how big a model is, in the order of paths.
-    sampler: how training samples are drawn: 'shuffled' (data, in epochs), 'all' (every sample in every step) or
-        'stream' (drawn afresh).
+    sizes: the size axes of its models, in the order of paths.
+    sampler: how training samples are drawn: 'shuffled' (from data, in epochs), 'all' (every sample in every step) or
+        'stream' (new samples in every step).
     workloads, models: the kinds of each, with the class of their settings.
-    simulators: the classes of simulators' settings that can evaluate its models.
-    metrics: the headline one first; the loss is always there and is not named.
-    tiny: a config of this family alone that trains in seconds; the contract's tests run it.
-    build: the problem of a run, on a device, in the protocol's precision.
-    prepare: write a workload's data for all runs, then the manifest; None for a family without data. It is given
-        the manifest's path and the folder of what was fetched.
-    read: open and verify what `prepare` wrote.
+    simulators: the settings classes of the simulators that can evaluate its models.
+    metrics: the headline metric first; the loss is always measured and not listed.
+    tiny: a config of this family alone that trains in seconds, for the contract tests.
+    build: makes the problem of a run for a device.
+    prepare: writes a workload's data for all runs, then the manifest; None for a family without data. It takes
+        the manifest's path and the folder of downloaded files.
+    read: opens and verifies what `prepare` wrote.
     """
 
     name: str
@@ -187,7 +188,7 @@ class Family:
 
     @property
     def prepared(self) -> bool:
-        """Whether its workloads are prepared once for all runs."""
+        """Whether its workloads' data are prepared once for all runs."""
         return self.prepare is not None
 
     @property
@@ -196,7 +197,7 @@ class Family:
         return self.metrics[0]
 
     def metric(self, name: str) -> Metric:
-        """A metric by name; the loss too."""
+        """The metric of this name, which may be the loss."""
         loss = Metric(LOSS, "loss", "nats", "down")
         return next((metric for metric in self.metrics if metric.name == name), loss)
 
@@ -211,9 +212,9 @@ def simulators(families: Iterable[Family]) -> dict[str, type[Simulator]]:
 
 @dataclass(frozen=True)
 class Settings:
-    """A run with the blocks that its names mean.
+    """A run with the blocks that its path names.
 
-    workload_kind, model_kind: which types the workload and the model are. simulator: None for a classical model.
+    workload_kind, model_kind: the kinds of the workload and the model. simulator: None for a classical model.
     """
 
     run: Run
@@ -244,7 +245,7 @@ class Settings:
 
     @property
     def text(self) -> str:
-        """The content as one canonical text: equal for equal settings."""
+        """The content as one canonical text, which is equal for equal settings."""
         return canonical(self.content)
 
     @property
@@ -254,10 +255,10 @@ class Settings:
 
     @classmethod
     def of(cls, content: Mapping[str, Any], families: Families) -> Settings:
-        """The settings with this `content`, as another process has resolved them.
+        """The settings with this `content`, which another process has resolved.
 
         Raises:
-            UserError: they are not settings of this version.
+            UserError: the content does not fit this version.
         """
         try:
             family = families[content["family"]]

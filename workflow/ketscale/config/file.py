@@ -22,24 +22,24 @@ _Blocks = dict[Name, dict[str, Any]]
 class StudyBlock(Block, frozen=True, kw_only=True):
     """A named subset of the grid that asks one question."""
 
-    kind: Annotated[Name, Meta(description="What is compared, and so how it is checked, tabulated and drawn")]
+    kind: Annotated[Name, Meta(description="What is compared; it determines the checks, tables and figure")]
     question: Annotated[str, Meta(description="The question in one sentence")]
-    axes: Annotated[dict[str, Any], Meta(description="Values shared by every point; a list is expanded")] = (
+    axes: Annotated[dict[str, Any], Meta(description="Values shared by all points; lists are expanded")] = (
         msgspec.field(default_factory=dict)
     )
     points: (
         Annotated[
             list[dict[str, Any]],
-            Meta(min_length=1, description="Each point adds to or replaces the shared values"),
+            Meta(min_length=1, description="Each point adds to the shared values or replaces them"),
         ]
         | None
     ) = None
 
 
 class ConfigFile(Block, frozen=True, kw_only=True):
-    """A study to run. Nothing about machines is here; those settings are the profile's."""
+    """A study to run. Settings of machines are not here but in the profile."""
 
-    title: Annotated[str, Meta(description="The head of the report")]
+    title: Annotated[str, Meta(description="The title of the report")]
     results: Annotated[
         str,
         Meta(
@@ -49,14 +49,14 @@ class ConfigFile(Block, frozen=True, kw_only=True):
         ),
     ] = "results"
     partial: Annotated[
-        bool, Meta(description="Build tables and report from the runs that exist and show what is missing")
+        bool, Meta(description="Build tables and report from the existing runs, and show what is missing")
     ] = False
     workloads: Annotated[
-        _Blocks, Meta(min_length=1, description="Tasks by name; kind says which type, by default the name")
+        _Blocks, Meta(min_length=1, description="Tasks by name; kind is the type, by default the name")
     ]
     models: Annotated[
         _Blocks,
-        Meta(description="Variants of models by name; a model that is not here has its kind's defaults"),
+        Meta(description="Variants of models by name; every kind is also a model with its defaults"),
     ] = msgspec.field(default_factory=dict)
     simulators: Annotated[
         dict[Name, dict[str, Any]],
@@ -73,16 +73,16 @@ class ConfigFile(Block, frozen=True, kw_only=True):
 
 @functools.cache
 def axes_schema(sizes: tuple[SizeAxis, ...]) -> Mapping[str, Any]:
-    """The JSON schema of a study's axes: those of every run, and the sizes of all families."""
+    """The JSON schema of a study's axes: the axes of every run, and the sizes of all families."""
     properties = {
         "workload": (Name, "Names from workloads"),
         "model": (Name, "Names from models, or kinds of models"),
         **{name: (Count, titles) for name, titles in _titles(sizes).items()},
-        "batch": (Positive, "The global batch size whatever the number of ranks"),
+        "batch": (Positive, "The global batch size, whatever the number of ranks"),
         "simulator": (Name, "Names from simulators; none for a classical model"),
-        "backend": (_Layout, "Where ranks run: NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1"),
+        "backend": (_Layout, "The layout, where ranks run: NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1"),
         "protocol": (Name, "Names from protocols"),
-        "seed": (Count, "Seeds of the initial weights and the order of samples and dropout"),
+        "seed": (Count, "Seeds of the initial weights, the order of samples and dropout"),
     }
     return {
         "type": "object",
@@ -92,7 +92,7 @@ def axes_schema(sizes: tuple[SizeAxis, ...]) -> Mapping[str, Any]:
 
 
 def _one_or_several(kind: Any, description: str) -> dict[str, Any]:
-    # No type for msgspec: it corrupts its memory with unions of text that has a pattern and lists (seen in 0.19 to 0.22).
+    # Not a msgspec type: unions of a list and text with a pattern corrupt its memory (seen in 0.19 to 0.22).
     one = msgspec.json.schema(kind)
     return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}], "description": description}
 

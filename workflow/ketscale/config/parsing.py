@@ -1,4 +1,4 @@
-"""From plain values to typed blocks; what does not fit is said in the words of the config's author."""
+"""From plain values to typed blocks. Errors are in the words of the config's author, not of JSON schema."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TYPES = {
     "number": "a number",
     "boolean": "true or false",
 }
-# A fault that begins with the field that it is about.
+# A fault that begins with the name of its field.
 _FIELD = re.compile(r"^\w+(\.[\w.-]+)?: ")
 
 
@@ -65,17 +65,17 @@ def check(rules: Mapping[str, Any], value: Any, where: str) -> None:
         jsonschema.Draft202012Validator(rules).iter_errors(value),
         key=lambda error: (len(error.absolute_path), str(error.path)),
     )
-    # A misspelt key breaks two rules: the right one is missing and the wrong one unknown. Say the latter.
+    # A misspelt key breaks two rules: one key is missing and another unknown. Report the unknown one.
     errors.sort(key=lambda error: error.validator != "additionalProperties")
     if errors:
         raise UserError(_explain(errors[0], where))
 
 
 def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:
-    """The block that another process has resolved, which has every field, some of them null.
+    """The block that another process has resolved; it has every field, some of them null.
 
     Raises:
-        UserError: it is no block of this version.
+        UserError: the content does not fit this version.
     """
     try:
         return msgspec.convert({name: value for name, value in content.items() if name != "kind"}, kind)
@@ -84,7 +84,7 @@ def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:
 
 
 def at(where: str, fault: str) -> str:
-    """A fault with its place in the config; it may begin with a field of its own."""
+    """A fault with its place in the config; the fault may begin with the name of a field there."""
     if not where:
         return fault
     return f"{where}.{fault}" if _FIELD.match(fault) else f"{where}: {fault}"
@@ -92,7 +92,7 @@ def at(where: str, fault: str) -> str:
 
 @functools.cache
 def schema(kind: type[Block]) -> dict[str, Any]:
-    """The JSON schema of a block: as msgspec makes it, but a setting that is left out is not null."""
+    """msgspec's JSON schema of a block, except that an optional setting is left out and never null."""
     made: dict[str, Any] = _without_null(msgspec.json.schema(kind))
     return made
 
@@ -114,7 +114,7 @@ def _without_null(node: Any) -> Any:
 
 
 def _explain(error: Any, root: str) -> str:
-    """What is wrong with a setting, in the words of the config's author rather than of JSON schema."""
+    """What is wrong with a setting, in the words of the config's author."""
     place = ".".join(map(str, error.absolute_path))
     where = ".".join(filter(None, (root, place))) or "config"
     value, rule = error.instance, error.validator_value
@@ -133,7 +133,7 @@ def _explain(error: Any, root: str) -> str:
         case "enum":
             return f"{where}: {_shown(value)} is not one of its values{suggestion(str(value), list(map(str, rule)))}"
         case "anyOf":
-            # A value or a list of values: what holds for the list's items says what is wrong with a value.
+            # A value or a list of values: report the fault of the alternative that the author meant.
             inner = [
                 e
                 for e in error.context
@@ -156,7 +156,7 @@ def _explain(error: Any, root: str) -> str:
             return f"{where}: nothing is defined here; define at least one"
         case "pattern" if rule == LAYOUT_PATTERN:
             return (
-                f"{where}: {_shown(value)} is no layout; write NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1, "
+                f"{where}: {_shown(value)} is not a layout; write NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1, "
                 "with NAME a backend such as cpu or mpi"
             )
         case "pattern" if rule == NAME_PATTERN:
@@ -165,7 +165,7 @@ def _explain(error: Any, root: str) -> str:
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """'; did you mean ...?' for a misspelt name, else what there is to choose from."""
+    """'; did you mean ...?' for a misspelt name, else the choices."""
     close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     return (
         f"; did you mean {close[0]}?"

@@ -19,7 +19,7 @@ class Plateau(Block, frozen=True, kw_only=True):
 
 
 class EarlyStopping(Block, frozen=True, kw_only=True):
-    """Stop after `patience` epochs without a better validation figure."""
+    """Stop after `patience` epochs without a better value of a validation metric."""
 
     monitor: Annotated[Name, Meta(description="loss, or a metric of the workload's family")]
     patience: Positive
@@ -33,61 +33,64 @@ class Protocol(Block, frozen=True, kw_only=True):
     ]
     features: Annotated[
         Literal["cached", "inline"],
-        Meta(description="cached: embeddings read from disk; inline: the feature network runs in every step"),
+        Meta(
+            description="cached: embeddings are read from disk; inline: the feature network runs in every step"
+        ),
     ] = "cached"
     epochs: (
-        Annotated[int, Meta(ge=1, description="Train at most this many epochs with validation and test")]
+        Annotated[int, Meta(ge=1, description="Train for at most this many epochs, with validation and test")]
         | None
     ) = None
     steps: (
-        Annotated[int, Meta(ge=1, description="Train exactly this many steps without validation")] | None
+        Annotated[int, Meta(ge=1, description="Train for exactly this many steps, without validation")] | None
     ) = None
     steps_for: Annotated[
         dict[Name, Positive],
-        Meta(description="Other numbers of steps for slow simulators by name, none for classical models"),
+        Meta(description="Other numbers of steps for slow simulators, by name (none: classical models)"),
     ] = msgspec.field(default_factory=dict)
     timed: Annotated[bool, Meta(description="The run has the machine to itself")]
-    warmup: Annotated[int, Meta(ge=1, description="Steps left out of the steady figure")] = 2
+    warmup: Annotated[
+        int, Meta(ge=1, description="First steps, which are left out of the steady step time")
+    ] = 2
     sampled_steps: Annotated[
         int,
         Meta(
             ge=0,
-            description="Steps in which spans are measured with the device synchronised (at most half of those after warm-up)",
+            description="Steps whose spans are measured with the device synchronised (at most half of those after "
+            "warm-up)",
         ),
     ] = 0
     mistake: (
         Annotated[
             Literal["one-device", "oversubscribed", "unsharded"],
             Meta(
-                description="A misconfiguration made on purpose, to see what it costs. one-device: all ranks on the cores "
-                "of the first; oversubscribed: each rank with as many threads as there are cores; unsharded: each rank "
-                "does every sample"
+                description="A misconfiguration on purpose, to measure its cost. one-device: all ranks run on the "
+                "cores of the first rank; oversubscribed: each rank starts as many threads as there are cores; "
+                "unsharded: each rank computes every sample"
             ),
         ]
         | None
     ) = None
     optimiser: Annotated[
         Literal["adam", "gradient-descent", "l-bfgs"],
-        Meta(description="l-bfgs: SciPy's, with all samples at once, an iteration an epoch"),
+        Meta(description="l-bfgs: SciPy's, with all samples at once; each iteration counts as an epoch"),
     ] = "adam"
     sharding: Annotated[
         Literal["balanced", "strided"],
-        Meta(
-            description="How ranks share a batch. balanced: neighbouring samples; strided: every n-th of n ranks"
-        ),
+        Meta(description="How n ranks share a batch. balanced: contiguous parts; strided: every n-th sample"),
     ] = "balanced"
     parallel: Annotated[
         Literal["samples", "tasks"],
-        Meta(
-            description="What ranks share: samples, or the evaluations of parameter-shift (sample, angle, sign)"
-        ),
+        Meta(description="What ranks share: samples, or parameter-shift evaluations (sample, angle, sign)"),
     ] = "samples"
     learning_rate: Annotated[
-        float, Meta(gt=0, description="Of Adam or gradient descent; l-bfgs finds its own steps")
+        float, Meta(gt=0, description="For Adam and gradient descent; l-bfgs finds its own step lengths")
     ]
     weight_decay: Annotated[float, Meta(ge=0)] = 0.0
     clip_norm: (
-        Annotated[float, Meta(gt=0, description="Largest gradient norm; without it nothing is clipped")]
+        Annotated[
+            float, Meta(gt=0, description="Largest gradient norm; if left out, gradients are not clipped")
+        ]
         | None
     ) = None
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
@@ -95,19 +98,19 @@ class Protocol(Block, frozen=True, kw_only=True):
     early_stopping: EarlyStopping | None = None
     checkpoint_steps: Annotated[int, Meta(ge=1, description="Steps between checkpoints")] = 200
     checkpoint_minutes: Annotated[
-        float, Meta(gt=0, description="Minutes between checkpoints, where steps are slow")
+        float, Meta(gt=0, description="Minutes between checkpoints, for slow steps")
     ] = 5.0
     keep_model: Annotated[
-        bool, Meta(description="Keep the trained weights, and the test predictions, beside the record")
+        bool, Meta(description="Keep the trained weights and the test predictions beside the record")
     ] = True
 
     @property
     def by_epochs(self) -> bool:
-        """Whether training goes by epochs, with validation and test, and not by steps."""
+        """Whether training is counted in epochs, with validation and test, rather than in steps."""
         return self.epochs is not None
 
     def faults(self) -> Iterator[str]:
-        """What does not go together."""
+        """Settings that contradict one another."""
         if (self.epochs is None) == (self.steps is None):
             both = self.epochs is not None
             yield f"give epochs or steps, {'not both' if both else 'one of them is missing'}"
@@ -118,12 +121,12 @@ class Protocol(Block, frozen=True, kw_only=True):
             return
         for setting in ("plateau", "early_stopping"):
             if getattr(self, setting) is not None:
-                yield f"{setting}: needs validation, which a protocol with steps has none of; use epochs or leave it out"
+                yield f"{setting}: needs validation, but a protocol with steps has none; use epochs or leave it out"
         lengths = {"steps": self.steps} | {f"steps_for.{key}": value for key, value in self.steps_for.items()}
         for setting, steps in lengths.items():
             if steps <= self.warmup:
                 yield f"{setting}: {steps} steps are all warm-up (warmup: {self.warmup}); give more than {self.warmup}"
-        # Slow simulators sample fewer steps than the protocol says; the protocol's own steps must leave some unsampled.
+        # Slow simulators (steps_for) may sample fewer steps. The protocol's own steps must leave some unsampled.
         if self.sampled_steps and self.warmup + self.sampled_steps >= self.steps:
             yield (
                 f"sampled_steps: {self.sampled_steps} sampled and {self.warmup} warm-up steps leave none of {self.steps} "
@@ -131,6 +134,6 @@ class Protocol(Block, frozen=True, kw_only=True):
             )
 
     def for_simulator(self, name: str) -> Protocol:
-        """The protocol as runs of this simulator follow it: with its number of steps."""
+        """The protocol for runs of this simulator, with its number of steps."""
         steps = self.steps_for.get(name, self.steps)
         return msgspec.structs.replace(self, steps=steps, steps_for={})

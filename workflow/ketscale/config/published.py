@@ -1,4 +1,4 @@
-"""The published schema: the JSON schema of a whole config, made from the types."""
+"""The published schema: the JSON schema of a whole config, generated from the types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ketscale.config.parsing import schema
 
 
 def published_schema(families: Families) -> dict[str, Any]:
-    """Of configs with these families; a block whose kind is its name needs no `kind`."""
+    """The schema of configs with these families. A block that is named after its kind needs no `kind`."""
     made = copy.deepcopy(schema(ConfigFile))
     definitions = made.pop("$defs")
     properties = definitions["ConfigFile"]["properties"]

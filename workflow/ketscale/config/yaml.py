@@ -13,7 +13,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key given twice is an error instead of a lost setting."""
+    """YAML in which a duplicate key is an error, not a lost setting."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -33,7 +33,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge `<<` as usual, but note the keys that are there first: merged ones may be overridden."""
+        """Merge `<<` as usual, but check for duplicates first: merged keys may be overridden."""
         keys = [key.value for key, _ in node.value if key.tag != _MERGE]
         twice = next((key for key in keys if keys.count(key) > 1), None)
         if twice is not None:

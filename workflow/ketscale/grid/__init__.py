@@ -1,7 +1,6 @@
-"""Runs, studies and paths: the only place that knows a run's axes and where its record is kept.
+"""Runs, studies and paths: the only place that knows a run's axes and the path of its record.
 
-Imports nothing of ours but the error type, so that the Snakefile, the command line and the tables all build on it
-cheaply.
+Of KetScale it imports only the error type, so the Snakefile, the command line and the tables can import it cheaply.
 """
 
 from ketscale.grid.backend import BACKENDS, Backend

@@ -1,4 +1,4 @@
-"""The backends by name: where ranks run, how they are started, and how many there may be. Data alone, no code."""
+"""The backends by name: where ranks run, how they start, and whether there may be several. Data, no code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Backend:
-    """Where ranks run and how they talk.
+    """Where ranks run and how they communicate.
 
-    title: in sentences. launcher: the program that starts several ranks; None where the one process is the run.
-    device: what each rank computes on, with "gpu" one of its own. world: module and class of its `World`, which is
-    imported by the run that asks for it alone.
+    title: its name in sentences. launcher: the program that starts several ranks; None for a single process.
+    device: what each rank computes on; with "gpu" each rank has a GPU of its own. world: module and class of its
+    `World`, which only runs of this backend import.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Backend:
 
     @property
     def several_ranks(self) -> bool:
-        """Whether it takes more than one rank."""
+        """Whether it can have more than one rank."""
         return self.launcher is not None
 
 

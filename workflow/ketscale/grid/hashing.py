@@ -1,4 +1,4 @@
-"""One text, and one hash, for equal settings."""
+"""Equal settings have the same canonical text and the same hash."""
 
 from __future__ import annotations
 

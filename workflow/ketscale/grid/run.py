@@ -9,19 +9,19 @@ from typing import Any
 
 from ketscale.errors import UserError
 
-# Below the results folder; in a run's folder.
+# RUNS is below the results folder; the other two are in a run's folder.
 RUNS = "runs"
 RECORD = "metrics.json"
 HISTORY = "history.csv"
 
-# The axes as a path has them; Snakemake's wildcards and `Run.parse` share it.
+# A path's axes; Snakemake's wildcards and `Run.parse` share this pattern.
 PATTERN = "{workload}/{model}/{size}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}"
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 NUMBER = r"\d+"
 CONSTRAINTS = {
     "workload": NAME,
     "model": NAME,
-    # b is the batch's letter.
+    # Not b, which is the letter of the batch.
     "size": r"[ac-z]\d+(?:-[ac-z]\d+)*",
     "batch": NUMBER,
     "simulator": NAME,
@@ -42,7 +42,7 @@ _LAYOUT = re.compile(r"^(?P<backend>[a-z]+(?:-cpu)?)-n(?P<nodes>\d+)r(?P<ranks>\
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """One point of the grid, trained once: one directory, one record.
+    """One point of the grid, trained once, with one directory and one record.
 
     size: the letters and values of the family's size axes, e.g. 'q4-l3'; `grid.decode` gives their names.
     """
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The run in one line: its folder below results/runs."""
+        """The run in one line: its path below results/runs."""
         return PATTERN.format(**asdict(self))
 
     @property
@@ -89,28 +89,29 @@ class Run:
         match = _PATH.search(str(path))
         if match is None:
             raise UserError(
-                f"{path}: not a run's path; it should look like results/{RUNS}/{PATTERN}/{RECORD}"
+                f"{path}: not the path of a run; it should look like results/{RUNS}/{PATTERN}/{RECORD}"
             )
         return cls.of(match.groupdict())
 
     @classmethod
     def of(cls, axes: Mapping[str, Any]) -> Run:
-        """The run with these axes, such as Snakemake's wildcards (strings become integers where needed)."""
+        """The run with these axes, such as Snakemake's wildcards (strings are converted to integers where needed)."""
         values: dict[str, Any] = {
             axis: int(axes[axis]) if axis in INTEGERS else str(axes[axis]) for axis in AXES
         }
         return cls(**values)
 
     def without(self, *axes: str) -> tuple[Any, ...]:
-        """The other axes' values: equal for runs that differ in no more than `axes`."""
+        """The values of the other axes: equal for runs that differ only in `axes`."""
         return tuple(getattr(self, axis) for axis in AXES if axis not in axes)
 
 
 AXES = tuple(field.name for field in fields(Run))
 INTEGERS = frozenset(axis for axis in AXES if CONSTRAINTS[axis] == NUMBER)
-# The axes that `Run.layout` puts together.
+# The axes that make up `Run.layout`.
 LAYOUT = ("backend", "nodes", "ranks", "threads")
-# What the runs of one point of a study share, which differ in their seed: the axes with the layout in one word.
+# The columns that identify a point of a study, whose runs differ only in their seed: the axes, with the layout as
+# one.
 POINT = tuple(
     "layout" if axis == LAYOUT[0] else axis for axis in AXES if axis != "seed" and axis not in LAYOUT[1:]
 )
@@ -120,7 +121,7 @@ def layout(text: str) -> dict[str, Any]:
     """Split 'mpi-n1r2t1' into backend, nodes, ranks and threads.
 
     Raises:
-        UserError: it is not written so.
+        UserError: the text is not a layout.
     """
     match = _LAYOUT.match(text)
     if match is None:

@@ -1,4 +1,4 @@
-"""How a model's size is written in a path: a letter and a number for each of its family's size axes."""
+"""The size of a model in a path: a letter and a number for each size axis of its family."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ketscale.errors import UserError
 
 @dataclass(frozen=True)
 class SizeAxis:
-    """One number that says how big a model is.
+    """One of the numbers that give a model's size.
 
-    letter: in paths (any but b, the batch's). name: in configs and tables, e.g. 'layers'. title: in figures, e.g.
-    'circuit layers'.
+    letter: used in paths (any but b, which is the batch). name: used in configs and tables, e.g. 'layers'. title:
+    used in figures, e.g. 'circuit layers'.
     """
 
     letter: str
@@ -23,12 +23,12 @@ class SizeAxis:
 
 
 def encode(axes: Sequence[SizeAxis], values: Mapping[str, int]) -> str:
-    """The size in a path, such as 'q4-l3' of {'qubits': 4, 'layers': 3}."""
+    """The size as a path has it, such as 'q4-l3' for {'qubits': 4, 'layers': 3}."""
     return "-".join(f"{axis.letter}{values[axis.name]}" for axis in axes)
 
 
 def decode(axes: Sequence[SizeAxis], size: str) -> dict[str, int]:
-    """The numbers by name of a size in a path; the inverse of `encode`.
+    """The numbers by name, from the size in a path; the inverse of `encode`.
 
     Raises:
         UserError: the letters are not those of `axes` in their order.
@@ -36,5 +36,5 @@ def decode(axes: Sequence[SizeAxis], size: str) -> dict[str, int]:
     parts = re.findall(r"([a-z])(\d+)", size)
     if [letter for letter, _ in parts] != [axis.letter for axis in axes]:
         pattern = "-".join(f"{axis.letter}<{axis.name}>" for axis in axes)
-        raise UserError(f"size {size}: of this workload's models it is written {pattern}")
+        raise UserError(f"size {size}: for models of this workload write {pattern}")
     return {axis.name: int(value) for axis, (_, value) in zip(axes, parts, strict=True)}

@@ -13,7 +13,7 @@ from ketscale.grid.size import SizeAxis, encode
 
 @dataclass(frozen=True)
 class Study:
-    """A named subset of the grid that asks one question; studies share runs."""
+    """A named subset of the grid that asks one question. Studies may share runs."""
 
     name: str
     kind: str
@@ -24,10 +24,10 @@ class Study:
 def expand(
     points: Iterable[Mapping[str, Any]], sizes: Callable[[str], Sequence[SizeAxis]]
 ) -> tuple[Run, ...]:
-    """Every combination of the values that each point lists, once, in the order given.
+    """Every combination of the values of each point, once, in the given order.
 
     Args:
-        points: axes by the names that configs use (the layout as `backend`, the sizes by name), values or lists.
+        points: values or lists by the axis names of configs (the layout as `backend`, the sizes by name).
         sizes: the size axes of a workload's family.
     """
     return tuple(dict.fromkeys(run for point in points for run in _combinations(point, sizes)))
@@ -44,8 +44,8 @@ def _combinations(point: Mapping[str, Any], sizes: Callable[[str], Sequence[Size
 def schedule(studies: Iterable[Study], timed: Callable[[Run], bool]) -> tuple[Run, ...]:
     """Every run of every study once, in the order in which they start.
 
-    Timed runs go seed by seed, so that the points of one ratio are close in time; before them go the untimed ones,
-    which share the machine and so fill it best together.
+    Untimed runs come first, since they share the machine and fill it best together. Timed runs follow seed by seed,
+    so that the two runs of a ratio are close in time.
     """
     unique = dict.fromkeys(run for study in studies for run in study.runs)
     return tuple(sorted(unique, key=lambda run: (timed(run), run.seed)))

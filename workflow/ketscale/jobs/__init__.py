@@ -1,1 +1,1 @@
-"""What starts, guards, watches and restarts runs."""
+"""Starts, guards, watches and restarts runs."""

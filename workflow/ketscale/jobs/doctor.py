@@ -1,4 +1,4 @@
-"""`ketscale doctor`: what this machine can run, tried out rather than guessed."""
+"""`ketscale doctor`: what this machine can run, found out by trying."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ketscale.jobs.slurm import queue
 from ketscale.measure.process import THREAD_VARIABLES
 from ketscale.optional import EXTRAS, remedy
 
-# Started by the same prefix as a run: what passes here is what runs get.
-# In a broken world every process is rank 0 of 1, so each would print.
+# The probes start with the same prefix as a run, so they test what runs get. In a broken world every process is rank
+# 0 of 1, and each of them prints.
 _MPI_PROBE = (
     "from mpi4py import MPI; w = MPI.COMM_WORLD; n = w.allreduce(1); w.rank or print('world', n, flush=True)"
 )
@@ -32,7 +32,7 @@ _GLOO_PROBE = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the diagnosis: whether it is there, what was seen, and what it (would) enable."""
+    """One line of the diagnosis: whether the thing is present, what was seen, and what it enables."""
 
     name: str
     present: bool
@@ -41,7 +41,7 @@ class Finding:
 
 
 def diagnose() -> int:
-    """Print every finding; 0 if a run on one CPU process can work here, else 1."""
+    """Print every finding; 0 if a run in one CPU process can work here, else 1."""
     essential = True
     for check in CHECKS:
         for finding in check():
@@ -116,7 +116,7 @@ def _worlds() -> Iterator[Finding]:
 
 
 def _two_ranks(start: str, probe: str) -> tuple[bool, str]:
-    """Whether two processes started so find themselves in one world of two, and what they said."""
+    """Whether two processes that are started this way form one world of two, and what was seen."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     try:
         done = subprocess.run(
@@ -134,7 +134,7 @@ def _two_ranks(start: str, probe: str) -> tuple[bool, str]:
     if worlds:
         return (
             False,
-            "two processes that each believe to be alone: launcher and library do not belong together",
+            "two processes that each see a world of one rank: launcher and library do not match",
         )
     lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
     return False, lines[-1]

@@ -1,8 +1,9 @@
-"""A run that was finished in this call of Snakemake is not trained again when its pack, or its job, is tried again.
+"""A run that this call of Snakemake has finished is not trained again when its job or job group is retried.
 
-Snakemake deletes a job's outputs before it tries the job again, those of a pack's finished runs too. So a copy lies
-beside them, which counts for the call that made it and for the same settings, features and code. Light on purpose:
-`ketscale launch` asks here before anything heavy is imported.
+Before a retry Snakemake deletes the outputs of the whole job group, also those of finished runs. So a copy is kept in
+the run's folder. It counts only for the call that made it, and for the same settings, features and code. Imports
+nothing
+heavy: `ketscale launch` asks here first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ketscale.measure import process
 from ketscale.measure.record import check
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# What is read, drawn or timed from outside a run changes none of its numbers.
+# Code that reads, draws or times runs from outside changes none of their numbers.
 _NOT_TRAINING = (
     "analysis",
     "bench",
@@ -37,18 +38,18 @@ _FILES = (grid.HISTORY, grid.RECORD)
 
 
 def begin_call() -> None:
-    """Name this call of Snakemake; its jobs, on other machines too, inherit the name with their environment."""
+    """Name this call of Snakemake. Its jobs, also on other machines, inherit the name with their environment."""
     os.environ["KETSCALE_CALL"] = uuid.uuid4().hex
 
 
 def call() -> str | None:
-    """The call of Snakemake that this process belongs to; None where a run was started by hand."""
+    """The call of Snakemake that this process belongs to; None if the run was started by hand."""
     return os.environ.get("KETSCALE_CALL")
 
 
 @functools.cache
 def code_hash() -> str:
-    """SHA-256 of the package's sources that decide a run's numbers and timing."""
+    """SHA-256 of the package's sources that affect a run's numbers and timing."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
@@ -58,8 +59,10 @@ def code_hash() -> str:
 
 
 def keep(folder: Path) -> None:
-    """Copy the record and history of a run that has just been finished, in an allocation: only there a pack of runs is
-    tried again for one that failed, and Snakemake deletes the others' outputs first.
+    """Inside an allocation, copy the record and history of a run that has just finished.
+
+    Only there is a job group retried as a whole because one of its runs failed, and Snakemake deletes all outputs
+    first.
     """
     if call() is not None and process.slurm_job() is not None:
         for name in _FILES:
@@ -67,9 +70,9 @@ def keep(folder: Path) -> None:
 
 
 def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool:
-    """Whether this call has finished the run before: then its record and history are there (again).
+    """Whether this call has already finished the run; if so, its record and history are restored.
 
-    A copy of another call, or of other settings, features or code, is deleted.
+    A copy from another call, or of other settings, features or code, is deleted.
     """
     kept = _kept(folder)
     mine = call()
@@ -88,13 +91,13 @@ def forget(folder: Path) -> None:
 
 
 def of_this_code(path: Path, settings: Settings, features_hash: str | None) -> dict[str, Any] | None:
-    """The record at `path`, where it is of these settings and features and of this code."""
+    """The record at `path` if it belongs to these settings and features and to this code, else None."""
     found = check(path, settings.run, settings.hash, features_hash).record
     return found if found is not None and found["code"]["hash"] == code_hash() else None
 
 
 def features_hash(manifest: Path | None) -> str | None:
-    """The hash of the features that a manifest names; None where there is none to be read."""
+    """The features hash in a manifest; None if there is no readable one."""
     try:
         return str(json.loads(manifest.read_text())["hash"]) if manifest else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -102,12 +105,12 @@ def features_hash(manifest: Path | None) -> str | None:
 
 
 def features_hashes(config: Config, results: Path) -> dict[str, str | None]:
-    """The hash of the features in use for each workload of the config; None where it has none."""
+    """The hash of the prepared features of each workload in the config; None if it has none."""
     return {name: features_hash(manifest(config, results, name)) for name in config.workloads}
 
 
 def manifest(config: Config, results: Path, workload: str) -> Path | None:
-    """Where a workload's prepared data are named; None where its family prepares nothing."""
+    """The path of a workload's manifest; None if its family prepares nothing."""
     return results / "features" / workload / "features.json" if config.family(workload).prepared else None
 
 

@@ -1,4 +1,4 @@
-"""The trained model beside its record: weights as safetensors, test predictions as arrays."""
+"""Keeps the trained model beside its record: weights as safetensors, test predictions as arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREDICTIONS = "predictions.npz"
 
 
 def keep(settings: Settings, problem: Problem, ended: Outcome, folder: Path) -> dict[str, str]:
-    """Write the model of a completed run, unless its protocol says not to; the SHA-256 of each file by its name.
+    """Write the model of a completed run, unless its protocol sets keep_model: false. Returns SHA-256 by file name.
 
     Files of an earlier training of the run are deleted.
     """

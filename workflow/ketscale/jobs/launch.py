@@ -1,4 +1,4 @@
-"""The shell prefix that starts a run's ranks with their threads set; imports nothing heavy."""
+"""The shell prefix that starts a run's ranks with their threads set. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from ketscale.grid import BACKENDS, Run
 from ketscale.jobs.slurm import site
 from ketscale.measure.process import THREAD_VARIABLES, slurm_job
 
-# Open MPI refuses to start as root (a container's usual user) without both.
+# Without both, Open MPI refuses to start as root, which is the usual user in a container.
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
-# SLURM's warning before the time limit reaches every process of a step, and would end those that do not expect it
-# (a shell, torchrun, Python while it starts). A rank that is ready for it listens again.
+# SLURM's warning before the time limit reaches every process of a step. It would end those that do not handle it (a
+# shell, torchrun, Python while it starts), so they ignore it. A rank that is ready for it installs a handler.
 _DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
-# Ports below those that the kernel hands out; two jobs on one node, or two runs of one job, take different ones.
+# Ports below the kernel's own range; two jobs on one node, or two runs of one job, get different ports.
 _PORT = "$((15000 + (SLURM_JOB_ID * 31 + SLURM_STEP_ID) % 15000))"
 _RENDEZVOUS = (
     """sh -c 'trap "" USR1; exec torchrun --node-rank=$SLURM_NODEID """
@@ -20,15 +20,15 @@ _RENDEZVOUS = (
 
 
 def prefix(run: Run, srun_mpi: str | None = None) -> str:
-    """What stands before `ketscale train ...` on the command line.
+    """The part of the command line before `ketscale train ...`.
 
     A run binds its own ranks to cores (see measure/host.py), so launchers are told not to.
 
     Args:
-        srun_mpi: inside a SLURM allocation, the kind of MPI that srun starts there (`srun --mpi=list`). srun then
-            starts every run: each MPI rank, or one torchrun a node, or the one process; and when one of them dies
-            it ends the others and names it. It shares the allocation with a step that this process may be in
-            (`srun --pty bash`), for which it would wait otherwise.
+        srun_mpi: inside a SLURM allocation, the kind of MPI that srun starts (`srun --mpi=list`). srun then starts
+            every run: each MPI rank, or one torchrun per node, or the single process. If one of them dies, srun names
+            it and ends the others. With --overlap it does not wait for the step that this process may itself be in
+            (`srun --pty bash`).
     """
     variables = " ".join(f"{name}={run.threads}" for name in THREAD_VARIABLES)
     per_node = run.ranks // run.nodes
@@ -54,9 +54,9 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
 
 
 def prefix_here(run: Run) -> str:
-    """The prefix where this process is: in an allocation that of srun, with the MPI that the site file names.
+    """The prefix for this process: inside an allocation srun, with the MPI that the site file names.
 
     Raises:
-        UserError: in an allocation the site file is missing or broken.
+        UserError: inside an allocation, the site file is missing or invalid.
     """
     return prefix(run, site.read_file().mpi if slurm_job() else None)

@@ -1,8 +1,8 @@
-"""One writer a run: a lease in the run's folder, without file locks and without comparing the clocks of hosts.
+"""One writer per run: a lease in the run's folder, without file locks and without comparing clocks of hosts.
 
-The lease is `FOLDER/lease/<n>.json`; the highest generation n holds. Who finds it stale creates n + 1 with
-O_EXCL, which one process alone can do. The highest file is never deleted, so that no older one can come back
-to life: who took over deletes the lower ones, and who releases leaves its own as a tombstone.
+The lease is `FOLDER/lease/<n>.json`; the highest generation n is valid. A process that finds it stale creates n + 1
+with O_EXCL, which only one process can do. The highest file is never deleted, so no older one can become valid again:
+a process that takes over deletes the lower files, and one that releases the lease leaves its file as a tombstone.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ketscale.errors import UserError
 from ketscale.files import write_atomic
 from ketscale.measure import process
 
-# A generation, or what a killed process left of one that it was writing.
+# The file of a generation, and the temporary file of a process that was killed while it wrote one.
 _NAME = re.compile(r"([1-9][0-9]*)\.json")
 _LEFTOVER = re.compile(r"\.([1-9][0-9]*)\.json\.[0-9]+\.tmp")
-# One look counts for at most this share of the patience, see `_unchanged`.
+# One look counts for at most this share of the patience (see `_unchanged`).
 _LONGEST_LOOK = 1 / 3
-# Beats that a holder may miss at least, whatever the patience.
+# A holder may miss at least this many beats, whatever the patience.
 _BEATS = 3
 
 
@@ -39,9 +39,9 @@ def _unknown(job: str) -> bool | None:
 class Lease:
     """The right to write into the folder of a run, kept by a heartbeat.
 
-    `holder` says in words who held it at the last look; `former` is the content of the lease that this one
-    followed ({}: it could not be read; None: there was none, or its holder had finished the run); `lost` is set
-    once another process has taken it over; the holder sets `finished` when it has finished the run.
+    `holder` says in words who held the lease at the last look. `former` is the content of the lease before this one
+    ({}: it could not be read; None: there was none, or its holder had finished the run). `lost` is set once another
+    process has taken over. The holder sets `finished` when it has finished the run.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Lease:
         patience_s: float = 60.0,
         job_over: Callable[[str], bool | None] = _unknown,
     ) -> None:
-        """Take nothing yet.
+        """Do not take the lease yet.
 
-        `job_over` says of the SLURM job of this cluster that it is given whether all its processes have
-        ended (None: unknown); it is asked at most once an interval.
+        `job_over` says whether all processes of a SLURM job of this cluster have ended (None: unknown); it is asked
+        at most once per interval.
         """
         self.folder = folder
         self.interval_s = interval_s
@@ -75,10 +75,10 @@ class Lease:
         self._thread = threading.Thread()
 
     def try_acquire(self) -> bool:
-        """Look once, without waiting; True: held by this object from now on (once lost: False until `release`).
+        """Try once, without waiting; whether this object holds the lease (once lost: False until `release`).
 
         Raises:
-            OSError: the folder cannot be listed or written; nothing is held then.
+            OSError: the folder cannot be listed or written; then the lease is not held.
         """
         if self._generation:
             return not self.lost
@@ -88,11 +88,11 @@ class Lease:
         return self._create(top + 1)
 
     def check(self) -> None:
-        """Return only while the lease is held; call it right before a write.
+        """Raise an error unless the lease is held; call it right before a write.
 
         Raises:
             UserError: another process has taken over, or the lease was deleted.
-            OSError: the lease cannot be read; a write into the folder is likely to fail just the same.
+            OSError: the lease cannot be read; a write into the folder would probably fail too.
         """
         if not self._generation and not self.lost:
             raise RuntimeError(f"{self.folder}: check of a lease that was not acquired")
@@ -106,15 +106,15 @@ class Lease:
                 if now is None
                 else f"another process has taken over this run ({_process(now)})"
             )
-            raise UserError(f"{self.folder}: {reason}; this one stops and writes nothing")
+            raise UserError(f"{self.folder}: {reason}; this process stops and writes nothing")
 
     def release(self) -> None:
-        """Stop the heartbeat and leave a tombstone, if the lease is still held; a second call does nothing."""
+        """Stop the heartbeat and, if the lease is still held, leave a tombstone. A second call does nothing."""
         if not self._generation:
             return
         self._stop.set()
         self._thread.join()
-        # Without a tombstone others find the lease stale as they find that of a crashed process.
+        # Without a tombstone, others find the lease stale later, as after a crash.
         with contextlib.suppress(OSError):
             if not self.lost and self._is_owned():
                 self._write(released=True)
@@ -124,7 +124,7 @@ class Lease:
         try:
             raw = _path(self.folder, generation).read_bytes()
         except OSError as error:
-            # Deleted by the next holder just now, or not readable: no sign of death either way.
+            # The next holder has just deleted it, or it is not readable: neither means that its holder is dead.
             self.holder = f"a process whose lease cannot be read ({error.strerror})"
             self._seen = None
             return False
@@ -134,22 +134,22 @@ class Lease:
         return self._unchanged(generation, raw, content) if verdict is None else verdict
 
     def _verdict(self, content: Mapping[str, Any]) -> bool | None:
-        """Whether the lease is free, as far as can be said at once."""
+        """Whether the lease is free, if that can be told at once; else None."""
         if not content:
             return None
         if content["released"]:
             return True
-        # The namespace, as a container may share the host's name and yet count its processes from 1.
+        # The namespace too: a container may share the host's name but number its processes from 1.
         here = ("host", "boot", "pid_namespace")
         if None not in (content["boot"], content["pid_namespace"]) and _equal(content, self._me, here):
             alive = is_alive(content["pid"], content["started"])
             if alive is not None:
-                # Alive means held, however long without a beat: it may be stopped in a debugger.
+                # Alive means held, however long ago the last beat was: the process may be stopped in a debugger.
                 return not alive
-        # The cluster, as two clusters on one file system count their jobs alike.
+        # The cluster too: two clusters on one file system may use the same job ids.
         if content["job"] is not None and _equal(content, self._me, ("cluster",)):
             if content["job"] == self._me["job"]:
-                # SLURM has requeued this job: its former life is over.
+                # If SLURM has requeued this job, the holder was in an earlier start of it and is gone.
                 return True if content["restarts"] < self._me["restarts"] else None
             if self._ask(content["job"]):
                 return True
@@ -163,13 +163,14 @@ class Lease:
         return self._job_over(job) is True
 
     def _unchanged(self, generation: int, raw: bytes, content: Mapping[str, Any]) -> bool:
-        """Whether the file has stayed the same for the patience, by the clock of this process alone."""
+        """Whether the file has not changed for the length of the patience, by the clock of this process alone."""
         now = time.monotonic()
         if self._seen != (generation, raw):
             self._seen = (generation, raw)
             self._unchanged_s = 0.0
         else:
-            # Capped: where this process was frozen, or the file system hung, the holder had no chance either.
+            # Capped: if this process was frozen or the file system hung, the holder may have been unable to write
+            # too.
             self._unchanged_s += min(now - self._looked, self.patience_s * _LONGEST_LOOK)
         self._looked = now
         return self._unchanged_s >= max(self.patience_s, _BEATS * content.get("interval_s", 0.0))
@@ -185,8 +186,8 @@ class Lease:
         self._generation, self._beat = generation, 0
         try:
             self._write()
-            # Since this process looked, others may have taken and left this generation and deleted its file:
-            # then there is a higher one, and this one was created in vain.
+            # Since this process looked, others may have taken and released this generation and deleted its file.
+            # Then there is a higher one, and this file is void.
             owned = self._is_owned()
             self.former = self._predecessor()
         except OSError:
@@ -204,13 +205,13 @@ class Lease:
         return True
 
     def _withdraw(self) -> None:
-        # Not held yet, so that the lower generations are all still there and nothing opens below this one.
+        # The lease was not held yet, so all lower generations still exist, and the highest of them is valid again.
         with contextlib.suppress(OSError):
             _path(self.folder, self._generation).unlink()
         self._generation = 0
 
     def _predecessor(self) -> Mapping[str, Any] | None:
-        """The lease before this one; below an empty file lies the one that its writer wanted to follow."""
+        """The lease before this one. An empty file is skipped: its writer wanted to follow the one below."""
         lower = sorted(n for n in _generations(self.folder) if n < self._generation)
         for generation in reversed(lower):
             try:
@@ -223,7 +224,7 @@ class Lease:
 
     def _delete_lower(self) -> None:
         folder = _path(self.folder, self._generation).parent
-        with contextlib.suppress(OSError):  # what stays does no harm beside a higher one
+        with contextlib.suppress(OSError):  # a file that remains is harmless, since a higher one exists
             for name in os.listdir(folder):
                 match = _NAME.fullmatch(name) or _LEFTOVER.fullmatch(name)
                 if match and int(match[1]) < self._generation:
@@ -231,8 +232,8 @@ class Lease:
 
     def _keep(self) -> None:
         while not self._stop.wait(self.interval_s):
-            # Disk full, say, or a stale file handle: the next beat may get through. If none does, another
-            # process takes over and `check` finds that out.
+            # The disk may be full or a file handle stale, but the next beat may succeed. If none does, another
+            # process takes over, and `check` notices.
             with contextlib.suppress(OSError):
                 if not self._is_owned():
                     self.lost = True
@@ -241,7 +242,7 @@ class Lease:
                 self._write()
 
     def _is_owned(self) -> bool:
-        # Both, as NFS may show an old listing for a while but opens no deleted file.
+        # Check both: NFS may show an old listing for a while, but it opens no deleted file.
         try:
             content = _parse(_path(self.folder, self._generation).read_bytes())
         except FileNotFoundError:
@@ -259,14 +260,14 @@ class Lease:
 
 
 def read(folder: Path) -> dict[str, Any] | None:
-    """The content of the lease on `folder`: None where there is none, {} where it cannot be read."""
+    """The content of the lease on `folder`: None if there is none, {} if it cannot be read."""
     for _ in range(3):
         generations = _generations(folder)
         if not generations:
             return None
         try:
             return _parse(_path(folder, max(generations)).read_bytes())
-        except FileNotFoundError:  # taken over between the two lines above
+        except FileNotFoundError:  # another process took over between the two lines above
             continue
         except OSError:
             break
@@ -274,7 +275,7 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 
 def who(content: Mapping[str, Any]) -> str:
-    """Words for the holder whose lease has this content."""
+    """The holder of a lease with this content, in words."""
     return "nobody" if content.get("released") else _process(content)
 
 
@@ -290,7 +291,7 @@ def _path(folder: Path, generation: int) -> Path:
 
 
 def _utc() -> str:
-    """The time for people, and for differences of two times of one host; no two hosts' are compared."""
+    """The time, for people and for differences of times on one host. Times of two hosts are never compared."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -302,7 +303,7 @@ def _generations(folder: Path) -> list[int]:
     return [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
 
 
-# All that a lease says, for telling a whole one from anything else.
+# All keys of a lease, to tell a complete one from anything else.
 _ME = frozenset({"host", "pid", "started", "boot", "pid_namespace", "job", "restarts", "cluster"})
 _KEYS = _ME | {"token", "since", "interval_s", "beat", "at", "released", "finished"}
 
@@ -320,7 +321,7 @@ def _equal(one: Mapping[str, Any], other: Mapping[str, Any], keys: tuple[str, ..
 
 
 def identity() -> dict[str, Any]:
-    """What tells this process from every other one, and where to ask for it."""
+    """What distinguishes this process from every other, and where it can be found."""
     boot = pid_namespace = None
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -338,21 +339,21 @@ def identity() -> dict[str, Any]:
 
 
 def _started(stat: str) -> float:
-    """Seconds from the boot to the start of a process, which unlike a date no set clock can shift."""
+    """Seconds from boot to the start of a process. Unlike a date, they do not change when the clock is set."""
     return int(_fields(stat)[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def _fields(stat: str) -> list[str]:
-    """The fields of /proc/PID/stat after the command's name, which may hold anything: the state is the first."""
+    """The fields of /proc/PID/stat after the command's name, which may contain anything; the first is the state."""
     return stat.rpartition(")")[2].split()
 
 
 def is_alive(pid: int, started: float) -> bool | None:
-    """Whether the process of this host that started then still runs; None: it cannot be seen."""
+    """Whether the process of this host that started at that time still runs; None if it cannot be seen."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        # Gone, or another user's and hidden (the mount option hidepid): a signal tells one from the other.
+        # It is gone, or it is another user's and hidden (mount option hidepid); a signal tells which.
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
@@ -360,5 +361,5 @@ def is_alive(pid: int, started: float) -> bool | None:
         except OSError:
             pass
         return None
-    # Z and X: dead, though its parent has not asked for the exit code yet.
+    # Z and X: it is dead, but its parent has not yet read the exit code.
     return _fields(stat)[0] not in "ZX" and _started(stat) == started

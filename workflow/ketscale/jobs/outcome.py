@@ -42,7 +42,7 @@ PACKAGES = (
 class Outcome:
     """How a training ended, and how long it took in seconds.
 
-    outputs: what the best weights say of the test samples, of a protocol with epochs.
+    outputs: the model's outputs for the test samples with the best weights; None for a protocol with steps.
     """
 
     status: str
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def run(trainer: Trainer) -> Outcome:
-    """Train; divergence and memory that runs out are outcomes too."""
+    """Train. Divergence and running out of memory are outcomes too."""
     start = time.perf_counter()
     try:
         trainer.run()
@@ -76,7 +76,7 @@ def run(trainer: Trainer) -> Outcome:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out; torch's CPU allocator says so in words only."""
+    """Whether an error means that memory ran out; torch's CPU allocator says so only in its message."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
@@ -88,7 +88,7 @@ def record_of(
     ended: Outcome,
     measured: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The record: what was asked for, what came of it, and what was measured."""
+    """The record: what was requested, how it ended, and what was measured."""
     return {
         "schema": SCHEMA_VERSION,
         "family": settings.family.name,
@@ -121,9 +121,9 @@ def record_of(
 def of_rank(
     world: World, cores: list[int], shared: bool | None, quiet: host.Quiet, trainer: Trainer
 ) -> dict[str, Any]:
-    """What a record says of this rank.
+    """This rank's entry in the record.
 
-    shared: whether threads of this host's ranks share physical cores; None where the topology is unknown.
+    shared: whether threads of this host's ranks share physical cores; None if the topology is unknown.
     """
     gpu = world.device.type == "cuda"
     return {
@@ -162,7 +162,7 @@ def timing(clock: Clock, trainer: Trainer, batch: int, ended: Outcome) -> dict[s
 
 
 def spent(started: datetime, run: Run, device: torch.device) -> dict[str, Any]:
-    """When, and the hours of nodes and GPUs until now."""
+    """Start and stop times, and the node-hours and GPU-hours between them."""
     stopped = datetime.now(UTC)
     hours = (stopped - started).total_seconds() / 3600
     return {

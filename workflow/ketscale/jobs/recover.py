@@ -1,7 +1,7 @@
-"""`ketscale recover`: clear what a killed Snakemake has left behind, so that the next call goes on where it stopped.
+"""`ketscale recover`: clean up after a killed Snakemake, so that the next call continues where it stopped.
 
-Jobs of the old call are cancelled (their runs save a checkpoint), locks are taken off, and finished runs are no longer
-held for incomplete. Results, checkpoints and logs stay as they are.
+Cancels the jobs of the old call (their runs save a checkpoint), removes locks, and tells Snakemake that finished runs
+are complete. Results, checkpoints and logs stay as they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ketscale.jobs.status.survey import SNAKEMAKE, Queue, marked, survey
 
 # Both files of a run are declared outputs, and marked as such.
 _OUTPUTS = (grid.RECORD, grid.HISTORY)
-# Runs a call of Snakemake: all of their paths must fit on a command line.
+# Runs per call of Snakemake: all their paths must fit on a command line.
 _CHUNK = 300
 _POLL_S = 5.0
 _MESSAGE_S = 60.0
@@ -34,15 +34,15 @@ _PATIENCE_S = 180.0
 
 
 def recover(config: Config, configfile: Path, wait: bool) -> None:
-    """Make the current folder ready for the next call of Snakemake, and say each step.
+    """Make the current folder ready for the next call of Snakemake, and report each step.
 
     Args:
         config: the config.
-        configfile: where it was read.
-        wait: whether jobs that run are left to finish.
+        configfile: the file that it was read from.
+        wait: whether running jobs may finish.
 
     Raises:
-        UserError: a Snakemake of this folder is alive, or SLURM or Snakemake refuses.
+        UserError: a Snakemake still runs in this folder, or SLURM or Snakemake fails.
     """
     alive = running_snakemake(Path.cwd())
     if alive is not None:
@@ -51,7 +51,7 @@ def recover(config: Config, configfile: Path, wait: bool) -> None:
         _end_jobs(Path.cwd(), wait)
     options = [] if configfile == Path("config.yaml") else ["--configfile", str(configfile)]
     _unlock(options)
-    # Without the queue, in which nothing is left.
+    # An empty queue, since no job is left in it.
     seen = survey(config, Path(), Queue(), datetime.now(UTC))
     done = [f"{config.results}/{one.run.folder}" for one in seen if one.state == "done"]
     _unmark(done, options)
@@ -63,7 +63,7 @@ def recover(config: Config, configfile: Path, wait: bool) -> None:
 
 
 def running_snakemake(folder: Path) -> int | None:
-    """The process of a Snakemake on this host that drives `folder`, and is none that this process was started by."""
+    """The id of a Snakemake process on this host that works on `folder` and did not start this process."""
     mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter():
         try:
@@ -71,14 +71,14 @@ def running_snakemake(folder: Path) -> int | None:
                 where = process.cwd()
                 if os.path.realpath(where) == os.path.realpath(folder):
                     return process.pid
-        except psutil.Error:  # ended just now, or another user's
+        except psutil.Error:  # it has just ended, or is another user's
             continue
     return None
 
 
 def _drives(command: Sequence[str]) -> bool:
-    """Whether this is Snakemake by its program or module, and no job that another one has started."""
-    # In `python /path/of/snakemake` and `python -m snakemake` alike the first word that is no option.
+    """Whether a command line is Snakemake itself, not a job that it has started."""
+    # In both `python /path/of/snakemake` and `python -m snakemake` it is the first word that is not an option.
     words = [word for word in command[1:] if not word.startswith("-")]
     program = [*command[:1], *words[:1]] if _is_python(command) else command[:1]
     if not any(Path(word).name == "snakemake" for word in program):
@@ -94,7 +94,7 @@ def _is_python(command: Sequence[str]) -> bool:
 def _end_jobs(folder: Path, wait: bool) -> None:
     found = queue.jobs(folder)
     if not found:
-        _say("no jobs of this folder are in the queue")
+        _say("the queue has no jobs of this folder")
         return
     ended = [job for job in found if job.state == "PENDING"] if wait else found
     if ended:
@@ -106,14 +106,14 @@ def _end_jobs(folder: Path, wait: bool) -> None:
         if left:
             raise UserError(
                 f"{_jobs(left)} still in the queue {_PATIENCE_S / 60:g} min after scancel; "
-                "see `squeue --me`, and run ketscale recover again once they are gone"
+                "check `squeue --me`, and run ketscale recover again when they are gone"
             )
         return
     _wait(folder, None)
 
 
 def _wait(folder: Path, end: float | None) -> list[Job]:
-    """The jobs that are still in the queue at `end`, by the monotonic clock (None: wait until none is)."""
+    """Wait until no job is in the queue, or until `end` on the monotonic clock; returns the jobs that remain."""
     said = float("-inf")
     while left := queue.jobs(folder):
         now = time.monotonic()
@@ -135,13 +135,14 @@ def _unlock(options: Sequence[str]) -> None:
     problem = _snakemake("--unlock", *options)
     if problem is not None:
         raise UserError(f"snakemake --unlock failed: {problem}")
-    _say("took the lock off the folder")
+    _say("removed the lock on the folder")
 
 
 def _unmark(done: Sequence[str], options: Sequence[str]) -> None:
-    """Drop the marks of finished runs, given by their folders, that Snakemake saw start, but not end: it would train them again.
+    """Remove Snakemake's marks of incomplete files for finished runs, which are given by their folders.
 
-    Only theirs: Snakemake drops its note of a file's settings with the mark, by which it tells that they changed.
+    Snakemake saw these runs start but not end, and would train them again. Other marks stay: with a mark Snakemake
+    drops its note of a file's settings, by which it notices that they changed.
     """
     marks = marked(Path())
     folders = [folder for folder in done if not marks.isdisjoint(_outputs(folder))]
@@ -149,11 +150,11 @@ def _unmark(done: Sequence[str], options: Sequence[str]) -> None:
         some = folders[start : start + _CHUNK]
         chunk = [path for folder in some for path in _outputs(folder) if path in marks]
         problem = _snakemake("--cleanup-metadata", *chunk, *options)
-        # Its status says nothing: it is an error too where a file had a mark and no note, as after any kill.
+        # The exit status does not tell: it is an error also if a file had a mark but no note, as after any kill.
         if not marked(Path()).isdisjoint(chunk):
             raise UserError(f"snakemake --cleanup-metadata failed: {problem or 'the marks are still there'}")
-    what = f"{_runs(len(folders))} finished, but held for incomplete by Snakemake: kept as finished"
-    _say(what if folders else "no finished run is held for incomplete")
+    what = f"{_runs(len(folders))} finished, though marked as incomplete by Snakemake: removed the marks"
+    _say(what if folders else "no finished run is marked as incomplete")
 
 
 def _outputs(folder: str) -> list[str]:
@@ -161,7 +162,7 @@ def _outputs(folder: str) -> list[str]:
 
 
 def _snakemake(*arguments: str) -> str | None:
-    """Run Snakemake quietly; None if it did what was asked, else its last words."""
+    """Run Snakemake quietly; None if it succeeded, else the last line of its output."""
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", *arguments], capture_output=True, text=True, errors="replace"
     )

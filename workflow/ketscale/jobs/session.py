@@ -1,4 +1,4 @@
-"""One run from its settings to its record: the ranks' set-up, the training, and what is written at the end."""
+"""One run, from its settings to its record: sets up the ranks, trains, and writes the results."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from ketscale.problems.problem import Problem
 from ketscale.training import checkpoint
 from ketscale.training.loop import Stopped, Trainer
 
-# The history on disk is for who watches; the finished run's is written with its record.
+# During a run the history on disk is only for people who watch; at the end it is written with the record.
 _REPORT_S = 2.0
 
 
 class Signals:
-    """What the trainer is asked for between steps: to stop (SIGTERM), or to save a checkpoint and go on (SIGUSR1)."""
+    """Requests that the trainer sees between steps: stop (SIGTERM), or save a checkpoint and go on (SIGUSR1)."""
 
     def __init__(self) -> None:
         self.stop = False
@@ -52,24 +52,24 @@ class Signals:
         self._save = True
 
     def save(self) -> bool:
-        """Whether a checkpoint was asked for since this was asked."""
+        """Whether a checkpoint was requested since the last call of this method."""
         asked, self._save = self._save, False
         return asked
 
 
 def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path | None) -> str:
-    """Train a run and write `folder`/metrics.json, history.csv and the trained model; its status.
+    """Train a run, write `folder`/metrics.json, history.csv and the trained model, and return the run's status.
 
-    Every rank calls this. A diverged run, or one that does not fit in memory, leaves a record that says so.
+    Every rank calls this. A run that diverges, or does not fit in memory, leaves a record that says so.
 
-    A second process that is given the same run waits for the first one, and takes its result if it is there then.
+    If two processes are given the same run, the second waits for the first and uses its result, if there is one.
 
     Args:
         manifest: of the workload's prepared data; None for a family that prepares nothing.
-        trace: where to write the spans of the sampled steps, if anywhere.
+        trace: the file for the spans of the sampled steps, if wanted.
 
     Raises:
-        UserError: something that was asked for is missing here, the world is not the one asked for, or another
+        UserError: something that the run needs is missing here, the ranks are not those that it needs, or another
             process has taken the run over.
         Stopped: SIGTERM came and the checkpoint is written.
     """
@@ -90,14 +90,14 @@ def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path |
                 return _train(settings, folder, manifest, trace, world, signals, lease)
             except Stopped as stopped:
                 if world.rank == 0:
-                    # Here too: what started the ranks may have been ended before it could write its own note.
+                    # Here too: the process that started the ranks may be ended before it can write its own note.
                     supervise.leave_note(folder, f"{supervise.why_stopped()}; {stopped}")
                 raise
         except Stopped:
             raise
         except BaseException:
             if world.ranks > 1:
-                # The other ranks wait in a collective for this one, some launchers for ever.
+                # The other ranks wait for this one in a collective; with some launchers they would wait for ever.
                 _say_why(world.rank)
                 world.abort()
             raise
@@ -107,19 +107,23 @@ def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path |
 
 
 def _hold(lease: Lease, world: World, signals: Signals) -> bool:
-    """Rank 0 takes the run's lease, waiting for who holds it; whether it had to wait. Every rank calls this."""
+    """Rank 0 takes the run's lease, and waits while another process holds it. Every rank calls this.
+
+    Returns:
+        Whether it had to wait.
+    """
     waited = False
     while True:
         held = world.rank == 0 and lease.try_acquire()
         if any(world.gather(held)):
             return waited
         if any(world.gather(signals.stop)):
-            raise Stopped(f"stopped while waiting for {lease.holder}, which trains this run")
+            raise Stopped(f"stopped while waiting for {lease.holder}, which is training this run")
         if world.rank == 0:
             if not waited:
                 print(
-                    f"ketscale: {lease.folder}: trained by {lease.holder}; waiting until it ends, or shows no sign of "
-                    f"life for {lease.patience_s:g} s",
+                    f"ketscale: {lease.folder}: {lease.holder} is training this run; waiting until it ends, or shows "
+                    f"no sign of life for {lease.patience_s:g} s",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -128,7 +132,7 @@ def _hold(lease: Lease, world: World, signals: Signals) -> bool:
 
 
 def _finished_meanwhile(world: World, folder: Path, settings: Settings, manifest: Path | None) -> str | None:
-    """The status of the record that the process before has written; rank 0 looks, since others may see it later."""
+    """The status of the record that the previous process wrote. Rank 0 looks; other nodes may see the file later."""
     status = None
     if world.rank == 0:
         found = finished.of_this_code(folder / RECORD, settings, finished.features_hash(manifest))
@@ -161,7 +165,7 @@ def _train(
     machine = host.describe()
     cores = _bind(settings, world, names.count(process.node_name()))
     started = datetime.now(UTC)
-    # All CPUs that the run may use on this host, which its other ranks have bound too.
+    # The CPUs that the run's ranks on this host may use, a list for each rank.
     here = [cpus for name, cpus in world.gather((process.node_name(), cores)) if name == process.node_name()]
     shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
     quiet = host.Quiet({cpu for cpus in here for cpu in cpus})
@@ -169,14 +173,14 @@ def _train(
     start = time.perf_counter()
     data = read(settings, manifest)
     data_s = time.perf_counter() - start
-    # Other settings, features or arithmetic than those of a checkpoint never go on from it.
+    # A run never resumes from a checkpoint of other settings, features or code.
     key = checkpoint.identify(settings.hash, data.features_hash or "", finished.code_hash())
     problem = build(settings, data, world.device)
     clock = _clock(protocol, problem, run.batch, world.device)
     if trace is not None and not clock.sampled:
         raise UserError(
             f"--trace: protocol {run.protocol} samples no step of this run, so there is nothing to trace; "
-            "give it sampled_steps, and at least two steps after warm-up"
+            "set sampled_steps, and give it at least two steps after warm-up"
         )
 
     def save(state: dict[str, Any]) -> None:
@@ -199,7 +203,7 @@ def _train(
         metrics=settings.family.metrics,
     )
     resumed, lost_s = 0, _lost_s(lease, None)
-    # From rank 0: on a shared disk another node may still see an older checkpoint, or none.
+    # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
     saved = world.gather(checkpoint.load(folder, key) if world.rank == 0 else None)[0]
     if saved is not None:
         resumed = saved["resumed"] + 1
@@ -209,11 +213,12 @@ def _train(
         trainer.restore(saved)
     elif checkpoint.others(folder, key) and world.rank == 0:
         print(
-            "ketscale: the checkpoint in this folder is of other settings, features or code: starting anew",
+            "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting from the "
+            "beginning",
             file=sys.stderr,
         )
     ended = outcome.run(trainer)
-    # A rank that ran out of memory cannot be waited for in a collective.
+    # After running out of memory the other ranks may be stuck, so there can be no collective.
     collective = ended.status != "out_of_memory" or world.ranks == 1
     mine = outcome.of_rank(world, cores, shared, quiet, trainer)
     ranks = world.gather(mine) if collective else [mine]
@@ -251,7 +256,7 @@ def read(settings: Settings, manifest: Path | None) -> Data:
     """The workload's data as the run reads them.
 
     Raises:
-        UserError: there is no manifest although the family prepares data, or a file does not match it.
+        UserError: the family prepares data but there is no manifest, or a file does not match the manifest.
     """
     if settings.family.read is None:
         return Data()
@@ -263,12 +268,12 @@ def read(settings: Settings, manifest: Path | None) -> Data:
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
-    """The run's problem on `device`, in the protocol's precision, its weights drawn from the run's seed.
+    """The run's problem on `device`, in the protocol's precision, with weights drawn from the run's seed.
 
-    Weights are drawn in fp32 on the CPU whatever the precision and device, so that they are the same numbers.
+    Weights are always drawn in fp32 on the CPU, so that they are the same for every precision and device.
 
     Raises:
-        UserError: model, simulator or data do not fit together.
+        UserError: model, simulator and data do not fit together.
     """
     torch.manual_seed(settings.run.seed)
     problem: Problem = settings.family.build(settings, data, device)
@@ -282,9 +287,9 @@ def _clock(protocol: Protocol, problem: Problem, batch: int, device: torch.devic
 
 
 def _lost_s(lease: Lease, saved: float | None) -> float:
-    """Seconds of the process that held the run before which count for nothing: those after the last checkpoint.
+    """Seconds of work that the previous process of this run lost: those after the last checkpoint.
 
-    Its start and its last sign of life were taken by its own clock; the checkpoint may be of a process before it.
+    Its start and its last sign of life are by its own clock. The checkpoint may be from an even earlier process.
     """
     former = lease.former
     if not former:
@@ -294,7 +299,7 @@ def _lost_s(lease: Lease, saved: float | None) -> float:
 
 
 def _bind(settings: Settings, world: World, local_ranks: int) -> list[int]:
-    """Bind a timed rank to cores of its own. Untimed runs share the host, so the kernel places them."""
+    """Bind a timed rank to cores of its own. Untimed runs share the host, and the kernel schedules them."""
     protocol, threads = settings.protocol, settings.run.threads
     if not protocol.timed or protocol.mistake == "oversubscribed":
         return sorted(os.sched_getaffinity(0))
@@ -303,14 +308,14 @@ def _bind(settings: Settings, world: World, local_ranks: int) -> list[int]:
     cores = host.bind(0, local_ranks, threads)
     if any(other != cores for other in world.gather(cores)):
         raise UserError(
-            "mistake one-device wants every rank on the same cores, but the scheduler has bound each rank to its own: "
-            "start the ranks unbound (srun --cpu-bind=none, mpiexec -bind-to none)"
+            "mistake one-device needs all ranks on the same cores, but the scheduler has bound each rank to cores of "
+            "its own: start the ranks unbound (srun --cpu-bind=none, mpiexec -bind-to none)"
         )
     return cores
 
 
 def _seldom(report: Callable[[list[dict[str, Any]]], None]) -> Callable[[list[dict[str, Any]]], None]:
-    """A report that leaves out what comes too soon: where an epoch is one small step, the file would be the work."""
+    """Report the history less often: if an epoch is one small step, writing the file would take most of the time."""
     last = -math.inf
 
     def unless_just_done(history: list[dict[str, Any]]) -> None:
@@ -324,7 +329,7 @@ def _seldom(report: Callable[[list[dict[str, Any]]], None]) -> Callable[[list[di
 
 
 def write_history(path: Path, history: list[dict[str, Any]]) -> None:
-    """The history as CSV, one row an epoch, written atomically (a header alone when there is no epoch)."""
+    """Write the history as CSV, one row per epoch (only a header if there is none), atomically."""
     text = io.StringIO()
     columns = list(history[0]) if history else ["epoch", "step"]
     writer = csv.DictWriter(text, columns, lineterminator="\n")

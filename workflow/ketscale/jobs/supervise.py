@@ -1,7 +1,7 @@
-"""Start a run's ranks, stand by until they have ended, and leave a note that says why where they failed.
+"""Start a run's ranks, wait until they have ended, and if they failed leave a note that says why.
 
-What ends a run from outside (a time limit, a full memory, a lost rank) is said by launchers and SLURM on stderr, in
-words of their own; the note says it in ours, with what to do, for `ketscale status` and for the end of the run's log.
+If something outside ends a run (a time limit, full memory, a lost rank), launchers and SLURM say so on stderr in
+their own words. The note says it in ours, with what to do, for `ketscale status` and the end of the run's log.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _OUT_OF_MEMORY = re.compile(
     r"oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: Out Of Memory", re.IGNORECASE
 )
 _ENDED = re.compile(r"CANCELLED AT \S+(?: DUE TO (?P<why>[^*]+))? \*\*\*")
-# Each launcher's words for a rank that a signal has ended. Those that srun and torchrun then end themselves are not
-# meant: srun calls them Killed too, but names the first one by another signal or status, if it is one of another kind.
+# Each launcher's words for a rank that a signal has ended, but not for the ranks that srun or torchrun end
+# afterwards. srun calls those Killed, so that pattern comes last: another signal of the first rank is found before
+# it.
 _DEAD_RANK = (
     re.compile(
         r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Segmentation fault|Bus error|Aborted)"
@@ -44,21 +45,21 @@ _DEAD_RANK = (
     ),
     re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Killed)"),
 )
-# The last line of a Python traceback; torchrun's own says nothing.
+# The last line of a Python traceback; that of torchrun's own traceback is useless.
 _RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b.*")
 
 
 def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
-    """Run a shell command that trains the run of `folder`; its exit status, 128 + n after signal n.
+    """Run a shell command that trains the run in `folder`; returns its exit status, 128 + n after signal n.
 
-    SIGTERM is passed on, since a run saves a checkpoint on it; SIGINT reaches the ranks without us, as does SLURM's
-    warning before the time limit.
+    SIGTERM is passed on, so that the run saves a checkpoint. SIGINT and SLURM's warning before the time limit reach
+    the ranks directly.
     """
     (folder / NOTE).unlink(missing_ok=True)
     for ignored in (signal.SIGINT, signal.SIGUSR1):
         signal.signal(ignored, signal.SIG_IGN)
     kept: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
-    # A person who watches sees the ranks' own display, and needs no note.
+    # On a terminal the ranks write to it themselves, and the person who watches needs no note.
     watched = sys.stderr.isatty()
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command}"],
@@ -71,7 +72,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     def pass_on(signum: int, frame: Any) -> None:
         asked.append(signum)
         child.send_signal(signum)
-        # Now, in short: who asks may not wait for what the run says.
+        # A short note at once: the sender of SIGTERM may not wait for the run's own message.
         leave_note(folder, explain([], 128 + signum, True))
 
     signal.signal(signal.SIGTERM, pass_on)
@@ -91,13 +92,13 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
 
 
 def _become_launcher() -> None:
-    """In the child: hear SIGINT, which is ignored here only, and be asked to stop should this process be killed."""
+    """In the child: react to SIGINT again (only the parent ignores it), and get SIGTERM if the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def leave_note(folder: Path, reason: str) -> None:
-    """Say in the run's folder why it failed; a run that is started again takes the note away."""
+    """Write into the run's folder why it failed; the next start deletes the note."""
     note = {
         "reason": reason,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -108,7 +109,7 @@ def leave_note(folder: Path, reason: str) -> None:
 
 
 def read_note(folder: Path) -> dict[str, Any] | None:
-    """The note in a run's folder; None where there is none, empty where it cannot be read."""
+    """The note in a run's folder; None if there is none, empty if it cannot be read."""
     try:
         note = json.loads((folder / NOTE).read_bytes())
     except FileNotFoundError:
@@ -119,7 +120,7 @@ def read_note(folder: Path) -> dict[str, Any] | None:
 
 
 def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
-    """Why a run failed, in a line, from what it and its launcher said last.
+    """Why a run failed, in one line, from the last lines of it and its launcher.
 
     Args:
         lines: the last lines of its stderr.
@@ -134,9 +135,11 @@ def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
     ended = _ENDED.search(text)
     why = _asked_by((ended and ended["why"]) or "")
     if why or stopped or saved:
-        return f"{why or why_stopped()}; {saved or 'it goes on from its last checkpoint, if there is one'}"
+        return (
+            f"{why or why_stopped()}; {saved or 'it will resume from its last checkpoint, if there is one'}"
+        )
     if own:
-        # A failing rank says which one it is; what it raised is said below.
+        # A failing rank only names itself; what it raised comes below.
         told = [line for line in own if not line.endswith("failed and ends the run")]
         if told:
             return told[-1]
@@ -148,22 +151,22 @@ def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
     if raised:
         return f"exit status {status}: {raised[-1]}"
     if ended or status == 128 + signal.SIGTERM:
-        return "it was cancelled; it goes on from its last checkpoint, if there is one"
+        return "it was cancelled; it will resume from its last checkpoint, if there is one"
     last = next(
         (line for line in reversed(lines) if line.strip() and not line.startswith("srun: ")),
-        "nothing was said",
+        "no message",
     )
     return f"exit status {status}: {last}"
 
 
 def why_stopped() -> str:
-    """Who has asked this process to stop, as far as SLURM says already."""
+    """Why this process was told to stop, as far as SLURM already knows."""
     job = process.slurm_job()
-    return (_asked_by(queue.state(job)) if job else None) or "it was asked to stop (SIGTERM)"
+    return (_asked_by(queue.state(job)) if job else None) or "it was told to stop (SIGTERM)"
 
 
 def _asked_by(said: str) -> str | None:
-    """What SLURM's words for the end of a job mean; None where they say nothing."""
+    """What SLURM's words for the end of a job mean; None if they say nothing."""
     said = said.lower().replace(" ", "")
     if "timelimit" in said or "timeout" in said:
         return f"it reached its time limit (minutes in {site.PATH}; a retry asks for more)"
@@ -177,14 +180,12 @@ def _asked_by(said: str) -> str | None:
 
 
 def _out_of_memory() -> str:
-    """Only the limit is known: the kernel ends a process that wants more without saying how much more."""
+    """Advice after running out of memory. Only the limit is known: the kernel does not say how much was needed."""
     job = process.slurm_job()
     asked = queue.memory_mb(job) if job else None
     if asked is None:
-        return (
-            "out of memory: the kernel ended a rank; use a machine with more, fewer ranks or a smaller batch"
-        )
+        return "out of memory: the kernel ended a rank; use more memory, fewer ranks or a smaller batch"
     return (
-        f"out of memory: the job asked for {asked} MB a node and needs more. The next try asks for more, if the partition has it; to begin with "
-        f"it, raise memory_mb in {site.PATH} so that a node gets {2 * asked} MB"
+        f"out of memory: the job asked for {asked} MB per node and needs more. A retry asks for more, if the "
+        f"partition has it; to start with more, raise memory_mb in {site.PATH} so that a node gets {2 * asked} MB"
     )

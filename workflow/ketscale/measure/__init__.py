@@ -1,1 +1,1 @@
-"""What is measured of a run: time, spans, the host, and the record of it all."""
+"""Measurements of a run: time, spans, the host, and the record of them all."""

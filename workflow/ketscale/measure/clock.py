@@ -1,4 +1,4 @@
-"""The clock of a training loop: first step, steady steps and sampled steps, each apart."""
+"""The clock of a training loop: times the first step, steady steps and sampled steps separately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ketscale.measure.spans import Event, Recorder
 
 
 def quartiles(seconds: list[float]) -> dict[str, Any]:
-    """Median, quartiles and count of durations in seconds; None where there are none."""
+    """Median, quartiles and count of durations in seconds; None and a count of 0 if there are none."""
     if not seconds:
         return {"median_s": None, "q25_s": None, "q75_s": None, "count": 0}
     q25, median, q75 = (float(q) for q in np.quantile(seconds, (0.25, 0.5, 0.75)))
@@ -23,7 +23,7 @@ def quartiles(seconds: list[float]) -> dict[str, Any]:
 
 
 def sampled_steps(steps: int, warmup: int, wanted: int) -> frozenset[int]:
-    """Which of `steps` steps are sampled: evenly spread after warm-up, at most half of those."""
+    """Which of `steps` steps are sampled: evenly spread over those after warm-up, at most half of them."""
     wanted = min(wanted, (steps - warmup) // 2)
     if wanted <= 0:
         return frozenset()
@@ -31,9 +31,9 @@ def sampled_steps(steps: int, warmup: int, wanted: int) -> frozenset[int]:
 
 
 class Clock:
-    """Times every step without disturbing it, and the spans of the sampled ones.
+    """Times every step without disturbing it, and the spans of the sampled steps.
 
-    On a GPU steps are timed by events in the stream, read only when the loop synchronises anyway.
+    On a GPU, events in the stream time the steps; they are read only when the loop synchronises anyway.
     """
 
     def __init__(self, device: torch.device, warmup: int, sampled: frozenset[int]) -> None:
@@ -53,7 +53,7 @@ class Clock:
         self._recorder: Recorder | None = None
 
     def start_step(self, step: int) -> Recorder | None:
-        """Begin a step; the recorder to use when this step is sampled."""
+        """Begin a step; returns the recorder to use if this step is sampled."""
         self._recorder = Recorder(self.device) if step in self.sampled else None
         if self._recorder is not None:
             self._start = self._recorder.now()
@@ -80,7 +80,7 @@ class Clock:
             self._count(taken, time.perf_counter() - self._start)
 
     def settle(self) -> None:
-        """Read the events of the steps so far; the device must have finished them or is waited for."""
+        """Read the events of the steps so far, and wait for the device if it has not finished them."""
         for taken, start, end in self._pending:
             end.synchronize()
             self._count(taken, start.elapsed_time(end) / 1e3)
@@ -93,7 +93,7 @@ class Clock:
             self.steady_s.append(seconds)
 
     def write_trace(self, path: Path) -> None:
-        """The spans of the sampled steps as a trace for chrome://tracing or Perfetto."""
+        """Write the spans of the sampled steps as a trace for chrome://tracing or Perfetto."""
         events = [
             {
                 "name": e.name,

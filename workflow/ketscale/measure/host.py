@@ -1,4 +1,4 @@
-"""The machine under a run: its processor, the ranks' threads and cores, a lock, and whether it was quiet."""
+"""The host of a run: its processor, the ranks' threads and cores, a lock, and whether it was quiet."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ketscale.errors import UserError
 from ketscale.measure import topology
 from ketscale.measure.process import THREAD_VARIABLES, local_rank, node_name
 
-# Of the run's cores; where others used more of them, the run was not timed alone.
+# If others used more than this share of the run's cores, the run was not timed alone.
 QUIET_SHARE = 0.05
 _STAT = Path("/proc/stat")
 
 
 def cpu_model() -> str:
-    """The processor's name as the kernel gives it."""
+    """The name of the processor, from the kernel."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -35,7 +35,7 @@ def cpu_model() -> str:
 
 
 def describe() -> dict[str, Any]:
-    """Host, processor, logical CPUs that this process may use and their cores (see Topology), memory and GPUs."""
+    """Host, processor, memory, GPUs, and the logical CPUs that this process may use, with cores (see Topology)."""
     allowed, found = sorted(os.sched_getaffinity(0)), topology.read()
     return {
         "host": node_name(),
@@ -72,21 +72,23 @@ def set_threads(threads: int) -> None:
                 f"start it through `ketscale launch`, or set {', '.join(THREAD_VARIABLES)} to {threads}"
             )
     torch.set_num_threads(threads)
-    # One: this program never runs two operators at once, and a second pool would only idle.
-    with contextlib.suppress(RuntimeError):  # it can be set once in a process; tests train twice in one
+    # This program never runs two operators at once, so a second pool would be idle.
+    with contextlib.suppress(
+        RuntimeError
+    ):  # it can be set only once in a process, but tests train twice in one
         torch.set_num_interop_threads(1)
 
 
 def set_threads_of_all_cores(threads: int) -> None:
-    """The mistake `oversubscribed`: every rank starts a thread on each core that it sees.
+    """The misconfiguration `oversubscribed`: every rank starts a thread for each core that it may use.
 
     Raises:
-        UserError: the rank sees no more cores than it has threads, so nothing would be oversubscribed.
+        UserError: the rank has as many threads as cores, or more, so nothing would be oversubscribed.
     """
     cores = len(os.sched_getaffinity(0))
     if cores <= threads:
         raise UserError(
-            f"mistake oversubscribed starts a thread on every core, but this rank may use {cores} core(s) for its "
+            f"mistake oversubscribed starts a thread for every core, but this rank may use {cores} core(s) for its "
             f"{threads} thread(s): start the ranks unbound (srun --cpu-bind=none, mpiexec -bind-to none)"
         )
     torch.set_num_threads(cores)
@@ -95,9 +97,9 @@ def set_threads_of_all_cores(threads: int) -> None:
 def bind(local_rank: int, local_ranks: int, threads: int) -> list[int]:
     """Bind this process to `threads` logical CPUs of its own and return them.
 
-    The host's threads get physical cores of their own where there are enough; else some share a core, which
-    `topology.shared_cores` tells. Where there are fewer CPUs than the host's ranks need, or a scheduler has
-    bound this rank already, nothing is changed; the record shows the CPUs either way.
+    Each thread gets a physical core of its own if there are enough; otherwise some share a core, and
+    `topology.shared_cores` says so. If there are fewer CPUs than the host's ranks need, or a scheduler has already
+    bound this rank, nothing is changed. The record shows the CPUs in any case.
     """
     cpus = sorted(os.sched_getaffinity(0))
     if local_ranks * threads <= len(cpus) != threads:
@@ -108,7 +110,7 @@ def bind(local_rank: int, local_ranks: int, threads: int) -> list[int]:
 
 
 def bind_to(cpus: Collection[int]) -> None:
-    """Bind every thread of this process to some logical CPUs; libraries start threads when they are imported."""
+    """Bind every thread of this process to some logical CPUs; libraries have started threads on import."""
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.sched_setaffinity(int(thread), cpus)
@@ -116,11 +118,11 @@ def bind_to(cpus: Collection[int]) -> None:
 
 @contextlib.contextmanager
 def alone(timed: bool) -> Iterator[None]:
-    """Hold this host before the ranks' world begins: a timed run by itself, untimed runs together.
+    """Hold a lock on this host from before the ranks connect: exclusive for a timed run, shared for untimed runs.
 
-    Of a timed run's local ranks the first takes the lock and leaves there the id of the launcher that
-    started them all; the others sleep until they read it. (A collective would do, but MPI waits by
-    spinning, which would disturb the very run that is waited for.)
+    The first local rank of a timed run takes the lock and writes the id of the launcher that started all ranks into
+    the file; the others sleep until they read it. (They do not wait in a collective, since MPI waits by spinning,
+    which would disturb the run that holds the lock.)
     """
     path = Path(tempfile.gettempdir()) / f"ketscale-host-{node_name()}.lock"
     previous = os.umask(0)
@@ -144,11 +146,11 @@ def alone(timed: bool) -> Iterator[None]:
 
 
 class Quiet:
-    """How much others used the cores of a run, from the kernel's accounting, since construction.
+    """How much other processes have used the cores of a run since construction, from the kernel's accounting.
 
     Args:
-        cpus: the logical CPUs that the run may use on this host; those that share their cores are watched too,
-            since work there slows the run. Where the kernel does not count them one by one, the whole host is.
+        cpus: the logical CPUs that the run may use on this host. CPUs that share their cores are watched too, since
+            work there slows the run. If the kernel does not count each CPU, the whole host is watched.
     """
 
     def __init__(self, cpus: Collection[int]) -> None:
@@ -163,13 +165,13 @@ class Quiet:
         return own_cpu_seconds() - self._own
 
     def report(self, ranks_own_s: float) -> dict[str, Any]:
-        """The shares of the watched CPUs used by others and stolen by the hypervisor.
+        """The shares of the watched CPUs' time that other processes used and that the hypervisor stole.
 
         Args:
             ranks_own_s: processor seconds of the run's ranks on this host since construction.
 
         Returns:
-            Both shares, whether the first is at most QUIET_SHARE, and the CPUs (None: the whole host).
+            Both shares, whether the first is at most QUIET_SHARE, and the watched CPUs (None: the whole host).
         """
         busy, steal = self._used()
         count = (os.cpu_count() or 1) if self._cpus is None else len(self._cpus)
@@ -183,14 +185,14 @@ class Quiet:
         }
 
     def _used(self) -> tuple[float, float]:
-        """Seconds since boot that the watched CPUs worked, and that the hypervisor took from them."""
+        """Seconds since boot that the watched CPUs were busy, and that the hypervisor stole from them."""
         seconds = _processor_seconds()
         used = [seconds[cpu] for cpu in ([None] if self._cpus is None else self._cpus)]
         return sum(busy for busy, _ in used), sum(steal for _, steal in used)
 
 
 def _processor_seconds() -> dict[int | None, tuple[float, float]]:
-    """Busy and stolen seconds since boot of each logical CPU, and under None of all of them (proc(5), /proc/stat)."""
+    """Busy and stolen seconds since boot of each logical CPU, and of all under None (proc(5), /proc/stat)."""
     hertz = os.sysconf("SC_CLK_TCK")
     found: dict[int | None, tuple[float, float]] = {}
     for line in _STAT.read_text().splitlines():
@@ -210,7 +212,7 @@ def own_cpu_seconds() -> float:
 
 
 def peak_rss_bytes() -> int:
-    """Largest resident memory of this process so far; getrusage would count that of the process that started it."""
+    """Peak resident memory of this process; getrusage would include that of the process that started it."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -218,9 +220,9 @@ def peak_rss_bytes() -> int:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Commit and dirty flag of the checkout that `folder`, with what it holds, belongs to; None where git does not track it.
+    """Commit and dirty flag of the git checkout that tracks the files in `folder`; None if git does not track them.
 
-    A package that is installed in an environment is not of the repository around that environment.
+    A package that is installed in an environment does not belong to the repository around that environment.
     """
 
     def git(*arguments: str) -> str | None:

@@ -1,7 +1,7 @@
-"""The record of a run, and the one validator that says whether it can be trusted.
+"""The record of a run, and the validator that says whether it can be trusted.
 
-Training, status, tables and the report all ask `check`. Imports nothing heavy: thousands of records are a matter of a
-second.
+Training, status, tables and the report all use `check`. Imports nothing heavy, so that thousands of records take
+about a second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCHEMA_VERSION = 3
 
 Seconds = Annotated[float, Meta(ge=0)]
 Natural = Annotated[int, Meta(ge=0)]
-# A metric; a table such as a confusion matrix; nothing where it is not defined.
+# A metric, a table such as a confusion matrix, or None if it is not defined.
 Figure = float | list[Any] | None
 
 
@@ -31,7 +31,7 @@ class _Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Quartiles(_Part):
-    """Of measured times; None where nothing was measured."""
+    """Median and quartiles of measured times; None if nothing was measured."""
 
     median_s: Seconds | None
     q25_s: Seconds | None
@@ -40,12 +40,13 @@ class Quartiles(_Part):
 
 
 class Timing(_Part):
-    """What the clock has measured.
+    """What the clock measured.
 
-    startup_s: from the process's start to the data being asked for. data_s: opening and verifying the data.
-    step: steady steps after warm-up without the sampled ones. spans: exclusive time of each part of a sampled step.
-    sampled_step: the sampled steps as a whole. validation_s: median of a validation pass. epoch: wall time of whole
-    epochs. steps: taken in all. epoch_s: steps_per_epoch times the median steady step. train_s: wall time of the
+    startup_s: from the start of the process until data are read. data_s: opening and verifying the data.
+    step: steady steps, that is without warm-up and sampled steps. spans: exclusive time of each part of a sampled
+    step.
+    sampled_step: whole sampled steps. validation_s: median of a validation pass. epoch: wall time of whole epochs.
+    steps: their total number. epoch_s: steps_per_epoch times the median steady step. train_s: wall time of the
     training loop.
     """
 
@@ -65,7 +66,7 @@ class Timing(_Part):
 
 
 class Quality(_Part):
-    """Metrics of the best weights; each split has the loss and the family's metrics."""
+    """Metrics of the best weights; each split has the loss and the metrics of the family."""
 
     epochs: Natural
     best_epoch: int
@@ -74,7 +75,7 @@ class Quality(_Part):
 
 
 class Code(_Part):
-    """The code that trained. hash: SHA-256 of the sources that decide numbers and timing."""
+    """The code that trained. hash: SHA-256 of the sources that affect numbers and timing."""
 
     version: str
     hash: str
@@ -83,8 +84,9 @@ class Code(_Part):
 
 
 class Topology(_Part):
-    """The host's processors. core_of: the physical core of each logical CPU that rank 0 may use, named by that core's
-    lowest CPU.
+    """The host's processors.
+
+    core_of: the physical core of each logical CPU that rank 0 may use; a core has the number of its lowest CPU.
     """
 
     sockets: Annotated[int, Meta(ge=1)]
@@ -94,9 +96,9 @@ class Topology(_Part):
 
 
 class Quiet(_Part):
-    """Whether processes other than the run's used at most 5 % of its cores on rank 0's host during it.
+    """Whether other processes used at most 5 % of the run's cores on rank 0's host while it ran.
 
-    cpus: the logical CPUs that were watched, those of the run's cores; None for the whole host.
+    cpus: the watched logical CPUs, which are all those of the run's cores; None for the whole host.
     """
 
     quiet: bool
@@ -106,7 +108,7 @@ class Quiet(_Part):
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """The host, and an entry a rank in rank order."""
+    """The host of rank 0, and one entry per rank in rank order."""
 
     host: str
     cpu: str
@@ -118,7 +120,7 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Route(_Part):
-    """How fused evaluated the circuits of batches above 2^qubits, with the modelled seconds that decided it."""
+    """How fused evaluated the circuits of batches above 2^qubits, and the modelled seconds that decided it."""
 
     qubits: int
     gates: int
@@ -129,7 +131,11 @@ class Route(_Part):
 
 
 class Split(_Part):
-    """What training, validation and test share nothing of; which fold and what is held out, where there are folds."""
+    """How the data were split.
+
+    by: the unit that is never in two of training, validation and test. fold, folds, held_out: with folds, which one
+    is the test set, how many there are and what is held out.
+    """
 
     by: str | None
     fold: int | None
@@ -138,13 +144,14 @@ class Split(_Part):
 
 
 class Record(_Part):
-    """A run's metrics.json: everything measured and everything needed to trust it.
+    """A run's metrics.json: everything that was measured, and everything needed to trust it.
 
-    run: the axes. sizes: the model's sizes by name. reason: why it did not complete, with the step. resumed: how often
-    training went on from a checkpoint. lost_s: what interruptions cost: work that was done again, and starting anew.
-    call: the call of Snakemake that trained it, None by hand. parameters: trainable ones, a complex number once.
-    config: the resolved settings. started, stopped: UTC, ISO 8601. losses: of the first 20 steps. model: the SHA-256 of
-    each file of the trained model that is kept beside the record.
+    run: the axes. sizes: the model's sizes by name. reason: why the run did not complete, with the step. resumed: how
+    often it resumed from a checkpoint. lost_s: the cost of interruptions in seconds, for repeated work and restarts.
+    call: the call of Snakemake that trained the run; None by hand. parameters: the number of trainable ones; a
+    complex number counts once. config: the resolved settings. started, stopped: UTC, ISO 8601. losses: of the first
+    20 steps.
+    model: SHA-256 of each file of the trained model beside the record.
     """
 
     schema: Literal[3]
@@ -186,10 +193,10 @@ FINISHED = ("completed", "diverged", "out_of_memory")
 
 @dataclass(frozen=True)
 class Checked:
-    """What became of a record.
+    """The result of checking a record.
 
-    state: missing; refused (damaged, or not of this run); stale (of other settings, data or an older version); else the
-    status of a record that can be trusted. why: in words; of a run that did not complete, its reason.
+    state: missing; refused (damaged, or of another run); stale (of other settings or data, or another version); else
+    the status in a record that can be trusted. why: the reason in words, also for a run that did not complete.
     """
 
     state: State
@@ -203,9 +210,9 @@ class Checked:
 
 
 def check(path: Path, run: Run, settings_hash: str, features_hash: str | None) -> Checked:
-    """Whether the record at `path` is whole, and of this run with these settings and features.
+    """Check that the record at `path` is complete and belongs to this run with these settings and features.
 
-    features_hash: of the prepared data in use; None where they are unknown, or the family has none.
+    features_hash: of the prepared data in use; None if they are unknown, or the family has none.
     """
     try:
         data = path.read_bytes()
@@ -219,21 +226,21 @@ def check(path: Path, run: Run, settings_hash: str, features_hash: str | None) -
         return Checked("refused", f"its record cannot be read (not JSON: {error})")
     version = record.get("schema") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
-        return Checked("stale", f"its record has schema {version!r}, this version reads {SCHEMA_VERSION}")
+        return Checked("stale", f"its record has schema {version!r}, but this version reads {SCHEMA_VERSION}")
     fault = _fault(record)
     if fault:
-        return Checked("refused", f"its record is not as this version writes it: {fault}")
+        return Checked("refused", f"its record does not have the form that this version writes: {fault}")
     if record["run"] != asdict(run):
-        return Checked("refused", "the axes inside the record are not those of its path")
+        return Checked("refused", "the axes in the record differ from those in its path")
     if record["config_hash"] != settings_hash:
-        return Checked("stale", "trained under other settings: its config hash is not the config's")
+        return Checked("stale", "trained with other settings: its config hash is not the config's")
     if features_hash is not None and record["features_hash"] != features_hash:
         return Checked("stale", "trained on other features: its features hash is not the manifest's")
     return Checked(record["status"], record["reason"] or "", record)
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _fault(record: Mapping[str, Any]) -> str:
@@ -250,7 +257,7 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
     """Check the record and write it atomically.
 
     Raises:
-        ValueError: it is not as `Record` says, or a number in it is not finite.
+        ValueError: the record does not fit `Record`, or a number in it is not finite.
     """
     fault = _fault(record)
     if fault:

@@ -1,9 +1,8 @@
 """Spans: where the time of a training step goes, measured only while a `Recorder` is active.
 
-Spans nest; each gets its *exclusive* time, that of its children taken off, so that the spans of a step
-add up to the step. With no active recorder a span costs one comparison. Backward spans are entered and
-left by autograd itself: identity functions around a piece of the graph mark where its backward pass
-begins and ends.
+Spans nest. Each has its *exclusive* time, without that of its children, so the spans of a step add up to the step.
+Without an active recorder a span costs one comparison. Autograd itself enters and leaves backward spans: identity
+functions around a part of the graph mark where its backward pass begins and ends.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Event(NamedTuple):
 
 
 class Recorder:
-    """Collects exclusive seconds by span name for one step at a time; synchronises `device` at each edge."""
+    """Collects the exclusive seconds of one step by span name; synchronises `device` when a span begins or ends."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -35,7 +34,7 @@ class Recorder:
         self._open: list[list[Any]] = []
 
     def now(self) -> float:
-        """The clock, read when the device has finished what it was given."""
+        """The time in seconds, read when the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
@@ -55,11 +54,11 @@ class Recorder:
 
     @property
     def innermost(self) -> str | None:
-        """Name of the open span that the time counts to now."""
+        """Name of the innermost open span, to which time now counts; None if no span is open."""
         return self._open[-1][0] if self._open else None
 
     def overlap(self, name: str, start_s: float, duration_s: float) -> None:
-        """Count what ran beside the open spans, so is no part of their sum."""
+        """Count what ran at the same time as the open spans and so is not part of their sum."""
         self.overlapped_s[name] = self.overlapped_s.get(name, 0.0) + duration_s
         self.events.append(Event(name, start_s, duration_s))
 
@@ -113,7 +112,7 @@ class _Enter(torch.autograd.Function):
 
 
 class _Leave(torch.autograd.Function):
-    """Identity on several tensors whose backward, run when all their gradients are there, closes the span."""
+    """Identity on several tensors whose backward closes the span; it runs when all their gradients are known."""
 
     @staticmethod
     def forward(ctx: Any, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -129,8 +128,8 @@ class _Leave(torch.autograd.Function):
 def with_backward_span(
     name: str, function: Callable[..., torch.Tensor], *tensors: torch.Tensor
 ) -> torch.Tensor:
-    """`function(*tensors)`, its backward pass counted as `name` while a recorder is active."""
-    # Only what needs a gradient is marked: an identity's outputs would all need one if any input does.
+    """`function(*tensors)`, whose backward pass counts as `name` while a recorder is active."""
+    # Mark only tensors that need a gradient: if any input of the identity needs one, all its outputs do.
     marked = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
     if _active is None or not marked or not torch.is_grad_enabled():
         return function(*tensors)

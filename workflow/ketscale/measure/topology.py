@@ -1,4 +1,4 @@
-"""Which logical CPUs are threads of one physical core, as Linux says in /sys (Documentation/admin-guide/cputopology)."""
+"""Which logical CPUs are threads of one physical core, from Linux's /sys (Documentation/admin-guide/cputopology)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Topology:
     Attributes:
         sockets: processor packages.
         physical_cores: cores of all sockets.
-        threads_per_core: the most logical CPUs that one core has.
-        core_of: the core of each logical CPU, named by the lowest-numbered CPU of that core.
+        threads_per_core: the largest number of logical CPUs of a core.
+        core_of: the core of each logical CPU; a core has the number of its lowest CPU.
     """
 
     sockets: int
@@ -30,7 +30,7 @@ class Topology:
 
 @functools.cache
 def read(folder: Path = _SYS) -> Topology | None:
-    """The host's topology; None where /sys does not tell it, as in some containers."""
+    """The host's topology; None if /sys does not show it, as in some containers."""
     core_of, packages = {}, set()
     try:
         for of_cpu in folder.glob("cpu[0-9]*/topology"):
@@ -47,19 +47,19 @@ def read(folder: Path = _SYS) -> Topology | None:
 
 
 def choose(topology: Topology | None, cpus: Collection[int], threads: int) -> list[int]:
-    """`threads` of the CPUs, on cores of their own where there are enough of them, in the order of their cores."""
+    """Choose `threads` of the CPUs, each on its own core if there are enough cores, in the order of the cores."""
     if not _known(topology, cpus):
         return sorted(cpus)[:threads]
     of_core: dict[int, list[int]] = {}
     for cpu in sorted(cpus):
         of_core.setdefault(topology.core_of[cpu], []).append(cpu)
-    # Every core's first CPU before any core's second; what is taken is then in the order of the cores.
+    # Take the first CPU of every core before the second of any; then sort the chosen ones by core.
     rounds = sorted((i, core, cpu) for core, own in of_core.items() for i, cpu in enumerate(own))
     return [cpu for _, cpu in sorted((core, cpu) for _, core, cpu in rounds[:threads])]
 
 
 def shared_cores(topology: Topology | None, ranks: Sequence[Collection[int]], threads: int) -> bool | None:
-    """Whether some of the threads of a host's ranks must share a physical core; None where the topology is unknown.
+    """Whether some threads of a host's ranks must share a physical core; None if the topology is unknown.
 
     Args:
         ranks: the CPUs that each rank of the host may use.
@@ -73,7 +73,7 @@ def shared_cores(topology: Topology | None, ranks: Sequence[Collection[int]], th
 
 
 def whole_cores(topology: Topology | None, cpus: Collection[int]) -> set[int]:
-    """The CPUs and those that share their cores; the CPUs alone where the topology is unknown."""
+    """The CPUs and those that share their cores; only the CPUs themselves if the topology is unknown."""
     if not _known(topology, cpus):
         return set(cpus)
     cores = {topology.core_of[cpu] for cpu in cpus}
@@ -85,6 +85,6 @@ def _known(topology: Topology | None, cpus: Collection[int]) -> TypeGuard[Topolo
 
 
 def _numbers(text: str) -> list[int]:
-    """The numbers of a kernel's list such as 0-3,8,10-11."""
+    """The numbers in one of the kernel's lists, such as 0-3,8,10-11."""
     spans = [part.split("-") for part in text.strip().split(",")]
     return [number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)]

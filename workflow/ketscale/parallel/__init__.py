@@ -1,1 +1,1 @@
-"""Ranks: how they share a batch and add numbers up."""
+"""Ranks: how they share a batch and sum numbers."""

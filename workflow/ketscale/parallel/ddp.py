@@ -1,4 +1,4 @@
-"""`ddp` (NCCL, one GPU a rank) and `ddp-cpu` (Gloo): torch's DistributedDataParallel, started by torchrun."""
+"""`ddp` (NCCL, one GPU per rank) and `ddp-cpu` (Gloo): torch's DistributedDataParallel, started by torchrun."""
 
 # No `from __future__ import annotations` here: torch compares the reduction hook's annotations as types.
 import os
@@ -32,7 +32,7 @@ class Ddp:
         else:
             self.device = torch.device("cpu")
             if run.nodes == 1:
-                # Ranks of one host talk over loopback; by name it may resolve to no address at all.
+                # Ranks of one host communicate over loopback; the host's name may not resolve to an address.
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
             dist.init_process_group("gloo")
             self.library = f"Gloo of torch {torch.__version__}"
@@ -40,9 +40,10 @@ class Ddp:
         self._squares: list[torch.Tensor] = []
 
     def wrap(self, problem: nn.Module) -> nn.Module:
-        """DistributedDataParallel with a reduction that sums, where its own would average."""
+        """DistributedDataParallel with a reduction that sums; its own would average."""
         with warnings.catch_warnings():
-            # The option's announced successor would broadcast the whole data set, which every rank has, at the start.
+            # The announced successor of this option would broadcast the whole data set at the start; every rank has
+            # it.
             warnings.filterwarnings(
                 "ignore", message=".broadcast_buffers. is deprecated", category=FutureWarning
             )
@@ -55,7 +56,7 @@ class Ddp:
         return module
 
     def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
-        """Done by the backward pass already; on a sampled step its exposed part ends here."""
+        """The backward pass has already reduced them; in a sampled step the exposed communication ends here."""
         recorder = active()
         if recorder is not None and recorder.innermost == "communication":
             recorder.leave()
@@ -64,19 +65,19 @@ class Ddp:
         return own
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
-        """Their sum over ranks."""
+        """The sum over ranks."""
         total = values.detach().clone().contiguous()
         dist.all_reduce(torch.view_as_real(total) if total.is_complex() else total)
         return total
 
     def gather(self, value: Any) -> list[Any]:
-        """All ranks' values."""
+        """The values of all ranks."""
         values: list[Any] = [None] * self.ranks
         dist.all_gather_object(values, value)
         return values
 
     def gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """All ranks' rows (they may differ in number)."""
+        """The rows of all ranks, which may differ in number."""
         return torch.cat([part.to(self.device) for part in self.gather(rows.detach().cpu())])
 
     def barrier(self) -> None:
@@ -84,7 +85,7 @@ class Ddp:
         dist.barrier()
 
     def abort(self) -> None:
-        """Leave at once; torchrun ends the other ranks when one fails."""
+        """Exit at once; torchrun ends the other ranks when one fails."""
         os._exit(1)
 
     def close(self) -> None:
@@ -93,11 +94,11 @@ class Ddp:
 
 
 def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Start the sum of a bucket of gradients over ranks, beside the rest of the backward pass.
+    """Start to sum a bucket of gradients over ranks, while the rest of the backward pass goes on.
 
-    On a sampled step the ranks meet first, so that waiting for the slowest is counted apart. What is then
-    left of the reduction when the last gradient is there is the *exposed* communication; each reduction's
-    whole duration is counted beside it as `communication.total`.
+    In a sampled step the ranks first meet at a barrier, so that waiting for the slowest is counted separately. The
+    part of the reduction after the last gradient is the *exposed* communication. The whole duration of each reduction
+    is counted as `communication.total`.
     """
     buffer = bucket.buffer()
     values = torch.view_as_real(buffer) if buffer.is_complex() else buffer
@@ -109,11 +110,11 @@ def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.f
     dist.barrier()
     recorder.leave()
     if bucket.is_last():
-        recorder.enter("communication")  # left by reduce_gradients, when the backward pass has its sums
+        recorder.enter("communication")  # reduce_gradients leaves it, when the backward pass has its sums
     start = recorder.now()
 
     def finish(_: Any) -> torch.Tensor:
-        # On a GPU the callback runs on a stream behind the reduction: waiting for that stream times it.
+        # On a GPU the callback runs on a stream after the reduction, so waiting for that stream times the reduction.
         if values.is_cuda:
             torch.cuda.current_stream(values.device).synchronize()
         recorder.overlap("communication.total", start, time.perf_counter() - start)

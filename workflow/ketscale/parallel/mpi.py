@@ -1,7 +1,7 @@
-"""`mpi`: CPU ranks over mpi4py; one flat buffer and one Allreduce for all gradients of a step.
+"""`mpi`: CPU ranks over mpi4py, with one flat buffer and one Allreduce for all gradients of a step.
 
-mpi4py.MPI is imported when a run asks for it and never before: importing it initialises MPI, which
-aborts under srun where a site has no MPI plugin.
+Only runs of this backend import mpi4py.MPI: the import initialises MPI, which aborts under srun if the site has no
+MPI plugin.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Mpi:
         return problem
 
     def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
-        """One Allreduce of all gradients; on a sampled step the wait for the others is counted apart."""
+        """Sum all gradients with one Allreduce; in a sampled step, waiting for other ranks is counted separately."""
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = torch.cat([_real(g).reshape(-1) for g in gradients])
         own = torch.linalg.vector_norm(flat)
@@ -72,7 +72,7 @@ class Mpi:
         return own
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
-        """Their sum over ranks."""
+        """The sum over ranks."""
         total = values.detach().clone().contiguous()
         self._sum(_real(total))
         return total
@@ -81,11 +81,11 @@ class Mpi:
         self._world.Allreduce(self._mpi.IN_PLACE, buffer.numpy(), op=self._mpi.SUM)
 
     def gather(self, value: Any) -> list[Any]:
-        """All ranks' values."""
+        """The values of all ranks."""
         return self._world.allgather(value)
 
     def gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """All ranks' rows."""
+        """The rows of all ranks."""
         return torch.from_numpy(np.concatenate(self._world.allgather(rows.detach().numpy())))
 
     def barrier(self) -> None:
@@ -93,11 +93,11 @@ class Mpi:
         self._world.Barrier()
 
     def abort(self) -> None:
-        """MPI_Abort: ends ranks that are stuck in a collective too."""
+        """Call MPI_Abort, which also ends ranks that are stuck in a collective."""
         self._world.Abort(1)
 
     def close(self) -> None:
-        """mpi4py finalises MPI when Python ends."""
+        """Do nothing: mpi4py finalises MPI when Python ends."""
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:

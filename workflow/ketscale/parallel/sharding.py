@@ -1,4 +1,4 @@
-"""How a global batch is shared by ranks."""
+"""How ranks share a global batch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch
 
 
 def shard(indices: torch.Tensor, rank: int, ranks: int, way: str = "balanced") -> torch.Tensor:
-    """A rank's part of `indices`, which may be empty; together the parts are all of them.
+    """A rank's part of `indices`, which may be empty; the parts of all ranks together are `indices`.
 
-    way: "balanced" for contiguous parts that differ by at most one sample, "strided" for every `ranks`-th sample,
-        which evens out samples whose cost grows along the batch.
+    way: "balanced" for contiguous parts that differ by at most one sample; "strided" for every `ranks`-th sample,
+        which balances the load if the cost of samples grows along the batch.
     """
     if way == "strided":
         return indices[rank::ranks]

@@ -1,4 +1,4 @@
-"""`cpu` and `gpu`: one process, nothing to talk to."""
+"""`cpu` and `gpu`: one process, no communication."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Single:
     library: str | None = None
 
     def __init__(self, run: Run) -> None:
-        # Started by mistake under a launcher, N processes would each do the whole run.
+        # If started under a launcher by accident, each of N processes would do the whole run.
         world = int(os.environ.get("WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
         if run.ranks != 1 or world != 1:
             raise refuse_world(run, world)
@@ -33,26 +33,26 @@ class Single:
         return problem
 
     def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
-        """Nothing to add."""
+        """Do nothing: one rank has nothing to sum."""
         return None
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
-        """The values."""
+        """The values themselves."""
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """A list of the one value."""
+        """A list with the one value."""
         return [value]
 
     def gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """The rows."""
+        """The rows themselves."""
         return rows
 
     def barrier(self) -> None:
-        """Nobody to wait for."""
+        """Do nothing: there is no other rank."""
 
     def abort(self) -> None:
-        """Nobody else to end."""
+        """Do nothing: there is no other rank."""
 
     def close(self) -> None:
-        """Nothing to leave."""
+        """Do nothing: no world was opened."""

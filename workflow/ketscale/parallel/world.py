@@ -1,4 +1,4 @@
-"""The contract of a world of ranks, and the errors for one that is not the world asked for."""
+"""The interface of a world of ranks, and the errors if it is not the world that a run needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ketscale.grid import BACKENDS, Run
 
 
 class World(Protocol):
-    """The ranks of a run, which add numbers up; every method is collective."""
+    """The ranks of a run, which sum numbers. Every rank must call each method (collectives)."""
 
     rank: int
     ranks: int
@@ -23,14 +23,14 @@ class World(Protocol):
     """Name and version of the library that carries the messages, for the record."""
 
     def wrap(self, problem: nn.Module) -> nn.Module:
-        """Broadcast rank 0's parameters; the module to call in training (its backward may reduce gradients)."""
+        """Broadcast rank 0's parameters and return the module to train (its backward may reduce gradients)."""
         ...
 
     def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
-        """After a backward pass: every rank's gradients become their sum over ranks.
+        """After a backward pass: replace every rank's gradients by their sum over ranks.
 
         Returns:
-            The norm of this rank's own gradients, before; None where the rank is alone.
+            The norm of this rank's own gradients before the sum; None with one rank.
         """
         ...
 
@@ -43,7 +43,7 @@ class World(Protocol):
         ...
 
     def gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """All ranks' rows below one another in rank order, on every rank."""
+        """The rows of all ranks, concatenated in rank order, on every rank."""
         ...
 
     def barrier(self) -> None:
@@ -60,10 +60,10 @@ class World(Protocol):
 
 
 def open_world(run: Run) -> World:
-    """The world of a run's ranks, proved to have as many as the run asks for.
+    """The world of a run's ranks, checked to have as many ranks as the run needs.
 
     Raises:
-        UserError: the launcher started another world, or the GPU or library that is needed is missing.
+        UserError: the launcher started another number of ranks, or the GPU or library that is needed is missing.
     """
     if run.backend not in BACKENDS:
         raise UserError(f"backend {run.backend!r}: choose one of {', '.join(BACKENDS)}")
@@ -73,11 +73,15 @@ def open_world(run: Run) -> World:
 
 
 def check_nodes(run: Run, names: list[str]) -> None:
-    """Raise UserError unless the ranks' node names are as many nodes as the run asks for."""
+    """Check that the ranks, by their node names, are on as many nodes as the run needs.
+
+    Raises:
+        UserError: they are on more or fewer nodes.
+    """
     if len(set(names)) != run.nodes:
         raise UserError(
             f"{run.layout} asks for {run.nodes} node(s), but its ranks are on {', '.join(sorted(set(names)))}: "
-            "start it with a launcher that spreads them, or name a run with the nodes that you have"
+            "use a launcher that spreads them over nodes, or name a run with as many nodes as you have"
         )
 
 
@@ -87,7 +91,7 @@ def refuse_world(run: Run, found: int) -> UserError:
     match BACKENDS[run.backend].launcher:
         case "mpirun":
             command = f"mpirun -n {run.ranks} ... {command}"
-            srun = "; under SLURM the site file's mpi must suit the MPI library, see `srun --mpi=list`"
+            srun = "; under SLURM mpi in the site file must fit the MPI library (see `srun --mpi=list`)"
         case "torchrun":
             command = f"torchrun --nproc-per-node {run.ranks // run.nodes} ... {command}"
     return UserError(
@@ -115,7 +119,7 @@ def require_gpu(run: Run, local_rank: int) -> torch.device:
     if local_rank >= torch.cuda.device_count():
         raise UserError(
             f"{run.layout}: local rank {local_rank} has no GPU of its own, torch sees {torch.cuda.device_count()}; "
-            "ask for fewer ranks a node"
+            "ask for fewer ranks per node"
         )
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)

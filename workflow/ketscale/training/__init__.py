@@ -1,1 +1,1 @@
-"""Training: `session` runs one point of the grid, `loop` is the trainer, `clock` and `host` measure."""
+"""Training: the loop, one training step, the optimisers and checkpoints."""

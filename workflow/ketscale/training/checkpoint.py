@@ -1,4 +1,4 @@
-"""Checkpoints: one file, atomic, keyed by all that a run's numbers depend on, with a checksum of its content."""
+"""Checkpoints: one file, written atomically, with a checksum, keyed by everything that a run's numbers depend on."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ketscale.files import write_atomic
 
 
 def identify(*parts: str) -> str:
-    """One hexadecimal SHA-256 of the hashes and versions that a checkpoint belongs to."""
+    """The key of a checkpoint: one hexadecimal SHA-256 of the hashes that it depends on."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def path_of(folder: Path, key: str) -> Path:
-    """Where the checkpoint of the run in `folder` lies: with another key a run starts anew beside it."""
+    """The checkpoint's path in a run's folder. A run with another key starts from the beginning, in another file."""
     return folder / "checkpoint" / f"{key[:16]}.pt"
 
 
 def save(folder: Path, key: str, state: dict[str, Any]) -> None:
-    """Write the state (tensors, numbers, strings, lists and dicts) atomically, a JSON header line before it."""
+    """Write a JSON header line and the state (tensors, numbers, strings, lists and dicts), atomically."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getvalue()
@@ -34,7 +34,7 @@ def save(folder: Path, key: str, state: dict[str, Any]) -> None:
 
 
 def load(folder: Path, key: str) -> dict[str, Any] | None:
-    """The state to go on from, on the CPU, or None when there is none.
+    """The state to resume from, on the CPU; None if there is none.
 
     Raises:
         UserError: the checkpoint is damaged, or was written under another key.
@@ -46,13 +46,11 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        raise UserError(f"{path}: not a checkpoint; delete it and run again from the start") from None
+        raise UserError(f"{path}: not a checkpoint; delete it and start the run again") from None
     if about.get("sha256") != hashlib.sha256(content).hexdigest():
-        raise UserError(f"{path}: damaged (its checksum differs); delete it and run again from the start")
+        raise UserError(f"{path}: damaged (its checksum differs); delete it and start the run again")
     if about.get("key") != key:
-        raise UserError(
-            f"{path}: written under other settings of this run; delete it and run again from the start"
-        )
+        raise UserError(f"{path}: written with other settings of this run; delete it and start the run again")
     return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
 
 
@@ -62,6 +60,6 @@ def others(folder: Path, key: str) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Delete every checkpoint of a run that has its record: a rerun starts anew."""
+    """Delete all checkpoints of a run that has its record, so that a rerun starts from the beginning."""
     for path in (folder / "checkpoint").glob("*.pt"):
         path.unlink()

@@ -19,16 +19,17 @@ def minimise(
     iterations: int,
     world: World,
 ) -> None:
-    """Minimise a loss from where the parameters stand; at the end they hold the last iteration's.
+    """Minimise a loss, starting from the parameters' values; at the end they have those of the last iteration.
 
-    SciPy runs on every rank, and is given bitwise the same numbers there, those of rank 0: so all ranks take the
-    same steps and stop at the same one.
+    SciPy runs on every rank and gets bitwise the same numbers, those of rank 0. So all ranks take the same steps and
+    stop at the same one.
 
     Args:
         parameters: the same on every rank, all on one device; a complex number counts as two real ones.
-        evaluate: the loss of all ranks at the parameters' present values, its gradients left in them; collective.
-        iterated: called after each iteration, the parameters at its point; False, on every rank, ends the search.
-        iterations: the most there may be; fewer where SciPy finds nothing better any more.
+        evaluate: returns the loss of all ranks at the parameters' values and leaves its gradients in them;
+        collective.
+        iterated: called after each iteration with the parameters at its point; False, on every rank, ends the search.
+        iterations: the largest number; there are fewer if SciPy finds no better point.
 
     Raises:
         RuntimeError: SciPy went to another point on this rank than on rank 0.
@@ -47,17 +48,17 @@ def minimise(
         loss = evaluate()
         gradient = _vector([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
         own = torch.cat([torch.tensor([loss], dtype=torch.float64), gradient, torch.from_numpy(point)])
-        # Reductions need not give every rank the same last bits: what all add up is rank 0's, and zeros.
+        # A reduction may give ranks different last bits. So sum the numbers of rank 0 and zeros from the others.
         mine = own if world.rank == 0 else torch.zeros_like(own)
         shared = world.allreduce(mine.to(world.device)).cpu()
         if not np.array_equal(shared[-len(point) :].numpy(), point):
             raise RuntimeError(
-                f"l-bfgs went to another point on rank {world.rank} than on rank 0: are the nodes of one kind?"
+                f"l-bfgs went to another point on rank {world.rank} than on rank 0: are the nodes of the same kind?"
             )
         return float(shared[0]), shared[1 : 1 + len(point)].numpy()
 
     def after(intermediate_result: object) -> None:
-        # The point of the last evaluation may be one that the line search gave up.
+        # The last evaluation may have been at a point that the line search rejected.
         loss_and_gradient(intermediate_result.x)  # type: ignore[attr-defined]
         if not iterated():
             raise StopIteration

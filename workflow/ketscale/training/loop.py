@@ -1,7 +1,7 @@
 """The trainer: shards global batches, reduces gradients exactly, stops early, checkpoints and resumes.
 
-Every decision depends on (settings, seed, step) and on numbers that are equal on all ranks, never on time
-or on the rank, so that a run's arithmetic is the same for any number of ranks and after any interruption.
+Every decision depends only on (settings, seed, step) and on numbers that are equal on all ranks, never on time or on
+the rank. So a run's arithmetic is the same for any number of ranks and after any interruption.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ketscale.training import lbfgs, optimiser
 from ketscale.training.step import Figures, Stepper
 
 LOSSES_KEPT = 20
-# Ranks agree on losses, NaN and requests every so many steps, since each agreement is a message of its own; sooner
-# where steps are so slow that a request to stop would wait for more than this.
+# Each agreement of the ranks on losses, NaN and requests is a message, so they agree only every AGREE_STEPS steps. If
+# steps are slow they agree sooner, so that a request to stop waits no longer than about AGREE_S seconds.
 AGREE_STEPS = 10
 AGREE_S = 2.0
-# What an epoch's row of the history is made of, at its start.
+# The sums for an epoch's row of the history, at the start of the epoch.
 _EPOCH = {"loss": 0.0, "norm": 0.0, "own_norm": 0.0, "count": 0, "steps": 0}
 
 
@@ -40,7 +40,7 @@ class Diverged(Exception):
 
 
 class Stopped(Exception):
-    """A stop was asked for (SIGTERM) and the checkpoint is written."""
+    """A stop was requested (SIGTERM) and the checkpoint is written."""
 
 
 class Trainer:
@@ -48,13 +48,13 @@ class Trainer:
 
     Args:
         problem: on the world's device and in its final precision.
-        protocol: as the run's simulator follows it.
+        protocol: that of the run's simulator (see `Protocol.for_simulator`).
         batch: global batch size.
         save: writes a checkpoint of the given state (called on rank 0 only).
-        stop_requested: whether this rank was asked to stop.
-        save_requested: whether this rank was asked for a checkpoint since the last time.
+        stop_requested: whether this rank was told to stop.
+        save_requested: whether this rank was told to save a checkpoint since the last call.
         report: called on rank 0 with the history after every epoch.
-        metrics: of the problem's family, which say whether more is better.
+        metrics: those of the problem's family, which say in which direction each is better.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Trainer:
         self.protocol, self.batch, self.seed = protocol, batch, seed
         self._save, self._report = save, report
         self._stop_requested, self._save_requested = stop_requested, save_requested
-        # Before the ranks share anything: a batch that the sampler cannot take is refused.
+        # First, so that a batch that the sampler refuses raises an error before the ranks communicate.
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
         self.stepper = Stepper(problem, world, protocol)
         self.optimiser = self.stepper.optimiser
@@ -99,7 +99,7 @@ class Trainer:
         self._stop_asked = False
         self._epoch = dict(_EPOCH)
         self._pending: list[Figures] = []
-        # Alone on a CPU an agreement costs nothing.
+        # With one rank on a CPU an agreement costs nothing.
         self._most_steps = 1 if world.ranks == 1 and world.device.type == "cpu" else AGREE_STEPS
         self._agreed, self._agree_after = time.perf_counter(), 1
         self._checkpointed, self._checkpoint_time = 0, time.perf_counter()
@@ -107,12 +107,12 @@ class Trainer:
         self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and world.rank == 0))
 
     def run(self) -> None:
-        """Train to the end of the protocol, then restore the best weights (of a protocol with epochs).
+        """Train to the end of the protocol; with epochs, then restore the best weights.
 
         Raises:
-            Diverged: with the step named.
+            Diverged: a loss or gradient is not finite; names the step.
             UserError: the optimiser cannot work with this batch or these samples.
-            Stopped: after a stop request, when the checkpoint is written.
+            Stopped: a stop was requested and the checkpoint is written.
         """
         with self._bar:
             if self._second_order:
@@ -141,12 +141,12 @@ class Trainer:
         self._end_epoch(epoch, time.perf_counter() - start if whole else None)
 
     def _run_lbfgs(self) -> None:
-        """Every iteration is an epoch and a step; its line search and curvature are SciPy's, so there is no checkpoint."""
+        """Each iteration counts as an epoch and a step. SciPy keeps the curvature, so there are no checkpoints."""
         samples = self.problem.sampler.samples
         if samples is None:
             raise UserError(
-                "optimiser l-bfgs needs the same loss in every evaluation, but this problem draws its samples afresh: "
-                "use adam"
+                "optimiser l-bfgs needs the same loss in every evaluation, but this problem draws new samples in "
+                "every step: use adam"
             )
         if self.batch < samples:
             raise UserError(
@@ -169,7 +169,7 @@ class Trainer:
             self._end_epoch(self.step - 1, time.perf_counter() - start)
             if self._stop_asked:
                 raise Stopped(
-                    f"stopped at iteration {self.step}; l-bfgs keeps no checkpoint, so the same command starts anew"
+                    f"stopped at iteration {self.step}; l-bfgs has no checkpoints, so the same command starts again"
                 )
             start = time.perf_counter()
             self.clock.start_step(self.step)
@@ -182,23 +182,23 @@ class Trainer:
         self._finished = True
 
     def _note(self, figures: Figures) -> None:
-        """Count a step that was taken; its figures wait for the next agreement."""
+        """Count a finished step; its figures wait for the next agreement."""
         self._pending.append(figures)
         self.step += 1
         self.samples_seen += figures.samples
         self._bar.update()
 
     def _loss(self, figures: Figures, total: torch.Tensor) -> float:
-        """The loss of a step from the sums of all ranks."""
+        """The loss of a step, from the sums over all ranks."""
         with torch.no_grad():
             loss = float(self.problem.combine(total, figures.count))
         return loss if figures.penalty is None else loss + float(figures.penalty)
 
     def _agree(self, at_boundary: bool) -> None:
-        """Share the losses of the pending steps, look for NaN and for requests, checkpoint when due.
+        """Share the losses of the pending steps, look for NaN and requests, and checkpoint when due.
 
-        Whether a checkpoint is due, and after how many steps to agree again, may depend on time: rank 0 says it for
-        all, and neither changes a number.
+        Whether a checkpoint is due, and after how many steps to agree again, may depend on time. So rank 0 decides it
+        for all ranks; it changes no number.
         """
         self.clock.settle()
         due, after = self._plan() if self.world.rank == 0 else (False, 0)
@@ -226,7 +226,7 @@ class Trainer:
             self._epoch["count"] += figures.count
             self._epoch["steps"] += 1
         self._pending.clear()
-        # At an epoch's end the checkpoint waits for validation, whose result it must hold.
+        # At the end of an epoch the checkpoint must include the validation result, so it is written after it.
         if not at_boundary and (self._checkpoint_due or stop_asked):
             self._checkpoint(stop_asked)
         self._stop_asked = stop_asked
@@ -278,7 +278,7 @@ class Trainer:
         monitor = stopping.monitor if stopping else "loss"
         figure = -figures[monitor] if monitor in self._maximised else figures[monitor]
         if figure < self.best["figure"]:
-            # A deep copy: the state dict's tensors are the parameters themselves and train on.
+            # A deep copy: the tensors of the state dict are the parameters themselves, which training changes.
             state = copy.deepcopy(self.problem.model.state_dict())
             self.best = {"epoch": epoch, "figure": figure, "state": state}
             self._waited = 0
@@ -293,7 +293,7 @@ class Trainer:
         return self.problem.metrics(split, self.outputs(split), full=full)
 
     def outputs(self, split: str) -> torch.Tensor:
-        """What the model says of a split's samples, which the ranks share; the same rows on every rank."""
+        """The model's outputs for the samples of a split, which the ranks share; the same rows on every rank."""
         mine = shard(torch.arange(self.problem.splits[split]), self.world.rank, self.world.ranks)
         parts = [
             self.problem.outputs(split, part) for part in mine.split(max(1, self.batch // self.world.ranks))
@@ -315,7 +315,7 @@ class Trainer:
         if stopping:
             self.world.barrier()
             raise Stopped(
-                f"stopped at step {self.step}; the checkpoint is written, run the same command to go on"
+                f"stopped at step {self.step}; the checkpoint is written, run the same command to resume"
             )
 
     def state(self) -> dict[str, Any]:
@@ -333,7 +333,7 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a `state`; the steps that follow are bitwise those of an uninterrupted run."""
+        """Resume from a `state`; the following steps are bitwise those of an uninterrupted run."""
         self.problem.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         if self.schedule:

@@ -1,7 +1,7 @@
 """Adam, gradient descent and the plateau schedule, on torch's functional kernels.
 
-torch.optim's classes import the compiler (torch._dynamo) at their first step, two seconds that most runs
-would spend longer on than on training; its functional Adam does not, and does the same arithmetic.
+The classes of torch.optim import the compiler (torch._dynamo) at their first step, which takes two seconds: longer
+than most runs train. The functional Adam does not, and does the same arithmetic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPSILON = 1e-8
 
 
 class Adam:
-    """Adam with L2 weight decay (Kingma, Ba, arXiv 1412.6980), as torch.optim.Adam with its defaults."""
+    """Adam with L2 weight decay (Kingma, Ba, arXiv 1412.6980); the same as torch.optim.Adam with its defaults."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float) -> None:
         self.parameters: list[torch.Tensor] = list(parameters)
@@ -30,7 +30,7 @@ class Adam:
         self._fused = not any(p.is_complex() for p in self.parameters)
         self._means = [torch.zeros_like(p, requires_grad=False) for p in self.parameters]
         self._squares = [torch.zeros_like(p, requires_grad=False) for p in self.parameters]
-        # One counter a parameter, on its device, as the kernels want it.
+        # The fused kernels need one counter per parameter, on its device.
         self._steps = [torch.zeros((), device=p.device if self._fused else "cpu") for p in self.parameters]
 
     def clear_gradients(self) -> None:
@@ -116,7 +116,7 @@ Optimiser = Adam | GradientDescent
 
 
 def create(protocol: Protocol, parameters: Sequence[nn.Parameter]) -> Optimiser:
-    """The optimiser of a protocol, Adam where it names none; l-bfgs has its own loop (see `lbfgs`)."""
+    """The optimiser of a protocol. For l-bfgs, which has its own loop (see `lbfgs`), it is never stepped."""
     kind = GradientDescent if protocol.optimiser == "gradient-descent" else Adam
     return kind(parameters, protocol.learning_rate, protocol.weight_decay)
 
@@ -124,7 +124,7 @@ def create(protocol: Protocol, parameters: Sequence[nn.Parameter]) -> Optimiser:
 class Plateau:
     """Multiplies the learning rate by `factor` when a loss has not improved for more than `patience` epochs.
 
-    An improvement is one by more than 1e-4 of the best so far, as in torch's ReduceLROnPlateau.
+    A loss has improved if it is lower than the best so far by more than 1e-4 of it, as in torch's ReduceLROnPlateau.
     """
 
     THRESHOLD = 1e-4
@@ -134,7 +134,7 @@ class Plateau:
         self._best, self._waited = math.inf, 0
 
     def step(self, loss: float) -> None:
-        """Look at the loss of an epoch."""
+        """Take the loss of an epoch into account."""
         if loss < self._best * (1 - self.THRESHOLD):
             self._best, self._waited = loss, 0
             return
@@ -144,7 +144,7 @@ class Plateau:
             self._waited = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The best loss and the epochs since."""
+        """The best loss and the number of epochs since."""
         return {"best": self._best, "waited": self._waited}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""One training step: this rank's samples forward and backward, the gradients of all ranks, and the update."""
+"""One training step: forward and backward on this rank's samples, the sum of all ranks' gradients, the update."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ketscale.training import optimiser
 
 @dataclass(frozen=True)
 class Figures:
-    """What a rank knows of a step whose gradients are in the parameters.
+    """What a rank knows about a step once its gradients are in the parameters.
 
     Attributes:
-        step: its number.
-        count: samples of the global batch.
+        step: the number of the step.
+        count: the number of samples in the global batch.
         samples: how many of them this rank had.
-        sums: the problem's, over this rank's samples.
-        penalty: the problem's, the same on every rank; None where it has none.
-        norm: of the gradients of all ranks, before they are clipped.
-        own_norm: of this rank's own gradients.
+        sums: the problem's sums over this rank's samples.
+        penalty: the problem's penalty, the same on every rank; None if it has none.
+        norm: the norm of the sum of all ranks' gradients, before clipping.
+        own_norm: the norm of this rank's own gradients.
     """
 
     step: int
@@ -42,8 +42,8 @@ class Stepper:
     """Takes training steps of a problem in a world of ranks, as a protocol says.
 
     Attributes:
-        parameters: those that are trained.
-        optimiser: updates them.
+        parameters: the trainable parameters.
+        optimiser: the optimiser that updates them.
     """
 
     def __init__(self, problem: Problem, world: World, protocol: Protocol) -> None:
@@ -51,14 +51,14 @@ class Stepper:
         self._tasks = protocol.parallel == "tasks"
         if self._tasks:
             problem.share_tasks(world.rank, world.ranks)
-        # A mistake that studies make on purpose: every rank does every sample, and counts for its share of it.
+        # A misconfiguration on purpose: every rank computes every sample, and its sums are divided by the ranks.
         self._unsharded = protocol.mistake == "unsharded"
         self._module = world.wrap(problem)
         self.parameters = [p for p in problem.parameters() if p.requires_grad]
         self.optimiser = optimiser.create(protocol, self.parameters)
 
     def take(self, indices: torch.Tensor, step: int) -> Figures:
-        """Update the parameters by a global batch at global step `step`."""
+        """Update the parameters with a global batch at global step `step`."""
         figures = self.differentiate(indices, step)
         with span("optimiser"):
             limit = math.inf if self.protocol.clip_norm is None else self.protocol.clip_norm
@@ -67,7 +67,7 @@ class Stepper:
         return figures
 
     def differentiate(self, indices: torch.Tensor, step: int) -> Figures:
-        """Leave in every rank's parameters the gradients of the loss of a global batch."""
+        """Compute the gradients of the loss of a global batch and leave them in every rank's parameters."""
         problem, world = self.problem, self.world
         count = len(indices)
         with span("data"):
@@ -81,7 +81,7 @@ class Stepper:
                 sums = sums / world.ranks
             penalty = problem.penalty()
         if problem.linear:
-            # d(loss)/d(sums) is the same constant on every rank: no message before the backward pass.
+            # d(loss)/d(sums) is the same constant on every rank, so the backward pass needs no message first.
             with span("classical.backward"):
                 self._backward(problem.combine(sums, count), None, penalty)
                 own_norm = world.reduce_gradients(self.parameters)
@@ -105,11 +105,11 @@ class Stepper:
         )
 
     def _backward(self, root: torch.Tensor, pull: torch.Tensor | None, penalty: torch.Tensor | None) -> None:
-        """The gradients of this rank's part of the loss, to which each rank adds its share of the penalty."""
+        """Compute the gradients of this rank's part of the loss, with its share of the penalty."""
         if penalty is None:
             root.backward(pull)
             return
-        # One backward pass for both: DistributedDataParallel reduces a gradient when the pass has it, and only once.
+        # One backward pass for both: DistributedDataParallel reduces each gradient once, as soon as it is computed.
         share = torch.full_like(penalty, 1 / self.world.ranks)
         torch.autograd.backward((root, penalty), (pull, share))
 

@@ -1,1 +1,1 @@
-"""What figures share: their inputs, their looks, the ticks of logarithmic axes."""
+"""What figures share: inputs, style, and the ticks of logarithmic axes."""

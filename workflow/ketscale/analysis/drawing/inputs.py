@@ -1,4 +1,4 @@
-"""What figures are drawn from: the tables of a study, with its config."""
+"""The input of figures: the tables of a study and its config."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ketscale.grid.run import INTEGERS
 if TYPE_CHECKING:
     import pandas as pd
 
-# Columns of names, which stay text whatever they look like: a claim 0.10 is not a claim 0.1.
+# Columns of names, which stay text even if they look like numbers: claim 0.10 is not claim 0.1.
 TEXT = {
     *(name for name in (*AXES, *POINT) if name not in INTEGERS),
     "id", "study", "studies", "kind", "family", "control", "flag",
 }  # fmt: skip
-# What the studies about speed vary may be a name too.
+# What a study of speed varies may be a name.
 TEXT_OF = {"scaling": {"value"}}
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tables that figures are drawn from, with the config of their studies."""
+    """The tables that figures are drawn from, and the config of their studies."""
 
     config: Config
     runs: pd.DataFrame
@@ -37,7 +37,7 @@ class Inputs:
 
     @classmethod
     def read(cls, config: Config, tables: Path) -> Inputs:
-        """From the CSV files in a folder.
+        """Read the CSV files in a folder.
 
         Raises:
             UserError: one is missing.
@@ -46,13 +46,13 @@ class Inputs:
         return cls(config, **{name: read_table(tables / f"{name}.csv") for name in names})
 
     def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:
-        """The studies of this kind by name with their points that have a step time."""
+        """The studies of this kind: each name with the points that have a step time."""
         rows = self.scaling[(self.scaling["kind"] == kind) & self.scaling["step_s"].notna()]
         named = [(name, rows[rows["study"] == name]) for name in self.asked(kind)]
         return [(name, points) for name, points in named if len(points)]
 
     def points_of(self, kind: str) -> pd.DataFrame:
-        """The points of all studies of this kind below one another; no rows where there are none."""
+        """The points of all studies of this kind in one table, which may be empty."""
         import pandas as pd
 
         return pd.concat([self.scaling.head(0), *(points for _, points in self.of(kind))])
@@ -62,7 +62,7 @@ class Inputs:
         return [study.name for study in self.config.studies if study.kind in kinds]
 
     def seeds(self, points: pd.DataFrame) -> pd.DataFrame:
-        """The completed, unresumed runs behind the points with their times of a step: one row a seed."""
+        """The completed, never resumed runs of the points with their step times: one row per seed."""
         runs = self.runs[(self.runs["status"] == "completed") & (self.runs["resumed"] == 0)]
         times = ["step_s", "step_with_first_s", "step_with_start_s"]
         columns = [*POINT, "study", "value", "flag"]
@@ -74,7 +74,7 @@ class Inputs:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """A table of `tables.collect`, names kept as text ('none' is a simulator, not a missing value).
+    """A table of `tables.collect`. Names stay text: 'none' is a simulator, not a missing value.
 
     Raises:
         UserError: there is no such table.

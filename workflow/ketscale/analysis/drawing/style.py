@@ -1,4 +1,4 @@
-"""How every figure looks and is saved: colours, labels, footnote, files that hold no date. Matplotlib comes when one draws."""
+"""How figures look and are saved: colours, labels, footnote, files without dates. Matplotlib comes with drawing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PALETTE = (
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
 )  # fmt: skip
-# What comes after ten colours: the same with another line and marker. Diamonds are the best serial runs.
+# After ten colours they repeat with another line style and marker. Diamonds are reserved for the best serial runs.
 LINES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "v", "P", "X")
 FRAME, SOFT = "#3c4043", "#5f6368"
@@ -31,30 +31,30 @@ DATELESS: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
     "png": {"Software": None},
 }
-BUSY = "Hollow: the machine was busy, left out of fits"
+BUSY = "Hollow: measured on a busy machine and left out of fits"
 
 
 def colour(number: int) -> str:
-    """The colour of the number-th thing of a figure."""
+    """Colour number `number` of a figure."""
     return PALETTE[number % len(PALETTE)]
 
 
 def line(number: int) -> dict[str, Any]:
-    """Colour and line of the number-th curve of a figure; no two of the first forty are alike."""
+    """Colour and line style of curve number `number` of a figure; the first forty all differ."""
     return {"color": colour(number), "ls": LINES[number // len(PALETTE) % len(LINES)]}
 
 
 def marker(number: int) -> str:
-    """The marker of the number-th curve of a figure: another one after every ten."""
+    """The marker of curve number `number` of a figure; it changes after every ten curves."""
     return MARKERS[number // len(PALETTE) % len(MARKERS)]
 
 
 def theme() -> None:
-    """Set matplotlib and seaborn; the same words make the same SVG."""
+    """Configure matplotlib and seaborn, so that equal figures give equal SVG files."""
     import matplotlib as mpl
     import seaborn as sns
 
-    mpl.use("Agg")  # no screen is needed, none is asked for
+    mpl.use("Agg")  # needs no screen
     sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", font="DejaVu Sans")
     mpl.rcParams.update(
         {
@@ -78,11 +78,11 @@ def theme() -> None:
 
 
 def save(figure: Figure, data: pd.DataFrame, name: str, out: Path) -> None:
-    """Write out/name.svg, .png, .pdf, and .csv with what was drawn, each atomically."""
+    """Write out/name.svg, .png and .pdf, and the drawn data as out/name.csv, each atomically."""
     import matplotlib.pyplot as plt
 
     figure.canvas.draw()
-    figure.set_layout_engine("none")  # laid out and measured once, not once a format
+    figure.set_layout_engine("none")  # lay out and measure once, not once per format
     box = figure.get_tightbbox().padded(0.15)
     for kind, metadata in DATELESS.items():
         buffer = io.BytesIO()
@@ -96,7 +96,7 @@ def save(figure: Figure, data: pd.DataFrame, name: str, out: Path) -> None:
 def footnote(
     figure: Figure, points: pd.DataFrame, inputs: Inputs, studies: Iterable[str], note: str = ""
 ) -> None:
-    """Write n, hardware and commit below the axes, and how many runs of the studies are not in the figure."""
+    """Write below the axes: n, hardware, commit, and how many runs of the studies are not in the figure."""
     parts = [note.rstrip(".")] if note else []
     if len(points):
         parts += [
@@ -106,7 +106,7 @@ def footnote(
         ]
         low, high = int(points["n"].min()), int(points["n"].max())
         parts.append(
-            f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} a point"
+            f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} per point"
         )
         parts += [" and ".join(sorted(set(points[column].dropna()))) for column in ("hardware", "code")]
         if "flag" in points and points["flag"].isin(BUSY_RATIOS).any():
@@ -128,7 +128,7 @@ def _absent(inputs: Inputs, studies: set[str]) -> list[str]:
 
 
 def empty(inputs: Inputs, studies: Iterable[str]) -> tuple[Figure, pd.DataFrame]:
-    """A figure that says that there is nothing to draw yet, and why."""
+    """A figure that says that nothing can be drawn yet, and which runs are missing."""
     import matplotlib.pyplot as plt
     import pandas as pd
 
@@ -140,12 +140,12 @@ def empty(inputs: Inputs, studies: Iterable[str]) -> tuple[Figure, pd.DataFrame]
 
 
 def label(metric: Metric) -> str:
-    """A metric with its unit, for an axis."""
+    """The axis label of a metric, with its unit."""
     return f"{metric.title} ({metric.unit})" if metric.unit else metric.title
 
 
 def seconds(value: float) -> str:
-    """A duration with a fitting unit and three digits."""
+    """A duration with three digits in a suitable unit."""
     for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
         if value >= size * (1 - 1e-9):
             return f"{value / size:.3g} {unit}"
@@ -158,7 +158,7 @@ def seconds_or_zero(value: float, position: float) -> str:
 
 
 def wide(values: pd.Series[float]) -> bool:
-    """Whether values spread over two decades or more, and so want a logarithmic axis."""
+    """Whether values span two decades or more and so need a logarithmic axis."""
     known = values.dropna()
     return bool(len(known)) and known.min() > 0 and known.max() >= 100 * known.min()
 
@@ -172,21 +172,21 @@ def dot(axes: Axes, x: Any, y: Any, colour: Any, hollow: bool, **more: Any) -> N
 
 
 def log_seconds(axis: Any) -> None:
-    """A logarithmic axis of durations whose ticks carry their own unit."""
+    """Make the axis a logarithmic one of durations; each tick label has its own unit."""
     from ketscale.analysis.drawing import ticks
 
     ticks.show(axis, ticks.DURATIONS, seconds)
 
 
 def log_factors(axis: Any) -> None:
-    """A logarithmic axis of dimensionless factors, such as 0.5x and 2x."""
+    """Make the axis a logarithmic one of factors, such as 0.5x and 2x."""
     from ketscale.analysis.drawing import ticks
 
     ticks.show(axis, ticks.DECADES, lambda value: f"{value:.3g}x")
 
 
 def log_values(axis: Any, values: Iterable[float]) -> None:
-    """A logarithmic axis with ticks at given values only, such as batches; ever fewer where they do not fit."""
+    """Make the axis logarithmic with ticks only at given values, such as batches, and at fewer if they do not fit."""
     from ketscale.analysis.drawing import ticks
 
     ordered = sorted(set(values))
@@ -194,5 +194,5 @@ def log_values(axis: Any, values: Iterable[float]) -> None:
 
 
 def legend(axes: Axes) -> None:
-    """A legend on the right of the axes, where it covers nothing."""
+    """Add a legend to the right of the axes, where it covers nothing."""
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))

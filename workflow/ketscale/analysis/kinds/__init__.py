@@ -1,6 +1,6 @@
-"""The kinds of studies, one object each; a kind is added by one file here and one line below.
+"""The kinds of studies, one object each. To add a kind, add one file here and one line below.
 
-Light: every start of Snakemake checks its config with them, so they import what draws only when they draw.
+Snakemake checks its config with them at every start, so they import what they need for drawing only when they draw.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Figure", "Kind", "check", "kinds"]
 
 
 def kinds(families: Families) -> dict[str, Kind]:
-    """The kinds by name, in the order of their figures in the report; each size of the families has a sweep."""
+    """The kinds by name, in the order of their figures in the report; each size axis of the families has a sweep."""
     sizes = {axis.name: axis for family in families.values() for axis in family.sizes}
     listed: list[Kind] = [
         SIMULATOR,
@@ -38,7 +38,7 @@ def kinds(families: Families) -> dict[str, Kind]:
 
 
 def check(config: Config) -> None:
-    """Check that the runs of each study can give its comparison.
+    """Check that the runs of each study allow its comparison.
 
     Raises:
         UserError: names the study, what is wrong and what to do; the first problem found.

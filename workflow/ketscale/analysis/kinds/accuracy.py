@@ -1,6 +1,6 @@
-"""Quality of trained models beside their classical controls: rows of quality.csv, and learning curves.
+"""Quality of trained models compared with their classical controls: rows of quality.csv, and learning curves.
 
-Models are compared by their family's headline metric, whichever that is and whichever way is better.
+Models are compared by their family's headline metric, in the direction that the family calls better.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-# A control with more than this share right leaves a model no room to be better: the data set is too easy.
+# If the control gets more than this share right, a model has no room to be better: the data set is too easy.
 CEILING = 0.95
 
 
@@ -37,7 +37,7 @@ def columns(config: Config) -> tuple[str, ...]:
 
 
 class Accuracy(Kind):
-    """Models trained by epochs, each beside its control."""
+    """Models that are trained by epochs, each compared with its control."""
 
     name = "accuracy"
     varies = "model"
@@ -46,13 +46,13 @@ class Accuracy(Kind):
 
     def __init__(self) -> None:
         caption = (
-            "Loss and headline metric on validation data by epoch, mean and range over seeds, and on test data with the best "
-            "weights of each seed beside the classical control."
+            "Loss and headline metric on validation data by epoch (mean and range over seeds), and the headline "
+            "metric on test data with the best weights of each seed, for models and their classical controls."
         )
         self.figure = Figure("learning", "Learning curves and test results", caption, (self.name,), self.draw)
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """Every protocol goes by epochs."""
+        """Require protocols with epochs."""
         for run in study.runs:
             if not config.protocols[run.protocol].by_epochs:
                 yield (
@@ -61,14 +61,14 @@ class Accuracy(Kind):
                 )
 
     def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
-        """Every point of the study that has a record, beside its control."""
+        """Every point of the study that has a record, compared with its control."""
         keys = dict.fromkeys(point_of(run) for run in study.runs)
         groups = [collected.points[key] for key in keys if key in collected.points]
         for group in groups:
             yield _row(study, group, groups, collected.config)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-        """Validation loss and metric by epoch, and every seed's test metric; a row of panels a study and family."""
+        """Validation loss and metric by epoch, and each seed's test metric: a row of panels per study and family."""
         import matplotlib.pyplot as plt
         import pandas as pd
 
@@ -102,8 +102,8 @@ class Accuracy(Kind):
             drawn.append(pd.concat(both).assign(study=name, metric=metric.name))
         points = inputs.quality.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
         note = (
-            "Lines: mean, where a seed that has stopped keeps its last value; bands: range over seeds; test: best weights on "
-            "unseen data, each seed and their mean"
+            "Lines: mean (a seed that has stopped keeps its last value); bands: range over seeds; test: each seed's "
+            "best weights on unseen data, and their mean"
         )
         style.footnote(figure, points, inputs, asked, note)
         return figure, pd.concat(drawn).sort_values(["study", "metric", "curve", "seed", "epoch"])
@@ -113,7 +113,7 @@ ACCURACY = Accuracy()
 
 
 def verdict(difference: Difference | None, control: float | None, metric: Metric) -> str:
-    """What the interval allows to say about model and control; `control` is the control's mean."""
+    """The verdict that the interval allows about model and control; `control` is the control's mean."""
     if difference is None or control is None:
         return ""
     if difference.low is None or difference.high is None:
@@ -135,7 +135,7 @@ def is_share(metric: Metric) -> bool:
 
 
 def _others(config: Config) -> list[str]:
-    """The metrics that are some family's, but not its headline one; the loss too."""
+    """The metrics that some family has besides its headline metric, and the loss."""
     families = {config.family(run.workload).name for study in config.studies for run in study.runs}
     found = {metric.name for name in families for metric in config.families[name].metrics[1:]}
     return [name for name in metrics(config) if name in found or name == LOSS]
@@ -170,7 +170,7 @@ def _row(study: Study, group: Group, groups: Sequence[Group], config: Config) ->
 
 
 def _control(row: Row, groups: Iterable[Group], config: Config) -> Group | None:
-    """The runs of the model's control in the same study; where that is not there, those of any classical model."""
+    """The runs of the model's control in the same study, or else those of any classical model."""
     model = config.models[row["model"]][1]
     alike = [
         group
@@ -189,9 +189,9 @@ def _control(row: Row, groups: Iterable[Group], config: Config) -> Group | None:
 
 
 def _pooled(group: Group, metric: Metric) -> dict[str, Any]:
-    """The share over all samples where each was the test once (a fold left out at a time), with its 95 % interval.
+    """The share over all samples, each tested once (one fold left out at a time), with its 95 % interval.
 
-    Of several runs of one fold the first counts. Nothing unless every fold is there.
+    If a fold has several runs, the first counts. Empty unless there is a run of every fold.
     """
     folds: dict[int, Row] = {}
     for row in group:
@@ -207,7 +207,7 @@ def _pooled(group: Group, metric: Metric) -> dict[str, Any]:
 
 
 def _values(group: Group, metric: Metric) -> dict[int, float]:
-    """The test metric of each seed that completed."""
+    """The test metric of each completed seed."""
     column = f"test_{metric.name}"
     return {
         row["seed"]: row[column] for row in group if row["status"] == "completed" and row[column] is not None
@@ -224,7 +224,7 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def held(history: pd.DataFrame, column: str) -> pd.DataFrame:
-    """One curve over seeds: mean, low and high of a column by epoch; a seed that has stopped keeps its last value."""
+    """One curve over seeds: a column's mean, low and high by epoch. A seed that has stopped keeps its last value."""
     by_seed = history.pivot_table(index="epoch", columns="seed", values=column).sort_index()
     by_seed = by_seed.reindex(range(int(by_seed.index.min()), int(by_seed.index.max()) + 1)).ffill()
     ends = {"mean": by_seed.mean(axis=1), "low": by_seed.min(axis=1), "high": by_seed.max(axis=1)}
@@ -232,7 +232,7 @@ def held(history: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def _parts(inputs: Inputs, study: str) -> list[tuple[str, pd.DataFrame, pd.DataFrame, Metric, Metric]]:
-    """A study's epochs and test results by family, each with its headline metric and loss; none without results."""
+    """A study's epochs and test results by family, with its headline metric and loss; empty without results."""
     config = inputs.config
     mine = inputs.quality[inputs.quality["study"] == study]
     found = []
@@ -249,7 +249,7 @@ def _parts(inputs: Inputs, study: str) -> list[tuple[str, pd.DataFrame, pd.DataF
 
 
 def _curves(points: pd.DataFrame, inputs: Inputs) -> list[str]:
-    """What each point's curve is called: workload, model and size, and what else the study varies."""
+    """The name of each point's curve: workload, model, size, and whatever else the study varies."""
     others = variants(points, inputs.config, but=("workload", "model", *size_axes(inputs.config)))
     names = []
     for (_, row), other in zip(points.iterrows(), others, strict=True):

@@ -1,4 +1,4 @@
-"""Break-even: from how much work a rank several ranks pay."""
+"""Break-even: from how much work per rank several ranks pay."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-# What two points share that differ in their layout alone.
+# The columns that are equal for points that differ only in their layout.
 _WORK = [name for name in POINT if name != "layout"]
 NOTE = (
-    "Work of a rank: the time of a step on one rank with one thread, over the number of workers. Median and range over "
-    "seeds, ratios paired by seed; where a line crosses 1, more ranks begin to pay"
+    "Work per rank: the step time on one rank with one thread, divided by the number of workers. Median and range "
+    "over seeds, ratios paired by seed; where a line crosses 1, more ranks begin to pay"
 )
 
 
 class BreakEven(Speed):
-    """Speedup over the work of a rank, which batch, size and simulator vary."""
+    """Speedup against the work per rank, which varies with batch, size and simulator."""
 
     name = "break-even"
     varies = "layout"
 
     def __init__(self) -> None:
         caption = (
-            "From how much work a rank more ranks pay: speedup over the time that each rank would need alone, for every "
-            "layout with several workers."
+            "From how much work per rank more ranks pay: speedup against the time that each rank's share would take "
+            "alone, for every layout with several workers."
         )
         self.figure = Figure(self.name, "Break-even", caption, (self.name,), self.draw)
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """Several layouts, and one core to compare with."""
+        """Require several layouts, one of them on one core as the baseline."""
         if len({run.layout for run in study.runs}) < 2:
             yield "a study of kind break-even compares layouts, but has only one; give several backends"
         yield from one_core(study)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-        """Speedup of each layout with several workers over the work of a rank, and where it crosses 1."""
+        """Speedup of each layout with several workers against the work per rank, and where it crosses 1."""
         import matplotlib.pyplot as plt
 
         drawn = with_work(inputs.points_of(self.name))
         if drawn.empty:
             return style.empty(inputs, inputs.asked(self.name))
         figure, axes = plt.subplots(figsize=(9.5, 4.2), layout="constrained")
-        # Along a line the work grows, by whatever means.
+        # Along a line the work per rank grows, through batch, simulator or size.
         others = variants(
             drawn, inputs.config, but=("layout", "batch", "simulator", *size_axes(inputs.config))
         )
@@ -61,7 +61,7 @@ class BreakEven(Speed):
         for number, (name, chosen) in enumerate(drawn.groupby("line", sort=True)):
             _draw(axes, chosen.sort_values("work_s"), str(name), number)
         axes.axhline(1, ls="--", color=style.FRAME, lw=1)
-        axes.set(xlabel="work of a rank in a step (time, log scale)", ylabel="speedup over one rank")
+        axes.set(xlabel="work per rank in a step (time, log scale)", ylabel="speedup over one rank")
         style.log_seconds(axes.xaxis)
         axes.set_ylim(0, 1.15 * max(1.0, drawn["speedup_same_high"].max()))
         style.legend(axes)
@@ -71,7 +71,7 @@ class BreakEven(Speed):
 
 
 def with_work(points: pd.DataFrame) -> pd.DataFrame:
-    """The points on several workers that have a reference, each with `work_s`: one rank's step over the workers."""
+    """The points with several workers and a baseline; `work_s` is the step time on one rank over the workers."""
     alone = points[points["workers"] == 1][["study", *_WORK, "step_s"]].rename(columns={"step_s": "alone_s"})
     several = points[(points["workers"] > 1) & points["speedup_same"].notna()]
     drawn = several.merge(alone, on=["study", *_WORK])
@@ -79,9 +79,9 @@ def with_work(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def crossing(chosen: pd.DataFrame) -> float | None:
-    """Work in seconds from which the speedup stays above 1, between points on logarithmic work; None if it never does.
+    """The work in seconds from which the speedup stays above 1; None if the point with the most work is not above 1.
 
-    The smallest work measured where every point pays.
+    Interpolated between points, on a logarithmic scale of work. If every point pays, the smallest work measured.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""What a kind of study is, and what a figure is. Light: every start of Snakemake imports the kinds."""
+"""What a kind of study is, and what a figure is. Imports nothing heavy: Snakemake imports this at every start."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Figure:
     """A figure of the report.
 
-    name: of its files. title: above it. caption: below it, plain text without the numbers of a study. kinds: it is
-    drawn where the config has a study of one of these. draw: the drawing, and the data that were drawn.
+    name: of its files. title: text above it. caption: text below it, without the numbers of a study. kinds: it is
+    drawn if the config has a study of one of these. draw: returns the drawing and the data that were drawn.
     """
 
     name: str
@@ -34,10 +34,10 @@ class Figure:
 
 
 class Kind(ABC):
-    """A kind of study: what it compares, how its runs are checked, tabulated and drawn.
+    """A kind of study: what it compares, and how its runs are checked, tabulated and drawn.
 
-    name: in configs. varies: the column of runs.csv whose values it compares. table: the table that its rows go to; None where it has
-    none of its own. history: whether the epochs of its runs are tabulated too. figure: its own, if it has one.
+    name: used in configs. varies: the column of runs.csv whose values it compares. table: where its rows go; None if
+    it has no rows. history: whether the epochs of its runs are tabulated too. figure: its own figure, if any.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Kind(ABC):
     figure: Figure | None = None
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """Why the runs of the study cannot give its comparison, and what to do."""
+        """Why the runs of the study do not allow its comparison, and what to do."""
         yield from ()
 
     def rows(self, study: Study, collected: Collected) -> Iterable[Mapping[str, Any]]:
-        """The study's rows of `table`, one a point, in the study's order."""
+        """The study's rows of `table`, one per point, in the study's order."""
         return ()

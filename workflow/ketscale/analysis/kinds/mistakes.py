@@ -1,4 +1,4 @@
-"""Mistakes: how a slowdown by more ranks arises, one misconfiguration at a time, and honest runs with the wrong time or divisor."""
+"""Misconfigurations: how more ranks come to be slower, one at a time, and fair runs timed or divided wrongly."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-# Columns of runs.csv by what the time of a step was taken from.
+# Three step times in runs.csv, and what each includes.
 ACCOUNTS = {
     "step_s": "steady steps",
     "step_with_first_s": "first step included",
     "step_with_start_s": "start and data included",
 }
 NOTE = (
-    "Left: time of a step at one global batch over that of one rank with one thread (same seeds; 1 is no gain, "
-    "below 1 faster). Right: the same runs by three ways of accounting"
+    "Left: step time at one global batch, divided by that of one rank with one thread (same seeds; 1 is no gain, "
+    "below 1 is faster). Right: the step times of fair runs by three ways of accounting"
 )
 
 
 class Mistakes(Speed):
-    """Everything against one fair rank."""
+    """Every layout and misconfiguration compared with one fair rank."""
 
     name = "mistakes"
     varies = "mistake"
 
     def __init__(self) -> None:
         caption = (
-            "How a slowdown by more ranks arises: time of a step with one mistake at a time, and the same runs with the "
-            "wrong time or the wrong divisor."
+            "How more ranks come to be slower: the step time with one misconfiguration at a time, and the step time "
+            "of fair runs if the wrong time or the wrong divisor is used."
         )
-        self.figure = Figure(self.name, "Mistakes", caption, (self.name,), self.draw)
+        self.figure = Figure(self.name, "Misconfigurations", caption, (self.name,), self.draw)
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """A protocol with a mistake, and one core to compare with."""
+        """Require a protocol with a misconfiguration, and a run on one core as the baseline."""
         if not any(config.protocols[run.protocol].mistake for run in study.runs):
-            yield "a study of kind mistakes needs a protocol with a mistake; give it one"
+            yield "a study of kind mistakes needs a protocol that sets mistake; give it one"
         yield from one_core(study)
 
     def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
-        """The study's first runs on one rank and one thread, whatever the point's protocol and simulator."""
+        """The study's first point on one rank and one thread, whatever the point's protocol and simulator."""
         found = (points[key] for key in asked if key in points)
         alone = (group for group in found if group[0]["layout"] == serial(row["backend"]))
         return next((Reference.of(group) for group in alone), None)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-        """Step times relative to one fair rank, and what wrong accounting makes of the fair runs."""
+        """Step times relative to one fair rank, and the step times of fair runs under wrong accounting."""
         import matplotlib.pyplot as plt
 
         points = inputs.points_of(self.name)
@@ -70,7 +70,7 @@ class Mistakes(Speed):
         ]
         if drawn["study"].nunique() > 1:
             drawn["arm"] = drawn["study"] + ": " + drawn["arm"]
-        # How many times as long, where the table says how many times as fast.
+        # The table has speedups; the figure shows how many times as long a step takes.
         for column, of in (("slowdown", ""), ("slowdown_low", "_high"), ("slowdown_high", "_low")):
             drawn[column] = 1 / drawn[f"speedup_same{of}"]
         drawn["fair"] = [not _wrongs(inputs.config, row) for _, row in drawn.iterrows()]
@@ -86,7 +86,7 @@ class Mistakes(Speed):
 
 
 def _wrongs(config: Config, row: pd.Series) -> list[str]:
-    """What is wrong with an arm, in words."""
+    """What is misconfigured in an arm, in words."""
     found = [row["value"]] if isinstance(row["value"], str) and row["value"] else []
     simulator = config.simulators.get(row["simulator"])
     if simulator is not None and simulator.content().get("batching") == "loop":
@@ -95,7 +95,7 @@ def _wrongs(config: Config, row: pd.Series) -> list[str]:
 
 
 def _accounts(inputs: Inputs, drawn: pd.DataFrame) -> pd.DataFrame:
-    """Median over the seeds that the point's own time is taken from, by each account."""
+    """The median of each account over the seeds that the point's own step time is taken from."""
     runs = inputs.seeds(drawn)
     counted = runs[runs["quiet"] | (runs["flag"] == "busy")]
     renamed = {column: f"account_{column}" for column in ACCOUNTS}
@@ -117,7 +117,7 @@ def _draw_slowdowns(axes: Axes, drawn: pd.DataFrame) -> None:
             bbox={"fc": "white", "ec": "none", "pad": 0.5},
         )
     axes.axvline(1, ls="--", color=style.FRAME, lw=1)
-    axes.set(title="one mistake at a time", xlabel="time of a step over that of one fair rank (log scale)")
+    axes.set(title="one misconfiguration at a time", xlabel="step time relative to one fair rank (log scale)")
     low, high = min(1.0, drawn["slowdown_low"].min()), max(1.0, drawn["slowdown_high"].max())
     axes.set_xlim(low / 1.15, high * (high / low) ** 0.25 * 1.15)
     style.log_factors(axes.xaxis)
@@ -129,12 +129,12 @@ def _draw_slowdowns(axes: Axes, drawn: pd.DataFrame) -> None:
 def _draw_accounts(axes: Axes, fair: pd.DataFrame) -> None:
     columns = [f"account_{column}" for column in ACCOUNTS]
     for number, (column, label) in enumerate(zip(columns, ACCOUNTS.values(), strict=True)):
-        # The three may coincide, so the later ones are smaller.
+        # The three may coincide, so later markers are smaller.
         axes.plot(
             fair[column], range(len(fair)), "o", color=style.PALETTE[number], ms=9 - 2 * number, label=label
         )
     values = fair[columns].to_numpy()
-    axes.set(title="one run, three accounts", xlabel="time of a step (log scale)")
+    axes.set(title="one run, three accounts", xlabel="step time (log scale)")
     if len(fair):
         axes.set_xlim(values.min() / 1.5, values.max() * 1.5)
     style.log_seconds(axes.xaxis)

@@ -1,4 +1,4 @@
-"""Studies of parity: the first losses of runs that must train alike. `analysis.parity` compares those of every study."""
+"""Studies of parity: the first losses of runs that must train alike. `analysis.parity` compares all studies' runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ketscale.grid import Study
 
 
 class Parity(Kind):
-    """Simulators, backends and numbers of ranks in fp64."""
+    """The same training with several simulators, backends and numbers of ranks, in fp64."""
 
     name = "parity"
     varies = "layout"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """Losses are compared in fp64, over the first steps."""
+        """Require fp64 and protocols with steps: the losses of the first steps are compared."""
         for run in study.runs:
             protocol = config.protocols[run.protocol]
             if protocol.precision != "fp64":

@@ -1,4 +1,4 @@
-"""Strong and weak scaling: more workers at a fixed global batch, or at a fixed batch a worker."""
+"""Strong and weak scaling: more workers at a fixed global batch, or at a fixed batch per worker."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-# From so many workers on the axis doubles them at every step.
+# From this number of workers on, the axes are logarithmic to base 2.
 DOUBLING = 8
 
 
 class Scaling(Speed):
-    """Ranks or threads grow.
+    """The number of ranks or threads grows.
 
-    ratio: the words for what `speedup_same` is.
+    ratio: what `speedup_same` is called on the axis.
     """
 
     varies = "layout"
@@ -39,7 +39,7 @@ class Scaling(Speed):
         self.figure = Figure(self.name, self.titles, self.caption, (self.name,), self.draw)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-        """The ratio to one worker with the ideal line, beside efficiency and time of a step; a row a study."""
+        """The ratio to one worker with the ideal line, efficiency, and step time; one row of panels per study."""
         import matplotlib.pyplot as plt
         import pandas as pd
 
@@ -53,8 +53,8 @@ class Scaling(Speed):
             self._study(tuple(panels), points, name, inputs)
         drawn = pd.concat([points for _, points in studies])
         note = (
-            "Median and range over seeds, ratios paired by seed; diamonds, a little to the right: over the best serial run on "
-            "the same cores"
+            "Median and range over seeds, ratios paired by seed; diamonds, a little to the right: ratio to the best "
+            "serial run on the same cores"
         )
         style.footnote(figure, drawn, inputs, [name for name, _ in studies], note)
         return figure, drawn
@@ -112,25 +112,25 @@ class Scaling(Speed):
 
 
 class Strong(Scaling):
-    """At a fixed global batch."""
+    """Strong scaling, at a fixed global batch."""
 
     name = "strong"
     ratio = "speedup"
     titles = "Strong scaling"
     caption = (
-        "Strong scaling: the global batch is fixed while ranks or threads grow. Ratios pair runs of the same seed on the "
-        "same kind of host. Diamonds compare with the best that the same cores do in one process."
+        "Strong scaling: the global batch is fixed while the number of ranks or threads grows. Ratios pair runs of "
+        "the same seed on the same kind of host. Diamonds compare with the fastest single process on the same cores."
     )
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """One batch, and a run on one core."""
+        """Require one global batch, and a run on one core as the baseline."""
         batches = sorted({run.batch for run in study.runs})
         if len(batches) > 1:
             yield f"strong scaling has one global batch, not {', '.join(map(str, batches))}; give one, or make it kind: weak"
         yield from one_core(study)
 
     def ratios(self, ratio: Summary, row: Row, reference: Reference) -> Ratios:
-        """Efficiency and serial fraction too."""
+        """The speedup with its efficiency and serial fraction."""
         count = workers(row["backend"], row["ranks"], row["threads"])
         return Ratios(
             ratio, laws.strong_efficiency(ratio.median, count), laws.karp_flatt(ratio.median, count)
@@ -138,18 +138,18 @@ class Strong(Scaling):
 
 
 class Weak(Scaling):
-    """At a fixed batch a worker."""
+    """Weak scaling, at a fixed batch per worker."""
 
     name = "weak"
     ratio = "throughput"
     titles = "Weak scaling"
     caption = (
-        "Weak scaling: the batch grows with the number of workers. The ideal is the same time per step, and so twice the "
-        "throughput with two workers."
+        "Weak scaling: the batch grows with the number of workers. Ideally a step takes the same time, so two "
+        "workers have twice the throughput."
     )
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """The batch is in proportion to the workers, and there is a run on one core."""
+        """Require a batch in proportion to the workers, and a run on one core as the baseline."""
         series: dict[tuple[Any, ...], dict[float, Run]] = {}
         for run in study.runs:
             shares = series.setdefault(run.without("batch", *LAYOUT), {})
@@ -157,8 +157,8 @@ class Weak(Scaling):
             if len(shares) > 1:
                 first, second = shares.values()
                 yield (
-                    f"weak scaling keeps the batch of a worker (batch / (ranks x threads), or batch / GPUs) the same, but "
-                    f"batch {first.batch} on {first.layout} and {second.batch} on {second.layout} differ; "
+                    "weak scaling keeps the batch per worker (batch / (ranks x threads), or batch / GPUs) the same, "
+                    f"but batch {first.batch} on {first.layout} and {second.batch} on {second.layout} differ; "
                     "give each layout its batch in points"
                 )
         yield from one_core(study)
@@ -169,20 +169,20 @@ class Weak(Scaling):
         return Reference.of(points.get(point({**row, "layout": serial(row["backend"]), "batch": share})))
 
     def ratios(self, ratio: Summary, row: Row, reference: Reference) -> Ratios:
-        """The ratio of times, t(1)/t(p), is the efficiency (Gustafson 1988); of throughput it is as much larger as the batch."""
+        """The ratio t(1)/t(p) is the efficiency (Gustafson 1988); times the ratio of batches, that of throughput."""
         factor = row["batch"] / reference.rows[0]["batch"]
         throughput = Summary(ratio.median * factor, ratio.low * factor, ratio.high * factor, ratio.n)
         return Ratios(throughput, ratio.median)
 
 
 def _grown(text: str) -> str:
-    """What grows along a line: threads of one process, or ranks of a backend (with the threads of each)."""
+    """What grows along a line: the threads of one process, or the ranks of a backend (with their threads)."""
     where = layout(text)
     backend = BACKENDS[where["backend"]]
     if not backend.several_ranks:
         return f"{backend.title}, threads" if backend.device == "cpu" else backend.title
     extra = f", {where['threads']} threads each" if where["threads"] > 1 else ""
-    # Ranks on one node and on two are two answers, not two points of one line.
+    # Ranks on one node and ranks on two nodes are two lines.
     nodes = f" on {where['nodes']} nodes" if where["nodes"] > 1 else ""
     return f"{backend.title}, ranks{nodes}{extra}"
 
@@ -190,7 +190,7 @@ def _grown(text: str) -> str:
 def _beside(
     counts: pd.Series[int], away: float, all_counts: Sequence[int], doubling: bool
 ) -> pd.Series[float]:
-    """Positions a little beside the counts of workers, so that equal points do not cover one another."""
+    """Positions a little beside the counts of workers, so that equal points do not hide one another."""
     if doubling:
         return counts * 2.0 ** (2 * away)
     return counts + away * max(1, all_counts[-1] - all_counts[0])
@@ -205,7 +205,7 @@ def _curve(
     look: dict[str, Any],
     marker: str,
 ) -> None:
-    """One line in the three panels. Busy times are hollow, and ratios to busy ones."""
+    """Draw one line in the three panels. Markers are hollow for busy times, and for ratios of busy times."""
     busy, ratio_busy = points["flag"] == "busy", points["flag"].isin(BUSY_RATIOS)
     colour = look["color"]
     for axes, column, low, high in (

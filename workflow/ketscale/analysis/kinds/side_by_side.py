@@ -1,4 +1,4 @@
-"""Times of a step side by side: simulators, and cached against inline features."""
+"""Step times side by side: simulators, and cached against inline features."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class SideBySide(Speed):
-    """The time of a step for each value of one axis."""
+    """The step time for each value of one axis."""
 
     def __init__(self, name: str, varies: str, figure: str, title: str, caption: str) -> None:
-        """name: of the kind. varies: the column that it compares. figure, title, caption: of its figure."""
+        """name: of the kind. varies: the compared column. figure, title, caption: name and texts of its figure."""
         self.name = name
         self.varies = varies
         self.figure = Figure(figure, title, caption, (name,), self.draw)
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """There are at least two values."""
+        """Require at least two values."""
         if len({getattr(run, self.varies) for run in study.runs}) < 2:
             yield f"a study of kind {self.name} compares values of {self.varies}, but has only one; give a list of them"
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-        """The time of a step on a logarithmic axis: every seed, and the median."""
+        """Step times on a logarithmic axis: every seed, and the median."""
         import matplotlib.pyplot as plt
         import pandas as pd
 
@@ -54,7 +54,7 @@ class SideBySide(Speed):
             axes.set_title(": ".join(filter(None, [name, ", ".join(_shared(points, inputs))])))
             axes.set_xlabel("time per training step (log scale)")
         drawn = pd.concat([points for _, points in studies])
-        note = "Dots: seeds; bar: median; in brackets: how many times the fastest of the same work"
+        note = "Dots: seeds; bar: median; in brackets: time relative to the fastest at the same work"
         style.footnote(figure, drawn, inputs, [name for name, _ in studies], note)
         return figure, drawn
 
@@ -101,7 +101,7 @@ class SideBySide(Speed):
 
 
 def _shared(points: pd.DataFrame, inputs: Inputs) -> list[str]:
-    """What all points of a study have in common, in words."""
+    """What all points of a study share, in words."""
     first = points.iloc[0]
     words = {
         "model": first["model"],
@@ -119,7 +119,7 @@ class Features(SideBySide):
     """Cached against inline features."""
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """There are both."""
+        """Require both."""
         if {config.protocols[run.protocol].features for run in study.runs} != {"cached", "inline"}:
             yield (
                 "a study of kind features compares protocols with features: cached and features: inline; "
@@ -132,13 +132,13 @@ SIMULATOR = SideBySide(
     "simulator",
     "simulators",
     "Simulators",
-    "Time of one training step under each way to evaluate and differentiate the model, on a logarithmic axis. Every dot is "
-    "a seed, the bar their median. Warm-up steps are left out.",
+    "Time of one training step with each simulator, on a logarithmic axis. Each dot is a seed; the bar is their "
+    "median. Warm-up steps are left out.",
 )
 FEATURES = Features(
     "features",
     "features",
     "features",
     "Cached and inline features",
-    "The same training with features read from the cache, and with the feature network run in every step.",
+    "The same training with features that are read from the cache, and with the feature network run in every step.",
 )

@@ -1,4 +1,4 @@
-"""What all kinds of studies about speed share: the rows of scaling.csv, a point each, with both speedups."""
+"""What all kinds of studies of speed share: the rows of scaling.csv, one per point, with both speedups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ketscale.analysis.points import (
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, POINT, Study
 
-# Beside the layout, what two runs share that do the same work.
+# The columns that are equal for points that do the same work.
 WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
 
 
@@ -42,14 +42,14 @@ def columns(config: Config) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Reference:
-    """The usable runs that a point is compared with, and their flag."""
+    """A point's baseline: the usable runs that it is compared with, and their flag."""
 
     rows: list[Row]
     flag: str
 
     @classmethod
     def of(cls, group: Group | None) -> Reference | None:
-        """The usable ones of a point's runs; None where there are none."""
+        """The usable runs of a point; None if there are none."""
         rows, flag = usable(group or ())
         return cls(rows, flag) if rows else None
 
@@ -59,7 +59,7 @@ class Reference:
         return float(statistics.median(row["step_s"] for row in self.rows))
 
     def name(self, row: Row) -> str:
-        """Where it ran, with its simulator, batch and protocol where they are not the point's own."""
+        """Its layout, and those of its batch, simulator and protocol that differ from the point's."""
         first = self.rows[0]
         others = [f"b{first['batch']}"] if first["batch"] != row["batch"] else []
         others += [first[name] for name in ("simulator", "protocol") if first[name] != row[name]]
@@ -68,7 +68,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Ratios:
-    """A point's speedup over its reference, with its efficiency and serial fraction where its kind defines them."""
+    """A point's speedup over its baseline, with efficiency and serial fraction if its kind defines them."""
 
     speedup: Summary | None
     efficiency: float | None = None
@@ -76,16 +76,16 @@ class Ratios:
 
 
 class Speed(Kind):
-    """A kind of study about the time of a step."""
+    """A kind of study that compares step times."""
 
     table = "scaling"
 
     def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
-        """What a point is compared with: the same simulator on one rank and one thread, or on one GPU."""
+        """A point's baseline: the same simulator on one rank and one thread, or on one GPU."""
         return Reference.of(points.get(point({**row, "layout": serial(row["backend"])})))
 
     def ratios(self, ratio: Summary, row: Row, reference: Reference) -> Ratios:
-        """What the ratio t_reference / t says about a point."""
+        """What the ratio t_baseline / t says about a point."""
         return Ratios(ratio)
 
     def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
@@ -138,10 +138,10 @@ class Speed(Kind):
 
 
 def _best_serial(row: Row, points: Mapping[Point, Group]) -> Reference | None:
-    """The fastest timed single-process runs of the same work on at most the same cores, by any simulator.
+    """The fastest timed single-process runs that do the same work on at most as many cores, with any simulator.
 
-    The same work: workload, model, size, global batch and precision; cached features count as the same work as inline
-    ones, for they give the same numbers.
+    The same work means the same workload, model, size, global batch and precision. Cached and inline features are the
+    same work, since they give the same numbers.
     """
     count = workers(row["backend"], row["ranks"], row["threads"])
 
@@ -169,6 +169,6 @@ def _speedup(name: str, ratio: Summary | None) -> dict[str, Any]:
 
 
 def one_core(study: Study) -> Iterator[str]:
-    """A comparison with one core needs runs there."""
+    """Require a run on one core, the baseline."""
     if not any(run.ranks * run.threads == 1 for run in study.runs):
         yield f"a study of kind {study.kind} needs a run on one core to compare with; add backend: {serial(study.runs[0].backend)}"

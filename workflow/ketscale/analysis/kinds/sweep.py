@@ -1,4 +1,4 @@
-"""Sweeps of one axis: the batch, and each size of the families."""
+"""Sweeps of one axis: the batch, or a size axis of the families."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-# From this ratio of the slowest to the fastest point on, times have a logarithmic axis, and no straight line.
+# If the slowest point takes this many times as long as the fastest, the time axis is logarithmic, without fits.
 WIDE = 10.0
-# A straight line is drawn where it comes as near as this to every median, as a share of it.
+# A straight line is drawn if it is within this share of every median.
 STRAIGHT = 0.1
 
 
 class Sweep(Speed):
-    """The time of a step against one axis: one line for all points that differ in nothing else."""
+    """The step time against one axis, with one line for all points that differ in nothing else."""
 
     def __init__(self, name: str, varies: str, axis: str, caption: str) -> None:
-        """name: of the kind and its figure. varies: the column. axis: its title."""
+        """name: of the kind and its figure. varies: the column on the axis. axis: its title."""
         self.name, self.varies, self.axis = name, varies, axis
         self.figure = Figure(name, f"Time per step against {axis}", caption, (name,), self.draw)
 
     def value(self, config: Config, run: Run) -> int | None:
-        """The run's value on the axis; None where its family has no such axis."""
+        """The run's value on the axis; None if its family has no such axis."""
         return sizes_of(config, run).get(self.varies)
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """There are at least two values."""
+        """Require at least two values."""
         if len({self.value(config, run) for run in study.runs}) < 2:
             yield f"a study of kind {self.name} compares values of {self.varies}, but has only one; give a list of them"
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-        """Time per step, with its straight line where there is one; a row a study."""
+        """Time per step, with a straight line if one fits; one panel per study."""
         import matplotlib.pyplot as plt
         import pandas as pd
 
@@ -70,28 +70,28 @@ class Sweep(Speed):
             style.legend(axes)
             drawn.append(fitted)
         note = (
-            "Median over seeds; small dots: seeds; dashed: least squares over the medians, where a straight line comes "
+            "Median over seeds; small dots: seeds; dashed: least-squares line through the medians, shown if it is "
             f"within {STRAIGHT:.0%} of each"
         )
         style.footnote(figure, pd.concat(drawn), inputs, [name for name, _ in studies], note)
         return figure, pd.concat(drawn)
 
     def lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.Series[str]:
-        """What each point's line is called: simulator and layout, and what else the study varies besides the axis."""
+        """The name of each point's line: simulator, layout, and whatever else the study varies."""
         others = variants(points, inputs.config, but=(self.varies, "simulator", "layout"))
         named = points["simulator"] + " on " + points["layout"]
         return named.where(others == "", named + ", " + others)
 
 
 class Batch(Sweep):
-    """The time of a step and of an epoch against the batch."""
+    """The time per step and per epoch against the batch."""
 
     def value(self, config: Config, run: Run) -> int:
         """The global batch."""
         return run.batch
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-        """Time per step and per epoch, both axes logarithmic; a row a study."""
+        """Time per step and per epoch on logarithmic axes; one row of panels per study."""
         import matplotlib.pyplot as plt
         import pandas as pd
 
@@ -115,7 +115,7 @@ class Batch(Sweep):
                 style.log_seconds(axes.yaxis)
             style.legend(panels[1])
             drawn.append(points)
-        note = "Median over seeds; small dots: seeds. An epoch is steps per epoch times the median step"
+        note = "Median over seeds; small dots: seeds. The time per epoch is the median step times the steps per epoch"
         style.footnote(figure, pd.concat(drawn), inputs, [name for name, _ in studies], note)
         return figure, pd.concat(drawn)
 
@@ -127,7 +127,7 @@ def _samples(inputs: Inputs, points: pd.DataFrame) -> str:
 
 
 def _curves(axes: Axes, points: pd.DataFrame, column: str, inputs: Inputs | None) -> None:
-    """Each line through its medians; seeds as small dots where `inputs` are given."""
+    """Draw each line through its medians, and if `inputs` are given, seeds as small dots."""
     for number, (name, group) in enumerate(points.groupby("line", sort=True)):
         look, marker, ordered = style.line(number), style.marker(number), group.sort_values("value")
         axes.plot(ordered["value"], ordered[column], lw=1.5, alpha=0.7, **look)
@@ -145,7 +145,7 @@ def _curves(axes: Axes, points: pd.DataFrame, column: str, inputs: Inputs | None
 
 
 def _with_fits(points: pd.DataFrame) -> pd.DataFrame:
-    """The points with intercept_s, slope_s and r2 of their line's straight line, through unflagged points only."""
+    """The points with the intercept_s, slope_s and r2 of a straight fit to their line's unflagged points."""
     import pandas as pd
 
     fitted = []
@@ -179,20 +179,20 @@ BATCH = Batch(
     "batch",
     "batch",
     "batch",
-    "Time of a step and of an epoch against the batch. Fewer, larger steps save time only as long as a step grows more "
-    "slowly than its batch. The accuracy is another question.",
+    "Time per step and per epoch against the batch. Larger batches save time only while the step time grows more "
+    "slowly than the batch. Whether they cost accuracy is another question.",
 )
 
-# A kind that is not called as the size that it sweeps.
+# Kinds that are not named after the size that they sweep.
 NAMES = {"layers": "depth"}
 
 
 def of_size(axis: SizeAxis) -> Sweep:
-    """The sweep of one of the families' sizes."""
+    """The sweep of one size axis."""
     return Sweep(
         NAMES.get(axis.name, axis.name),
         axis.name,
         axis.title,
-        f"Time of a step against {axis.title}. Where a straight line fits, its intercept is the part of a step that does "
-        f"not depend on {axis.title}.",
+        f"Time per step against {axis.title}. If a straight line fits, its intercept is the part of the time that "
+        f"does not depend on {axis.title}.",
     )

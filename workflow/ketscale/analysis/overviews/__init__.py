@@ -1,1 +1,1 @@
-"""Figures that are about studies of several kinds."""
+"""Figures of studies of several kinds."""

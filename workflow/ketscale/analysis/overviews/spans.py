@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure as Drawing
 
-# In the order of a step. Other spans are drawn after them; *.total runs beside others and is no part.
+# In the order of a step. Other spans are drawn after them, except *.total, which overlap with other spans.
 ORDER = (
     "data", "features", "transfer", "classical.forward", "circuit.forward", "circuit.backward",
     "classical.backward", "communication.sums", "communication.wait", "communication", "optimiser",
@@ -25,7 +25,7 @@ OTHER = "outside any span"
 
 
 def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-    """The share of each span in a step, a bar a point, with the absolute time beside it."""
+    """The share of each span in a step, one bar per point, with the time of the whole step beside it."""
     import matplotlib.pyplot as plt
     from matplotlib.ticker import PercentFormatter
 
@@ -62,16 +62,14 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
     figure.legend(loc="outside upper center", ncols=5)
-    note = (
-        "Median over seeds of the steps that were sampled with the device synchronised; right: the whole step"
-    )
+    note = "Median over seeds of steps that were sampled with the device synchronised; right: the whole step"
     counts = steps.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
     style.footnote(figure, counts, inputs, asked, note)
     return figure, drawn
 
 
 def table(inputs: Inputs, studies: set[str]) -> pd.DataFrame:
-    """One row a point and span: seconds (median over seeds) and share of the step, uncovered time too."""
+    """One row per point and span: seconds (median over seeds) and share of the step; also the time outside spans."""
     import pandas as pd
 
     runs = inputs.runs[[*BAR, "seed", "resumed"]].drop_duplicates()
@@ -107,8 +105,8 @@ def table(inputs: Inputs, studies: set[str]) -> pd.DataFrame:
 
 
 def _labels(steps: pd.DataFrame, inputs: Inputs) -> list[str]:
-    """Simulator, layout, batch, and what else differs between the bars."""
-    # A protocol that differs in its features alone says so better.
+    """Simulator, layout, batch, and whatever else differs between the bars."""
+    # If protocols differ only in their features, the label names the features instead.
     plain = steps.groupby("features")["protocol"].nunique().max() == 1
     others = variants(
         steps, inputs.config, but=("simulator", "layout", "batch", *(["protocol"] if plain else []))
@@ -125,8 +123,8 @@ def _labels(steps: pd.DataFrame, inputs: Inputs) -> list[str]:
 SPANS = Figure(
     "spans",
     "Where the time of a step goes",
-    "Exclusive spans of a few sampled steps, measured with the device synchronised so that the others run undisturbed. On "
-    "the right is the time of the whole step.",
+    "Exclusive time of each span in a few sampled steps, which are measured with the device synchronised. All other "
+    "steps run undisturbed. On the right is the time of the whole step.",
     KINDS,
     draw,
 )

@@ -1,4 +1,4 @@
-"""Ways to evaluate and differentiate a model side by side: time of an epoch, of the training, quality."""
+"""Simulators side by side: time per epoch, time of the whole training, quality."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORK = ["workload", "model", "size"]
 
 
 def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-    """Time per epoch and in total on logarithmic axes, and the quality that all simulators share."""
+    """Time per epoch and of the whole training on logarithmic axes, and the quality, which all simulators share."""
     import matplotlib.pyplot as plt
     import pandas as pd
 
@@ -66,9 +66,9 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
 
 
 def table(inputs: Inputs) -> pd.DataFrame:
-    """One row a simulator and work. Epochs and quality are the quality runs': every simulator computes the same.
+    """One row per simulator and work. Epochs and quality come from accuracy runs, since all simulators train alike.
 
-    Where there is a choice, the time is taken at the batch of the quality runs.
+    If several batches were timed, the batch of the accuracy runs is preferred.
     """
     import pandas as pd
 
@@ -99,7 +99,7 @@ def table(inputs: Inputs) -> pd.DataFrame:
 
 
 def _how(config: Config, name: str) -> str:
-    """How a simulator batches and differentiates, where it says so."""
+    """How a simulator batches and differentiates, if its settings say so."""
     simulator = config.simulators.get(name)
     settings = simulator.content() if simulator else {}
     batching = {"loop": "sample by sample", "broadcast": "batched"}.get(settings.get("batching", ""), "")
@@ -109,12 +109,12 @@ def _how(config: Config, name: str) -> str:
 def _note(drawn: pd.DataFrame) -> str:
     known = drawn.dropna(subset=["value"])
     if known.empty:
-        return "No quality run has finished, so neither totals nor quality are known"
+        return "No accuracy run has finished, so neither totals nor quality are known"
     first = known.iloc[0]
     note = (
-        f"Total = epoch x {first['epochs']:.3g} epochs of the quality runs ({first['quality_simulator']}, "
-        f"batch {first['quality_batch']:.0f}); the test result is theirs too "
-        "(hollow where quoted: all simulators train the same numbers)"
+        f"Total = time per epoch x {first['epochs']:.3g} epochs of the accuracy runs ({first['quality_simulator']}, "
+        f"batch {first['quality_batch']:.0f}), which also give the test result "
+        "(hollow for other simulators, since all train the same numbers)"
     )
     other = known[known["batch"] != known["quality_batch"]]
     if len(other):
@@ -126,9 +126,9 @@ def _note(drawn: pd.DataFrame) -> str:
 STRATEGIES = Figure(
     "strategies",
     "Epoch, training and result under each simulator",
-    "The ways to evaluate and differentiate a model side by side: time of an epoch, of a whole training, and the result on "
-    "test data. All of them train the same numbers, so the result is that of the quality runs. Where the times were taken "
-    "at another batch than the quality runs, totals are projections and the figure says so.",
+    "Simulators side by side: time per epoch, time of the whole training, and the result on test data. All "
+    "simulators train the same numbers, so the result is that of the accuracy runs. If times were taken at a batch "
+    "other than that of the accuracy runs, totals are projections, and the figure says so.",
     ("simulator",),
     draw,
 )

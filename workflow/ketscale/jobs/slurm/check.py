@@ -1,4 +1,4 @@
-"""What the cluster says to a site file and the runs of a call, before anything is submitted."""
+"""Compares a site file and the runs of a call with the cluster, before anything is submitted."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ketscale.grid import Run
 from ketscale.jobs.slurm.queue import ask
 from ketscale.jobs.slurm.site import PATH, Site, cores_per_node, gpus_per_node
 
-# Snakemake's executor waits for up to three minutes between two looks, and the look itself may be tried again.
+# Snakemake's executor asks for the state of jobs at most every three minutes, and may have to ask again.
 _LOOKS_S = 200
 
 
 @dataclass(frozen=True)
 class Partition:
-    """The largest node of a partition, how many nodes it has, and its longest job."""
+    """A partition: its number of nodes, its largest cores, memory and GPUs of a node, and its longest job."""
 
     name: str
     default: bool
@@ -32,24 +32,24 @@ class Partition:
 
 @dataclass(frozen=True)
 class Room:
-    """How far a request may grow when it is tried again: what its partition has."""
+    """How far a request may grow when a job is retried: up to what its partition has."""
 
-    factor: float  # of the time limit, for a run of those of all runs of its pack
+    factor: float  # by which the time limits of all runs of the job group may grow
     memory_mb: int  # of a node
 
 
 def check(
     site: Site, runs: Mapping[Run, str], features: bool, status_command: str | None
 ) -> dict[Run | None, Room]:
-    """Refuse what the cluster would refuse, or leave in the queue for ever.
+    """Refuse what the cluster would refuse, or would leave in the queue for ever.
 
     Args:
-        runs: the runs of this call, each with its pack.
-        features: whether this call computes features.
-        status_command: by what Snakemake's executor asks for the state of jobs, squeue or sacct.
+        runs: the runs of this call, each with its job group.
+        features: whether this call prepares data.
+        status_command: the command by which Snakemake's executor asks for the state of jobs, squeue or sacct.
 
     Returns:
-        How far each run's request may grow, and that for computing features (under None).
+        How far the request of each run may grow, and that for preparing data (under None).
 
     Raises:
         UserError: one or two lines that name the setting and what the cluster has.
@@ -65,13 +65,13 @@ def check(
     where = _named(site.file.partition, "partition", found)
     if features and site.file.features.minutes > where.minutes:
         raise UserError(
-            f"{PATH}: features asks for {site.file.features.minutes} min, and partition {where.name} allows "
+            f"{PATH}: features asks for {site.file.features.minutes} min, but partition {where.name} allows "
             f"{where.minutes:g}; lower it, or set a longer partition"
         )
     if features and site.file.features.memory_mb > where.memory_mb:
         raise UserError(
-            f"{PATH}: features asks for {site.file.features.memory_mb} MB, and the nodes of partition {where.name} have "
-            f"{where.memory_mb} MB; lower it, or set a larger partition"
+            f"{PATH}: features asks for {site.file.features.memory_mb} MB, but the nodes of partition {where.name} "
+            f"have {where.memory_mb} MB; lower it, or set a larger partition"
         )
     packed: dict[str, int] = {}
     for run, pack in runs.items():
@@ -85,7 +85,7 @@ def check(
 
 
 def _check_age_of_ended_jobs(status_command: str | None) -> None:
-    """A job that squeue has forgotten between two looks of the executor is waited for, for ever."""
+    """The executor would wait for ever for a job that squeue forgets between two of its questions."""
     age = re.search(r"^MinJobAge\s*=\s*(\d+) sec", ask("scontrol", "show", "config"), re.MULTILINE)
     if age and int(age[1]) < _LOOKS_S and status_command == "squeue":
         raise UserError(
@@ -95,7 +95,7 @@ def _check_age_of_ended_jobs(status_command: str | None) -> None:
 
 
 def _check_account(site: Site) -> None:
-    """Accounts are only known where SLURM keeps a database of them; elsewhere sbatch has the last word."""
+    """Check account and QoS. They are known only if SLURM keeps a database of accounts; otherwise sbatch decides."""
     user = getpass.getuser()
     try:
         lines = ask(
@@ -110,7 +110,7 @@ def _check_account(site: Site) -> None:
     for account, _, qos in (line.partition("|") for line in lines):
         yours.setdefault(account, set()).update(qos.split(",") if qos else ())
     names = ", ".join(sorted(yours))
-    # Without one the executor would take the account of the user's last job, whatever that was.
+    # Without an account the executor would use that of the user's last job.
     if site.file.account is None and len(yours) > 1:
         raise UserError(f"{PATH}: account is not set; name one of yours: {names}")
     if site.file.account is not None and site.file.account not in yours:
@@ -132,7 +132,7 @@ def partitions() -> dict[str, Partition]:
     for line in ask("sinfo", "-h", "-e", "-o", "%P|%D|%c|%m|%G|%l").splitlines():
         name, nodes, cores, memory, gres, limit = line.split("|")
         title = name.rstrip("*")
-        # A partition of unequal nodes has several lines; the largest of each says what fits.
+        # A partition with different nodes has several lines; the largest value of each kind says what fits.
         old = found.get(title, Partition(title, False, 0, 0, 0, 0, 0))
         found[title] = Partition(
             title,
@@ -169,27 +169,28 @@ def _check_run(site: Site, run: Run, partition: Partition, pack_minutes: int) ->
     cores, gpus, memory = cores_per_node(run), gpus_per_node(run), site.memory_mb(run)
     if run.nodes > partition.nodes:
         raise UserError(
-            f"{run.path}: {run.layout} needs {run.nodes} nodes, and {where} has {partition.nodes}"
+            f"{run.path}: {run.layout} needs {run.nodes} nodes, but {where} has {partition.nodes}"
         )
     if cores > partition.cores:
         raise UserError(
-            f"{run.path}: {run.layout} puts {run.ranks // run.nodes} rank(s) of {run.threads} thread(s) on a node, and the "
-            f"nodes of {where} have {partition.cores} cores; ask for more nodes or fewer ranks"
+            f"{run.path}: {run.layout} puts {run.ranks // run.nodes} rank(s) of {run.threads} thread(s) on a node, "
+            f"but the nodes of {where} have {partition.cores} cores; ask for more nodes or fewer ranks"
         )
     if gpus > partition.gpus:
         raise UserError(
-            f"{run.path}: {run.layout} needs {gpus} GPU(s) a node, and the nodes of {where} have {partition.gpus}; "
-            f"set gpu_partition in {PATH}, or ask for fewer ranks a node"
+            f"{run.path}: {run.layout} needs {gpus} GPU(s) per node, but the nodes of {where} have {partition.gpus}; "
+            f"set gpu_partition in {PATH}, or ask for fewer ranks per node"
         )
     if memory > partition.memory_mb:
         raise UserError(
-            f"{run.path}: needs {memory} MB a node by the limits of {PATH}, and the nodes of {where} have "
+            f"{run.path}: needs {memory} MB per node by the limits of {PATH}, but the nodes of {where} have "
             f"{partition.memory_mb} MB; ask for more nodes, or lower memory_mb"
         )
     if pack_minutes > partition.minutes:
         raise UserError(
-            f"{run.path}: its pack needs {pack_minutes} min by the limits of {PATH}, and {where} allows "
-            f"{partition.minutes:g}; lower minutes (or pack, where it is not one block of timed runs), or set a longer partition"
+            f"{run.path}: its job group needs {pack_minutes} min by the limits of {PATH}, but {where} allows "
+            f"{partition.minutes:g}; lower minutes (or pack, unless the group is one block of timed runs), or set a "
+            "longer partition"
         )
 
 

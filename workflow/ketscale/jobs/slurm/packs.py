@@ -1,7 +1,7 @@
-"""Packs: runs that share an allocation, one after another, so that runs of seconds do not each cost a job.
+"""Job groups ("packs"): runs that share an allocation, one after another, so that short runs do not each cost a job.
 
-A pack is one of Snakemake's groups. Timed runs of one model, size, protocol and seed on the same number of nodes, in
-whatever layout, simulator and batch, form a block that is never split: a ratio of them then pairs runs on the same host.
+A pack is one of Snakemake's job groups. Timed runs that differ only in layout (with the same number of nodes),
+simulator and batch form a block that is never split, so the two runs of a ratio are on the same host.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ketscale.jobs.slurm.site import Site, cores_per_node, gpus_per_node
 
 
 class _Shape(NamedTuple):
-    """What the runs of a pack have in common; an allocation asks for its largest run's cores and memory."""
+    """What the runs of a job group share; the allocation asks for the cores and memory of its largest run."""
 
     kind: str
     nodes: int
@@ -29,13 +29,13 @@ class _Shape(NamedTuple):
 
 
 def packs(runs: Iterable[Run], timed: Callable[[Run], bool], site: Site) -> dict[Run, str]:
-    """The name of each run's pack.
+    """The name of each run's job group.
 
     Args:
-        runs: all runs of a study in scheduling order; a pack's name depends on all of them, so that it stays the
-            same when some are done.
-        timed: whether a run has its nodes to itself. Such packs hold their nodes alone, so runs of unequal width
-            cost nothing; other packs hold runs of equal width only.
+        runs: all runs of a config in scheduling order. The names depend on all of them, so they stay the same when
+            some runs are done.
+        timed: whether a run has its nodes to itself. Job groups of timed runs have their nodes alone, so they may mix
+            runs with different numbers of cores; other groups may not.
     """
     blocks: dict[_Shape, dict[tuple[object, ...], list[Run]]] = {}
     for run in runs:
@@ -58,5 +58,5 @@ def packs(runs: Iterable[Run], timed: Callable[[Run], bool], site: Site) -> dict
 
 
 def name_alone(run: Run) -> str:
-    """The pack of a run that no study asks for."""
+    """The job group of a run that is in no study."""
     return f"single-{hashlib.sha256(run.path.encode()).hexdigest()[:10]}"

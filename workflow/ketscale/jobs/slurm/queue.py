@@ -1,4 +1,4 @@
-"""What SLURM's queue says about jobs: those of this folder, and whether one has ended."""
+"""SLURM's queue: the jobs of this folder, and the state of one job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ketscale.errors import UserError
 
-# The executor names its jobs by a UUID a call, and says the rule or the group in the comment.
+# The executor names its jobs by one UUID per call, and puts the rule or the job group in the comment.
 _NAME = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _COMMENT = re.compile(r"^rule_(?P<pack>.+?)_(?:\w+)$")
 _OVER = (
@@ -29,7 +29,7 @@ _OVER = (
 
 @dataclass(frozen=True)
 class Job:
-    """A job of the queue that a call of Snakemake in some folder has submitted."""
+    """A job in the queue that Snakemake has submitted; `pack` is its job group."""
 
     id: str
     state: str
@@ -43,7 +43,7 @@ def available() -> bool:
 
 
 def jobs(folder: Path) -> list[Job]:
-    """This user's jobs that calls of Snakemake in `folder` have submitted and that have not ended.
+    """This user's jobs that Snakemake has submitted in `folder` and that have not ended.
 
     Raises:
         UserError: SLURM does not answer.
@@ -67,7 +67,7 @@ def cancel(found: list[Job]) -> None:
 
 
 def job_over(job: str) -> bool | None:
-    """Whether the job has ended, with all of its processes; None where SLURM does not say."""
+    """Whether the job and all its processes have ended; None if SLURM does not say."""
     try:
         states = ask("squeue", "-h", "-j", job, "-t", "all", "-o", "%T").split()
     except UserError as error:
@@ -77,18 +77,18 @@ def job_over(job: str) -> bool | None:
 
 
 def state(job: str) -> str:
-    """State and reason of a job as SLURM has them now, such as 'TIMEOUT TimeLimit'; '' where it does not say."""
+    """The job's present state and reason, such as 'TIMEOUT TimeLimit'; '' if SLURM does not say."""
     return " ".join(re.findall(r"\b(?:JobState|Reason)=(\S+)", _shown(job)))
 
 
 def restarts(job: str) -> int | None:
-    """How often SLURM has requeued the job; None where it does not say."""
+    """How often SLURM has requeued the job; None if it does not say."""
     found = re.search(r"\bRestarts=(\d+)", _shown(job))
     return int(found[1]) if found else None
 
 
 def memory_mb(job: str) -> int | None:
-    """The memory of each node that the job has asked for; None where SLURM does not say."""
+    """The memory per node that the job asked for, in megabytes; None if SLURM does not say."""
     found = re.search(r"\bMinMemoryNode=([\d.]+)([MG])", _shown(job))
     return int(float(found[1]) * (1024 if found[2] == "G" else 1)) if found else None
 
@@ -101,10 +101,10 @@ def _shown(job: str) -> str:
 
 
 def ask(*command: str) -> str:
-    """What a command of SLURM prints.
+    """The output of a SLURM command.
 
     Raises:
-        UserError: it is not there, does not answer or fails.
+        UserError: the command is missing, does not answer or fails.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""The site file: what a user says about a cluster, and what a run asks for there."""
+"""The site file: the user's description of a cluster, and what a run asks for there."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ from ketscale.config import Block, load, parse, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, POINT, Run
 
-# The site file of this folder, or the one that KETSCALE_SITE names (the workflow sets it where it runs elsewhere).
+# The site file of this folder, or the one that KETSCALE_SITE names (set by the workflow if this folder has none).
 PATH = Path(os.environ.get("KETSCALE_SITE", "profiles/slurm/site.yaml"))
-# What a job needs beside its ranks: Snakemake twice (once for the pack, once for the run), and what starts the ranks.
+# Memory that a job needs besides its ranks: Snakemake twice (for the job group and for the run), and the launcher.
 OVERHEAD_MB = 700
 _ASKED = ("minutes", "memory_mb")
 _Text = Annotated[str, Meta(min_length=1)]
 
 
 class Pack(Block, frozen=True, kw_only=True):
-    """Runs share an allocation, one after another, up to these sums; a block of timed runs is never split."""
+    """The size of a job group: runs share an allocation, one after another, up to these limits. A block of timed runs
+    is never split.
+    """
 
     minutes: Annotated[
-        int, Meta(ge=1, description="Most minutes that the time limits of a pack's runs add up to")
+        int, Meta(ge=1, description="Limit of the sum of the runs' time limits in a job group")
     ]
-    runs: Annotated[int, Meta(ge=1, description="Most runs of a pack")]
+    runs: Annotated[int, Meta(ge=1, description="Limit of the number of runs in a job group")]
 
 
 class Features(Block, frozen=True, kw_only=True):
-    """What preparing a workload's data asks for, times the attempt."""
+    """What preparing a workload's data asks for; it is multiplied by the attempt."""
 
     minutes: Annotated[int, Meta(ge=1, description="Time limit")]
     memory_mb: Annotated[int, Meta(ge=100, description="Memory in megabytes")]
@@ -44,21 +46,19 @@ class SiteFile(Block, frozen=True, kw_only=True):
     account: (
         Annotated[
             str,
-            Meta(
-                min_length=1, description="The account that jobs are charged to; null where you have only one"
-            ),
+            Meta(min_length=1, description="The account that jobs are charged to; null if you have only one"),
         ]
         | None
     ) = None
     partition: (
         Annotated[
-            str, Meta(min_length=1, description="Where runs on CPUs go; null for the cluster's default")
+            str, Meta(min_length=1, description="Partition for runs on CPUs; null for the cluster's default")
         ]
         | None
     ) = None
     gpu_partition: (
         Annotated[
-            str, Meta(min_length=1, description="Where runs on GPUs go; null for the same as partition")
+            str, Meta(min_length=1, description="Partition for runs on GPUs; null for the same as partition")
         ]
         | None
     ) = None
@@ -81,22 +81,22 @@ class SiteFile(Block, frozen=True, kw_only=True):
     setup: Annotated[
         str,
         Meta(
-            description="Shell commands before each run, and before preparing data, such as `module load cuda`; one that "
-            "fails ends the run"
+            description="Shell commands before each run, and before preparing data, such as `module load cuda`; if "
+            "one fails, the run ends"
         ),
     ] = ""
     mpi: Annotated[
         str,
         Meta(
             extra_json_schema={"pattern": r"^[a-z0-9_]+$"},
-            description="How srun starts MPI ranks: what `srun --mpi=list` offers and the MPI library understands",
+            description="How srun starts MPI ranks: one of `srun --mpi=list` that the MPI library supports",
         ),
     ] = "pmix"
     warning_s: Annotated[
         int,
         Meta(
             ge=1,
-            description="Seconds before its time limit that a run is told to save a checkpoint (SIGUSR1)",
+            description="How many seconds before its time limit a run is told to save a checkpoint (SIGUSR1)",
         ),
     ] = 120
     pack: Pack = Pack(minutes=60, runs=30)
@@ -105,13 +105,13 @@ class SiteFile(Block, frozen=True, kw_only=True):
         list[dict[str, Any]],
         Meta(
             min_length=1,
-            description="Time (minutes) and memory (memory_mb, of each rank) that a run asks for; of the lines that fit it "
-            "the last one with the key counts",
+            description="Time (minutes) and memory (memory_mb, per rank) that a run asks for; of the lines that match "
+            "a run, the last one with the key counts",
         ),
     ]
 
     def faults(self) -> Iterator[str]:
-        """Minutes and memory that are no numbers."""
+        """Minutes and memory in `limits` that are not whole numbers or too small."""
         for number, line in enumerate(self.limits):
             for key, least in (("minutes", 1), ("memory_mb", 100)):
                 value = line.get(key, least)
@@ -123,24 +123,24 @@ class SiteFile(Block, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Site:
-    """The settings of a site file, and what runs ask for by them.
+    """The settings of a site file, and what runs ask for according to them.
 
-    sizes: a run's sizes by name, which `limits` may name.
+    sizes: gives a run's sizes by name, which `limits` may use.
     """
 
     file: SiteFile
     sizes: Callable[[Run], Mapping[str, int]]
 
     def minutes(self, run: Run, factor: float = 1) -> int:
-        """Time limit of the run in minutes, so many times the first try's."""
+        """The run's time limit in minutes; `factor` multiplies that of the first attempt."""
         return int(self._asked(run, "minutes") * factor)
 
     def memory_mb(self, run: Run, attempt: int = 1) -> int:
-        """Memory of each node of the run in megabytes: its ranks there, and what starts them."""
+        """The run's memory per node in megabytes: for its ranks on the node and for what starts them."""
         return self._asked(run, "memory_mb") * (run.ranks // run.nodes) * attempt + OVERHEAD_MB
 
     def partition_of(self, run: Run) -> str | None:
-        """Where the run goes; None for the cluster's default."""
+        """The run's partition; None for the cluster's default."""
         return self.file.gpu_partition or self.file.partition if gpus_per_node(run) else self.file.partition
 
     def _asked(self, run: Run, key: str) -> int:
@@ -149,7 +149,7 @@ class Site:
             if key in line and all(_fits(axes.get(axis), line[axis]) for axis in line if axis not in _ASKED):
                 return int(line[key])
         raise UserError(
-            f"{PATH}: limits gives no {key} for {run.path}; begin it with a line for every run, such as "
+            f"{PATH}: limits has no {key} for {run.path}; begin it with a line for all runs, such as "
             "{minutes: 10, memory_mb: 2000}"
         )
 
@@ -158,14 +158,14 @@ _AXES = (*(axis for axis in POINT if axis not in ("layout", "size")), "backend")
 
 
 def load_site(sizes: Callable[[Run], Mapping[str, int]], known: tuple[str, ...], path: Path = PATH) -> Site:
-    """The site file, checked.
+    """The checked site file.
 
     Args:
-        sizes: a run's sizes by name.
-        known: all names of sizes.
+        sizes: gives a run's sizes by name.
+        known: the names of all sizes.
 
     Raises:
-        UserError: it is missing, is not YAML, or a setting does not fit.
+        UserError: the file is missing or is not YAML, or a setting is wrong.
     """
     file = read_file(path)
     names = (*_AXES, *known, *_ASKED)
@@ -177,7 +177,7 @@ def load_site(sizes: Callable[[Run], Mapping[str, int]], known: tuple[str, ...],
 
 
 def read_file(path: Path = PATH) -> SiteFile:
-    """The settings of the site file, each of its type.
+    """The settings of the site file; the keys inside `limits` are not checked.
 
     Raises:
         UserError: as for `load_site`.
@@ -195,12 +195,12 @@ def read_file(path: Path = PATH) -> SiteFile:
 
 
 def gpus_per_node(run: Run) -> int:
-    """GPUs of each of the run's nodes, one a rank."""
+    """The run's GPUs per node, one for each rank."""
     return run.ranks // run.nodes if BACKENDS[run.backend].device == "gpu" else 0
 
 
 def cores_per_node(run: Run) -> int:
-    """Cores of each of the run's nodes, one a thread."""
+    """The run's cores per node, one for each thread."""
     return run.ranks * run.threads // run.nodes
 
 

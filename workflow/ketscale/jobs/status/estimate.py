@@ -1,4 +1,4 @@
-"""What is left of a study: how long the runs without a result will take."""
+"""Estimates what is left of a study: how long the runs without a result will take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ketscale.jobs.status.survey import Seen
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is left: the wall times of runs without a result, by those of finished runs or by their time limits."""
+    """What is left: the wall times of runs without a result, estimated from finished runs or from time limits."""
 
     runs: int
     by_siblings: int
@@ -26,14 +26,14 @@ class Estimate:
 
     @property
     def unknown(self) -> int:
-        """Runs of which nothing says how long they take; they count as nothing."""
+        """Runs without any estimate, which count as zero."""
         return self.runs - self.by_siblings - self.by_limits
 
 
 def estimate(seen: Iterable[Seen], site: Site | None, now: datetime) -> Estimate:
-    """How long the runs without a result will take; what running ones have had is taken off."""
+    """How long the runs without a result will take; for running ones, the time so far is subtracted."""
     seen = list(seen)
-    # Runs that differ in no more than their seed, or their layout too, are expected to take equally long.
+    # Runs that differ only in their seed, or only in seed and layout, are expected to take equally long.
     exact, elsewhere = _medians(seen, "seed"), _medians(seen, "seed", *LAYOUT)
     left = [one for one in seen if one.state != "done"]
     siblings = limits = 0
@@ -55,7 +55,7 @@ def estimate(seen: Iterable[Seen], site: Site | None, now: datetime) -> Estimate
 
 
 def _medians(seen: Iterable[Seen], *but: str) -> dict[tuple[Any, ...], float]:
-    """Median seconds of the finished runs that differ in no more than these axes."""
+    """Median seconds of the finished runs that differ only in these axes."""
     taken: dict[tuple[Any, ...], list[float]] = {}
     for one in seen:
         if one.wall_s is not None:

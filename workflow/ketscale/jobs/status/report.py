@@ -1,4 +1,4 @@
-"""What `ketscale status` says, for people and for scripts."""
+"""The output of `ketscale status`, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _REASONS = 15
 
 @dataclass(frozen=True)
 class Report:
-    """All that `ketscale status` says."""
+    """Everything that `ketscale status` shows."""
 
     title: str
     results: str
-    command: str  # that trains what is left
+    command: str  # trains what is left
     seen: tuple[Seen, ...]
     queue: Queue
     estimate: Estimate
@@ -38,10 +38,10 @@ class Report:
 
 
 def look(config: Config, configfile: Path, root: Path) -> Report:
-    """Where the runs of a config are below `root`.
+    """The state of a config's runs below `root`.
 
     Raises:
-        UserError: the site file is there and broken.
+        UserError: the site file exists but is invalid.
     """
     now = datetime.now(UTC)
     path = root / sites.PATH
@@ -54,15 +54,15 @@ def look(config: Config, configfile: Path, root: Path) -> Report:
 
 
 def command(configfile: Path) -> str:
-    """The call of Snakemake that trains what is left; paths of runs may follow it."""
+    """The call of Snakemake that trains what is left; paths of records may be appended."""
     profile = "slurm" if slurm.available() else "profiles/local"
-    # --configfile takes several files: in front, so that it takes no run for one.
+    # --configfile takes several files. In front, so that it does not take the path of a run for another file.
     other = f" --configfile {shlex.quote(str(configfile))}" if configfile != Path("config.yaml") else ""
     return f"snakemake{other} --profile {profile}"
 
 
 def as_json(report: Report, trouble_only: bool = False) -> str:
-    """The report for scripts; `trouble_only` leaves out runs that are well."""
+    """The report for scripts; `trouble_only` keeps only runs that failed, were interrupted or are stale."""
     runs = [
         {
             "run": f"{report.results}/{one.run.path}",
@@ -103,7 +103,7 @@ def as_json(report: Report, trouble_only: bool = False) -> str:
 
 
 def as_text(report: Report, trouble_only: bool = False) -> str:
-    """The report for people; `trouble_only` lists every run that is not well, with what runs it again."""
+    """The report for people; `trouble_only` lists all failed, interrupted and stale runs, each with its command."""
     if trouble_only:
         return "\n".join(_each_trouble(report))
     blocks = [_head(report), _table(report.seen), _running(report), _trouble(report), _left(report)]
@@ -128,7 +128,7 @@ def _queue_line(queue: Queue) -> list[str]:
     if not queue.available:
         return []
     if queue.problem:
-        return [f"queue: unknown, so that runs that wait in it are not shown as queued ({queue.problem})"]
+        return [f"queue: unknown, so waiting runs are not shown as queued ({queue.problem})"]
     states = Counter(job.state.lower() for job in queue.jobs)
     why = Counter(job.reason for job in queue.jobs if job.state == "PENDING")
     words = [f"{count} {state}" for state, count in sorted(states.items(), reverse=True)]
@@ -139,7 +139,7 @@ def _queue_line(queue: Queue) -> list[str]:
 
 
 def _table(seen: Iterable[Seen]) -> list[str]:
-    """Counts by what was trained where, finished groups left out first where there are many."""
+    """Counts by workload, model, size, layout and protocol. If there are many, finished groups are left out first."""
     groups: dict[str, list[Seen]] = {}
     for one in seen:
         run = one.run
@@ -148,7 +148,7 @@ def _table(seen: Iterable[Seen]) -> list[str]:
     numbers = {name: counts(group) | {"runs": len(group)} for name, group in groups.items()}
     shown = list(numbers)
     if len(shown) > _GROUPS:
-        # A stable sort: in the grid's order otherwise.
+        # The sort is stable, so ties stay in the order of the grid.
         urgent = sorted(shown, key=lambda name: _urgency(numbers[name]))[:_GROUPS]
         shown = [name for name in shown if name in set(urgent)]
     columns = ["runs", *(s for s in STATES if s == "done" or any(row[s] for row in numbers.values()))]
@@ -191,7 +191,7 @@ def _running(report: Report) -> list[str]:
 
 
 def _trouble(report: Report) -> list[str]:
-    """Failed, interrupted and stale runs, those of one reason together."""
+    """Failed, interrupted and stale runs, grouped by reason."""
     alike: dict[tuple[str, str], list[Seen]] = {}
     for state in TROUBLE:
         for one in report.seen:
@@ -203,14 +203,18 @@ def _trouble(report: Report) -> list[str]:
         lines.append(f"    {'such as ' if len(runs) > 1 else ''}{runs[0].run.name}{_when(runs[0])}")
     if len(alike) > _REASONS:
         lines.append(f"... and {len(alike) - _REASONS} more reasons")
-    return [*lines, "all of them, with what runs each again: ketscale status --failed"] if lines else []
+    return (
+        [*lines, "all of them, each with the command that runs it again: ketscale status --failed"]
+        if lines
+        else []
+    )
 
 
 def _each_trouble(report: Report) -> list[str]:
     lines = []
     for one in (one for state in TROUBLE for one in report.seen if one.state == state):
         path = shlex.quote(f"{report.results}/{one.run.path}")
-        # Snakemake alone would keep a record whose settings it has no note of.
+        # Otherwise Snakemake would keep a stale record if it has no note of its settings.
         delete = f"rm {path} && " if one.state == "stale" else ""
         lines += [
             f"{report.results}/{one.run.path}",
@@ -236,7 +240,7 @@ def _left(report: Report) -> list[str]:
     ]
     if not known:
         return [
-            f"left: {_plural(left.runs, 'run')}, and no finished one says how long they take",
+            f"left: {_plural(left.runs, 'run')}; no similar run has finished, so their time is unknown",
             report.command,
         ]
     rough = "about" if left.by_siblings else "at most"
@@ -254,7 +258,7 @@ def _where(one: Seen) -> str:
 
 
 def _when(one: Seen) -> str:
-    """The date to the minute, and the job."""
+    """The time to the minute, the host and the job."""
     words = [one.at[:16].replace("T", " ") + " UTC"] if one.at else []
     words += [one.host] if one.host else []
     words += [f"job {one.job}"] if one.job else []
@@ -269,7 +273,7 @@ def _duration(seconds: float) -> str:
 
 
 def _rounded(value: float) -> str:
-    """Two digits that count: an estimate has no more."""
+    """Two significant digits: an estimate has no more."""
     return f"{float(f'{value:.2g}'):g}"
 
 

@@ -1,4 +1,4 @@
-"""Where every run of a study stands, by what lies in its folder and in SLURM's queue."""
+"""Finds the state of every run of a study from its folder and SLURM's queue."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.slurm.site import Site
 from ketscale.measure.record import check
 
-# done has a record of these settings, whatever its status; the others have none to trust.
+# A run that is done has a record of these settings, whatever its status; the others have none that can be trusted.
 STATES = ("done", "running", "queued", "failed", "interrupted", "stale", "missing")
 TROUBLE = ("failed", "interrupted", "stale")
 SNAKEMAKE = Path(".snakemake")
-# A lease that was renewed within so many of its beats counts as held.
+# A lease that was renewed within this many beats counts as held.
 _BEATS = 5
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A run and its state; what does not go with the state is None or empty."""
+    """A run and its state; fields that do not apply to the state are None or empty."""
 
     run: Run
     state: str
     reason: str = ""
-    status: str | None = None  # of its record: completed, diverged or out_of_memory
-    wall_s: float | None = None  # what it took, where that can be told from its record
+    status: str | None = None  # in its record: completed, diverged or out_of_memory
+    wall_s: float | None = None  # how long it took, if its record tells
     host: str | None = None
     job: str | None = None
     at: str | None = None  # a running run's start, a failed one's end, an interrupted one's last sign of life
@@ -53,7 +53,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Queue:
-    """This folder's jobs in SLURM's queue, and the pack of each run; `problem` says why they are unknown."""
+    """This folder's jobs in SLURM's queue, and the job group of each run; `problem` says why they are unknown."""
 
     jobs: tuple[Job, ...] = ()
     packs: Mapping[Run, str] = field(default_factory=dict)
@@ -61,24 +61,24 @@ class Queue:
     available: bool = False
 
     def job_of(self, run: Run) -> Job | None:
-        """The job of the run's pack: the one that runs, if there are several."""
+        """The job of the run's job group; if there are several, a running one."""
         found = [j for j in self.jobs if j.pack == self.packs.get(run) and j.state in ("RUNNING", "PENDING")]
         return max(found, key=lambda job: job.state == "RUNNING", default=None)
 
     def is_running(self, job: str | None) -> bool:
-        """Whether the job of this id runs."""
+        """Whether the job with this id is running."""
         return any(job == other.id and other.state == "RUNNING" for other in self.jobs)
 
 
 def ask(config: Config, root: Path, site: Site | None) -> Queue:
-    """The queue of this folder; one that does not answer is a line of the report, and no error."""
+    """The queue of this folder; if it does not answer, the report says so, and it is not an error."""
     if not slurm.available():
         return Queue()
     try:
         jobs = tuple(slurm.jobs(root))
     except UserError as error:
         return Queue(problem=str(error), available=True)
-    # Packs depend on all runs of the config, whatever has become of them.
+    # Job groups depend on all runs of the config, whatever their state.
     named = packs(config.runs, config.timed, site) if site else {}
     return Queue(jobs, named, available=True)
 
@@ -96,10 +96,10 @@ def survey(config: Config, root: Path, queue: Queue, now: datetime) -> list[Seen
 
 
 def marked(root: Path) -> set[str]:
-    """The files that Snakemake holds for incomplete: those of submitted jobs, and of jobs that it did not see end.
+    """The files that Snakemake has marked as incomplete: outputs of jobs that it started and did not see end.
 
-    Each mark's name is the path in base64, which where it is too long for one name goes on in a folder whose name
-    begins with @.
+    The name of a mark is the path in base64. If it is too long for one name, it is split into folders whose names
+    begin with @.
     """
     folder = root / SNAKEMAKE / "incomplete"
     found = set()
@@ -114,7 +114,7 @@ def marked(root: Path) -> set[str]:
 
 
 def counts(seen: Iterable[Seen]) -> dict[str, int]:
-    """How many runs are in each state; diverged and out_of_memory are also among those done."""
+    """The number of runs in each state; diverged and out_of_memory runs are also counted as done."""
     found = Counter(one.state for one in seen)
     ended = Counter(one.status for one in seen if one.status)
     return {state: found[state] for state in STATES} | {
@@ -153,10 +153,12 @@ def _see(
             progress=progress,
             checkpoint=checkpoint,
         )
-    # A run that has failed in the very job that now trains the rest of its pack is not tried again by it.
+    # A run that failed in a job is not queued in it, though the job still trains the rest of its job group.
     if job is not None and not (job.state == "RUNNING" and note and note.get("job") == job.id):
         waits = (
-            f"waits in its pack, job {job.id} runs" if job.state == "RUNNING" else f"pending: {job.reason}"
+            f"waits in its job group; job {job.id} is running"
+            if job.state == "RUNNING"
+            else f"pending: {job.reason}"
         )
         return Seen(run, "queued", waits, job=job.id, checkpoint=checkpoint)
     if found.why:
@@ -165,8 +167,10 @@ def _see(
         reason = str(note.get("reason") or f"its {supervise.NOTE} cannot be read; see train.log")
         return Seen(run, "failed", reason, job=note.get("job"), at=note.get("at"), checkpoint=checkpoint)
     if held is not None and not held.get("released"):
-        reason = "it ended without a word (killed, or its machine went down); " + (
-            "it goes on from its checkpoint" if checkpoint else "it starts anew, as it had no checkpoint yet"
+        reason = "it ended without a message (killed, or its machine went down); " + (
+            "it will resume from its checkpoint"
+            if checkpoint
+            else "it will start again, as it had no checkpoint"
         )
         return Seen(
             run,
@@ -181,7 +185,7 @@ def _see(
 
 
 def _wall_s(record: Mapping[str, Any]) -> float | None:
-    """Seconds from the start of the process to the record; unknown for a run that ended early or in another life."""
+    """Seconds from the start of the process to the record; None if the run ended early or was resumed."""
     if record["status"] != "completed" or record.get("resumed"):
         return None
     try:
@@ -193,10 +197,10 @@ def _wall_s(record: Mapping[str, Any]) -> float | None:
 
 
 def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Queue, now: datetime) -> bool:
-    """Whether the holder of a lease still trains. Only a display: clocks of several hosts are compared here, which the
+    """Whether the holder of a lease still trains. Only for display: it compares clocks of different hosts, which the
     trainer never does (see jobs/lease.py).
     """
-    # The note is written after the run's end, and deleted before the next start.
+    # The note is written after a run ends, and deleted before the next start.
     if note is not None and time_of(held["since"]) <= time_of(note.get("at")):
         return False
     me = lease.identity()
@@ -210,19 +214,19 @@ def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Que
 
 
 def _progress(path: Path, protocol: Protocol) -> str:
-    """How far the history's last row is, such as 'epoch 12 of 100'; '' before the first."""
+    """The progress in the history's last row, such as 'epoch 12 of 100'; '' if there is none."""
     unit = "epoch" if protocol.by_epochs else "step"
     try:
         header, *rows = path.read_text().splitlines()
         last = int(rows[-1].split(",")[header.split(",").index(unit)])
     except (OSError, ValueError, IndexError):
         return ""
-    # Epochs count from 0, and a row is written at the end of one.
+    # Epochs count from 0, and a row is written at the end of each.
     return f"{unit} {last + (unit == 'epoch')} of {protocol.epochs or protocol.steps}"
 
 
 def time_of(text: Any) -> datetime:
-    """A UTC time as a lease, note or record has it; long ago where it has none."""
+    """A UTC time from a lease, note or record; a time long ago if there is none."""
     try:
         time = datetime.fromisoformat(text)
     except (TypeError, ValueError):
