@@ -46,7 +46,7 @@ def read_npz(
         UserError: the file is damaged, or an array is missing, has two of its names or holds Python objects.
     """
     found = {}
-    name = "it"
+    name = ""
     try:
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -64,7 +64,7 @@ def read_npz(
                 for name in there:
                     found[what] = archive[name]
     except _UNREADABLE as error:
-        raise _refused(path, f"{path}: {name}", "numpy.savez", error) from None
+        raise _refused(path, f"{path}: {name}" if name else str(path), "numpy.savez", error) from None
     return found
 
 

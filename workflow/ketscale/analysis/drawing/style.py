@@ -12,6 +12,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.points import BUSY_RATIOS
 from ketscale.config import Metric
 from ketscale.files import write_atomic
+from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -144,17 +145,9 @@ def label(metric: Metric) -> str:
     return f"{metric.title} ({metric.unit})" if metric.unit else metric.title
 
 
-def seconds(value: float) -> str:
-    """A duration with three digits in a suitable unit."""
-    for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
-        if value >= size * (1 - 1e-9):
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-6:.3g} µs"
-
-
 def seconds_or_zero(value: float, position: float) -> str:
     """The tick of a linear axis of durations that starts at zero."""
-    return seconds(value) if value else "0"
+    return duration(value) if value else "0"
 
 
 def wide(values: pd.Series[float]) -> bool:
@@ -175,7 +168,7 @@ def log_seconds(axis: Any) -> None:
     """Make the axis a logarithmic one of durations; each tick label has its own unit."""
     from ketscale.analysis.drawing import ticks
 
-    ticks.show(axis, ticks.DURATIONS, seconds)
+    ticks.show(axis, ticks.DURATIONS, duration)
 
 
 def log_factors(axis: Any) -> None:

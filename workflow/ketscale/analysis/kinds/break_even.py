@@ -12,6 +12,7 @@ from ketscale.analysis.kinds.speed import Speed, one_core
 from ketscale.analysis.points import BUSY_RATIOS, size_axes, variants
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
+from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +100,7 @@ def crossing(chosen: pd.DataFrame) -> float | None:
 
 def _draw(axes: Axes, chosen: pd.DataFrame, name: str, number: int) -> None:
     pays = crossing(chosen)
-    says = "never pays here" if pays is None else f"pays from {style.seconds(pays)}"
+    says = "never pays here" if pays is None else f"pays from {duration(pays)}"
     look: dict[str, Any] = style.line(number)
     marker = style.marker(number)
     axes.plot(chosen["work_s"], chosen["speedup_same"], lw=1.5, alpha=0.6, **look)

@@ -12,6 +12,7 @@ from ketscale.analysis.kinds.speed import WORK, Speed
 from ketscale.analysis.points import size_words, variants
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
+from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,9 +80,7 @@ class SideBySide(Speed):
                 )
             paired = point["speedup_best_serial"]
             factor = 1 / paired if paired > 0 else point["step_s"] / point["fastest_s"]
-            text = style.seconds(point["step_s"]) + (
-                f"  ({_factor(factor)})" if factor > 1 else "  (fastest)"
-            )
+            text = duration(point["step_s"]) + (f"  ({_factor(factor)})" if factor > 1 else "  (fastest)")
             axes.annotate(
                 text,
                 (max(point["step_high_s"], point["step_s"]), height),

@@ -13,6 +13,7 @@ from ketscale.analysis.kinds.speed import Speed
 from ketscale.analysis.points import sizes_of, variants
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Run, Study
+from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,7 +170,7 @@ def _draw_fits(axes: Axes, points: pd.DataFrame, unit: str) -> None:
             continue
         ends = [0.0, float(group["value"].max())]
         start, slope = (float(first[name]) for name in ("intercept_s", "slope_s"))
-        words = f"{'-' if start < 0 else ''}{style.seconds(abs(start))} {'-' if slope < 0 else '+'} {style.seconds(abs(slope))}"
+        words = f"{'-' if start < 0 else ''}{duration(abs(start))} {'-' if slope < 0 else '+'} {duration(abs(slope))}"
         label = f"{words} x {unit} (R² {first['r2']:.3f})"
         heights = [start + slope * end for end in ends]
         axes.plot(ends, heights, ls=(0, (4, 3)), color=style.colour(number), lw=1, label=label)

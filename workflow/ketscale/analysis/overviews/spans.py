@@ -9,6 +9,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import Figure
 from ketscale.analysis.points import size_axes, variants
 from ketscale.grid import POINT
+from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +55,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.grid(False, axis="y")
     whole = [
-        style.seconds(s) + ("" if quiet else " (busy)")
+        duration(s) + ("" if quiet else " (busy)")
         for s, quiet in zip(steps["sampled_step_s"], steps["quiet"], strict=True)
     ]
     right = axes.secondary_yaxis("right")

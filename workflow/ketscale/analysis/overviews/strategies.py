@@ -9,6 +9,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import Figure
 from ketscale.analysis.points import size_axes, variants
 from ketscale.config import Config
+from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         for panel, column in zip(axes, ("epoch_s", "total_s"), strict=False):
             if pd.notna(row[column]):
                 style.dot(panel, row[column], height, colour, row["flag"] == "busy", ms=9)
-                text = style.seconds(row[column])
+                text = duration(row[column])
                 panel.annotate(
                     text, (row[column], height), (9, 0), textcoords="offset points", va="center", fontsize=9
                 )

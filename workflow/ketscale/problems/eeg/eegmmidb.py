@@ -16,7 +16,7 @@ import numpy as np
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 from ketscale.problems.eeg.edf import eeg_file
-from ketscale.problems.eeg.series import FISTS, Series
+from ketscale.problems.eeg.series import FISTS, Series, standardised
 
 CHANNELS = 64
 CUES = {"T1": 0, "T2": 1}
@@ -53,7 +53,7 @@ def load(
             of_run.append(np.full(len(cues), run))
     data = np.concatenate(signals) * TO_MILLIVOLTS
     if standardise:
-        data = (data - data.mean(2, keepdims=True)) / data.std(2, keepdims=True)
+        data = standardised(data)
     return Series(
         signals=data.astype(np.float32),
         labels=np.concatenate(labels).astype(np.int64),

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
 from ketscale.problems import arrays, splits
-from ketscale.problems.eeg.series import Series
+from ketscale.problems.eeg.series import Series, standardised
 from ketscale.problems.splits import Parts
 
 
@@ -82,13 +81,5 @@ def load(
         parts = splits.by_group(groups["groups"], seed=seed, what="groups", **shares)
         splits.check_trained(parts, labels, classes, "choose another split_seed, or add groups")
     if standardise:
-        data = _standardised(data)
+        data = standardised(data)
     return Series(signals=data, labels=labels, classes=classes, groups=groups), [parts]
-
-
-def _standardised(signals: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Each channel of each trial with mean 0 and standard deviation 1; a constant channel becomes 0."""
-    mean = signals.mean(2, keepdims=True, dtype=np.float64)
-    std = signals.std(2, keepdims=True, dtype=np.float64)
-    flat = std <= 1e-12 * np.abs(mean)
-    return np.where(flat, 0, (signals - mean) / np.where(flat, 1, std)).astype(np.float32)

@@ -80,3 +80,11 @@ def leaving_one_run_out(series: Series, seed: int) -> list[Parts]:
         train, validation = stratified(series.labels, others, count, seed)
         left_out.append({"train": train, "validation": validation, "test": np.flatnonzero(of_run == run)})
     return left_out
+
+
+def standardised(signals: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """Each channel of each trial with mean 0 and standard deviation 1; a constant channel becomes 0."""
+    mean = signals.mean(2, keepdims=True, dtype=np.float64)
+    std = signals.std(2, keepdims=True, dtype=np.float64)
+    flat = std <= 1e-12 * np.abs(mean)
+    return np.where(flat, 0, (signals - mean) / np.where(flat, 1, std)).astype(np.float32)

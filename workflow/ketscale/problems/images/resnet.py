@@ -196,7 +196,7 @@ def _load(network: torch.nn.Module, state: Mapping[str, torch.Tensor], source: P
     try:
         network.load_state_dict(dict(state))
     except RuntimeError as error:
-        first = str(error).splitlines()[1:2]
+        first = [line[:200] for line in str(error).splitlines()[1:2]]
         raise UserError(
             f"{source}: does not hold the weights of this ResNet-18 ({' '.join(first).strip()})"
         ) from None

@@ -120,7 +120,7 @@ def split(count: int, held_out: int, seed: int) -> dict[str, NDArray[np.int64]]:
     """
     if 2 * held_out >= count:
         raise UserError(
-            f"workloads.sentences.held_out: {held_out} of {count} sentences each for validation and test leave "
+            f"held_out: {held_out} of {count} sentences each for validation and test leave "
             "none to train on; hold out fewer"
         )
     order = np.random.default_rng(seed).permutation(count) if held_out else np.arange(count)
