@@ -52,10 +52,8 @@ def load(
             of_subject.append(np.full(len(cues), subject))
             of_run.append(np.full(len(cues), run))
     data = np.concatenate(signals) * TO_MILLIVOLTS
-    if standardise:
-        data = standardised(data)
     return Series(
-        signals=data.astype(np.float32),
+        signals=standardised(data) if standardise else data.astype(np.float32),
         labels=np.concatenate(labels).astype(np.int64),
         classes=FISTS,
         groups={
