@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
-from ketscale.config import Data, Family, Metric, Model, Settings, SizeAxis, Workload
+from ketscale.config import Data, Family, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, OwnSeries, SeriesWorkload
+from ketscale.problems.labelled import CIRCUIT_SIZES, CLASSIFICATION, TINY_SIMULATORS
 
 if TYPE_CHECKING:
     import torch
@@ -111,7 +112,7 @@ FAMILY = Family(
     title="EEG",
     sample="trial",
     samples="trials",
-    sizes=(SizeAxis("q", "qubits", "qubits"), SizeAxis("l", "layers", "circuit layers")),
+    sizes=CIRCUIT_SIZES,
     sampler="shuffled",
     workloads={"eegmmidb": Eegmmidb, "eeg-synthetic": EegSynthetic, "series": OwnSeries},
     models={
@@ -125,11 +126,7 @@ FAMILY = Family(
         "classical_hydra": ClassicalHydraSettings,
     },
     simulators=(CircuitSimulator,),
-    metrics=(
-        Metric("accuracy", "accuracy", "share correct", "up"),
-        Metric("auc", "AUC", "", "up"),
-        Metric("f1", "F1", "", "up"),
-    ),
+    metrics=CLASSIFICATION,
     tiny={
         "workloads": {
             "eeg-synthetic": {
@@ -139,10 +136,7 @@ FAMILY = Family(
         },
         "axes": {"workload": "eeg-synthetic", "model": "hydra", "qubits": 2, "layers": 1, "batch": 8},
         "control": {"model": "classical_hydra", "qubits": 0, "layers": 0, "simulator": "none"},
-        "simulators": {
-            "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
-            "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
-        },
+        "simulators": TINY_SIMULATORS,
     },
     build=build,
     prepare=prepare,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
-from ketscale.config import Data, Family, Metric, Model, Settings, SizeAxis, Split, Workload
+from ketscale.config import Data, Family, Model, Settings, Split, Workload
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
 from ketscale.problems.images.workloads import Digits, ImageWorkload, Mnist
+from ketscale.problems.labelled import CIRCUIT_SIZES, CLASSIFICATION, TINY_SIMULATORS
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +64,7 @@ FAMILY = Family(
     title="images",
     sample="image",
     samples="images",
-    sizes=(SizeAxis("q", "qubits", "qubits"), SizeAxis("l", "layers", "circuit layers")),
+    sizes=CIRCUIT_SIZES,
     sampler="shuffled",
     workloads={
         "digits": Digits,
@@ -74,11 +75,7 @@ FAMILY = Family(
     },
     models={"vqc": VQCSettings, "mlp": MLPSettings},
     simulators=(CircuitSimulator,),
-    metrics=(
-        Metric("accuracy", "accuracy", "share correct", "up"),
-        Metric("auc", "AUC", "", "up"),
-        Metric("f1", "F1", "", "up"),
-    ),
+    metrics=CLASSIFICATION,
     tiny={
         "workloads": {
             "digits": {"split_seed": 0, "weights": "selfsupervised", "image_size": 8, "pretrain_steps": 2}
@@ -86,10 +83,7 @@ FAMILY = Family(
         "models": {},
         "axes": {"workload": "digits", "model": "vqc", "qubits": 2, "layers": 1, "batch": 16},
         "control": {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"},
-        "simulators": {
-            "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
-            "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
-        },
+        "simulators": TINY_SIMULATORS,
     },
     build=build,
     prepare=prepare,

@@ -12,11 +12,11 @@ from ketscale.config import (
     Metric,
     Model,
     Settings,
-    SizeAxis,
     Split,
     Workload,
 )
 from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.problems.labelled import CIRCUIT_SIZES
 from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ FAMILY = Family(
     title="sentences",
     sample="sentence",
     samples="sentences",
-    sizes=(SizeAxis("q", "qubits", "qubits"), SizeAxis("l", "layers", "circuit layers")),
+    sizes=CIRCUIT_SIZES,
     sampler="shuffled",
     workloads={"sentences": SentencesWorkload},
     models={"superposition_transformer": TransformerSettings},
