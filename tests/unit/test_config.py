@@ -153,7 +153,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
                                        "closed-form cannot do loop batching; it can do broadcast"),
     "tasks of a model without": (at("protocols.timing.parallel", "tasks"), "has parallel: tasks, which are evaluations of parameter-shift, and simulator fused has none"),
     "l-bfgs in steps": (at("protocols.timing.optimiser", "l-bfgs"), "has optimiser: l-bfgs, which takes no steps"),
-    "held out of whole studies": (sentences(held_out=0), "workload sentences holds out no sentences; set held_out to 1 or more"),
+    "held out of whole studies": (sentences(held_out=0), "workload sentences holds out no sentence; set held_out to 1 or more"),
     "sentences on five qubits": (every(sentences(), at("studies.accuracy.axes.qubits", 5)), "superposition_transformer has 4 qubits, not 5"),
     "sentences without a file": (every(sentences(), at("workloads.sentences.fiel", "a.txt")), "workloads.sentences.fiel: unknown setting"),
     "plateau with steps": (at("protocols.timing.plateau", {"factor": 0.5, "patience": 2}), "protocols.timing.plateau: needs validation"),

@@ -81,6 +81,8 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             "has none; name one with such tasks (closed-form or literal with parameter-shift), or leave it out"
         )
     if protocol.optimiser == "l-bfgs":
+        if settings.family.sampler == "stream":
+            yield f"{where} has optimiser: l-bfgs, but {settings.family.samples} are drawn afresh in each step; use adam"
         for setting, given in (
             ("steps", protocol.steps is not None),
             ("plateau", protocol.plateau is not None),

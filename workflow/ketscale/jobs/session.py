@@ -29,6 +29,7 @@ from ketscale.measure import host, process, record, topology
 from ketscale.measure.clock import Clock, sampled_steps
 from ketscale.parallel.world import World, check_nodes, open_world
 from ketscale.problems.problem import Problem
+from ketscale.problems.samplers import SAMPLERS
 from ketscale.training import checkpoint
 from ketscale.training.loop import Stopped, Trainer
 
@@ -277,6 +278,11 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     """
     torch.manual_seed(settings.run.seed)
     problem: Problem = settings.family.build(settings, data, device)
+    family = settings.family
+    if not isinstance(problem.sampler, SAMPLERS[family.sampler]):
+        raise TypeError(
+            f"family {family.name} declares the sampler {family.sampler}, but has {problem.sampler}"
+        )
     problem.convert(device, torch.float64 if settings.protocol.precision == "fp64" else torch.float32)
     return problem
 

@@ -96,3 +96,7 @@ class Stream:
         """The indices 0..batch-1, the same in every step."""
         for _ in range(start, self.steps):
             yield torch.arange(batch)
+
+
+# By the names that specifications use.
+SAMPLERS: dict[str, type[Sampler]] = {"shuffled": Shuffled, "all": All, "stream": Stream}

@@ -80,7 +80,6 @@ FAMILY = Family(
         "workloads": {
             "digits": {"split_seed": 0, "weights": "selfsupervised", "image_size": 8, "pretrain_steps": 2}
         },
-        "models": {},
         "axes": {"workload": "digits", "model": "vqc", "qubits": 2, "layers": 1, "batch": 16},
         "control": {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"},
         "simulators": TINY_SIMULATORS,
