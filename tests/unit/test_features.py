@@ -279,18 +279,19 @@ def test_weights_are_trained_again_for_other_images_and_kept_for_the_same(
 ) -> None:
     trained = []
 
-    def shortly(images: Images, size: int, out: Path, **_: Any) -> None:
-        trained.append(size)
-        pretrain(images, size, out, steps=1)
+    def counted(images: Images, size: int, out: Path, steps: int, **_: Any) -> None:
+        trained.append((size, steps))
+        pretrain(images, size, out, steps)
 
-    monkeypatch.setattr(features_of_images, "pretrain", shortly)
-    monkeypatch.setattr(features_of_images, "STEPS", 1)
+    monkeypatch.setattr(features_of_images, "pretrain", counted)
     manifest = tmp_path / "features.json"
+    short = SETTINGS | {"pretrain_steps": 1}
     for workload, times in (
-        (DIGITS, 1),
-        (DIGITS, 1),
-        (Digits(**SETTINGS | {"split_seed": 1}), 2),
-        (Digits(**SETTINGS | {"image_size": 16}), 3),
+        (Digits(**short), 1),
+        (Digits(**short), 1),
+        (Digits(**short | {"split_seed": 1}), 2),
+        (Digits(**short | {"image_size": 16}), 3),
+        (Digits(**short | {"image_size": 16, "pretrain_steps": 2}), 4),
     ):
         prepare(workload, manifest, None)
         assert len(trained) == times
