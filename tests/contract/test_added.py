@@ -103,9 +103,11 @@ def test_it_resumes_exactly(toy: Project) -> None:
     assert json.loads((toy.folder / other).read_text())["weights_hash"] == record["weights_hash"]
 
 
-def block_after(words: str) -> str:
-    """The first block of code behind these words of the page."""
-    return re.search(r"```(?:python|yaml|text)\n(.*?)```", PAGE.partition(words)[2], re.DOTALL)[1]
+def block_with(words: str) -> str:
+    """The block of code of the page that has these words, and names no file."""
+    blocks = re.findall(r"```(?:python|yaml|text)\n(?!# file)(.*?)```", PAGE, re.DOTALL)
+    (block,) = [block for block in blocks if words in block]
+    return block
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +128,9 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
     (package / "problems/registry.py").write_text(
         (ROOT / "workflow/ketscale/problems/registry.py").read_text()
     )
-    insert("problems/images/specification.py", "def prepare(", block_after("Its settings go into") + "\n\n")
+    insert("problems/images/specification.py", "def prepare(", block_with("class ReuploadSettings") + "\n\n")
     insert("problems/images/specification.py", '"mlp": MLPSettings', '"reupload": ReuploadSettings, ')
-    insert("grid/backend.py", '        Backend("mpi"', block_after("Its line in `BACKENDS`"))
+    insert("grid/backend.py", '        Backend("mpi"', block_with('Backend("flat"'))
     insert(
         "analysis/kinds/__init__.py",
         "from ketscale.config import",
@@ -137,7 +139,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
     insert("analysis/kinds/__init__.py", "        ACCURACY,\n", "        Threads(),\n")
     tiny = FAMILIES["images"].tiny
     axes = {**tiny["axes"], "model": "reupload"}
-    models = yaml.safe_load(block_after("Two variants are two blocks"))["models"]
+    models = yaml.safe_load(block_with("reupload-wide"))["models"]
     project = Project(folder / "project", {**tiny, "axes": axes, "models": models}, checkout)
     study = project.config["studies"]
     study["parity"]["points"] = [{"backend": ["cpu-n1r1t1", "flat-n1r2t1"]}, {"model": "reupload-wide"}]
