@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from ketscale.config import Metric
 from ketscale.measure.clock import quartiles, sampled_steps
 from ketscale.training.loop import Diverged
 from tests.toys import Fidelity, classification, trainer
@@ -53,6 +54,27 @@ def test_early_stopping_waits_patience_epochs_after_the_best(monitor):
     )
     loop.run()
     assert len(loop.history) == loop.best["epoch"] + 1 + 3 < 60
+
+
+def test_a_costly_metric_may_be_monitored():
+    stopping = {"monitor": "auc", "patience": 3}
+    protocol = {"epochs": 60, "learning_rate": 0.2, "early_stopping": stopping}
+    loop = trainer(classification(), protocol, metrics=(Metric("auc", "AUC", "", "up"),))
+    loop.run()
+    aucs = [row["validation_auc"] for row in loop.history]
+    assert len(aucs) == loop.best["epoch"] + 1 + 3 < 60
+    assert "validation_confusion" not in loop.history[0]
+
+
+def test_a_metric_that_is_undefined_is_no_better_than_any_other(monkeypatch):
+    problem = classification()
+    metrics = problem.metrics
+    monkeypatch.setattr(problem, "metrics", lambda *a, full: {**metrics(*a, full=full), "accuracy": None})
+    stopping = {"monitor": "accuracy", "patience": 3}
+    headline = Metric("accuracy", "accuracy", "", "up")
+    loop = trainer(problem, {"epochs": 60, "early_stopping": stopping}, metrics=(headline,))
+    loop.run()
+    assert [row["validation_accuracy"] for row in loop.history] == [None] * 3
 
 
 def test_plateau_lowers_the_learning_rate():
