@@ -116,7 +116,6 @@ def build(*given: Any) -> None:
 PULSES = Family(
     name="pulses",
     title="pulses",
-    sample="column",
     samples="columns",
     sizes=(SizeAxis("q", "qubits", "qubits"), SizeAxis("d", "levels", "levels")),
     sampler="all",
@@ -196,6 +195,8 @@ def test_less_is_better_where_the_family_says_so(reported: tuple[Config, Path]) 
         "sine": "worse than the control", "pulses": "better than the control", "constant": "",
         "vqc": "worse than the control", "mlp": "",
     }  # fmt: skip
+    # The loss of a family that states no unit has none.
+    assert PULSES.loss.unit == "" and FAMILIES["images"].loss.unit == "nats"
     # The control is the declared one, though it is no classical model and not the first.
     assert quality["control"].fillna("").to_dict() == {
         "sine": "constant", "pulses": "constant", "constant": "", "vqc": "mlp", "mlp": ""
@@ -209,7 +210,7 @@ def test_the_best_model_speaks_in_the_familys_words(reported: tuple[Config, Path
     found = pd.read_csv(results / "tables/quality.csv", keep_default_na=False, na_values=[""])
     said = answers.quality(found[found["study"] == "gates"], config)
     assert said.startswith(
-        "On gate (generated data), pulses reaches a test infidelity of 0.000101 and its classical control"
+        "On gate (generated data), pulses reaches a test infidelity of 0.000101 and its control"
     )
     assert "the model is better than its control here" in said
     both = answers.quality(found, config)

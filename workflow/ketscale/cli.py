@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
             "prepare",
             _prepare,
             "Convert a workload's data, once, to the form that runs read",
-            "Embeds images, cuts trials, splits sentences. Data that are complete already are kept.",
+            "What that is depends on the workload's family. Data that are complete already are kept.",
         ),
     )
     for name, function, text, detail in makers:

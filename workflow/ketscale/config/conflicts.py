@@ -78,7 +78,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
     if protocol.parallel == "tasks" and not (settings.simulator and settings.simulator.has_tasks):
         yield (
             f"{where} has parallel: tasks, which are evaluations of parameter-shift, and simulator {run.simulator} "
-            "has none; name one with such tasks (closed-form or literal with parameter-shift), or leave it out"
+            "has none; name one with gradient: parameter-shift that shares them, or leave it out"
         )
     if protocol.optimiser == "l-bfgs":
         if settings.family.sampler == "stream":
