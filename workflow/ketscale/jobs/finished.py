@@ -111,7 +111,7 @@ def features_hashes(config: Config, results: Path) -> dict[str, str | None]:
 
 def manifest(config: Config, results: Path, workload: str) -> Path | None:
     """The path of a workload's manifest; None if its family prepares nothing."""
-    return results / "features" / workload / "features.json" if config.family(workload).prepared else None
+    return results / grid.PREPARED.format(workload=workload) if config.family(workload).prepared else None
 
 
 def _kept(folder: Path) -> Path:
