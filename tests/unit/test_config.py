@@ -125,7 +125,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "classical model with a simulator": (at("studies.accuracy.points", [{"model": "mlp", "simulator": "qiskit"}]), "mlp is classical: give it simulator: none"),
     "classical model with qubits": (at("studies.accuracy.points", [{"model": "mlp", "simulator": "none", "layers": 0}]), "mlp is classical"),
     "quantum model without a simulator": (at("studies.strong.axes.simulator", "none"), "vqc has physics to simulate, so its simulator cannot be none"),
-    "quantum model without qubits": (at("studies.strong.axes.qubits", 0), "vqc has physics to simulate, so none of its sizes can be 0 (qubits: 0"),
+    "quantum model without qubits": (at("studies.strong.axes.qubits", 0), "vqc is not classical, so none of its sizes can be 0 (qubits: 0"),
     "quantum model without layers": (at("studies.strong.axes.layers", 0), "none of its sizes can be 0"),
     "cpu with two ranks": (at("studies.parity.points", [{"simulator": "qiskit", "backend": "cpu-n1r2t1"}]), "cpu is one process; write cpu-n1r1t1"),
     "gpu on two nodes": (at("studies.parity.points", [{"simulator": "default.qubit", "backend": "gpu-n2r2t1"}]), "gpu is one process"),
@@ -320,6 +320,7 @@ class Other(Simulator, frozen=True, kw_only=True):
         ({"workloads": {}}, "another family has the model superposition_transformer"),
         ({"workloads": {}, "models": {}, "simulators": (Other,)}, "another family has the device fused"),
         ({"sizes": (SizeAxis("b", "bits", "bits"),)}, "a size axis cannot be called bits with letter b"),
+        ({"sizes": ()}, "other: it has no size axis"),
         ({"sizes": (SizeAxis("r", "ranks", "ranks"),)}, "a size axis cannot be called ranks"),
     ],
 )

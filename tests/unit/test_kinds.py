@@ -7,6 +7,7 @@ by what it says of itself.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -141,6 +142,20 @@ def of(studies: dict[str, Any]) -> Config:
     config = Config.of({**given, "studies": studies}, WITH_PULSES)
     kinds.check(config)
     return config
+
+
+def test_a_family_without_simulators_is_trained_with_none() -> None:
+    families = {**FAMILIES, "pulses": dataclasses.replace(PULSES, simulators=())}
+    given = copy.deepcopy(factory.default_study())
+    given["workloads"]["gate"] = {}
+
+    def asking(simulator: str) -> Config:
+        block = {"kind": "accuracy", "question": "?", "axes": {**AXES, "simulator": simulator}}
+        return Config.of({**given, "studies": {"asked": block}}, families)
+
+    assert len(asking("none").runs) == 3
+    with pytest.raises(UserError, match="cannot evaluate pulses; models of pulses take simulator: none"):
+        asking("fused")
 
 
 def quality_study(**axes: Any) -> dict[str, Any]:

@@ -168,7 +168,8 @@ class Family:
     sampler: how training samples are drawn: 'shuffled' (from data, in epochs), 'all' (every sample in every step) or
         'stream' (new samples in every step).
     workloads, models: the kinds of each, with the class of their settings.
-    simulators: the settings classes of the simulators that can evaluate its models.
+    simulators: the settings classes of the simulators that can evaluate its models. Without any, its models are
+        trained with simulator: none.
     metrics: the headline metric first; the loss is always measured and not listed.
     tiny: what trains in seconds, for the contract's tests: `workloads`, `simulators` (and `models`) as in a config,
         the `axes` of one point, and `control`, the axes in which its control's point differs, if it has one.

@@ -24,12 +24,15 @@ def distinct(families: Iterable[Family]) -> Families:
     """The families by name.
 
     Raises:
-        ValueError: a size axis cannot be part of a path or a config, or two families define the same kind of
-            workload or model, or the same device with other settings. A config names these without their family.
+        ValueError: a family has no size axis, or one that cannot be part of a path or a config. Or two families define
+            the same kind of workload or model, or the same device with other settings, which configs name without
+            their family.
     """
     found: dict[str, Family] = {}
     owners: dict[tuple[str, str], object] = {}
     for family in families:
+        if not family.sizes:
+            raise ValueError(f"{family.name}: it has no size axis, which every path needs")
         for axis in family.sizes:
             if axis.name in AXES or not re.fullmatch(CONSTRAINTS["size"], f"{axis.letter}0"):
                 raise ValueError(
