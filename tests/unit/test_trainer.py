@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ketscale.config import Metric
+from ketscale.jobs import outcome
 from ketscale.measure.clock import quartiles, sampled_steps
 from ketscale.training.loop import Diverged
 from tests.toys import Fidelity, classification, trainer
@@ -94,6 +95,18 @@ def test_divergence_ends_the_run_with_the_step_named():
     with pytest.raises(Diverged, match="loss is nan at step 7"):
         loop.run()
     assert len(loop.losses) == 7
+
+
+def test_a_test_metric_that_is_not_finite_is_divergence_too(monkeypatch):
+    problem = classification()
+    metrics = problem.metrics
+    bad = {"loss": math.inf}
+    monkeypatch.setattr(
+        problem, "metrics", lambda s, o, full: metrics(s, o, full=full) | (bad if s == "test" else {})
+    )
+    ended = outcome.run(trainer(problem, {"epochs": 2}))
+    assert ended.status == "diverged"
+    assert ended.reason == "the loss on the test samples is inf with the best weights"
 
 
 def test_checkpoints_come_every_k_steps():

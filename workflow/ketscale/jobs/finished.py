@@ -2,8 +2,7 @@
 
 Before a retry Snakemake deletes the outputs of the whole job group, also those of finished runs. So a copy is kept in
 the run's folder. It counts only for the call that made it, and for the same settings, features and code. Imports
-nothing
-heavy: `ketscale launch` asks here first.
+nothing heavy: `ketscale launch` asks here first.
 """
 
 from __future__ import annotations

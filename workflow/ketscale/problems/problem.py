@@ -89,11 +89,14 @@ class Problem(nn.Module, ABC):
 
     @abstractmethod
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
-        """The model's outputs for samples of a split, one row each in the order of `indices`."""
+        """The model's outputs for samples of a split, one row each in the order of `indices`, int64 (n,), n >= 0.
+
+        A rank has no samples if a split has fewer than there are ranks.
+        """
 
     @abstractmethod
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """Metrics of the outputs of a whole split: `loss` always, costly ones only when `full`.
+        """Metrics of the outputs of a whole split: `loss` always, costly ones only when `full`; None if undefined.
 
         When full, and where they make sense, also `count`, the number of cases that the headline metric is taken
         over, and `chance`, the value that guessing gives.
