@@ -44,7 +44,8 @@ def test_best_weights_are_restored_not_the_last():
     best = losses.index(min(losses))
     assert best < 11, "the learning rate was to be so large that the last epoch is not the best"
     assert loop.best["epoch"] == best
-    assert loop.evaluate("validation", full=False)["loss"] == losses[best]
+    outputs = loop.outputs("validation")
+    assert problem.metrics("validation", outputs, full=False)["loss"] == losses[best]
 
 
 @pytest.mark.parametrize("monitor", ["loss", "accuracy"])

@@ -303,10 +303,6 @@ class Trainer:
             self.schedule.step(figures["loss"])
         self._finished = stopping is not None and self._waited >= stopping.patience
 
-    def evaluate(self, split: str, full: bool) -> dict[str, Any]:
-        """Metrics of a split; the same dict on every rank."""
-        return self.problem.metrics(split, self.outputs(split), full=full)
-
     def outputs(self, split: str) -> torch.Tensor:
         """The model's outputs for the samples of a split, which the ranks share; the same rows on every rank."""
         mine = shard(torch.arange(self.problem.splits[split]), self.world.rank, self.world.ranks)
