@@ -85,11 +85,11 @@ def test_a_resumed_run_ends_bitwise_as_an_uninterrupted_one(project: Project) ->
 def test_the_trained_model_is_kept_and_loads(project: Project) -> None:
     import torch
 
-    from ketscale.problems import models
+    from ketscale.problems import library
 
     for record in project.records():
         folder = project.folder / project.record_path(**record["run"] | {"backend": _layout(record["run"])})
-        model = models.load(folder.parent)
+        model = library.load(folder.parent)
         assert sum(p.numel() for p in model.parameters()) > 0
         assert all(torch.isfinite(p).all() for p in model.parameters())
         assert set(record["model"]) >= {"model.safetensors"}

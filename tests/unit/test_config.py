@@ -1,6 +1,7 @@
 """A config that cannot work is refused before anything runs, in one or two lines that say what to change."""
 
 import copy
+import dataclasses
 import json
 import subprocess
 import sys
@@ -13,9 +14,9 @@ import pytest
 
 from ketscale import analysis
 from ketscale import config as settings
-from ketscale.config import published_schema
+from ketscale.config import Simulator, SizeAxis, published_schema
 from ketscale.errors import UserError
-from ketscale.problems.registry import FAMILIES
+from ketscale.problems.registry import FAMILIES, distinct
 
 ROOT = Path(__file__).resolve().parents[2]
 Config = dict[str, Any]
@@ -124,7 +125,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "classical model with a simulator": (at("studies.accuracy.points", [{"model": "mlp", "simulator": "qiskit"}]), "mlp is classical: give it simulator: none"),
     "classical model with qubits": (at("studies.accuracy.points", [{"model": "mlp", "simulator": "none", "layers": 0}]), "mlp is classical"),
     "quantum model without a simulator": (at("studies.strong.axes.simulator", "none"), "vqc has physics to simulate, so its simulator cannot be none"),
-    "quantum model without qubits": (at("studies.strong.axes.qubits", 0), "vqc has physics to simulate, so none of its sizes can be 0 (qubits: 0"),
+    "quantum model without qubits": (at("studies.strong.axes.qubits", 0), "vqc is not classical, so none of its sizes can be 0 (qubits: 0"),
     "quantum model without layers": (at("studies.strong.axes.layers", 0), "none of its sizes can be 0"),
     "cpu with two ranks": (at("studies.parity.points", [{"simulator": "qiskit", "backend": "cpu-n1r2t1"}]), "cpu is one process; write cpu-n1r1t1"),
     "gpu on two nodes": (at("studies.parity.points", [{"simulator": "default.qubit", "backend": "gpu-n2r2t1"}]), "gpu is one process"),
@@ -306,6 +307,28 @@ def test_the_published_schema_is_made_from_the_types_and_takes_every_config() ->
         if path.name != "paradox-gpu.yaml":  # a second file over paradox.yaml
             assert list(validator.iter_errors(settings.load(path))) == []
     assert list(validator.iter_errors({"titel": 1})) != []
+
+
+class Other(Simulator, frozen=True, kw_only=True):
+    devices = ("fused",)
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({}, "another family has the workload sentences"),
+        ({"workloads": {}}, "another family has the model superposition_transformer"),
+        ({"workloads": {}, "models": {}, "simulators": (Other,)}, "another family has the device fused"),
+        ({"sizes": (SizeAxis("b", "bits", "bits"),)}, "a size axis cannot be called bits with letter b"),
+        ({"sizes": ()}, "other: it has no size axis"),
+        ({"sizes": (SizeAxis("r", "ranks", "ranks"),)}, "a size axis cannot be called ranks"),
+    ],
+)
+def test_two_families_cannot_share_a_name_that_configs_use_alone(change: dict[str, Any], said: str) -> None:
+    first = FAMILIES["sentences"]
+    with pytest.raises(ValueError, match=said):
+        distinct([first, dataclasses.replace(first, name="other", **change)])
+    assert distinct(FAMILIES.values()) == FAMILIES
 
 
 def test_reading_a_config_imports_nothing_heavy() -> None:

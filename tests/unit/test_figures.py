@@ -295,4 +295,4 @@ def test_the_opening_compares_equal_work_and_says_what_differs(tmp_path: Path) -
     assert "(4 qubits, 1 circuit layer, batch 64): 2x (one seed) faster than default.qubit" in simulators
     assert "slowest" not in simulators
     assert "with 2 MPI ranks (fused)" in parallel and "with 2 MPI ranks (default.qubit)" in parallel
-    assert quality.startswith("No model has been trained together with its classical control")
+    assert quality.startswith("No model has been trained together with its control")

@@ -7,6 +7,7 @@ by what it says of itself.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -116,7 +117,6 @@ def build(*given: Any) -> None:
 PULSES = Family(
     name="pulses",
     title="pulses",
-    sample="column",
     samples="columns",
     sizes=(SizeAxis("q", "qubits", "qubits"), SizeAxis("d", "levels", "levels")),
     sampler="all",
@@ -142,6 +142,20 @@ def of(studies: dict[str, Any]) -> Config:
     config = Config.of({**given, "studies": studies}, WITH_PULSES)
     kinds.check(config)
     return config
+
+
+def test_a_family_without_simulators_is_trained_with_none() -> None:
+    families = {**FAMILIES, "pulses": dataclasses.replace(PULSES, simulators=())}
+    given = copy.deepcopy(factory.default_study())
+    given["workloads"]["gate"] = {}
+
+    def asking(simulator: str) -> Config:
+        block = {"kind": "accuracy", "question": "?", "axes": {**AXES, "simulator": simulator}}
+        return Config.of({**given, "studies": {"asked": block}}, families)
+
+    assert len(asking("none").runs) == 3
+    with pytest.raises(UserError, match="cannot evaluate pulses; models of pulses take simulator: none"):
+        asking("fused")
 
 
 def quality_study(**axes: Any) -> dict[str, Any]:
@@ -196,6 +210,8 @@ def test_less_is_better_where_the_family_says_so(reported: tuple[Config, Path]) 
         "sine": "worse than the control", "pulses": "better than the control", "constant": "",
         "vqc": "worse than the control", "mlp": "",
     }  # fmt: skip
+    # The loss of a family that states no unit has none.
+    assert PULSES.loss.unit == "" and FAMILIES["images"].loss.unit == "nats"
     # The control is the declared one, though it is no classical model and not the first.
     assert quality["control"].fillna("").to_dict() == {
         "sine": "constant", "pulses": "constant", "constant": "", "vqc": "mlp", "mlp": ""
@@ -209,7 +225,7 @@ def test_the_best_model_speaks_in_the_familys_words(reported: tuple[Config, Path
     found = pd.read_csv(results / "tables/quality.csv", keep_default_na=False, na_values=[""])
     said = answers.quality(found[found["study"] == "gates"], config)
     assert said.startswith(
-        "On gate (generated data), pulses reaches a test infidelity of 0.000101 and its classical control"
+        "On gate (generated data), pulses reaches a test infidelity of 0.000101 and its control"
     )
     assert "the model is better than its control here" in said
     both = answers.quality(found, config)

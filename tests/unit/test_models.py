@@ -2,13 +2,15 @@
 
 import inspect
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
-from ketscale.problems import models
+from ketscale.problems import library, models
 from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
@@ -16,8 +18,10 @@ from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, Mam
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
 from ketscale.problems.images.mlp import MLP
 from ketscale.problems.images.vqc import VQC, head
-from ketscale.problems.registry import FAMILIES
+from ketscale.problems.precision import convert
+from ketscale.problems.registry import FAMILIES, read_config
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
+from tests.parallel.worlds import ROOT
 
 CLASSICAL = (MLP, ClassicalMamba, ClassicalHydra)
 MODELS = (VQC, Hydra, HydraHybrid, Mamba, MambaHybrid, MambaLite, MambaHybridLite, *CLASSICAL)
@@ -118,7 +122,7 @@ KINDS = [(name, kind) for family in FAMILIES.values() for name, kind in family.m
 
 @pytest.mark.parametrize("name, settings", KINDS)
 def test_every_kind_of_model_can_be_built_by_name(name, settings):
-    model = models.construct(name)
+    model = library.construct(name)
     assert sum(parameter.numel() for parameter in model.parameters()) > 0
     assert any(hasattr(module, "simulator") for module in model.modules()) == (
         not settings.classical and name != "superposition_transformer"
@@ -127,4 +131,28 @@ def test_every_kind_of_model_can_be_built_by_name(name, settings):
 
 def test_an_unknown_kind_of_model_is_refused_with_the_likely_one():
     with pytest.raises(UserError, match="no kind of model is called Hydra; did you mean hydra"):
-        models.construct("Hydra")
+        library.construct("Hydra")
+
+
+class Phases(nn.Module):
+    """A model with complex weights, and a complex constant that is not saved."""
+
+    def __init__(self, qubits: int = 2) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(qubits, dtype=torch.complex64))
+        self.register_buffer("turn", torch.tensor([1j]), persistent=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_complex_weights_and_constants_come_back_whole(dtype, monkeypatch, tmp_path):
+    monkeypatch.setattr(models, "implementation", lambda kind: Phases)
+    config = read_config(ROOT / "config.yaml")
+    settings = config.settings(config.runs[0])
+    trained = convert(Phases(settings.sizes["qubits"]), torch.device("cpu"), dtype)
+    (tmp_path / models.WEIGHTS).write_bytes(
+        models.saved(settings, SimpleNamespace(model=trained, arguments={}))
+    )
+    loaded = library.load(tmp_path)
+    assert torch.equal(loaded.weights, trained.weights)
+    assert loaded.turn.dtype == dtype.to_complex()
+    assert loaded.turn.item() == 1j

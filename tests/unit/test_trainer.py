@@ -6,6 +6,8 @@ import math
 import pytest
 import torch
 
+from ketscale.config import Metric
+from ketscale.jobs import outcome
 from ketscale.measure.clock import quartiles, sampled_steps
 from ketscale.training.loop import Diverged
 from tests.toys import Fidelity, classification, trainer
@@ -42,7 +44,8 @@ def test_best_weights_are_restored_not_the_last():
     best = losses.index(min(losses))
     assert best < 11, "the learning rate was to be so large that the last epoch is not the best"
     assert loop.best["epoch"] == best
-    assert loop.evaluate("validation", full=False)["loss"] == losses[best]
+    outputs = loop.outputs("validation")
+    assert problem.metrics("validation", outputs, full=False)["loss"] == losses[best]
 
 
 @pytest.mark.parametrize("monitor", ["loss", "accuracy"])
@@ -53,6 +56,27 @@ def test_early_stopping_waits_patience_epochs_after_the_best(monitor):
     )
     loop.run()
     assert len(loop.history) == loop.best["epoch"] + 1 + 3 < 60
+
+
+def test_a_costly_metric_may_be_monitored():
+    stopping = {"monitor": "auc", "patience": 3}
+    protocol = {"epochs": 60, "learning_rate": 0.2, "early_stopping": stopping}
+    loop = trainer(classification(), protocol, metrics=(Metric("auc", "AUC", "", "up"),))
+    loop.run()
+    aucs = [row["validation_auc"] for row in loop.history]
+    assert len(aucs) == loop.best["epoch"] + 1 + 3 < 60
+    assert "validation_confusion" not in loop.history[0]
+
+
+def test_a_metric_that_is_undefined_is_no_better_than_any_other(monkeypatch):
+    problem = classification()
+    metrics = problem.metrics
+    monkeypatch.setattr(problem, "metrics", lambda *a, full: {**metrics(*a, full=full), "accuracy": None})
+    stopping = {"monitor": "accuracy", "patience": 3}
+    headline = Metric("accuracy", "accuracy", "", "up")
+    loop = trainer(problem, {"epochs": 60, "early_stopping": stopping}, metrics=(headline,))
+    loop.run()
+    assert [row["validation_accuracy"] for row in loop.history] == [None] * 3
 
 
 def test_plateau_lowers_the_learning_rate():
@@ -72,6 +96,18 @@ def test_divergence_ends_the_run_with_the_step_named():
     with pytest.raises(Diverged, match="loss is nan at step 7"):
         loop.run()
     assert len(loop.losses) == 7
+
+
+def test_a_test_metric_that_is_not_finite_is_divergence_too(monkeypatch):
+    problem = classification()
+    metrics = problem.metrics
+    bad = {"loss": math.inf}
+    monkeypatch.setattr(
+        problem, "metrics", lambda s, o, full: metrics(s, o, full=full) | (bad if s == "test" else {})
+    )
+    ended = outcome.run(trainer(problem, {"epochs": 2}))
+    assert ended.status == "diverged"
+    assert ended.reason == "the loss on the test samples is inf with the best weights"
 
 
 def test_checkpoints_come_every_k_steps():

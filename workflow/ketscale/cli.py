@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
             "prepare",
             _prepare,
             "Convert a workload's data, once, to the form that runs read",
-            "Embeds images, cuts trials, splits sentences. Data that are complete already are kept.",
+            "What that is depends on the workload's family. Data that are complete already are kept.",
         ),
     )
     for name, function, text, detail in makers:
@@ -271,7 +271,7 @@ def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
         if folder.endswith(settings.run.folder)
         else Path("results")
     )
-    return results / "features" / settings.run.workload / "features.json"
+    return results / grid.PREPARED.format(workload=settings.run.workload)
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -339,7 +339,7 @@ def _fetch(options: argparse.Namespace) -> None:
     from ketscale.problems import fetching
 
     workload, results = _workload(options)
-    fetching.fetch(workload, options.out or results / "data" / options.workload / fetching.MANIFEST)
+    fetching.fetch(workload, options.out or results / grid.FETCHED.format(workload=options.workload))
 
 
 def _prepare(options: argparse.Namespace) -> None:
@@ -353,9 +353,9 @@ def _prepare(options: argparse.Namespace) -> None:
     fetched = None
     if workload.fetched:
         fetched = fetching.folder_of(
-            options.fetched or results / "data" / options.workload / fetching.MANIFEST
+            options.fetched or results / grid.FETCHED.format(workload=options.workload)
         )
-    out = options.out or results / "features" / options.workload / "features.json"
+    out = options.out or results / grid.PREPARED.format(workload=options.workload)
     family.prepare(workload, out, fetched)
 
 

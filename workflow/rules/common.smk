@@ -11,7 +11,6 @@ from ketscale.analysis.catalogue import FORMATS, TABLES, figures as figure_names
 from ketscale.analysis.claims import LEDGER
 from ketscale.errors import UserError
 from ketscale.jobs import finished
-from ketscale.problems.fetching import MANIFEST
 
 
 wildcard_constraints:
@@ -40,8 +39,8 @@ PARTIAL = CONFIG.partial
 RESULTS = CONFIG.results
 # The folder of a run, and the manifests of its data.
 RUN = f"{RESULTS}/{grid.RUNS}/{grid.PATTERN}"
-FEATURES = f"{RESULTS}/features/{{workload}}/features.json"
-FETCHED = f"{RESULTS}/data/{{workload}}/{MANIFEST}"
+FEATURES = f"{RESULTS}/{grid.PREPARED}"
+FETCHED = f"{RESULTS}/{grid.FETCHED}"
 # The config that tables, figures and report are made for.
 STUDY = CONFIG.text
 FIGURES = figure_names(CONFIG)

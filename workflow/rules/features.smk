@@ -25,7 +25,7 @@ rule fetch:
 # may be anywhere on this machine, so its time says nothing (ancient) and its folder is not a param: only --forcerun
 # reads changed data again.
 rule prepare:
-    """Convert a workload's data to the form that runs read: embed images, cut trials, split sentences."""
+    """Convert a workload's data, once, to the form that runs read."""
     input:
         sources=ancient(sources),
         fetched=fetched,

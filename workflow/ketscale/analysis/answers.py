@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ketscale.analysis.kinds.accuracy import is_share
 from ketscale.analysis.kinds.speed import WORK
 from ketscale.analysis.points import BUSY_RATIOS, size_words, variants
 from ketscale.config import Config, Metric
@@ -72,7 +71,7 @@ def quality(table: pd.DataFrame, config: Config) -> str:
     """The best model and its control on test data, with the interval of their difference over seeds."""
     points = table[table["pairs"] > 0]
     if points.empty:
-        return "No model has been trained together with its classical control yet, so its results cannot be compared."
+        return "No model has been trained together with its control yet, so its results cannot be compared."
     # Generated data only show that a model trains, so measured data are preferred.
     workloads = {name: config.workloads[name][1] for name in points["workload"]}
     points = points.assign(generated=[workloads[name].generated for name in points["workload"]])
@@ -82,9 +81,10 @@ def quality(table: pd.DataFrame, config: Config) -> str:
     point = speaking.sort_values(["value", "model"], ascending=[metric.better == "down", True]).iloc[0]
     control = point["value"] - point["difference"]
     data = f"{point['workload']} (generated data)" if point["generated"] else point["workload"]
+    of = "classical control" if config.models[point["control"]][1].classical else "control"
     lead = (
         f"On {data}, {point['model']} reaches {_reached(point['value'], metric)} and its "
-        f"classical control {point['control']} {_value(control, metric)}"
+        f"{of} {point['control']} {_value(control, metric)}"
     )
     if math.isnan(point["difference_low"]):
         return f"{lead}; one seed gives no interval, so they cannot be told apart."
@@ -105,19 +105,19 @@ VERDICTS = {
 
 def _reached(value: float, metric: Metric) -> str:
     """'96.1 % test accuracy', or 'a test infidelity of 0.0012'."""
-    if is_share(metric):
+    if metric.is_share:
         return f"{_value(value, metric)} test {metric.title}"
     return f"a test {metric.title} of {_value(value, metric)}"
 
 
 def _value(value: float, metric: Metric) -> str:
-    if is_share(metric):
+    if metric.is_share:
         return f"{100 * value:.1f} %"
     return f"{value:.3g} {metric.unit}".rstrip()
 
 
 def _difference(value: float, metric: Metric, unit: bool = True) -> str:
-    if is_share(metric):
+    if metric.is_share:
         return f"{100 * value:+.1f}" + (" points" if unit else "")
     return f"{value:+.3g}" + (f" {metric.unit}" if unit and metric.unit else "")
 

@@ -16,7 +16,7 @@ from ketscale.grid import Run, encode
 from ketscale.measure import spans
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
-from ketscale.problems.models import construct
+from ketscale.problems.library import construct
 from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences.build import build_likelihood

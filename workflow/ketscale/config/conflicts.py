@@ -31,15 +31,16 @@ def _of_model(settings: Settings) -> Iterator[str]:
                 f"{run.model} is classical: give it simulator: none and {zeros} "
                 f"(not {run.simulator} and {words}), in a point of its own"
             )
-    elif settings.simulator is None:
+    elif settings.simulator is None and settings.family.simulators:
         yield f"{run.model} has physics to simulate, so its simulator cannot be none; name one of simulators"
     elif not all(sizes.values()):
-        yield f"{run.model} has physics to simulate, so none of its sizes can be 0 ({words})"
-    elif not isinstance(settings.simulator, settings.family.simulators):
-        able = ", ".join(device for kind in settings.family.simulators for device in kind.devices)
+        yield f"{run.model} is not classical, so none of its sizes can be 0 ({words})"
+    elif settings.simulator is not None and not isinstance(settings.simulator, settings.family.simulators):
+        devices = ", ".join(device for kind in settings.family.simulators for device in kind.devices)
+        able = f"device {devices}" if devices else "simulator: none"
         yield (
             f"simulator {run.simulator} (device: {settings.simulator.device}) cannot evaluate {run.model}; "
-            f"models of {settings.family.name} take device {able}"
+            f"models of {settings.family.name} take {able}"
         )
 
 
@@ -78,7 +79,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
     if protocol.parallel == "tasks" and not (settings.simulator and settings.simulator.has_tasks):
         yield (
             f"{where} has parallel: tasks, which are evaluations of parameter-shift, and simulator {run.simulator} "
-            "has none; name one with such tasks (closed-form or literal with parameter-shift), or leave it out"
+            "has none; name one with gradient: parameter-shift that shares them, or leave it out"
         )
     if protocol.optimiser == "l-bfgs":
         if settings.family.sampler == "stream":

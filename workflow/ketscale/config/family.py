@@ -27,13 +27,19 @@ class Metric:
     """A measure of a model's quality.
 
     name: used in metrics and tables, e.g. 'accuracy'. title: used in figures and sentences. unit: on axes, e.g.
-    'share correct'. better: which direction is better, 'up' or 'down'.
+    'share correct'; one that begins with 'share' means a share of counted cases, from 0 to 1. better: which direction
+    is better, 'up' or 'down'.
     """
 
     name: str
     title: str
     unit: str
     better: Literal["up", "down"]
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of counted cases, shown in per cent and pooled over folds."""
+        return self.unit.startswith("share")
 
 
 LOSS = "loss"
@@ -88,7 +94,7 @@ class Model(Part, frozen=True, kw_only=True):
     implementation: its torch module, as 'package.module:Class'. The class takes the settings, and as keywords what
         the family's `build` adds.
     classical: there is no physics to simulate, so its simulator is none and its sizes are 0.
-    control: the kind of the classical control that it is compared with.
+    control: the kind of the model that it is compared with.
     sizes: size axes that have only one possible value.
     """
 
@@ -157,14 +163,17 @@ class Family:
     """A problem family.
 
     name, title: its name in code, and in words.
-    sample, samples: what the data-parallel axis counts, e.g. 'trial' and 'trials'.
+    samples: what the data-parallel axis counts, e.g. 'trials'.
     sizes: the size axes of its models, in the order of paths.
     sampler: how training samples are drawn: 'shuffled' (from data, in epochs), 'all' (every sample in every step) or
         'stream' (new samples in every step).
     workloads, models: the kinds of each, with the class of their settings.
-    simulators: the settings classes of the simulators that can evaluate its models.
+    simulators: the settings classes of the simulators that can evaluate its models. Without any, its models are
+        trained with simulator: none.
     metrics: the headline metric first; the loss is always measured and not listed.
-    tiny: a config of this family alone that trains in seconds, for the contract tests.
+    tiny: what trains in seconds, for the contract's tests: `workloads`, `simulators` (and `models`) as in a config,
+        the `axes` of one point, and `control`, the axes in which its control's point differs, if it has one.
+    loss_unit: of the loss, on axes, e.g. 'nats'.
     build: makes the problem of a run for a device.
     prepare: writes a workload's data for all runs, then the manifest; None for a family without data. It takes
         the manifest's path and the folder of downloaded files.
@@ -173,7 +182,6 @@ class Family:
 
     name: str
     title: str
-    sample: str
     samples: str
     sizes: tuple[SizeAxis, ...]
     sampler: Literal["shuffled", "all", "stream"]
@@ -183,6 +191,7 @@ class Family:
     metrics: tuple[Metric, ...]
     tiny: Mapping[str, Any]
     build: Build
+    loss_unit: str = ""
     prepare: Prepare | None = None
     read: Read | None = None
 
@@ -196,10 +205,10 @@ class Family:
         """The metric that models are compared by."""
         return self.metrics[0]
 
-    def metric(self, name: str) -> Metric:
-        """The metric of this name, which may be the loss."""
-        loss = Metric(LOSS, "loss", "nats", "down")
-        return next((metric for metric in self.metrics if metric.name == name), loss)
+    @property
+    def loss(self) -> Metric:
+        """The loss as a metric."""
+        return Metric(LOSS, "loss", self.loss_unit, "down")
 
 
 Families = Mapping[str, Family]

@@ -5,7 +5,20 @@ Of KetScale it imports only the error type, so the Snakefile, the command line a
 
 from ketscale.grid.backend import BACKENDS, Backend
 from ketscale.grid.hashing import canonical, config_hash
-from ketscale.grid.run import AXES, CONSTRAINTS, HISTORY, LAYOUT, PATTERN, POINT, RECORD, RUNS, Run, layout
+from ketscale.grid.run import (
+    AXES,
+    CONSTRAINTS,
+    FETCHED,
+    HISTORY,
+    LAYOUT,
+    PATTERN,
+    POINT,
+    PREPARED,
+    RECORD,
+    RUNS,
+    Run,
+    layout,
+)
 from ketscale.grid.size import SizeAxis, decode, encode
 from ketscale.grid.study import Study, expand, schedule
 
@@ -13,10 +26,12 @@ __all__ = [
     "AXES",
     "BACKENDS",
     "CONSTRAINTS",
+    "FETCHED",
     "HISTORY",
     "LAYOUT",
     "PATTERN",
     "POINT",
+    "PREPARED",
     "RECORD",
     "RUNS",
     "Backend",

@@ -13,6 +13,9 @@ from ketscale.errors import UserError
 RUNS = "runs"
 RECORD = "metrics.json"
 HISTORY = "history.csv"
+# The manifests of a workload's data, below the results folder: what is prepared for runs, and what is fetched for that.
+PREPARED = "features/{workload}/features.json"
+FETCHED = "data/{workload}/fetched.json"
 
 # A path's axes; Snakemake's wildcards and `Run.parse` share this pattern.
 PATTERN = "{workload}/{model}/{size}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}"

@@ -2,8 +2,7 @@
 
 Before a retry Snakemake deletes the outputs of the whole job group, also those of finished runs. So a copy is kept in
 the run's folder. It counts only for the call that made it, and for the same settings, features and code. Imports
-nothing
-heavy: `ketscale launch` asks here first.
+nothing heavy: `ketscale launch` asks here first.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ def features_hashes(config: Config, results: Path) -> dict[str, str | None]:
 
 def manifest(config: Config, results: Path, workload: str) -> Path | None:
     """The path of a workload's manifest; None if its family prepares nothing."""
-    return results / "features" / workload / "features.json" if config.family(workload).prepared else None
+    return results / grid.PREPARED.format(workload=workload) if config.family(workload).prepared else None
 
 
 def _kept(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -64,7 +65,7 @@ def run(trainer: Trainer) -> Outcome:
         quality = {
             "epochs": len(trainer.history),
             "best_epoch": trainer.best["epoch"],
-            **{split: trainer.problem.metrics(split, rows, full=True) for split, rows in outputs.items()},
+            **{split: _finite(split, trainer.problem, rows) for split, rows in outputs.items()},
         }
         return Outcome("completed", train_s, quality=quality, outputs=outputs["test"])
     except Diverged as error:
@@ -73,6 +74,19 @@ def run(trainer: Trainer) -> Outcome:
         if not _out_of_memory(error):
             raise
         return Outcome("out_of_memory", time.perf_counter() - start, str(error).splitlines()[0])
+
+
+def _finite(split: str, problem: Problem, outputs: torch.Tensor) -> dict[str, Any]:
+    """All metrics of a split.
+
+    Raises:
+        Diverged: one of them is not finite; a record can hold none such.
+    """
+    metrics = problem.metrics(split, outputs, full=True)
+    for name, value in metrics.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Diverged(f"the {name} on the {split} samples is {value} with the best weights")
+    return metrics
 
 
 def _out_of_memory(error: BaseException) -> bool:

@@ -188,7 +188,6 @@ class Record(_Part):
 
 
 State = Literal["missing", "refused", "stale", "completed", "diverged", "out_of_memory"]
-FINISHED = ("completed", "diverged", "out_of_memory")
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from ketscale.errors import UserError
 from ketscale.files import write_atomic
 from ketscale.problems import store
 
-MANIFEST = "fetched.json"
-
 
 def fetch(workload: Workload, manifest: Path) -> None:
     """Fetch the files that are missing or incomplete into the manifest's folder, then write the manifest.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ketscale.config import Metric, SizeAxis
 
-CIRCUIT_SIZES = (SizeAxis("q", "qubits", "qubits"), SizeAxis("l", "layers", "circuit layers"))
+CIRCUIT_SIZES = (SizeAxis("q", "qubits", "qubits"), SizeAxis("l", "layers", "circuit layers", "depth"))
 # What `Classification` gives; see there.
 CLASSIFICATION = (
     Metric("accuracy", "accuracy", "share correct", "up"),

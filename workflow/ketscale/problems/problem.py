@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ketscale.errors import UserError
+from ketscale.problems.precision import convert
 from ketscale.problems.samplers import Sampler
 
 
@@ -50,19 +51,8 @@ class Problem(nn.Module, ABC):
             )
 
     def convert(self, device: torch.device, dtype: torch.dtype) -> Self:
-        """Move all parameters and buffers to `device` in the precision of `dtype` (float32 or float64).
-
-        Complex tensors become complex64 or complex128, where `to(dtype=...)` would drop their imaginary parts;
-        integers keep their type.
-        """
-        pair = dtype.to_complex()
-
-        def converted(tensor: torch.Tensor) -> torch.Tensor:
-            if tensor.is_complex():
-                return tensor.to(device, pair)
-            return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
-
-        return self._apply(converted)
+        """Move all parameters and buffers to `device` in the precision of `dtype`; see `precision.convert`."""
+        return convert(self, device, dtype)
 
     def forward(self, indices: torch.Tensor, step: int) -> torch.Tensor:
         """The sums (a vector, possibly complex) over the samples `indices` at global step `step`.
@@ -99,11 +89,14 @@ class Problem(nn.Module, ABC):
 
     @abstractmethod
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
-        """The model's outputs for samples of a split, one row each in the order of `indices`."""
+        """The model's outputs for samples of a split, one row each in the order of `indices`, int64 (n,), n >= 0.
+
+        A rank has no samples if a split has fewer than there are ranks.
+        """
 
     @abstractmethod
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """Metrics of the outputs of a whole split: `loss` always, costly ones only when `full`.
+        """Metrics of the outputs of a whole split: `loss` always, costly ones only when `full`; None if undefined.
 
         When full, and where they make sense, also `count`, the number of cases that the headline metric is taken
         over, and `chance`, the value that guessing gives.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ketscale.config import Config, Families, Family, Workload, at, load, resolved, suggestion
 from ketscale.errors import UserError
+from ketscale.grid import AXES, CONSTRAINTS
 
 # A family is the folder of this name beside this file; its specification.py defines FAMILY.
 NAMES = (
@@ -16,7 +18,44 @@ NAMES = (
     "eeg",
     "sentences",
 )
-FAMILIES: Families = {name: import_module(f"ketscale.problems.{name}.specification").FAMILY for name in NAMES}
+
+
+def distinct(families: Iterable[Family]) -> Families:
+    """The families by name.
+
+    Raises:
+        ValueError: a family has no size axis, or one that cannot be part of a path or a config. Or two families define
+            the same kind of workload or model, or the same device with other settings, which configs name without
+            their family.
+    """
+    found: dict[str, Family] = {}
+    owners: dict[tuple[str, str], object] = {}
+    for family in families:
+        if not family.sizes:
+            raise ValueError(f"{family.name}: it has no size axis, which every path needs")
+        for axis in family.sizes:
+            if axis.name in AXES or not re.fullmatch(CONSTRAINTS["size"], f"{axis.letter}0"):
+                raise ValueError(
+                    f"{family.name}: a size axis cannot be called {axis.name} with letter {axis.letter}"
+                )
+        owned: dict[str, Mapping[str, object]] = {
+            "workload": dict.fromkeys(family.workloads, family),
+            "model": dict.fromkeys(family.models, family),
+            "device": {device: kind for kind in family.simulators for device in kind.devices},
+        }
+        for what, kinds in owned.items():
+            for kind, owner in kinds.items():
+                if owners.setdefault((what, kind), owner) is not owner:
+                    raise ValueError(
+                        f"{family.name}: another family has the {what} {kind}; choose another name"
+                    )
+        found[family.name] = family
+    return found
+
+
+FAMILIES: Families = distinct(
+    import_module(f"ketscale.problems.{name}.specification").FAMILY for name in NAMES
+)
 
 
 def read_config(path: Path | str) -> Config:

@@ -89,6 +89,7 @@ class Trainer:
         self._second_order = protocol.optimiser == "l-bfgs"
         self._maximised = {metric.name for metric in metrics if metric.better == "up"}
         self._shown = ("loss", *(metric.name for metric in metrics[:1]))
+        self._monitor = protocol.early_stopping.monitor if protocol.early_stopping else "loss"
         self.step = 0
         self.samples_seen = 0
         self.losses: list[float] = []
@@ -258,12 +259,14 @@ class Trainer:
             self.clock.epochs_s.append(seconds)
         if self.by_epochs:
             start = time.perf_counter()
-            figures = self.evaluate("validation", full=False)
+            figures = self._validate()
             self.clock.validations_s.append(time.perf_counter() - start)
             row |= {f"validation_{name}": value for name, value in figures.items()}
             self._judge(epoch, figures)
         self.history.append(row)
-        self._bar.set_postfix({k: f"{v:.4g}" for k, v in row.items() if k.endswith(self._shown)})
+        self._bar.set_postfix(
+            {k: f"{v:.4g}" for k, v in row.items() if k.endswith(self._shown) and v is not None}
+        )
         if self.world.rank == 0:
             self._report(self.history)
         if self._second_order:
@@ -272,12 +275,24 @@ class Trainer:
         if self.step < self.total_steps and not self._finished and asked:
             self._checkpoint(self._stop_asked)
 
+    def _validate(self) -> dict[str, Any]:
+        """The metrics of the validation samples that cost little, and the monitored one."""
+        outputs = self.outputs("validation")
+        figures = self.problem.metrics("validation", outputs, full=False)
+        if self._monitor not in figures:
+            full = self.problem.metrics("validation", outputs, full=True)
+            figures[self._monitor] = full[self._monitor]
+        return figures
+
     def _judge(self, epoch: int, figures: Mapping[str, Any]) -> None:
-        """Keep the best weights, lower the learning rate on a plateau, and see whether to stop early."""
-        stopping = self.protocol.early_stopping
-        monitor = stopping.monitor if stopping else "loss"
-        figure = -figures[monitor] if monitor in self._maximised else figures[monitor]
-        if figure < self.best["figure"]:
+        """Keep the best weights, lower the learning rate on a plateau, and see whether to stop early.
+
+        An epoch whose monitored metric is None, which means undefined, is no better than any other.
+        """
+        stopping, figure = self.protocol.early_stopping, figures[self._monitor]
+        if figure is not None and self._monitor in self._maximised:
+            figure = -figure
+        if figure is not None and figure < self.best["figure"]:
             # A deep copy: the tensors of the state dict are the parameters themselves, which training changes.
             state = copy.deepcopy(self.problem.model.state_dict())
             self.best = {"epoch": epoch, "figure": figure, "state": state}
@@ -287,10 +302,6 @@ class Trainer:
         if self.schedule:
             self.schedule.step(figures["loss"])
         self._finished = stopping is not None and self._waited >= stopping.patience
-
-    def evaluate(self, split: str, full: bool) -> dict[str, Any]:
-        """Metrics of a split; the same dict on every rank."""
-        return self.problem.metrics(split, self.outputs(split), full=full)
 
     def outputs(self, split: str) -> torch.Tensor:
         """The model's outputs for the samples of a split, which the ranks share; the same rows on every rank."""

@@ -125,13 +125,8 @@ def verdict(difference: Difference | None, control: float | None, metric: Metric
         return "better than the control"
     if gains[1] < 0:
         return "worse than the control"
-    too_easy = is_share(metric) and control >= CEILING
+    too_easy = metric.is_share and control >= CEILING
     return "too easy to tell apart" if too_easy else "cannot be told apart"
-
-
-def is_share(metric: Metric) -> bool:
-    """Whether a metric is a share of samples, from 0 to 1."""
-    return metric.unit.startswith("share")
 
 
 def _others(config: Config) -> list[str]:
@@ -159,7 +154,7 @@ def _row(study: Study, group: Group, groups: Sequence[Group], config: Config) ->
         "chance": _mean(_finished(group, "test_chance")),
         **{name: _mean(_finished(group, f"test_{name}")) for name in _others(config)},
         "epochs": _mean(_finished(group, "epochs")),
-        **(_pooled(group, metric) if is_share(metric) else {}),
+        **(_pooled(group, metric) if metric.is_share else {}),
         "control": control[0]["model"] if control else "",
         "difference": difference and difference.mean,
         "difference_low": difference and difference.low,
@@ -244,7 +239,7 @@ def _parts(inputs: Inputs, study: str) -> list[tuple[str, pd.DataFrame, pd.DataF
         tests = tests[tests[f"test_{spec.headline.name}"].notna()]
         if len(history) and len(tests):
             title = study if mine["family"].nunique() == 1 else f"{study}, {spec.title}"
-            found.append((title, history, tests, spec.headline, spec.metric(LOSS)))
+            found.append((title, history, tests, spec.headline, spec.loss))
     return found
 
 

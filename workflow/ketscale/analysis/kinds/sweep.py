@@ -184,14 +184,11 @@ BATCH = Batch(
     "slowly than the batch. Whether they cost accuracy is another question.",
 )
 
-# Kinds that are not named after the size that they sweep.
-NAMES = {"layers": "depth"}
-
 
 def of_size(axis: SizeAxis) -> Sweep:
     """The sweep of one size axis."""
     return Sweep(
-        NAMES.get(axis.name, axis.name),
+        axis.sweep or axis.name,
         axis.name,
         axis.title,
         f"Time per step against {axis.title}. If a straight line fits, its intercept is the part of the time that "

@@ -19,7 +19,6 @@ PATH = Path(os.environ.get("KETSCALE_SITE", "profiles/slurm/site.yaml"))
 # Memory that a job needs besides its ranks: Snakemake twice (for the job group and for the run), and the launcher.
 OVERHEAD_MB = 700
 _ASKED = ("minutes", "memory_mb")
-_Text = Annotated[str, Meta(min_length=1)]
 
 
 class Pack(Block, frozen=True, kw_only=True):

@@ -110,7 +110,6 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
 FAMILY = Family(
     name="eeg",
     title="EEG",
-    sample="trial",
     samples="trials",
     sizes=CIRCUIT_SIZES,
     sampler="shuffled",
@@ -139,6 +138,7 @@ FAMILY = Family(
         "simulators": TINY_SIMULATORS,
     },
     build=build,
+    loss_unit="nats",
     prepare=prepare,
     read=read,
 )  # fmt: skip

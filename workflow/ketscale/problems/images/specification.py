@@ -62,7 +62,6 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
 FAMILY = Family(
     name="images",
     title="images",
-    sample="image",
     samples="images",
     sizes=CIRCUIT_SIZES,
     sampler="shuffled",
@@ -85,6 +84,7 @@ FAMILY = Family(
         "simulators": TINY_SIMULATORS,
     },
     build=build,
+    loss_unit="nats",
     prepare=prepare,
     read=read,
 )

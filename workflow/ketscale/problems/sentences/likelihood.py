@@ -17,7 +17,6 @@ from torch import nn
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.measure.spans import active, span, with_backward_span
-from ketscale.parallel.sharding import shard
 from ketscale.problems.sentences.transformer import TINY, loss, whole_circuit, whole_unitary
 from ketscale.problems.sentences.transitions import PAIR, Transitions
 
@@ -152,7 +151,7 @@ class _ByShift(torch.autograd.Function):
         losses = loss(probabilities)
         if ranks > 1:
             mine = torch.zeros_like(losses)
-            mine[shard(torch.arange(len(losses)), rank, ranks)] = 1
+            mine[torch.tensor_split(torch.arange(len(losses)), ranks)[rank]] = 1
             losses = losses * mine
         return losses
 
@@ -161,7 +160,8 @@ class _ByShift(torch.autograd.Function):
         weights, sentences, probabilities = ctx.saved_tensors
         count = 2 * len(weights) * len(sentences)
         with span("circuit.backward"):
-            mine = shard(torch.arange(count, device=weights.device), *ctx.likelihood.tasks)
+            rank, ranks = ctx.likelihood.tasks
+            mine = torch.tensor_split(torch.arange(count, device=weights.device), ranks)[rank]
             gradient = torch.zeros_like(weights)
             if len(mine):
                 number, row = mine // len(sentences), mine % len(sentences)

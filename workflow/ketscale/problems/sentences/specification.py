@@ -58,7 +58,6 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
 FAMILY = Family(
     name="sentences",
     title="sentences",
-    sample="sentence",
     samples="sentences",
     sizes=CIRCUIT_SIZES,
     sampler="shuffled",
@@ -84,6 +83,7 @@ FAMILY = Family(
         },
     },
     build=build,
+    loss_unit="nats",
     prepare=prepare,
     read=read,
 )
