@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -97,6 +98,13 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "too small": (at("protocols.quality.learning_rate", 0), "0 is too small; it should be above 0"),
     "too large": (at("protocols.quality.dropout", 1), "1 is too large; it should be below 1"),
     "image too small": (at("workloads.digits.image_size", 4), "4 is too small; it should be at least 8"),
+    "a whole number with a point": (at("protocols.quality.epochs", 2.0), "protocols.quality.epochs: 2.0 should be a whole number"),
+    "a size with a point": (at("studies.strong.axes.qubits", 4.0), "studies.strong.axes.qubits: 4.0 should be a whole number"),
+    "infinity": (at("protocols.quality.clip_norm", math.inf), "protocols.quality.clip_norm: inf should be a number"),
+    "no number": (at("protocols.quality.learning_rate", math.nan), "protocols.quality.learning_rate: nan should be a number"),
+    "a number for a name": (at("simulators", {1: {}}), "simulators.1: YAML reads this name as 1, not as text; put it in quotes"),
+    "a switch for an axis": (at("studies.weak.points", [{True: 1}]), "studies.weak.points.0.True: YAML reads this name as True"),
+    "a list of devices": (at("simulators/qiskit/device", ["qiskit"]), "simulators.qiskit.device: ['qiskit'] is not one of its values; did you mean qiskit?"),
     "negative seed": (at("studies.parity.axes.seed", -1), "-1 is too small"),
     "no seeds": (at("studies.parity.axes.seed", []), "studies.parity.axes.seed: the list is empty"),
     "seed twice": (at("studies.parity.axes.seed", [0, 0]), "studies.parity.axes.seed: 0 is given twice; keep one"),

@@ -256,7 +256,7 @@ def _simulators(blocks: Mapping[str, Mapping[str, Any]], families: Families) -> 
         device = block.get("device")
         if device is None:
             raise UserError(f"{where}: device is missing (one of {', '.join(kinds)})")
-        if device not in kinds:
+        if not isinstance(device, str) or device not in kinds:
             raise UserError(
                 f"{where}.device: {device!r} is not one of its values{suggestion(str(device), list(kinds))}"
             )
