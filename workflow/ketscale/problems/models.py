@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ketscale.config import Model, Settings, suggestion
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.errors import UserError
+from ketscale.grid import RECORD
 from ketscale.problems.registry import FAMILIES
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
     from safetensors import SafetensorError, safe_open
 
     path = Path(run)
-    path = path if path.name == WEIGHTS else (path if path.is_dir() else path.parent) / WEIGHTS
+    if path.name != WEIGHTS:
+        path = (path.parent if path.name == RECORD else path) / WEIGHTS
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})[_INFO])
