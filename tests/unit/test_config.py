@@ -105,6 +105,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "a number for a name": (at("simulators", {1: {}}), "simulators.1: YAML reads this name as 1, not as text; put it in quotes"),
     "a switch for an axis": (at("studies.weak.points", [{True: 1}]), "studies.weak.points.0.True: YAML reads this name as True"),
     "a list of devices": (at("simulators/qiskit/device", ["qiskit"]), "simulators.qiskit.device: ['qiskit'] is not one of its values; did you mean qiskit?"),
+    "huge seed": (at("studies.parity.axes.seed", 2**64), "studies.parity: seed 18446744073709551616 is too large; it should be below 4294967296"),
     "negative seed": (at("studies.parity.axes.seed", -1), "-1 is too small"),
     "no seeds": (at("studies.parity.axes.seed", []), "studies.parity.axes.seed: the list is empty"),
     "seed twice": (at("studies.parity.axes.seed", [0, 0]), "studies.parity.axes.seed: 0 is given twice; keep one"),
@@ -287,6 +288,13 @@ def test_a_study_says_nothing_of_where_data_are_and_is_a_config_itself(default: 
     assert "folder" not in study["workloads"]["mnist"]
     assert given["workloads"]["mnist"] == MNIST
     analysis.of(study, placed=False)
+
+
+@pytest.mark.parametrize("written", ["out", "out/", "./out", "in/..//out"])
+def test_the_results_folder_is_named_as_snakemake_names_it(default: Config, written: str) -> None:
+    config = analysis.of({**default, "results": written})
+    assert config.results == "out"
+    assert analysis.of(json.loads(config.text), placed=False).results == "out"
 
 
 def test_two_blocks_of_one_kind_are_two_workloads(default: Config) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -69,7 +70,8 @@ class Config:
             given,
             families,
             file.title,
-            file.results,
+            # As Snakemake has it: out/ and ./out are out.
+            os.path.normpath(os.path.expanduser(file.results)),
             file.partial,
             workloads,
             models,
