@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -98,6 +99,14 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "too small": (at("protocols.quality.learning_rate", 0), "0 is too small; it should be above 0"),
     "too large": (at("protocols.quality.dropout", 1), "1 is too large; it should be below 1"),
     "image too small": (at("workloads.digits.image_size", 4), "4 is too small; it should be at least 8"),
+    "a whole number with a point": (at("protocols.quality.epochs", 2.0), "protocols.quality.epochs: 2.0 should be a whole number"),
+    "a size with a point": (at("studies.strong.axes.qubits", 4.0), "studies.strong.axes.qubits: 4.0 should be a whole number"),
+    "infinity": (at("protocols.quality.clip_norm", math.inf), "protocols.quality.clip_norm: inf should be a number"),
+    "no number": (at("protocols.quality.learning_rate", math.nan), "protocols.quality.learning_rate: nan should be a number"),
+    "a number for a name": (at("simulators", {1: {}}), "simulators.1: YAML reads this name as 1, not as text; put it in quotes"),
+    "a switch for an axis": (at("studies.weak.points", [{True: 1}]), "studies.weak.points.0.True: YAML reads this name as True"),
+    "a list of devices": (at("simulators/qiskit/device", ["qiskit"]), "simulators.qiskit.device: ['qiskit'] is not one of its values; did you mean qiskit?"),
+    "huge seed": (at("studies.parity.axes.seed", 2**64), "studies.parity: seed 18446744073709551616 is too large; it should be below 4294967296"),
     "negative seed": (at("studies.parity.axes.seed", -1), "-1 is too small"),
     "no seeds": (at("studies.parity.axes.seed", []), "studies.parity.axes.seed: the list is empty"),
     "seed twice": (at("studies.parity.axes.seed", [0, 0]), "studies.parity.axes.seed: 0 is given twice; keep one"),
@@ -280,6 +289,13 @@ def test_a_study_says_nothing_of_where_data_are_and_is_a_config_itself(default: 
     assert "folder" not in study["workloads"]["mnist"]
     assert given["workloads"]["mnist"] == MNIST
     analysis.of(study, placed=False)
+
+
+@pytest.mark.parametrize("written", ["out", "out/", "./out", "in/..//out"])
+def test_the_results_folder_is_named_as_snakemake_names_it(default: Config, written: str) -> None:
+    config = analysis.of({**default, "results": written})
+    assert config.results == "out"
+    assert analysis.of(json.loads(config.text), placed=False).results == "out"
 
 
 def test_two_blocks_of_one_kind_are_two_workloads(default: Config) -> None:

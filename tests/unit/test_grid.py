@@ -19,17 +19,18 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = st.from_regex(rf"\A{grid.CONSTRAINTS['workload']}\Z")
 SIZES = (SizeAxis("q", "qubits", "qubits"), SizeAxis("l", "layers", "layers"))
 COUNTS = st.integers(min_value=0, max_value=10**6)
+FROM_ONE = st.integers(min_value=1, max_value=10**6)
 RUNS = st.builds(
     Run,
     workload=NAMES,
     model=NAMES,
     size=st.from_regex(rf"\A{grid.CONSTRAINTS['size']}\Z"),
-    batch=COUNTS,
+    batch=FROM_ONE,
     simulator=NAMES,
     backend=st.sampled_from(["cpu", "gpu", "ddp", "ddp-cpu", "mpi"]),
-    nodes=COUNTS,
-    ranks=COUNTS,
-    threads=COUNTS,
+    nodes=FROM_ONE,
+    ranks=FROM_ONE,
+    threads=FROM_ONE,
     protocol=NAMES,
     seed=COUNTS,
 )
@@ -66,6 +67,10 @@ def test_a_layout_splits_into_what_it_was_made_of(run: Run) -> None:
     "path",
     ["", "results/report.html", "results/runs/digits/vqc/q4-l3/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json",
      "results/runs/digits/vqc/q4-l3-b16/default.qubit/cpu-n1r1t1/timing/seedx/metrics.json",
+     "results/runs/digits/vqc/q4-l3-b16/default.qubit/cpu-n1r1t1/timing/seed00/metrics.json",
+     "results/runs/digits/vqc/q04-l3-b16/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json",
+     "results/runs/digits/vqc/q4-l3-b0/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json",
+     "results/runs/digits/vqc/q4-l3-b16/default.qubit/mpi-n0r2t1/timing/seed0/metrics.json",
      "results/runs/digits/vqc/q4-l3-b16/default.qubit/cpu-n1r1t1/timing/seed0/history.csv"],
 )  # fmt: skip
 def test_a_path_that_names_no_run_is_refused(path: str) -> None:
@@ -73,7 +78,10 @@ def test_a_path_that_names_no_run_is_refused(path: str) -> None:
         Run.parse(path)
 
 
-@pytest.mark.parametrize("text", ["cpu", "cpu-n1", "cpu-r1n1t1", "mpi-n1r2", "CPU-n1r1t1", "mpi-n1r2t1x"])
+@pytest.mark.parametrize(
+    "text",
+    ["cpu", "cpu-n1", "cpu-r1n1t1", "cpu-n1r01t1", "mpi-n0r2t1", "mpi-n1r2", "CPU-n1r1t1", "mpi-n1r2t1x"],
+)
 def test_a_layout_that_is_written_otherwise_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="write it as NAME-n<nodes>r<ranks>t<threads>"):
         grid.layout(text)

@@ -117,6 +117,20 @@ def test_inputs_of_another_shape_are_refused_with_both_shapes(kind):
             model(torch.zeros(shape))
 
 
+@pytest.mark.parametrize("kind", [*MODELS])
+def test_inputs_that_are_no_tensor_are_refused(kind):
+    with pytest.raises(UserError, match=f"{kind.__name__} takes a torch tensor, not list"):
+        kind()([[1.0]])
+
+
+@pytest.mark.parametrize("kind", [*MODELS])
+def test_a_batch_may_be_empty(kind):
+    """Ranks share a split's samples; if there are fewer samples than ranks, some have none."""
+    sample = (6,) if kind in (VQC, MLP) else (3, 5)
+    model = kind(inputs=6 if kind in (VQC, MLP) else sample, outputs=2)
+    assert model(torch.zeros(0, *sample)).shape == (0, 2)
+
+
 KINDS = [(name, kind) for family in FAMILIES.values() for name, kind in family.models.items()]
 
 
@@ -156,3 +170,9 @@ def test_complex_weights_and_constants_come_back_whole(dtype, monkeypatch, tmp_p
     assert torch.equal(loaded.weights, trained.weights)
     assert loaded.turn.dtype == dtype.to_complex()
     assert loaded.turn.item() == 1j
+
+
+def test_a_run_that_is_not_there_is_not_looked_for_in_the_folder_above(tmp_path):
+    (tmp_path / models.WEIGHTS).touch()
+    with pytest.raises(UserError, match=r"seed7/model\.safetensors: there is no trained model"):
+        library.load(tmp_path / "seed7")

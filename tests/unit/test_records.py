@@ -49,6 +49,8 @@ def test_what_was_written_is_read_and_its_status_is_its_state(path, status, reas
         {"machine": {}},
         {"quality": {"epochs": 1}},
         {"config": {"run": {}}},
+        {"family": "eeg"},
+        {"machine": {**made()["machine"], "ranks": [{}]}},
     ],
     ids=lambda change: next(iter(change)),
 )

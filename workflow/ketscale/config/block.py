@@ -14,7 +14,8 @@ NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 Name = Annotated[str, Meta(extra_json_schema={"pattern": NAME_PATTERN})]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
-Seed = Annotated[int, Meta(ge=0, lt=2**32)]
+SEEDS = 2**32
+Seed = Annotated[int, Meta(ge=0, lt=SEEDS)]
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -69,7 +70,8 @@ class Config:
             given,
             families,
             file.title,
-            file.results,
+            # As Snakemake has it: out/ and ./out are out.
+            os.path.normpath(os.path.expanduser(file.results)),
             file.partial,
             workloads,
             models,
@@ -256,7 +258,7 @@ def _simulators(blocks: Mapping[str, Mapping[str, Any]], families: Families) -> 
         device = block.get("device")
         if device is None:
             raise UserError(f"{where}: device is missing (one of {', '.join(kinds)})")
-        if device not in kinds:
+        if not isinstance(device, str) or device not in kinds:
             raise UserError(
                 f"{where}.device: {device!r} is not one of its values{suggestion(str(device), list(kinds))}"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
@@ -59,16 +60,43 @@ def check(rules: Mapping[str, Any], value: Any, where: str) -> None:
     Raises:
         UserError: names the setting and what is wrong with it; the first problem found.
     """
-    import jsonschema
-
+    _check_keys(value, where)
     errors = sorted(
-        jsonschema.Draft202012Validator(rules).iter_errors(value),
+        _validator()(rules).iter_errors(value),
         key=lambda error: (len(error.absolute_path), str(error.path)),
     )
     # A misspelt key breaks two rules: one key is missing and another unknown. Report the unknown one.
     errors.sort(key=lambda error: error.validator != "additionalProperties")
     if errors:
         raise UserError(_explain(errors[0], where))
+
+
+def _check_keys(value: Any, where: str) -> None:
+    """Refuse a key that YAML does not read as text, such as 1 or on."""
+    inner = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, item in inner:
+        place = ".".join(filter(None, (where, str(key))))
+        if isinstance(value, Mapping) and not isinstance(key, str):
+            raise UserError(f"{place}: YAML reads this name as {_shown(key)}, not as text; put it in quotes")
+        _check_keys(item, place)
+
+
+@functools.cache
+def _validator() -> Any:
+    """JSON schema's validator, but as strict as msgspec: 1.0 is no whole number, and infinity and NaN are no numbers."""
+    import jsonschema
+
+    def whole(checker: Any, value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)
+
+    def number(checker: Any, value: Any) -> bool:
+        return whole(checker, value) or (isinstance(value, float) and math.isfinite(value))
+
+    strict = jsonschema.Draft202012Validator
+    types = strict.TYPE_CHECKER.redefine_many({"integer": whole, "number": number})
+    return jsonschema.validators.extend(strict, type_checker=types)
 
 
 def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:

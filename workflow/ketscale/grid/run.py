@@ -20,27 +20,31 @@ FETCHED = "data/{workload}/fetched.json"
 # A path's axes; Snakemake's wildcards and `Run.parse` share this pattern.
 PATTERN = "{workload}/{model}/{size}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}"
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
-NUMBER = r"\d+"
+# Without leading zeros, with which one run would have several paths.
+COUNT = r"(?:0|[1-9]\d*)"
+POSITIVE = r"[1-9]\d*"
 CONSTRAINTS = {
     "workload": NAME,
     "model": NAME,
     # Not b, which is the letter of the batch.
-    "size": r"[ac-z]\d+(?:-[ac-z]\d+)*",
-    "batch": NUMBER,
+    "size": rf"[ac-z]{COUNT}(?:-[ac-z]{COUNT})*",
+    "batch": POSITIVE,
     "simulator": NAME,
     "backend": r"[a-z]+(?:-cpu)?",
-    "nodes": NUMBER,
-    "ranks": NUMBER,
-    "threads": NUMBER,
+    "nodes": POSITIVE,
+    "ranks": POSITIVE,
+    "threads": POSITIVE,
     "protocol": NAME,
-    "seed": NUMBER,
+    "seed": COUNT,
 }
 _PATH = re.compile(
     "(?:^|/)"
     + re.sub(r"\{(\w+)\}", lambda m: f"(?P<{m[1]}>{CONSTRAINTS[m[1]]})", PATTERN)
     + f"(?:/{re.escape(RECORD)})?/?$"
 )
-_LAYOUT = re.compile(r"^(?P<backend>[a-z]+(?:-cpu)?)-n(?P<nodes>\d+)r(?P<ranks>\d+)t(?P<threads>\d+)$")
+_LAYOUT = re.compile(
+    rf"^(?P<backend>[a-z]+(?:-cpu)?)-n(?P<nodes>{POSITIVE})r(?P<ranks>{POSITIVE})t(?P<threads>{POSITIVE})$"
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -110,7 +114,7 @@ class Run:
 
 
 AXES = tuple(field.name for field in fields(Run))
-INTEGERS = frozenset(axis for axis in AXES if CONSTRAINTS[axis] == NUMBER)
+INTEGERS = frozenset(axis for axis in AXES if CONSTRAINTS[axis] in (COUNT, POSITIVE))
 # The axes that make up `Run.layout`.
 LAYOUT = ("backend", "nodes", "ranks", "threads")
 # The columns that identify a point of a study, whose runs differ only in their seed: the axes, with the layout as

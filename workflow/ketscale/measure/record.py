@@ -107,6 +107,13 @@ class Quiet(_Part):
     cpus: list[int] | None
 
 
+class Rank(msgspec.Struct, kw_only=True):
+    """What one rank used; more is kept, but nothing else is tabulated."""
+
+    peak_rss_bytes: Natural | None
+    peak_device_bytes: Natural | None
+
+
 class Machine(msgspec.Struct, kw_only=True):
     """The host of rank 0, and one entry per rank in rank order."""
 
@@ -116,7 +123,7 @@ class Machine(msgspec.Struct, kw_only=True):
     memory_bytes: int
     gpus: list[Any] | None
     topology: Topology | None
-    ranks: Annotated[list[dict[str, Any]], Meta(min_length=1)]
+    ranks: Annotated[list[Rank], Meta(min_length=1)]
 
 
 class Route(_Part):
@@ -249,6 +256,8 @@ def _fault(record: Mapping[str, Any]) -> str:
         return str(error)
     if config_hash(record["config"]) != record["config_hash"]:
         return "its settings do not match its config hash"
+    if record["family"] != record["config"].get("family"):
+        return "its family is not that of its settings"
     return ""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Settings, suggestion
 from ketscale.errors import UserError
+from ketscale.grid import RECORD
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
 
@@ -43,7 +44,8 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
     from ketscale.problems.precision import convert
 
     path = Path(run)
-    path = path if path.name == models.WEIGHTS else (path if path.is_dir() else path.parent) / models.WEIGHTS
+    if path.name != WEIGHTS:
+        path = (path.parent if path.name == RECORD else path) / WEIGHTS
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})[models.INFO])

@@ -9,7 +9,11 @@ from ketscale.errors import UserError
 
 
 def check_inputs(model: nn.Module, inputs: torch.Tensor, *sample: int) -> None:
-    """Raise UserError unless `inputs` have the shape (batch, *sample)."""
+    """Raise UserError unless `inputs` are a tensor of shape (batch, *sample)."""
+    if not isinstance(inputs, torch.Tensor):
+        raise UserError(
+            f"{type(model).__name__} takes a torch tensor, not {type(inputs).__name__}: use torch.as_tensor"
+        )
     if inputs.shape[1:] != sample:
         shape = ", ".join(map(str, ("batch", *sample)))
         raise UserError(

@@ -86,7 +86,7 @@ class AmplitudeCore(nn.Module):
         )
         # Real and imaginary parts of the superposition: (2, 3) times (3, rows * values).
         parts = self.coefficients.T @ values.flatten(1)
-        parts = parts.unflatten(1, (len(x), -1))
+        parts = parts.unflatten(1, (len(x), len(self.words)))
         norm = torch.sqrt(parts.square().sum((0, 2)) + 1e-8)
         # abs() of complex numbers, since torch takes nine times as long for a norm over two rows.
         return self.mlp(torch.complex(parts[0], parts[1]).abs() / norm[:, None])
