@@ -44,8 +44,8 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
     from ketscale.problems.precision import convert
 
     path = Path(run)
-    if path.name != WEIGHTS:
-        path = (path.parent if path.name == RECORD else path) / WEIGHTS
+    if path.name != models.WEIGHTS:
+        path = (path.parent if path.name == RECORD else path) / models.WEIGHTS
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})[models.INFO])
