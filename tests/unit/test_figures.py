@@ -20,6 +20,7 @@ from ketscale.analysis.kinds import accuracy, scaling
 from ketscale.config import Config, Metric
 from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.problems.registry import FAMILIES
 from tests.unit import records_factory as factory
 
 CONFIG = factory.three_seeds_config(title="A <b>bold</b> & risky title", partial=True)
@@ -242,6 +243,18 @@ def test_a_seed_that_has_stopped_keeps_its_last_value() -> None:
     line = accuracy.held(history, "loss")
     assert line["mean"].tolist() == [2.0, 2.0, 2.0]
     assert line["high"].tolist() == [3.0, 3.0, 3.0]
+
+
+def test_a_single_epoch_is_a_point_and_ticks_are_whole_epochs() -> None:
+    rows = [{"curve": "a", "seed": 0, "epoch": 0}, *({"curve": "b", "seed": 0, "epoch": e} for e in (0, 1))]
+    history = pd.DataFrame(rows).assign(validation_loss=1.0)
+    figure, axes = plt.subplots()
+    loss = FAMILIES["images"].metric("loss")
+    accuracy._learning(axes, history, ["a", "b"], "validation_loss", loss)
+    one, two = axes.lines
+    assert one.get_marker() not in ("", "None", None) and two.get_marker() in ("", "None", None)
+    assert all(tick == round(tick) for tick in axes.get_xticks())
+    plt.close(figure)
 
 
 def test_forty_curves_all_look_different() -> None:

@@ -570,6 +570,14 @@ def test_standardised_trials_have_mean_0_and_deviation_1_and_flat_channels_are_0
     assert np.abs(rest.std(1) - 1).max() < 1e-5
 
 
+def test_features_too_large_to_be_standardised_are_refused(tmp_path: Path) -> None:
+    values = 1e300 * np.arange(160.0).reshape(40, 4)
+    workload = config({"kind": "arrays", "file": npz(tmp_path, x=values, y=ANIMALS)}).workloads["mine"][1]
+    with pytest.raises(UserError, match="too large to be standardised"):
+        FAMILIES["images"].prepare(workload, tmp_path / "features.json", None)
+    assert not (tmp_path / "features.json").exists()
+
+
 def series(path: Path, by: str, **arrays: Any) -> dict[str, Any]:
     return {"kind": "series", "split": by, "file": npz(path, **arrays)}
 

@@ -260,10 +260,14 @@ def _learning(axes: Axes, history: pd.DataFrame, curves: Sequence[str], column: 
             if chosen.empty:
                 continue
             line, look = held(chosen, column), style.line(number)
-            axes.plot(line["epoch"], line["mean"], lw=1.8, **look)
+            # A single epoch makes no line.
+            mark = style.marker(number) if len(line) == 1 else None
+            axes.plot(line["epoch"], line["mean"], lw=1.8, marker=mark, **look)
             axes.fill_between(line["epoch"], line["low"], line["high"], color=look["color"], alpha=0.2, lw=0)
         if metric.better == "down" and style.wide(history[column]):
             axes.set_yscale("log")
+    # Ticks at whole epochs only.
+    axes.locator_params(axis="x", integer=True)
     axes.set(xlabel="epoch", ylabel=f"validation {style.label(metric)}")
 
 

@@ -203,7 +203,11 @@ def _fill_features(folder: Path, data: Vectors) -> dict[str, Any]:
 
     Their units differ, so each is divided by its own deviation, or by 1 if it is constant.
     """
-    mean, std = _statistics(data.values[data.splits["train"]])
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, std = _statistics(data.values[data.splits["train"]])
+    if not np.isfinite(std).all():
+        # Divided by infinity, every sample would be 0.
+        raise UserError("features: are too large to be standardised; give them in another unit")
     # Deviations this small come from rounding: the feature is constant.
     std[std <= 1e-12 * np.abs(mean)] = 1.0
     _save(folder, single((data.values - mean) / std, "features"), data, feature_mean=mean, feature_std=std)
