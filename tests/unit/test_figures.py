@@ -249,7 +249,7 @@ def test_a_single_epoch_is_a_point_and_ticks_are_whole_epochs() -> None:
     rows = [{"curve": "a", "seed": 0, "epoch": 0}, *({"curve": "b", "seed": 0, "epoch": e} for e in (0, 1))]
     history = pd.DataFrame(rows).assign(validation_loss=1.0)
     figure, axes = plt.subplots()
-    loss = FAMILIES["images"].metric("loss")
+    loss = FAMILIES["images"].loss
     accuracy._learning(axes, history, ["a", "b"], "validation_loss", loss)
     one, two = axes.lines
     assert one.get_marker() not in ("", "None", None) and two.get_marker() in ("", "None", None)

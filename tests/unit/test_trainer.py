@@ -2,6 +2,7 @@
 
 import copy
 import math
+import statistics
 
 import pytest
 import torch
@@ -163,9 +164,12 @@ def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():
     loop.run()
     clock = loop.clock
     assert len(clock.sampled_s) == 4 and len(clock.steady_s) == 30 - 4 - 2
-    for i, total in enumerate(clock.sampled_s):
-        parts = sum(seconds[i] for seconds in clock.spans_s.values())
-        assert parts == pytest.approx(total, rel=0.1)
+    shares = [
+        sum(seconds[i] for seconds in clock.spans_s.values()) / total
+        for i, total in enumerate(clock.sampled_s)
+    ]
+    # Of one step the system may take time for others between two spans; of most it does not.
+    assert max(shares) <= 1 and statistics.median(shares) == pytest.approx(1, rel=0.1)
     assert {
         "circuit.forward",
         "circuit.backward",
