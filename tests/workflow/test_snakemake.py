@@ -267,7 +267,7 @@ def test_features_with_other_content_rerun_every_run(finished: Path) -> None:
 def on_mnist(project: Path, block: str) -> None:
     """Put the tiny study on mnist with these settings."""
     text = (ROOT / "tests" / "data" / "tiny.yaml").read_text().replace("workload: digits", "workload: mnist")
-    digits = "digits: {split_seed: 0, weights: selfsupervised, image_size: 8}"
+    digits = "digits: {split_seed: 0, weights: selfsupervised, image_size: 8, pretrain_steps: 2}"
     assert digits in text
     (project / "config.yaml").write_text(
         text.replace(digits, f"mnist: {{{block}, split_seed: 0, image_size: 28}}")
