@@ -81,4 +81,4 @@ def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digi
     assert "waiting until it ends" in said
     record = json.loads((tmp_path / study.record(run)).read_text())
     pids = {rank["pid"] for rank in record["machine"]["ranks"]}
-    assert f"trained by process {pids.pop()} on " in said
+    assert f"process {pids.pop()} on " in said
