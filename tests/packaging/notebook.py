@@ -3,7 +3,6 @@
 import torch
 
 import ketscale
-from ketscale.engines.circuits.create import create
 from ketscale.errors import UserError
 from ketscale.problems.images.vqc import VQC
 
@@ -14,10 +13,9 @@ assert logits.shape == (8, 10)
 assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 print(f"forward and backward of VQC with {ketscale.__file__}")
 
-settings = {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast", "placement": "model"}
 said = ""
 try:
-    create("default.qubit", settings, torch.device("cpu"))
+    VQC(qubits=4, layers=3, simulator="default.qubit")
 except UserError as error:
     said = str(error)
 assert "pip install 'ketscale[simulators]'" in said, said or "PennyLane is here: this is not the base alone"
