@@ -35,9 +35,14 @@ PROTOCOLS: dict[str, Any] = {
 LAYOUTS = ["cpu-n1r1t1", "mpi-n1r2t1", "mpi-n1r3t1", "ddp-cpu-n1r2t1"]
 
 
+def simulators_of(tiny: Mapping[str, Any]) -> list[str]:
+    """The names of its simulators, of which a family without any has `none`."""
+    return list(tiny.get("simulators", ())) or ["none"]
+
+
 def config(tiny: Mapping[str, Any]) -> dict[str, Any]:
     """A whole config from a family's tiny one."""
-    simulators = list(tiny["simulators"])
+    simulators = simulators_of(tiny)
     axes = {**tiny["axes"], "simulator": simulators[0], "backend": "cpu-n1r1t1", "seed": 0}
     accuracy: dict[str, Any] = {
         "kind": "accuracy",
@@ -65,7 +70,7 @@ def config(tiny: Mapping[str, Any]) -> dict[str, Any]:
         "results": "out/tiny",
         "workloads": tiny["workloads"],
         "models": tiny.get("models", {}),
-        "simulators": tiny["simulators"],
+        "simulators": tiny.get("simulators", {}),
         "protocols": PROTOCOLS,
         "studies": studies,
     }
@@ -89,6 +94,7 @@ class Project:
     def __init__(self, folder: Path, tiny: Mapping[str, Any], checkout: Path = ROOT) -> None:
         self.folder, self.checkout = folder, checkout
         self.config = config(tiny)
+        self.simulators = simulators_of(tiny)
         self.results = folder / self.config["results"]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.yaml").write_text(yaml.safe_dump(self.config))
@@ -137,13 +143,8 @@ class Project:
         model = self.config["studies"]["parity"]["axes"]["model"]
         paths = sorted((self.results / "runs").glob(f"*/{model}/**/metrics.json"))
         layout = grid.layout(axes.pop("backend", "cpu-n1r1t1"))
-        axes = {**asdict(grid.Run.parse(str(paths[0]))), "simulator": self.simulator, **layout, **axes}
+        axes = {**asdict(grid.Run.parse(str(paths[0]))), "simulator": self.simulators[0], **layout, **axes}
         return f"{self.config['results']}/{grid.Run.of(axes).path}"
-
-    @property
-    def simulator(self) -> str:
-        """The first simulator."""
-        return next(iter(self.config["simulators"]))
 
     def features(self) -> Path | None:
         """The manifest of the workload's data, where there are any."""

@@ -49,7 +49,7 @@ def local() -> Path:
     try:
         for run in RUNS:
             found = check(results / run.path, run, CONFIG.settings(run).hash, None)
-            if not found.finished:
+            if found.record is None:
                 raise UserError(f"{run.path}: {found.state} {found.why}")
         return results / "tables"
     except UserError as error:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ketscale.analysis import claims, tables
+from ketscale.analysis import claims
 from ketscale.analysis.drawing.inputs import read_table
 from ketscale.errors import UserError
+from ketscale.files import write_csv
 from tests.unit import records_factory as factory
 
 LEDGER: dict[str, Any] = yaml.safe_load(claims.LEDGER.read_text())
@@ -84,7 +85,7 @@ def test_a_missing_or_broken_file_is_one_clear_error(tmp_path: Path) -> None:
 
 def test_ids_stay_text_in_the_table(tmp_path: Path) -> None:
     """0.10 is not 0.1."""
-    tables.write_table(tmp_path / "claims.csv", claims.table(claims.load()), claims.COLUMNS)
+    write_csv(tmp_path / "claims.csv", claims.table(claims.load()), claims.COLUMNS)
     ids = read_table(tmp_path / "claims.csv")["id"].tolist()
     assert ids == [claim["id"] for claim in claims.load()]
     assert {"0.1", "0.10"} <= set(ids)

@@ -144,6 +144,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "unsupported batching": (at("simulators/lightning.qubit/batching", "broadcast"), "it can do adjoint with loop"),
     "a simulator called none": (at("simulators.none", {"device": "qiskit", "gradient": "parameter-shift", "batching": "loop", "placement": "cpu"}), "simulators.none: none is the simulator of a classical model"),
     "amp on a CPU": (every(at("protocols.quality.precision", "amp")), "protocol quality has precision: amp, which needs a GPU"),
+    "a CPU's simulator on a GPU": (at("simulators/lightning.qubit/placement", "gpu"), "lightning.qubit computes on the CPU only; set placement: cpu"),
     "GPU simulator on a CPU": (at("simulators/default.qubit/placement", "gpu"), "simulator default.qubit needs a GPU, but backend cpu-n1r1t1 uses none"),
     "parity in fp32": (at("protocols.parity.precision", "fp32"), "studies.parity: parity compares losses in fp64, but protocol parity has precision: fp32"),
     "parity in epochs": (every(gone("protocols.parity.steps"), at("protocols.parity.epochs", 2)), "protocol parity has epochs; give it steps"),
@@ -174,6 +175,9 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "every step is sampled": (at("protocols.timing.sampled_steps", 399), "399 sampled and 1 warm-up steps leave none of 400 to time"),
     # Data and weights.
     "folder for weights that are trained here": (at("workloads.digits.weights_folder", "/data"), "workloads.digits.weights_folder: only weights: imagenet"),
+    "steps of weights that are not trained here": (every(at("workloads.digits.weights", "imagenet"), at("workloads.digits.pretrain_steps", 8)), "workloads.digits.pretrain_steps: only weights: selfsupervised"),
+    "a seed of a split that is given": (at("workloads.mine", {"kind": "arrays", "file": "mine.npz", "split": "given", "split_seed": 1}), "workloads.mine.split_seed: the array split gives the parts; leave it out"),
+    "dropout of a model without": (every(sentences(), at("protocols.quality.dropout", 0.1)), "superposition_transformer has no dropout; give it a protocol with dropout: 0"),
     # Blocks with a kind.
     "no such kind": (at("workloads.scans", {"kind": "digit", "split_seed": 0}), "workloads.scans.kind: no kind of workload is called digit; did you mean digits?"),
     "no such kind of model": (at("models", {"wide": {"kind": "mpl"}}), "models.wide.kind: no kind of model is called mpl; did you mean mlp?"),
@@ -338,6 +342,11 @@ class Other(Simulator, frozen=True, kw_only=True):
         ({"sizes": (SizeAxis("b", "bits", "bits"),)}, "a size axis cannot be called bits with letter b"),
         ({"sizes": ()}, "other: it has no size axis"),
         ({"sizes": (SizeAxis("r", "ranks", "ranks"),)}, "a size axis cannot be called ranks"),
+        (
+            {"sizes": (SizeAxis("k", "qubits", "qubits"),)},
+            "another family's qubits has another letter or title",
+        ),
+        ({"prepare": None}, "prepare and read go together"),
     ],
 )
 def test_two_families_cannot_share_a_name_that_configs_use_alone(change: dict[str, Any], said: str) -> None:

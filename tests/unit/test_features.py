@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -206,10 +207,10 @@ def test_a_damaged_file_is_named(store: Path, name: str) -> None:
         Features.open(store)
 
 
-def test_a_missing_file_is_named_even_without_verifying(store: Path) -> None:
+def test_a_missing_file_is_named(store: Path) -> None:
     (folder_of(store) / "embeddings.npy").unlink()
     with pytest.raises(UserError, match=r"embeddings\.npy: is missing"):
-        Features.open(store, verify=False)
+        Features.open(store)
 
 
 @pytest.mark.parametrize(
@@ -372,3 +373,20 @@ def test_reading_cached_features_does_not_import_transformers(computed: Path) ->
         check=True,
     )
     assert answer.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("damage, said", [(b"other bytes", "damaged"), (None, "missing")])
+def test_a_fetched_file_that_is_not_as_it_was_fetched_is_refused(
+    tmp_path: Path, damage: bytes | None, said: str
+) -> None:
+    from ketscale.problems import fetching
+
+    data, manifest = tmp_path / "data.bin", tmp_path / "fetched.json"
+    data.write_bytes(b"fetched bytes")
+    manifest.write_text(json.dumps({"files": {data.name: hashlib.sha256(b"fetched bytes").hexdigest()}}))
+    assert fetching.folder_of(manifest) == tmp_path
+    data.unlink() if damage is None else data.write_bytes(damage)
+    with pytest.raises(
+        UserError, match=rf"data\.bin: {said}; delete it and .*fetched\.json, and run the rule fetch"
+    ):
+        fetching.folder_of(manifest)

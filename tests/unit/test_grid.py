@@ -180,7 +180,7 @@ def test_only_what_a_run_uses_decides_it() -> None:
 def test_settings_survive_the_way_to_another_process(default: Config) -> None:
     for run in default.runs:
         settings = default.settings(run)
-        again = Settings.of(json.loads(settings.text), FAMILIES)
+        again = Settings.of(json.loads(settings.text), FAMILIES, "--settings")
         assert (again.run, again.hash, again.sizes) == (run, settings.hash, settings.sizes)
         assert list(conflicts(again)) == []
 
@@ -189,7 +189,7 @@ def test_settings_of_another_version_are_refused_in_a_line(default: Config) -> N
     content = json.loads(default.settings(default.runs[0]).text)
     content["protocol"]["no_such"] = 1
     with pytest.raises(UserError, match=r"--settings: not settings of this version .*no_such"):
-        Settings.of(content, FAMILIES)
+        Settings.of(content, FAMILIES, "--settings")
 
 
 def test_equal_settings_have_one_text() -> None:

@@ -158,6 +158,25 @@ def test_a_family_without_simulators_is_trained_with_none() -> None:
         asking("fused")
 
 
+def test_a_size_that_no_model_of_a_study_has_is_refused() -> None:
+    digits = {"kind": "accuracy", "question": "?", "axes": {**factory.point(protocol="quality"), "levels": 3}}
+    with pytest.raises(
+        UserError, match=r"studies.asked.axes.levels: no model of this study has levels; leave it out"
+    ):
+        of({"asked": digits})
+
+
+def test_a_sweep_over_a_size_that_some_models_lack_is_refused() -> None:
+    axes = {name: AXES[name] for name in ("backend", "seed")} | {"protocol": "timing", "qubits": 4}
+    points = [
+        {**AXES, **axes, "levels": [2, 3]},
+        {name: value for name, value in (factory.point() | axes).items() if name not in axes},
+    ]
+    block = {"kind": "levels", "question": "?", "axes": axes, "points": points}
+    with pytest.raises(UserError, match=r"models of digits have no levels; give them a study of their own"):
+        of({"asked": block})
+
+
 def quality_study(**axes: Any) -> dict[str, Any]:
     models = ["sine", "pulses", "constant"]
     return {"kind": "accuracy", "question": "?", "axes": {**AXES, "model": models, **axes}}
@@ -199,6 +218,8 @@ def test_sizes_and_metrics_of_all_families_are_columns(reported: tuple[Config, P
     assert gates["levels"].notna().all() and gates["layers"].isna().all()
     assert digits["layers"].notna().all() and digits["levels"].isna().all()
     assert {"test_infidelity", "test_leakage", "test_accuracy", "test_auc", "validation_loss"} <= set(runs)
+    # Guessing gives no infidelity in particular; for accuracies the records say what it gives.
+    assert gates["test_chance"].isna().all() and digits["test_chance"].dropna().eq(0.1).any()
 
 
 def test_less_is_better_where_the_family_says_so(reported: tuple[Config, Path]) -> None:

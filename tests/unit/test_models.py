@@ -176,3 +176,14 @@ def test_a_run_that_is_not_there_is_not_looked_for_in_the_folder_above(tmp_path)
     (tmp_path / models.WEIGHTS).touch()
     with pytest.raises(UserError, match=r"seed7/model\.safetensors: there is no trained model"):
         library.load(tmp_path / "seed7")
+
+
+def test_a_model_without_circuits_takes_no_simulator(tmp_path):
+    config = read_config(ROOT / "config.yaml")
+    settings = config.settings(next(run for run in config.runs if run.model == "mlp"))
+    arguments = {"inputs": 4, "outputs": 2}
+    trained = SimpleNamespace(model=library.construct("mlp", **arguments), arguments=arguments)
+    (tmp_path / models.WEIGHTS).write_bytes(models.saved(settings, trained))
+    assert sum(p.numel() for p in library.load(tmp_path).parameters()) > 0
+    with pytest.raises(UserError, match="mlp takes no simulator; leave it out"):
+        library.load(tmp_path, simulator="fused")

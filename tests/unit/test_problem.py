@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from ketscale.problems.problem import Problem
+from ketscale.training.loop import Diverged
 from ketscale.training.step import Stepper
 from tests.toys import Columns, Fidelity, Tasks, classification, protocol_of, trainer
 
@@ -69,6 +70,17 @@ def test_lbfgs_minimises_loss_and_penalty():
     total.backward()
     assert problem.model.controls.grad.abs().max() < 1e-4
     assert loop.history[-1]["train_loss"] == pytest.approx(total.item(), rel=1e-12)
+
+
+def test_lbfgs_that_finds_no_better_point_is_divergence():
+    problem = Columns()
+    original = problem.penalty
+    # A gradient of the wrong sign: the line search finds no smaller loss along it.
+    problem.penalty = lambda: original() - 2 * (original() - original().detach())
+    problem.sums = lambda indices, step: problem.model.controls.sum().reshape(1) * 0
+    problem.combine = lambda sums, count: sums.real.sum()
+    with pytest.raises(Diverged, match="l-bfgs found no better point than the start: SciPy says"):
+        trainer(problem, {"steps": 5, "optimiser": "l-bfgs"}, batch=4).run()
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

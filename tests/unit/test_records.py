@@ -34,7 +34,7 @@ def path(tmp_path):
 def test_what_was_written_is_read_and_its_status_is_its_state(path, status, reason):
     record.write(path, made(status=status, reason=reason))
     assert check(path) == record.Checked(status, reason or "", made(status=status, reason=reason))
-    assert check(path).finished
+    assert check(path).record
     assert os.listdir(path.parent) == ["metrics.json"]
 
 
@@ -61,7 +61,7 @@ def test_a_record_that_breaks_its_types_is_neither_written_nor_trusted(path, cha
     path.parent.mkdir()
     path.write_text(json.dumps(made(**change)))
     found = check(path)
-    assert found.state == "refused" and not found.finished
+    assert found.state == "refused" and found.record is None
     assert "its record does not have the form that this version writes" in found.why
 
 
@@ -132,7 +132,7 @@ def test_a_record_of_other_features_is_stale_where_those_in_use_are_known(path):
     record.write(path, made())
     found = check(path, features="0" * 64)
     assert found.state == "stale" and "other features" in found.why
-    assert check(path, features=None).finished
+    assert check(path, features=None).record
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):

@@ -60,6 +60,13 @@ def test_a_complete_study_gives_one_row_a_run_and_every_table(tmp_path: Path) ->
     assert {row["verdict"] for row in found["claims"]} == {"open"}
 
 
+def test_spans_are_read_from_the_timed_records(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    rows = collected(tmp_path)["spans"]
+    assert {row["span"] for row in rows} == set(factory.SPANS)
+    assert {row["protocol"] for row in rows} == {"timing"}
+
+
 def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
     written = []
     for folder in (tmp_path / "a", tmp_path / "b"):

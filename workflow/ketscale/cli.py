@@ -237,7 +237,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     run = grid.Run.parse(options.record)
     if not options.settings:
         return read_config(options.config).settings(run)
-    settings = Settings.of(_json(options.settings, "--settings"), FAMILIES)
+    settings = Settings.of(_json(options.settings, "--settings"), FAMILIES, "--settings")
     if settings.run != run:
         raise UserError(
             f"--settings belong to {settings.run.path}, not to {run.path}; give the settings of the run in the path"

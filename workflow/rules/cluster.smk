@@ -113,7 +113,7 @@ OF_TRAIN = OF_SITE | {
     "slurm_extra": of_run(lambda run: sbatch_options(run)),
 }
 
-# Features are computed by two threads on every machine, so that they are the same (see problems/images/resnet.py).
+# Features are computed by two threads on every machine, so that they are the same.
 OF_FEATURES = OF_SITE | {
     "slurm_partition": lambda wildcards: SITE.file.partition if scheduled() else None,
     "runtime": lambda wildcards, attempt: minutes(attempt),

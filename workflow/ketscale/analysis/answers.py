@@ -10,6 +10,7 @@ from ketscale.analysis.kinds.speed import WORK
 from ketscale.analysis.points import BUSY_RATIOS, size_words, variants
 from ketscale.config import Config, Metric
 from ketscale.grid import BACKENDS, layout
+from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +38,7 @@ def simulators(scaling: pd.DataFrame, config: Config) -> str:
     if len(others) > 1:
         beaten.append(f"{_slower(others.iloc[-1])} than {others.iloc[-1]['simulator']} (the slowest)")
     return (
-        f"The fastest simulator is {fastest}, at {_time(first['step_s'])} a training step ({size}): "
+        f"The fastest simulator is {fastest}, at {duration(first['step_s'])} a training step ({size}): "
         f"{' and '.join(beaten)} (median, range over {_seeds(points)}, each ratio paired by seed).{_warning(points)}"
     )
 
@@ -151,10 +152,6 @@ def _ratio(median: float, low: float, high: float, seeds: int) -> str:
 
 def _digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def _seeds(points: pd.DataFrame) -> str:

@@ -3,10 +3,21 @@
 from ketscale.config.block import Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, sources
 from ketscale.config.conflicts import conflicts
-from ketscale.config.family import Data, Families, Family, Metric, Model, Settings, Simulator, Split, Workload
-from ketscale.config.file import ConfigFile
+from ketscale.config.family import (
+    Data,
+    Families,
+    Family,
+    Metric,
+    Model,
+    Settings,
+    Simulator,
+    Split,
+    Workload,
+    model_kinds,
+    workload_kinds,
+)
 from ketscale.config.parsing import at, checked, parse, resolved, schema, suggestion
-from ketscale.config.protocol import EarlyStopping, Plateau, Protocol
+from ketscale.config.protocol import Plateau, Protocol
 from ketscale.config.published import published_schema
 from ketscale.config.yaml import load
 from ketscale.grid import SizeAxis
@@ -14,10 +25,8 @@ from ketscale.grid import SizeAxis
 __all__ = [
     "Block",
     "Config",
-    "ConfigFile",
     "Count",
     "Data",
-    "EarlyStopping",
     "Families",
     "Family",
     "Metric",
@@ -36,10 +45,12 @@ __all__ = [
     "checked",
     "conflicts",
     "load",
+    "model_kinds",
     "parse",
     "published_schema",
     "resolved",
     "schema",
     "sources",
     "suggestion",
+    "workload_kinds",
 ]

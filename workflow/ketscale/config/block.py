@@ -8,7 +8,9 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+from ketscale.grid import NAME
+
+NAME_PATTERN = f"^{NAME}$"
 # Not Meta(pattern=...): if several fields share one, the process may crash at exit (seen with msgspec 0.22; its issue
 # 717). The JSON schema, which is checked first, has the pattern anyway.
 Name = Annotated[str, Meta(extra_json_schema={"pattern": NAME_PATTERN})]

@@ -11,7 +11,17 @@ from typing import Any, TypeVar
 
 from ketscale.config.block import Block
 from ketscale.config.conflicts import conflicts
-from ketscale.config.family import Families, Family, Model, Settings, Simulator, Workload, simulators
+from ketscale.config.family import (
+    Families,
+    Family,
+    Model,
+    Settings,
+    Simulator,
+    Workload,
+    model_kinds,
+    simulators,
+    workload_kinds,
+)
 from ketscale.config.file import ConfigFile, StudyBlock, axes_schema
 from ketscale.config.parsing import at, check, parse, suggestion
 from ketscale.config.protocol import Protocol
@@ -49,23 +59,20 @@ class Config:
             UserError: names the setting, what is wrong and what to do; the first problem found.
         """
         file = parse(ConfigFile, given, "")
-        workload_kinds = {
-            kind: family.workloads[kind] for family in families.values() for kind in family.workloads
-        }
-        model_kinds = {kind: family.models[kind] for family in families.values() for kind in family.models}
+        of_workloads, of_models = workload_kinds(families.values()), model_kinds(families.values())
         protocols = dict(file.protocols)
         for name, protocol in protocols.items():
             for fault in protocol.faults():
                 raise UserError(at(f"protocols.{name}", fault))
         workloads = {
-            name: _of_kind(block, name, "workloads", workload_kinds) for name, block in file.workloads.items()
+            name: _of_kind(block, name, "workloads", of_workloads) for name, block in file.workloads.items()
         }
         for name, (_, workload) in workloads.items() if placed else ():
             for fault in workload.misplaced():
                 raise UserError(at(f"workloads.{name}", fault))
-        models = {name: _of_kind(block, name, "models", model_kinds) for name, block in file.models.items()}
+        models = {name: _of_kind(block, name, "models", of_models) for name, block in file.models.items()}
         # Each kind is also a model with default settings, unless the config gives its name another meaning.
-        models |= {kind: (kind, settings()) for kind, settings in model_kinds.items() if kind not in models}
+        models |= {kind: (kind, settings()) for kind, settings in of_models.items() if kind not in models}
         config = cls(
             given,
             families,
@@ -167,8 +174,14 @@ class Config:
 
     def _study(self, name: str, block: StudyBlock) -> Study:
         points = [{**block.axes, **point} for point in block.points or [{}]]
-        for index, point in enumerate(points):
-            self._check_point(f"studies.{name}", block, index, point)
+        wanted = set[str]().union(
+            *(self._check_point(f"studies.{name}", block, index, point) for index, point in enumerate(points))
+        )
+        for size in self.size_names:
+            if size in block.axes and size not in wanted:
+                raise UserError(
+                    f"studies.{name}.axes.{size}: no model of this study has {size}; leave it out"
+                )
         runs = expand(points, lambda workload: self.family(workload).sizes)
         for run in runs:
             try:
@@ -179,13 +192,15 @@ class Config:
                 raise UserError(f"studies.{name}: {problem}")
         return Study(name, block.kind, block.question, runs)
 
-    def _check_point(self, where: str, block: StudyBlock, index: int, point: Mapping[str, Any]) -> None:
-        """Refuse a point that lacks an axis, or names what neither the config nor a family defines."""
+    def _check_point(self, where: str, block: StudyBlock, index: int, point: Mapping[str, Any]) -> set[str]:
+        """The sizes of a point's models. Refuse a point that lacks an axis, or names what neither the config nor a
+        family defines.
+        """
         of_point = block.points[index] if block.points else {}
         here = f"{where}.points.{index}" if block.points else where
-        every = tuple(axis for family in self.families.values() for axis in family.sizes)
-        check(axes_schema(every), block.axes, f"{where}.axes")
-        check(axes_schema(every), of_point, here)
+        schema = axes_schema(tuple(axis for family in self.families.values() for axis in family.sizes))
+        check(schema, block.axes, f"{where}.axes")
+        check(schema, of_point, here)
         for axis, value in point.items():
             values = value if isinstance(value, list) else [value]
             twice = [value for value in values if values.count(value) > 1]
@@ -202,23 +217,16 @@ class Config:
             for workload in _listed(point.get("workload", []))
             for axis in self.family(workload).sizes
         }
-        for axis in (
-            "workload",
-            "model",
-            *sorted(wanted),
-            "batch",
-            "simulator",
-            "backend",
-            "protocol",
-            "seed",
-        ):
-            if axis not in point:
+        for axis in schema["properties"]:
+            if axis not in point and (axis in wanted or axis not in self.size_names):
                 raise UserError(f"{here}: {axis} is missing; give it in axes, or in every point")
-        foreign = sorted({axis.name for axis in every} & set(of_point) - wanted)
+        # Points of several families may share `axes`, so those are looked at all together.
+        foreign = [name for name in self.size_names if name in of_point and name not in wanted]
         if foreign:
             raise UserError(
                 f"{here}.{foreign[0]}: models of {point['workload']} have no {foreign[0]}; leave it out"
             )
+        return wanted
 
 
 def _family_of(families: Families, kind: str) -> Family:

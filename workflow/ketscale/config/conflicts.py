@@ -72,6 +72,8 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
     where = f"protocol {run.protocol}"
     if protocol.features == "inline" and not settings.workload.inline:
         yield f"{run.workload} has no feature network to run inline; give {where} features: cached"
+    if protocol.dropout and not settings.model.has_dropout:
+        yield f"{run.model} has no dropout; give it a protocol with dropout: 0"
     if protocol.mistake is not None:
         gpu = run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu"
         if run.ranks == 1 or gpu or not protocol.timed:

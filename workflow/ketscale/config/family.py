@@ -28,13 +28,15 @@ class Metric:
 
     name: used in metrics and tables, e.g. 'accuracy'. title: used in figures and sentences. unit: on axes, e.g.
     'share correct'; one that begins with 'share' means a share of counted cases, from 0 to 1. better: which direction
-    is better, 'up' or 'down'.
+    is better, 'up' or 'down'. chance: the value that guessing gives; 'data' if it depends on the data, so that the
+    problem's metrics have it as `chance` (of the headline metric); None if there is no such value.
     """
 
     name: str
     title: str
     unit: str
     better: Literal["up", "down"]
+    chance: float | Literal["data"] | None = None
 
     @property
     def is_share(self) -> bool:
@@ -85,7 +87,9 @@ class Workload(Part, frozen=True, kw_only=True):
         Raises:
             UserError: the network, the disk or a checksum fails.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} must define fetch, since it says that something is fetched"
+        )
 
 
 class Model(Part, frozen=True, kw_only=True):
@@ -96,10 +100,12 @@ class Model(Part, frozen=True, kw_only=True):
     classical: there is no physics to simulate, so its simulator is none and its sizes are 0.
     control: the kind of the model that it is compared with.
     sizes: size axes that have only one possible value.
+    has_dropout: its module has an argument `dropout`, which the protocol sets.
     """
 
     implementation: ClassVar[str] = ""
     classical: ClassVar[bool] = False
+    has_dropout: ClassVar[bool] = False
     control: ClassVar[str | None] = None
     sizes: ClassVar[Mapping[str, int]] = {}
 
@@ -214,6 +220,16 @@ class Family:
 Families = Mapping[str, Family]
 
 
+def workload_kinds(families: Iterable[Family]) -> dict[str, type[Workload]]:
+    """The class of a workload's settings by its kind."""
+    return {kind: settings for family in families for kind, settings in family.workloads.items()}
+
+
+def model_kinds(families: Iterable[Family]) -> dict[str, type[Model]]:
+    """The class of a model's settings by its kind."""
+    return {kind: settings for family in families for kind, settings in family.models.items()}
+
+
 def simulators(families: Iterable[Family]) -> dict[str, type[Simulator]]:
     """The class of a simulator's settings by its device."""
     return {device: kind for family in families for kind in family.simulators for device in kind.devices}
@@ -263,8 +279,10 @@ class Settings:
         return config_hash(self.content)
 
     @classmethod
-    def of(cls, content: Mapping[str, Any], families: Families) -> Settings:
+    def of(cls, content: Mapping[str, Any], families: Families, where: str) -> Settings:
         """The settings with this `content`, which another process has resolved.
+
+        where: what has the content, for errors, such as '--settings'.
 
         Raises:
             UserError: the content does not fit this version.
@@ -277,11 +295,11 @@ class Settings:
                 Run.of(content["run"]),
                 family,
                 workload["kind"],
-                resolved(family.workloads[workload["kind"]], workload, "--settings"),
+                resolved(family.workloads[workload["kind"]], workload, where),
                 model["kind"],
-                resolved(family.models[model["kind"]], model, "--settings"),
-                simulator and resolved(devices[simulator["device"]], simulator, "--settings"),
-                resolved(Protocol, content["protocol"], "--settings"),
+                resolved(family.models[model["kind"]], model, where),
+                simulator and resolved(devices[simulator["device"]], simulator, where),
+                resolved(Protocol, content["protocol"], where),
             )
-        except (KeyError, TypeError) as error:
-            raise UserError(f"--settings: not settings of this version ({error!r})") from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{where}: not settings of this version ({error!r})") from None

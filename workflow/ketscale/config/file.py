@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -11,9 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from ketscale.config.block import Block, Count, Name, Positive
-from ketscale.config.parsing import LAYOUT_PATTERN
 from ketscale.config.protocol import Protocol
-from ketscale.grid import SizeAxis
+from ketscale.grid import LAYOUT_PATTERN, SizeAxis
 
 _Layout = Annotated[str, Meta(extra_json_schema={"pattern": LAYOUT_PATTERN})]
 _Blocks = dict[Name, dict[str, Any]]
@@ -77,7 +75,7 @@ def axes_schema(sizes: tuple[SizeAxis, ...]) -> Mapping[str, Any]:
     properties = {
         "workload": (Name, "Names from workloads"),
         "model": (Name, "Names from models, or kinds of models"),
-        **{name: (Count, titles) for name, titles in _titles(sizes).items()},
+        **{axis.name: (Count, f"{axis.title}; 0 for a classical model") for axis in sizes},
         "batch": (Positive, "The global batch size, whatever the number of ranks"),
         "simulator": (Name, "Names from simulators; none for a classical model"),
         "backend": (_Layout, "The layout, where ranks run: NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1"),
@@ -95,11 +93,3 @@ def _one_or_several(kind: Any, description: str) -> dict[str, Any]:
     # Not a msgspec type: unions of a list and text with a pattern corrupt its memory (seen in 0.19 to 0.22).
     one = msgspec.json.schema(kind)
     return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}], "description": description}
-
-
-def _titles(sizes: tuple[SizeAxis, ...]) -> dict[str, str]:
-    ordered = sorted(sizes, key=lambda axis: axis.name)
-    return {
-        name: " or ".join(dict.fromkeys(axis.title for axis in group)) + "; 0 for a classical model"
-        for name, group in itertools.groupby(ordered, key=lambda axis: axis.name)
-    }

@@ -13,10 +13,10 @@ import msgspec
 
 from ketscale.config.block import NAME_PATTERN, Block
 from ketscale.errors import UserError
+from ketscale.grid import LAYOUT_PATTERN
 
 B = TypeVar("B", bound=Block)
 
-LAYOUT_PATTERN = r"^[a-z]+(-cpu)?-n[1-9][0-9]*r[1-9][0-9]*t[1-9][0-9]*$"
 _TYPES = {
     "object": "a block of settings",
     "array": "a list",

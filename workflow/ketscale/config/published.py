@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ketscale.config.block import Block
-from ketscale.config.family import Families, simulators
+from ketscale.config.family import Families, model_kinds, simulators, workload_kinds
 from ketscale.config.file import ConfigFile, axes_schema
 from ketscale.config.parsing import schema
 
@@ -17,13 +17,11 @@ def published_schema(families: Families) -> dict[str, Any]:
     made = copy.deepcopy(schema(ConfigFile))
     definitions = made.pop("$defs")
     properties = definitions["ConfigFile"]["properties"]
-    for section, kinds in (
-        (
-            "workloads",
-            {kind: block for family in families.values() for kind, block in family.workloads.items()},
-        ),
-        ("models", {kind: block for family in families.values() for kind, block in family.models.items()}),
-    ):
+    by_section: dict[str, Mapping[str, type[Block]]] = {
+        "workloads": workload_kinds(families.values()),
+        "models": model_kinds(families.values()),
+    }
+    for section, kinds in by_section.items():
         options = {kind: _with_kind(block, kind, definitions) for kind, block in kinds.items()}
         properties[section]["properties"] = options
         properties[section]["additionalProperties"] = {

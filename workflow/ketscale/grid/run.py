@@ -23,6 +23,7 @@ NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 # Without leading zeros, with which one run would have several paths.
 COUNT = r"(?:0|[1-9]\d*)"
 POSITIVE = r"[1-9]\d*"
+BACKEND = r"[a-z]+(?:-cpu)?"
 CONSTRAINTS = {
     "workload": NAME,
     "model": NAME,
@@ -30,7 +31,7 @@ CONSTRAINTS = {
     "size": rf"[ac-z]{COUNT}(?:-[ac-z]{COUNT})*",
     "batch": POSITIVE,
     "simulator": NAME,
-    "backend": r"[a-z]+(?:-cpu)?",
+    "backend": BACKEND,
     "nodes": POSITIVE,
     "ranks": POSITIVE,
     "threads": POSITIVE,
@@ -42,9 +43,8 @@ _PATH = re.compile(
     + re.sub(r"\{(\w+)\}", lambda m: f"(?P<{m[1]}>{CONSTRAINTS[m[1]]})", PATTERN)
     + f"(?:/{re.escape(RECORD)})?/?$"
 )
-_LAYOUT = re.compile(
-    rf"^(?P<backend>[a-z]+(?:-cpu)?)-n(?P<nodes>{POSITIVE})r(?P<ranks>{POSITIVE})t(?P<threads>{POSITIVE})$"
-)
+# Without named groups, for a JSON schema. The parts of a layout are its groups, in the order of `LAYOUT`.
+LAYOUT_PATTERN = rf"^({BACKEND})-n({POSITIVE})r({POSITIVE})t({POSITIVE})$"
 
 
 @dataclass(frozen=True, order=True)
@@ -130,7 +130,8 @@ def layout(text: str) -> dict[str, Any]:
     Raises:
         UserError: the text is not a layout.
     """
-    match = _LAYOUT.match(text)
+    match = re.match(LAYOUT_PATTERN, text)
     if match is None:
         raise UserError(f"backend {text!r}: write it as NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1")
-    return {axis: int(value) if axis in INTEGERS else value for axis, value in match.groupdict().items()}
+    values = zip(LAYOUT, match.groups(), strict=True)
+    return {axis: int(value) if axis in INTEGERS else value for axis, value in values}

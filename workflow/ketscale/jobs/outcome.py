@@ -30,6 +30,9 @@ from ketscale.training.loop import Diverged, Trainer
 PACKAGES = (
     "torch",
     "numpy",
+    "scipy",
+    "llvmlite",
+    "triton",
     "pennylane",
     "pennylane-lightning",
     "qiskit",
@@ -156,8 +159,10 @@ def of_rank(
     }
 
 
-def timing(clock: Clock, trainer: Trainer, batch: int, ended: Outcome) -> dict[str, Any]:
+def timing(clock: Clock, trainer: Trainer, ended: Outcome) -> dict[str, Any]:
     """What the clock has measured, in seconds."""
+    # A batch larger than the data has no more samples than there are.
+    samples = min(trainer.batch, trainer.problem.sampler.samples or trainer.batch)
     step = quartiles(clock.steady_s)
     median = step["median_s"]
     return {
@@ -170,7 +175,7 @@ def timing(clock: Clock, trainer: Trainer, batch: int, ended: Outcome) -> dict[s
         "steps": trainer.step,
         "steps_per_epoch": trainer.steps_per_epoch,
         "epoch_s": median and median * trainer.steps_per_epoch,
-        "samples_per_s": median and batch / median,
+        "samples_per_s": median and samples / median,
         "train_s": ended.train_s,
     }
 

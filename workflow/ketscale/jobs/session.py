@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 import signal
@@ -20,7 +18,7 @@ import torch
 
 from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError
-from ketscale.files import write_atomic
+from ketscale.files import write_csv
 from ketscale.grid import HISTORY, RECORD
 from ketscale.jobs import finished, kept, outcome, supervise
 from ketscale.jobs.lease import Lease
@@ -239,7 +237,7 @@ def _train(
             "timing": {
                 "startup_s": startup_s,
                 "data_s": data_s,
-                **outcome.timing(clock, trainer, run.batch, ended),
+                **outcome.timing(clock, trainer, ended),
             },
             **outcome.spent(started, run, world.device),
         }
@@ -336,9 +334,4 @@ def _seldom(report: Callable[[list[dict[str, Any]]], None]) -> Callable[[list[di
 
 def write_history(path: Path, history: list[dict[str, Any]]) -> None:
     """Write the history as CSV, one row per epoch (only a header if there is none), atomically."""
-    text = io.StringIO()
-    columns = list(history[0]) if history else ["epoch", "step"]
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(history)
-    write_atomic(path, text.getvalue().encode())
+    write_csv(path, history, list(history[0]) if history else ["epoch", "step"])

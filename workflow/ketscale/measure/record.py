@@ -209,11 +209,6 @@ class Checked:
     why: str = ""
     record: dict[str, Any] | None = None
 
-    @property
-    def finished(self) -> bool:
-        """Whether the record can be trusted."""
-        return self.record is not None
-
 
 def check(path: Path, run: Run, settings_hash: str, features_hash: str | None) -> Checked:
     """Check that the record at `path` is complete and belongs to this run with these settings and features.

@@ -134,6 +134,13 @@ def coded(values: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     return numbers.astype(np.int64), tuple(map(str, different.tolist()))
 
 
+def unused_split(file: Path, split: str) -> UserError:
+    """The error for a file that gives the parts where the setting `split` says how they are drawn."""
+    return UserError(
+        f"{file}: has an array split, but the setting split: {split} draws it; set split: given, or rename the array"
+    )
+
+
 def classes_of(
     array: NDArray[Any], count: int, where: str, each: str
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:

@@ -31,7 +31,7 @@ def folder_of(manifest: Path) -> Path:
     """The folder that holds the files of a manifest.
 
     Raises:
-        UserError: the manifest is missing or damaged, or a file is missing.
+        UserError: the manifest or a file is missing or damaged.
     """
     try:
         files = json.loads(manifest.read_text())["files"]
@@ -39,9 +39,9 @@ def folder_of(manifest: Path) -> Path:
         raise UserError(
             f"{manifest}: is missing or damaged; run the rule fetch, or `ketscale fetch`"
         ) from None
-    for name in files:
-        if not (manifest.parent / name).is_file():
-            raise UserError(
-                f"{manifest.parent / name}: missing; delete {manifest} and run the rule fetch again"
-            )
+    for name, digest in files.items():
+        path = manifest.parent / name
+        if not path.is_file() or store.sha256(path) != digest:
+            fault = "damaged" if path.exists() else "missing"
+            raise UserError(f"{path}: {fault}; delete it and {manifest}, and run the rule fetch again")
     return manifest.parent

@@ -1,18 +1,12 @@
-"""What the specifications of families with labelled data and circuits have in common. Imports nothing heavy."""
+"""What the specifications of families of classifiers have in common. Imports nothing heavy."""
 
 from __future__ import annotations
 
-from ketscale.config import Metric, SizeAxis
+from ketscale.config import Metric
 
-CIRCUIT_SIZES = (SizeAxis("q", "qubits", "qubits"), SizeAxis("l", "layers", "circuit layers", "depth"))
 # What `Classification` gives; see there.
 CLASSIFICATION = (
-    Metric("accuracy", "accuracy", "share correct", "up"),
-    Metric("auc", "AUC", "", "up"),
+    Metric("accuracy", "accuracy", "share correct", "up", chance="data"),
+    Metric("auc", "AUC", "", "up", chance=0.5),
     Metric("f1", "F1", "", "up"),
 )
-# Two simulators for tiny studies, whose numbers must agree.
-TINY_SIMULATORS = {
-    "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
-    "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
-}

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ketscale.config import Settings, suggestion
+from ketscale.config import Settings, model_kinds, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import RECORD
 from ketscale.problems import models
@@ -23,7 +23,7 @@ def construct(kind: str, **arguments: Any) -> nn.Module:
         UserError: there is no such kind, or the model refuses an argument's value.
         TypeError: the model has no such argument.
     """
-    kinds = {name: model for family in FAMILIES.values() for name, model in family.models.items()}
+    kinds = model_kinds(FAMILIES.values())
     if kind not in kinds:
         raise UserError(f"no kind of model is called {kind}{suggestion(kind, list(kinds))}")
     return models.implementation(kinds[kind])(**arguments)
@@ -36,7 +36,8 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
     simulator: a name or an object that evaluates its circuits; None for fused, whatever the model was trained with.
 
     Raises:
-        UserError: there is no trained model, or the file is damaged or from another version.
+        UserError: there is no trained model, or the file is damaged or from another version; or a simulator is given
+            to a model that takes none.
     """
     import torch
     from safetensors import SafetensorError, safe_open
@@ -50,13 +51,15 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})[models.INFO])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-        settings = Settings.of(about["settings"], FAMILIES)
+        settings = Settings.of(about["settings"], FAMILIES, str(path))
     except FileNotFoundError:
         raise UserError(
             f"{path}: there is no trained model; train the run with keep_model: true in its protocol"
         ) from None
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise UserError(f"{path}: is not a model of this version ({error}); train the run again") from None
+    if simulator is not None and not models.takes(settings, "simulator"):
+        raise UserError(f"{path}: {settings.model_kind} takes no simulator; leave it out")
     model = models.of_settings(settings, simulator, **about["arguments"])
     dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), None)
     if dtype is not None:

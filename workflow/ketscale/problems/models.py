@@ -48,7 +48,6 @@ def of_settings(settings: Settings, simulator: Any, **arguments: Any) -> nn.Modu
     They are the model's settings, its sizes, `dropout`, `simulator` (an object, a name or None) and `arguments`. A
     trained model is built in the same way when it is loaded.
     """
-    model = implementation(type(settings.model))
     known = {
         **settings.model.content(),
         **settings.sizes,
@@ -56,8 +55,13 @@ def of_settings(settings: Settings, simulator: Any, **arguments: Any) -> nn.Modu
         "simulator": simulator,
         **arguments,
     }
-    taken = inspect.signature(model).parameters
-    return model(**{name: value for name, value in known.items() if name in taken})
+    model = implementation(type(settings.model))
+    return model(**{name: value for name, value in known.items() if takes(settings, name)})
+
+
+def takes(settings: Settings, argument: str) -> bool:
+    """Whether the constructor of the run's model names this argument."""
+    return argument in inspect.signature(implementation(type(settings.model))).parameters
 
 
 def implementation(settings: type[Model]) -> type[nn.Module]:

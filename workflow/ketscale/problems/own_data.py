@@ -33,12 +33,12 @@ def found(given: str, setting: str) -> Path:
     return path
 
 
-def share_faults(instead: str | None, **shares: float | None) -> Iterator[str]:
+def share_faults(instead: str | None, split_seed: int | None = None, **shares: float | None) -> Iterator[str]:
     """Yield what is wrong with the shares of validation and test.
 
-    instead: the reason why no share may be given, or None if shares may be given.
+    instead: the reason why nothing is drawn, so that no share or seed may be given; None if they are drawn.
     """
-    for name, share in shares.items():
+    for name, share in {**shares, "split_seed": split_seed}.items():
         if instead and share is not None:
             yield f"{name}: {instead}; leave it out"
     total = sum(SHARE if share is None else share for share in shares.values())

@@ -98,8 +98,8 @@ class Problem(nn.Module, ABC):
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Metrics of the outputs of a whole split: `loss` always, costly ones only when `full`; None if undefined.
 
-        When full, and where they make sense, also `count`, the number of cases that the headline metric is taken
-        over, and `chance`, the value that guessing gives.
+        When full, and where it makes sense, also `count`, the number of cases that the headline metric is taken over;
+        and `chance`, the value of the headline metric that guessing gives, if the specification says 'data'.
         """
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:

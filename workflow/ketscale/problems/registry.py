@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ketscale.config import Config, Families, Family, Workload, at, load, resolved, suggestion
+from ketscale.config import Config, Families, Family, Workload, at, load, resolved, suggestion, workload_kinds
 from ketscale.errors import UserError
-from ketscale.grid import AXES, CONSTRAINTS
+from ketscale.grid import AXES, CONSTRAINTS, SizeAxis
 
 # A family is the folder of this name beside this file; its specification.py defines FAMILY.
 NAMES = (
@@ -24,19 +24,26 @@ def distinct(families: Iterable[Family]) -> Families:
     """The families by name.
 
     Raises:
-        ValueError: a family has no size axis, or one that cannot be part of a path or a config. Or two families define
-            the same kind of workload or model, or the same device with other settings, which configs name without
-            their family.
+        ValueError: a family has no size axis, or one that cannot be part of a path or a config, or prepares data that
+            it does not read. Or two families define the same kind of workload or model, or the same device with other
+            settings, which configs name without their family; or a size axis of one name with another meaning.
     """
     found: dict[str, Family] = {}
     owners: dict[tuple[str, str], object] = {}
+    axes: dict[str, SizeAxis] = {}
     for family in families:
+        if (family.prepare is None) != (family.read is None):
+            raise ValueError(f"{family.name}: prepare and read go together; define both or neither")
         if not family.sizes:
             raise ValueError(f"{family.name}: it has no size axis, which every path needs")
         for axis in family.sizes:
             if axis.name in AXES or not re.fullmatch(CONSTRAINTS["size"], f"{axis.letter}0"):
                 raise ValueError(
                     f"{family.name}: a size axis cannot be called {axis.name} with letter {axis.letter}"
+                )
+            if axes.setdefault(axis.name, axis) != axis:
+                raise ValueError(
+                    f"{family.name}: another family's {axis.name} has another letter or title; choose another name"
                 )
         owned: dict[str, Mapping[str, object]] = {
             "workload": dict.fromkeys(family.workloads, family),
@@ -75,7 +82,7 @@ def workload_of(given: Mapping[str, Any], where: str) -> Workload:
     Raises:
         UserError: a setting is wrong; the error names it and says what to do.
     """
-    kinds = {kind: settings for family in FAMILIES.values() for kind, settings in family.workloads.items()}
+    kinds = workload_kinds(FAMILIES.values())
     kind = given.get("kind")
     if kind not in kinds:
         raise UserError(

@@ -43,10 +43,8 @@ def publish(
     write_atomic(manifest, (folder / INNER).read_bytes())
 
 
-def opened(
-    manifest: Path, files: Sequence[str], code_version: int, verify: bool
-) -> tuple[Path, dict[str, Any]]:
-    """The folder that `manifest` points to, and the manifest's content; `verify` checks every file's SHA-256.
+def opened(manifest: Path, files: Sequence[str], code_version: int) -> tuple[Path, dict[str, Any]]:
+    """The folder that `manifest` points to, and the manifest's content, after checking every file's SHA-256.
 
     files: files that the manifest must list; all that it lists are checked.
 
@@ -60,7 +58,7 @@ def opened(
         path = folder / name
         if not path.is_file():
             raise UserError(f"{path}: is missing; {remedy}")
-        if verify and sha256(path) != digest:
+        if sha256(path) != digest:
             raise UserError(f"{path}: is damaged (its SHA-256 is not the manifest's); {remedy}")
     return folder, described
 

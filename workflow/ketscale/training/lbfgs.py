@@ -18,10 +18,10 @@ def minimise(
     iterated: Callable[[], bool],
     iterations: int,
     world: World,
-) -> None:
+) -> str:
     """Minimise a loss, starting from the parameters' values; at the end they have those of the last iteration.
 
-    SciPy runs on every rank and gets bitwise the same numbers, those of rank 0. So all ranks take the same steps and
+    Returns SciPy's message of why it ended. SciPy runs on every rank and gets bitwise the same numbers, those of rank 0. So all ranks take the same steps and
     stop at the same one.
 
     Args:
@@ -64,9 +64,10 @@ def minimise(
             raise StopIteration
 
     start = _vector([parameter.detach() for parameter in parameters]).numpy()
-    minimize(
+    ended = minimize(
         loss_and_gradient, start, method="L-BFGS-B", jac=True, callback=after, options={"maxiter": iterations}
     )
+    return str(ended.message)
 
 
 def _vector(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -111,8 +111,9 @@ class Trainer:
         """Train to the end of the protocol; with epochs, then restore the best weights.
 
         Raises:
-            Diverged: a loss or gradient is not finite; names the step.
-            UserError: the optimiser cannot work with this batch or these samples.
+            Diverged: a loss, gradient or validation metric is not finite; names the step.
+            UserError: the optimiser cannot work with this batch or these samples, or the monitored metric is never
+                defined.
             Stopped: a stop was requested and the checkpoint is written.
         """
         with self._bar:
@@ -122,6 +123,11 @@ class Trainer:
                 self._run_epoch()
         if self.best["state"] is not None:
             self.problem.model.load_state_dict(self.best["state"])
+        elif self.by_epochs:
+            raise UserError(
+                f"early_stopping.monitor: {self._monitor} is undefined for the validation samples in every epoch, so no "
+                "weights are the best: monitor loss"
+            )
 
     def _run_epoch(self) -> None:
         epoch, position = divmod(self.step, self.steps_per_epoch)
@@ -179,7 +185,9 @@ class Trainer:
 
         self.problem.train()
         self.clock.start_step(self.step)
-        lbfgs.minimise(self.stepper.parameters, evaluate, iterated, self.total_steps, self.world)
+        ended = lbfgs.minimise(self.stepper.parameters, evaluate, iterated, self.total_steps, self.world)
+        if not self.step:
+            raise Diverged(f"l-bfgs found no better point than the start: SciPy says {ended}")
         self._finished = True
 
     def _note(self, figures: Figures) -> None:
@@ -282,6 +290,9 @@ class Trainer:
         if self._monitor not in figures:
             full = self.problem.metrics("validation", outputs, full=True)
             figures[self._monitor] = full[self._monitor]
+        for name, value in figures.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise Diverged(f"the {name} on the validation samples is {value} after step {self.step}")
         return figures
 
     def _judge(self, epoch: int, figures: Mapping[str, Any]) -> None:

@@ -118,7 +118,7 @@ class Speed(Kind):
             "step_low_s": time and time.low,
             "step_high_s": time and time.high,
             "epoch_s": time and time.median * first["steps_per_epoch"],
-            "samples_per_s": time and first["batch"] / time.median,
+            "samples_per_s": time and used[0]["samples_per_s"] * used[0]["step_s"] / time.median,
             "n": len(used),
             "busy": sum(not row["quiet"] for row in group),
             "resumed": sum(row["resumed"] > 0 for row in group),

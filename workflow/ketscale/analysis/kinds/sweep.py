@@ -39,8 +39,11 @@ class Sweep(Speed):
         return sizes_of(config, run).get(self.varies)
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """Require at least two values."""
-        if len({self.value(config, run) for run in study.runs}) < 2:
+        """Require at least two values, and that every run has one."""
+        values = {self.value(config, run): run for run in study.runs}
+        if None in values:
+            yield f"models of {values[None].workload} have no {self.varies}; give them a study of their own"
+        elif len(values) < 2:
             yield f"a study of kind {self.name} compares values of {self.varies}, but has only one; give a list of them"
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:

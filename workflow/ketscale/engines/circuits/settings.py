@@ -1,4 +1,4 @@
-"""The settings of a circuit simulator. Imports nothing heavy, since configs are checked with it at every start."""
+"""The settings of a circuit simulator, and the sizes of models with circuits. Imports nothing heavy, since configs are checked with it at every start."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta
 
-from ketscale.config import Simulator
+from ketscale.config import Settings, Simulator, SizeAxis
 from ketscale.engines.circuits.methods import BOUND_TO, SUPPORTED, USUAL, Method
+from ketscale.grid import BACKENDS
+
+# The size axes of models with circuits.
+CIRCUIT_SIZES = (SizeAxis("q", "qubits", "qubits"), SizeAxis("l", "layers", "circuit layers", "depth"))
+# Two simulators for tiny studies, whose numbers must agree.
+TINY_SIMULATORS = {
+    "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
+    "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
+}
 
 
 class CircuitSimulator(Simulator, frozen=True, kw_only=True):
@@ -62,9 +71,23 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         return self.placement == "gpu" or BOUND_TO.get(self.device) == "cuda"
 
     def faults(self) -> Iterator[str]:
-        """The device must have the combination, and only fused has a route."""
+        """The device must have the combination and compute where it is placed, and only fused has a route."""
         if self.method not in SUPPORTED:
             able = sorted(f"{m.gradient} with {m.batching}" for m in SUPPORTED if m.device == self.device)
             yield f"{self.device} cannot do {self.gradient} with {self.batching} batching; it can do {', '.join(able)}"
+        if self.placement == "gpu" and BOUND_TO.get(self.device) == "cpu":
+            yield f"placement: {self.device} computes on the CPU only; set placement: cpu"
+        if self.placement == "cpu" and BOUND_TO.get(self.device) == "cuda":
+            yield f"placement: {self.device} computes on a GPU only; set placement: gpu"
         if self.route is not None and self.device != "fused":
             yield f"route: only fused has routes, and this is {self.device}; leave it out"
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """A device that computes on the CPU only cannot follow a model to a GPU."""
+        run = settings.run
+        gpu = run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu"
+        if gpu and self.placement == "model" and BOUND_TO.get(self.device) == "cpu":
+            yield (
+                f"simulator {run.simulator} ({self.device}) computes on the CPU only, but backend {run.layout} trains on "
+                "a GPU; set its placement: cpu, or use cpu, ddp-cpu or mpi"
+            )

@@ -37,9 +37,7 @@ def read_npz(files: Sequence[Path], split: str) -> dict[str, Source]:
     needed = {"trials": set(), "groups": {"groups"}, "given": {"split"}}[split]
     there = arrays.read_npz(file, wanted, optional={"groups", "split"} - needed)
     if "split" in there and split != "given":
-        raise UserError(
-            f"{file}: has an array split, but the setting split: {split} draws it; set split: given, or rename the array"
-        )
+        raise arrays.unused_split(file, split)
     return {name: Source(values, f"{file}: {name}") for name, values in there.items()}
 
 

@@ -34,13 +34,13 @@ class Prepared:
     data_hash: str
 
     @classmethod
-    def open(cls, manifest: Path, verify: bool = True) -> Prepared:
+    def open(cls, manifest: Path) -> Prepared:
         """Map the arrays that `manifest` points to.
 
         Raises:
             UserError: as for `store.opened`.
         """
-        folder, described = store.opened(manifest, FILES, VERSION, verify)
+        folder, described = store.opened(manifest, FILES, VERSION)
         with np.load(folder / "groups.npz") as archive:
             groups = {name: archive[name] for name in archive.files}
         series = Series(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from msgspec import Meta
 
 from ketscale.config import Data, Family, Model, Settings, Workload
-from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, OwnSeries, SeriesWorkload
-from ketscale.problems.labelled import CIRCUIT_SIZES, CLASSIFICATION, TINY_SIMULATORS
+from ketscale.problems.labelled import CLASSIFICATION
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from ketscale.problems.problem import Problem
 
 
-class _WithLiteral(Model, frozen=True, kw_only=True):
+class _Classifier(Model, frozen=True, kw_only=True):
+    has_dropout: ClassVar[bool] = True
+
+
+class _WithLiteral(_Classifier, frozen=True, kw_only=True):
     """A model whose published circuits can be simplified exactly."""
 
     literal: Annotated[
@@ -40,7 +44,7 @@ class HydraHybridSettings(_WithLiteral, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "classical_hydra"
 
 
-class MambaSettings(Model, frozen=True, kw_only=True):
+class MambaSettings(_Classifier, frozen=True, kw_only=True):
     """A convolution, the mean over time, and three circuits on amplitudes."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.mamba:Mamba"
@@ -54,7 +58,7 @@ class MambaHybridSettings(_WithLiteral, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "classical_mamba"
 
 
-class MambaLiteSettings(Model, frozen=True, kw_only=True):
+class MambaLiteSettings(_Classifier, frozen=True, kw_only=True):
     """The circuits of `mamba` for each time step."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.mamba:MambaLite"
@@ -68,14 +72,14 @@ class MambaHybridLiteSettings(_WithLiteral, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "classical_mamba"
 
 
-class ClassicalMambaSettings(Model, frozen=True, kw_only=True):
+class ClassicalMambaSettings(_Classifier, frozen=True, kw_only=True):
     """Selective state-space blocks."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.state_space:ClassicalMamba"
     classical: ClassVar[bool] = True
 
 
-class ClassicalHydraSettings(Model, frozen=True, kw_only=True):
+class ClassicalHydraSettings(_Classifier, frozen=True, kw_only=True):
     """State-space blocks in both directions of time."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.state_space:ClassicalHydra"

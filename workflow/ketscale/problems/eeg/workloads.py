@@ -32,7 +32,7 @@ class SeriesWorkload(Workload, frozen=True, kw_only=True):
     """Labelled trials (channels x steps) and their split."""
 
     split: str
-    split_seed: SplitSeed
+    split_seed: SplitSeed | None = None
 
     def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
         """The trials and the folds of their split; `fetched` is the folder of the fetched files, if there are any.
@@ -40,7 +40,7 @@ class SeriesWorkload(Workload, frozen=True, kw_only=True):
         Raises:
             UserError: the data are missing, damaged or do not fit.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define load")
 
 
 class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
@@ -49,6 +49,7 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
     machine: ClassVar[frozenset[str]] = frozenset({"folder"})
 
     split: SplitOfRecordings
+    split_seed: SplitSeed
     folder: (
         Annotated[
             str, Meta(description="Folder with S001/S001R04.edf and so on; without it the files are fetched")
@@ -131,6 +132,7 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
     generated: ClassVar[bool] = True
 
     split: SplitOfRecordings
+    split_seed: SplitSeed
     subjects: Annotated[int, Meta(ge=1, description="Number of subjects")]
     trials: Annotated[int, Meta(ge=2, description="Trials of each subject")]
     rate: Annotated[float, Meta(gt=0, description="Sampling rate in Hz")]
@@ -181,7 +183,6 @@ class OwnSeries(SeriesWorkload, frozen=True, kw_only=True):
     ]
     validation: Share | None = None
     test: Share | None = None
-    split_seed: SplitSeed = 0
     standardise: Annotated[
         bool,
         Meta(
@@ -195,6 +196,7 @@ class OwnSeries(SeriesWorkload, frozen=True, kw_only=True):
             "the array split gives the parts" if self.split == "given" else None,
             validation=self.validation,
             test=self.test,
+            split_seed=self.split_seed,
         )
 
     def misplaced(self) -> Iterator[str]:
@@ -225,4 +227,4 @@ class OwnSeries(SeriesWorkload, frozen=True, kw_only=True):
         shares = {"validation": share(self.validation), "test": share(self.test)}
         read = own.read_npz if self.file is not None else own.read_npy
         arrays = read(self.sources(), self.split)
-        return own.load(arrays, self.split, shares, self.split_seed, self.standardise)
+        return own.load(arrays, self.split, shares, self.split_seed or 0, self.standardise)

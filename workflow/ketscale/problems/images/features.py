@@ -26,7 +26,7 @@ from ketscale.problems.arrays import single
 from ketscale.problems.images import resnet
 from ketscale.problems.images.images import Images, Vectors
 from ketscale.problems.images.pretrain import origin_of, pretrain
-from ketscale.problems.images.workloads import IMAGENET_FILE
+from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS
 from ketscale.problems.splits import SPLITS, Parts
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ class Features:
     folder: Path
 
     @classmethod
-    def open(cls, manifest: Path, verify: bool = True) -> Features:
-        """Map the arrays that `manifest` points to; with `verify`, after checking every file's SHA-256.
+    def open(cls, manifest: Path) -> Features:
+        """Map the arrays that `manifest` points to, after checking every file's SHA-256.
 
         Raises:
             UserError: the manifest or a file is missing or damaged, or was written by another version.
         """
-        folder, described = store.opened(manifest, FILES, FEATURES_VERSION, verify)
+        folder, described = store.opened(manifest, FILES, FEATURES_VERSION)
         with np.load(folder / "splits.npz") as archive:
             splits = {name: archive[name] for name in SPLITS}
         return cls(
@@ -120,7 +120,7 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
         weights = fetched / IMAGENET_FILE
     else:
         weights = manifest.parent / "weights-selfsupervised.safetensors"
-        size, steps = workload.image_size, workload.pretrain_steps
+        size, steps = workload.image_size, workload.pretrain_steps or PRETRAIN_STEPS
         if not _trained_for(weights, images, size, steps):
             with tqdm(unit="step", mininterval=2) as bar:
                 pretrain(images, size, weights, steps, progress=_shown_by(bar))

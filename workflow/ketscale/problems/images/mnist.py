@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import os
 import urllib.request
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
+from ketscale.files import write_atomic
 from ketscale.problems.images import idx
 from ketscale.problems.images.images import Images
 from ketscale.problems.splits import stratified
@@ -78,9 +78,7 @@ def fetch(folder: Path, mirror: str = MIRROR) -> list[Path]:
 
 
 def _download(url: str, target: Path, digest: str) -> None:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         with urllib.request.urlopen(url, timeout=60) as answer:
             data = answer.read()
         found = hashlib.sha256(data).hexdigest()
@@ -88,14 +86,11 @@ def _download(url: str, target: Path, digest: str) -> None:
             raise UserError(
                 f"{url}: SHA-256 is {found[:12]}..., not {digest[:12]}...; nothing was kept; try again later"
             )
-        temporary.write_bytes(data)
-        os.replace(temporary, target)
+        write_atomic(target, data)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise UserError(
             f"{url}: cannot be fetched ({error}); fetch it elsewhere and set the workload's folder"
         ) from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _candidates(folder: Path, name: str) -> tuple[Path, Path]:

@@ -37,9 +37,7 @@ def from_npz(file: Path, network: bool, shares: Shares | None, seed: int) -> Ima
     if shares is None:
         parts = splits.as_given(there["split"], labels, classes, f"{file}: split")
     elif "split" in there:
-        raise UserError(
-            f"{file}: has an array split, but the setting split: samples draws it; set split: given, or rename the array"
-        )
+        raise arrays.unused_split(file, "samples")
     else:
         parts = splits.by_shares(labels, classes, shares, seed)
     return _samples(values, f"{file}: samples", labels, classes, parts)

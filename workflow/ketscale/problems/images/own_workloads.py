@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.errors import UserError
-from ketscale.problems.images.workloads import ImageWorkload, Side, SplitSeed, Weights
+from ketscale.problems.images.workloads import ImageWorkload, Side, Weights
 from ketscale.problems.own_data import File, Share, found, share, share_faults
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ class Arrays(ImageWorkload, frozen=True, kw_only=True):
     ] = "samples"
     validation: Share | None = None
     test: Share | None = None
-    split_seed: SplitSeed = 0
 
     def faults(self) -> Iterator[str]:
         """A network needs both of its settings, and the shares must leave samples to train on."""
@@ -53,6 +52,7 @@ class Arrays(ImageWorkload, frozen=True, kw_only=True):
             "the array split gives the parts" if self.split == "given" else None,
             validation=self.validation,
             test=self.test,
+            split_seed=self.split_seed,
         )
 
     def misplaced(self) -> Iterator[str]:
@@ -95,9 +95,11 @@ class Arrays(ImageWorkload, frozen=True, kw_only=True):
         shares = {"validation": share(self.validation), "test": share(self.test)}
         if self.file is not None:
             (file,) = self.sources()
-            return own.from_npz(file, network, None if self.split == "given" else shares, self.split_seed)
+            return own.from_npz(
+                file, network, None if self.split == "given" else shares, self.split_seed or 0
+            )
         samples, labels = self.sources()
-        return own.from_npy(samples, labels, network, shares, self.split_seed)
+        return own.from_npy(samples, labels, network, shares, self.split_seed or 0)
 
 
 class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
@@ -118,7 +120,6 @@ class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
     ) = None
     validation: Share | None = None
     test: Share | None = None
-    split_seed: SplitSeed = 0
 
     def faults(self) -> Iterator[str]:
         """The shares must leave samples to train on."""
@@ -141,7 +142,7 @@ class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
 
         assert self.image_size is not None
         shares = {"validation": share(self.validation), "test": share(self.test)}
-        return own.from_files(self._files(), self.image_size, shares, self.split_seed)
+        return own.from_files(self._files(), self.image_size, shares, self.split_seed or 0)
 
     def _files(self) -> dict[str, list[Path]]:
         """The image files of each class; hidden files and files beside the classes' folders are ignored."""
@@ -194,7 +195,6 @@ class Idx(ImageWorkload, frozen=True, kw_only=True):
     test_labels: Annotated[File, Meta(description="Idx file of the test images' labels")] | None = None
     validation: Share | None = None
     test: Share | None = None
-    split_seed: SplitSeed = 0
 
     def misplaced(self) -> Iterator[str]:
         """Files are given in pairs, and the shares must leave samples to train on."""
@@ -221,4 +221,4 @@ class Idx(ImageWorkload, frozen=True, kw_only=True):
         shares = {"validation": share(self.validation)}
         if self.test_images is None:
             shares["test"] = share(self.test)
-        return own.from_idx(self.sources(), shares, self.split_seed)
+        return own.from_idx(self.sources(), shares, self.split_seed or 0)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from msgspec import Meta
 
 from ketscale.config import Data, Family, Model, Settings, Split, Workload
-from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
 from ketscale.problems.images.workloads import Digits, ImageWorkload, Mnist
-from ketscale.problems.labelled import CIRCUIT_SIZES, CLASSIFICATION, TINY_SIMULATORS
+from ketscale.problems.labelled import CLASSIFICATION
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +23,7 @@ class VQCSettings(Model, frozen=True, kw_only=True):
     """A dense head on the features, a variational circuit, and a small classifier."""
 
     implementation: ClassVar[str] = "ketscale.problems.images.vqc:VQC"
+    has_dropout: ClassVar[bool] = True
     control: ClassVar[str | None] = "mlp"
 
 
@@ -31,6 +32,7 @@ class MLPSettings(Model, frozen=True, kw_only=True):
 
     implementation: ClassVar[str] = "ketscale.problems.images.mlp:MLP"
     classical: ClassVar[bool] = True
+    has_dropout: ClassVar[bool] = True
 
     width: Annotated[int, Meta(ge=1, description="Width of the layer that replaces the circuit")] = 4
 

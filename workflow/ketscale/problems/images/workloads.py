@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # The name of the converted ImageNet weights among the fetched files.
 IMAGENET_FILE = "resnet18-imagenet.safetensors"
+PRETRAIN_STEPS = 64
 _TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
@@ -34,7 +35,7 @@ class ImageWorkload(Workload, frozen=True, kw_only=True):
 
     machine: ClassVar[frozenset[str]] = frozenset({"weights_folder"})
 
-    split_seed: SplitSeed
+    split_seed: SplitSeed | None = None
     weights: Weights | None = None
     weights_folder: (
         Annotated[
@@ -44,14 +45,23 @@ class ImageWorkload(Workload, frozen=True, kw_only=True):
         | None
     ) = None
     image_size: Side | None = None
-    pretrain_steps: Annotated[
-        int, Meta(ge=1, description="Training steps of the self-supervised weights")
-    ] = 64
+    pretrain_steps: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                description=f"Training steps of the self-supervised weights; {PRETRAIN_STEPS} if left out",
+            ),
+        ]
+        | None
+    ) = None
 
     def faults(self) -> Iterator[str]:
-        """Only ImageNet's weights come from a folder."""
+        """Only ImageNet's weights come from a folder, and only the self-supervised ones are trained."""
         if self.weights_folder is not None and self.weights != "imagenet":
             yield "weights_folder: only weights: imagenet is read from a folder; leave it out"
+        if self.pretrain_steps is not None and self.weights != "selfsupervised":
+            yield "pretrain_steps: only weights: selfsupervised is trained here; leave it out"
 
     @property
     def inline(self) -> bool:
@@ -85,12 +95,13 @@ class ImageWorkload(Workload, frozen=True, kw_only=True):
         Raises:
             UserError: the data are missing, damaged or do not fit.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define load")
 
 
 class Digits(ImageWorkload, frozen=True, kw_only=True):
     """scikit-learn's 1,797 real 8x8 scans of handwritten digits."""
 
+    split_seed: SplitSeed
     weights: Weights
     image_size: Side
 
@@ -106,6 +117,7 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
 
     machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
 
+    split_seed: SplitSeed
     weights: Weights
     image_size: Side
     folder: (
@@ -147,7 +159,7 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
             return []
         folder, files = Path(self.folder).expanduser(), []
         for name in _TEST if self.split == "test-images" else _TRAIN + _TEST:
-            path = next((p for p in (folder / f"{name}.gz", folder / name) if p.is_file()), None)
+            path = next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
             if path is None:
                 raise UserError(
                     f"folder: {folder} has no {name}.gz, which split: {self.split} needs; "

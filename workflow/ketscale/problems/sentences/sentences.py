@@ -146,13 +146,13 @@ class Prepared:
     data_hash: str
 
     @classmethod
-    def open(cls, manifest: Path, verify: bool = True) -> Prepared:
+    def open(cls, manifest: Path) -> Prepared:
         """Read the sentences that `manifest` points to.
 
         Raises:
             UserError: as for `store.opened`.
         """
-        folder, described = store.opened(manifest, FILES, VERSION, verify)
+        folder, described = store.opened(manifest, FILES, VERSION)
         with np.load(folder / "splits.npz") as archive:
             splits = {name: archive[name] for name in SPLITS}
         vocabulary = tuple((folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n"))

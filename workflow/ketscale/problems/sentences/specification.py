@@ -15,8 +15,7 @@ from ketscale.config import (
     Split,
     Workload,
 )
-from ketscale.engines.circuits.settings import CircuitSimulator
-from ketscale.problems.labelled import CIRCUIT_SIZES
+from ketscale.engines.circuits.settings import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ FAMILY = Family(
     models={"superposition_transformer": TransformerSettings},
     simulators=(CircuitSimulator, LikelihoodSimulator),
     metrics=(
-        Metric("accuracy", "accuracy", "share of next words", "up"),
+        Metric("accuracy", "accuracy", "share of next words", "up", chance="data"),
         Metric("reciprocal_rank", "mean reciprocal rank", "", "up"),
     ),
     tiny={
