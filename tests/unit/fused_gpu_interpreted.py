@@ -81,7 +81,7 @@ def start(kind: str, qubits: int, batch: int) -> torch.Tensor | None:
     return random_states(*shapes[kind]).requires_grad_() if kind in shapes else None
 
 
-# 17 samples are no whole number of blocks, of which a circuit of more than two qubits needs several.
+# 17 samples are no whole number of blocks, of which each of these circuits needs several.
 @pytest.mark.parametrize("batch, kind", [(1, "zero"), (1, "own"), (3, "shared"), (17, "zero"), (17, "own")])
 @pytest.mark.parametrize("qubits", [1, 2, 3])
 def test_expectation_values_and_gradients(qubits: int, batch: int, kind: str) -> None:
@@ -104,17 +104,35 @@ def test_states_and_gradients(qubits: int, kind: str) -> None:
     assert_as_expected(random_circuit(qubits, 10 + qubits), 3, None, start(kind, qubits, 3))
 
 
+@pytest.mark.parametrize("qubits", [1, 2, 3])
+def test_gradients_at_angles_of_zero(qubits: int) -> None:
+    """Where the backward kernel would divide by a sine of 0."""
+    circuit, words, initial = (
+        random_circuit(qubits, qubits),
+        random_words(qubits, qubits),
+        start("own", qubits, 3),
+    )
+    angles = Angles(*(torch.zeros_like(t).requires_grad_() for t in random_angles(circuit, 3)))
+    values, *gradients = found(circuit, angles, words, initial)
+    assert any(gradient.abs().max() > 0.1 for gradient in gradients)
+    expectations = expected(circuit, angles, words, initial)
+    torch.testing.assert_close([values, *gradients], expectations, atol=1e-10, rtol=0)
+
+
 @pytest.mark.parametrize("qubits, batch", [(1, 65), (3, 17), (5, 5), (7, 2)])
 def test_circuits_of_real_amplitudes(qubits: int, batch: int) -> None:
     words = ("Z" * qubits, "X" * qubits, "Y" + "I" * (qubits - 1), *random_words(qubits, qubits))
     assert_as_expected(vqc_ansatz(qubits, 2), batch, words)
 
 
-@pytest.mark.parametrize("kind", ["zero", "own"])
-def test_states_that_take_a_block_of_threads_each(kind: str) -> None:
-    gates = [Gate("RX", (w,), (Column("input", w),)) for w in range(6)]
-    gates += [Gate("CRZ", (w, (w + 1) % 6), (Column("weight", w),)) for w in range(6)]
-    assert_as_expected(Circuit(6, tuple(gates)), 2, ("ZZZZZZ", "XIYIZI"), start(kind, 6, 2))
+# The largest states within one warp, and the smallest that several share.
+@pytest.mark.parametrize("qubits, kind", [(8, "zero"), (8, "own"), (9, "zero"), (9, "own")])
+def test_states_of_a_warp_and_of_several(qubits: int, kind: str) -> None:
+    gates = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
+    gates += [Gate("CRZ", (w, (w + 1) % qubits), (Column("weight", w),)) for w in range(0, qubits, 2)]
+    gates += [Gate("CNOT", (0, qubits - 1)), Gate("IsingXX", (0, qubits - 1), (Column("weight", 1),))]
+    words = ("Z" * qubits, "XIYIZI" + "X" * (qubits - 6))
+    assert_as_expected(Circuit(qubits, tuple(gates)), 2, words, start(kind, qubits, 2))
 
 
 @pytest.mark.parametrize("wanted", ["inputs", "weights", "initial"])

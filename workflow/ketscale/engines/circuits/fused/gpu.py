@@ -1,28 +1,31 @@
 """Running a program on a GPU: launches of its two kernels, and the autograd function.
 
-A call is one forward and one backward launch for the whole circuit, and a few small torch operations that add up
-gradients. Tables are uploaded at a circuit's first call and kept. Afterwards nothing waits for the GPU, and nothing
-depends on the values in tensors, so a whole training step can be captured in a CUDA graph after one warm-up step.
-There are no atomic additions, so results do not depend on the order of execution.
+Up to MOST_QUBITS a call is one forward and one backward launch for the whole circuit, and a few small torch operations
+that add up gradients. Larger circuits run rotation by rotation in torch operations (`stepwise`). Tables are uploaded
+at a circuit's first call and kept. Afterwards nothing waits for the GPU, and nothing depends on the values in tensors,
+so a whole training step can be captured in a CUDA graph after one warm-up step. There are no atomic additions, so
+results do not depend on the order of execution.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from ketscale.engines.circuits.circuit import Circuit
+from ketscale.engines.circuits.fused import stepwise
 from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.tables import Tables, tabulate
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
-# At this size a state and its adjoint in fp64 fill half of a processor's registers; the other half is for working.
+# What the kernels take. At this size a state and its adjoint in fp64 fill half of a processor's registers; the other
+# half is for working.
 MOST_QUBITS = 12
 
 
@@ -36,16 +39,12 @@ def evaluate(
 ) -> torch.Tensor:
     """Expectation values of `paulis`, or the state without any, differentiable in all tensors.
 
-    The tensors are on one GPU, or on the CPU if Triton interprets its kernels (TRITON_INTERPRET=1).
+    The tensors are on one GPU, or on the CPU if Triton interprets its kernels (TRITON_INTERPRET=1) or has none to
+    run, beyond MOST_QUBITS.
 
     Raises:
-        UserError: the circuit is too large, the route is `literal`, or Triton is not installed.
+        UserError: the route is `literal`, or Triton is needed and not installed.
     """
-    if circuit.qubits > MOST_QUBITS:
-        raise UserError(
-            f"simulator 'fused' takes at most {MOST_QUBITS} qubits on a GPU, not {circuit.qubits}: "
-            "set placement: cpu"
-        )
     if literal:
         raise UserError("simulator 'fused' takes the route 'literal' on the CPU only: set placement: cpu")
     wanted: tuple[Wanted, ...] = ()
@@ -75,7 +74,8 @@ def _tables(
 ) -> Tables:
     program = reduce(circuit, paulis)
     real = from_zero and program.real and paulis is not None
-    return tabulate(program, real, wanted, dtype, device)
+    lanes = block(program.qubits + (not real)).lanes
+    return tabulate(program, real, wanted, dtype, device, lanes)
 
 
 @cache
@@ -85,22 +85,44 @@ def _kernels() -> ModuleType:
     return triton_kernels
 
 
-def block(bits: int) -> tuple[int, int]:
-    """(samples, warps) of a block of the kernels, where a sample has 2**bits numbers."""
-    # Up to 64 numbers: one warp, in which an exchange is a few shuffles without a barrier, and as many samples as
-    # give each thread four numbers. More samples would share a rotation's masks, but at batches of some hundreds
-    # they would leave most of a large GPU's 132 processors without work.
-    samples = max(1, 128 >> bits)
-    if samples > 1:
-        return samples, 1
-    # Above: one sample, and eight numbers a thread. With their adjoints and the exchanged numbers they fit the 64
-    # registers that each of 1024 threads has at 12 qubits, in fp64 all but a few. At least two warps, since a
-    # single one would gather by shuffles again, and by too many.
-    return 1, max(2, 2**bits // 256)
+class Block(NamedTuple):
+    """A block of the kernels: the shape of its state, and its warps."""
+
+    rows: int
+    samples: int
+    lanes: int
+    warps: int
+
+
+def block(bits: int) -> Block:
+    """The block for samples of 2**bits numbers."""
+    # A thread holds all rows. More of them share a rotation's masks and signs, and keep a state within one warp, where
+    # nothing waits for other warps. But state, adjoint and exchanged numbers must fit a thread's registers, and at 12
+    # qubits 512 threads must fit a processor.
+    rows = 16 if bits >= 9 else max(1, min(8, 2**bits // 2))
+    lanes = 2**bits // rows
+    return Block(rows, max(1, 32 // lanes), lanes, max(1, lanes // 32))
+
+
+def options(shape: Block) -> dict[str, Any]:
+    """How Triton compiles the kernels for such blocks."""
+    # A block of 512 threads may have all of a processor's 65,536 registers, or the assembler would spill some for the
+    # sake of a second block. Fusion is explicit, since its default is about to change.
+    registers = 128 if shape.warps == 16 else None
+    return {"num_warps": shape.warps, "maxnreg": registers, "enable_fp_fusion": True}
+
+
+def _run(name: str, tables: Tables, batch: int, arguments: dict[str, Any]) -> None:
+    """Forward or backward; both write into tensors among the arguments."""
+    with torch.cuda.device_of(tables.factors):
+        if tables.qubits > MOST_QUBITS:
+            getattr(stepwise, name)(tables, **arguments)
+        else:
+            _launch(name, tables, batch, arguments)
 
 
 def _launch(name: str, tables: Tables, batch: int, arguments: dict[str, Any]) -> None:
-    samples, warps = block(tables.bits)
+    shape = block(tables.bits)
     shared = {
         "rotation_table": tables.rotation_table,
         "rotations": len(tables.factors),
@@ -110,13 +132,22 @@ def _launch(name: str, tables: Tables, batch: int, arguments: dict[str, Any]) ->
         "places": tables.places,
         "place_signs": tables.place_signs,
         "batch": batch,
-        "BITS": tables.bits,
-        "SAMPLES": samples,
+        "ROWS": shape.rows,
+        "LANES": shape.lanes,
+        "SAMPLES": shape.samples,
     }
+    if name == "forward":
+        initial = arguments["initial"]
+        shared |= {
+            "factors": tables.factors,
+            "input_stride": arguments["inputs"].shape[1],
+            "initial_stride": 0 if initial is None or initial.ndim == 2 else 2**tables.bits,
+        }
+    else:
+        shared |= {"first": tables.first, "slots": tables.slots}
     kernel = getattr(_kernels(), name)
-    with torch.cuda.device_of(tables.factors):
-        # The option is explicit, since its default is about to change.
-        kernel[(-(-batch // samples),)](**arguments, **shared, num_warps=warps, enable_fp_fusion=True)
+    grid = (-(-batch // shape.samples),)
+    kernel[grid](**arguments, **shared, **options(shape))
 
 
 class _Evaluate(torch.autograd.Function):
@@ -126,8 +157,8 @@ class _Evaluate(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None, tables: Tables
     ) -> torch.Tensor:
-        out, cosines, sines, final = _forward(tables, inputs, weights, initial)
-        ctx.save_for_backward(cosines, sines, final)
+        out, turns, final = _forward(tables, inputs, weights, initial)
+        ctx.save_for_backward(turns, final)
         ctx.tables = tables
         ctx.columns = inputs.shape[1], len(weights)
         ctx.one_initial = initial is not None and initial.ndim == 1
@@ -137,22 +168,19 @@ class _Evaluate(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         tables: Tables = ctx.tables
-        cosines, sines, final = ctx.saved_tensors
+        turns, final = ctx.saved_tensors
         derivatives = final.new_empty(len(final), tables.slots)
         to_inputs = to_weights = to_initial = None
         if "initial" in tables.wanted:
             to_initial = torch.empty_like(final)
         arguments = {
             "cotangent": _reals(cotangent),
-            "first": tables.first,
-            "cosines": cosines,
-            "sines": sines,
+            "turns": turns,
             "final": final,
             "gradients": derivatives,
-            "slots": tables.slots,
             "initial_gradient": to_initial,
         }
-        _launch("backward", tables, len(final), arguments)
+        _run("backward", tables, len(final), arguments)
         if "input" in tables.wanted:
             to_inputs = tables.inputs.sums(derivatives, ctx.columns[0])
         if "weight" in tables.wanted:
@@ -165,29 +193,25 @@ class _Evaluate(torch.autograd.Function):
 
 def _forward(
     tables: Tables, inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """The result, and what the backward pass needs: cosines, sines, and the final state if a gradient is wanted."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """The result, and what the backward pass needs: cosines and sines, and the final state if a gradient is wanted."""
     batch, size = len(inputs), 2**tables.bits
     inputs = _reals(inputs)
-    cosines, sines = (inputs.new_empty(batch, len(tables.factors)) for _ in range(2))
+    turns = inputs.new_empty(batch, len(tables.factors), 2)
     final = inputs.new_empty(batch, size) if tables.wanted else None
     out = inputs.new_empty(batch, len(tables.signs) if tables.places is None else size)
     arguments = {
         "inputs": inputs,
-        "input_stride": inputs.shape[1],
         "weights": _reals(weights),
         "initial": None if initial is None else _reals(initial),
-        "initial_stride": 0 if initial is None or initial.ndim == 1 else size,
-        "factors": tables.factors,
-        "cosines": cosines,
-        "sines": sines,
+        "turns": turns,
         "final": final,
         "out": out,
     }
-    _launch("forward", tables, batch, arguments)
+    _run("forward", tables, batch, arguments)
     if tables.places is not None:
         out = torch.view_as_complex(out.unflatten(1, (-1, 2)))
-    return out, cosines, sines, final
+    return out, turns, final
 
 
 def _reals(tensor: torch.Tensor) -> torch.Tensor:

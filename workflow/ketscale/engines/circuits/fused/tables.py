@@ -1,6 +1,6 @@
 """A program as tables of real arithmetic in device memory, which the GPU's kernels read.
 
-A complex number is a pair of reals; the lowest bit of an index says which part it is. So i is a signed exchange of
+A complex number is a pair of reals; the highest bit of an index says which part it is. So i is a signed exchange of
 the pair: (re, im) becomes (-im, re). Pauli words, alone or times a power of i, are signed exchanges too. If every
 amplitude is real, there is no such bit and half as many numbers.
 """
@@ -30,6 +30,14 @@ class Exchange(NamedTuple):
     sign: int
 
 
+class Step(NamedTuple):
+    """An exchange of a rotation, and where its gradient goes (-1: it is not wanted)."""
+
+    x: int
+    z: int
+    slot: int
+
+
 class Columns(NamedTuple):
     """How derivatives by half angles add up to the gradients of columns.
 
@@ -50,11 +58,16 @@ class Columns(NamedTuple):
 class Tables:
     """A program on a device, for one set of wanted gradients; the kernels' arguments give the shapes.
 
-    bits: bits of an index. first: the first rotation whose gradient is wanted (0 with the initial state's).
+    qubits: of the circuit. bits: bits of an index. steps, words: the tables of rotations and words for the host.
+    rotation_table, word_table: for the kernels, whose columns `triton_kernels` names.
+    first: the first rotation whose gradient is wanted (0 with the initial state's).
     slots: the number of rotations whose gradient is wanted.
     """
 
+    qubits: int
     bits: int
+    steps: tuple[Step, ...]
+    words: tuple[Exchange, ...]
     wanted: tuple[Wanted, ...]
     rotation_table: torch.Tensor
     factors: torch.Tensor
@@ -69,24 +82,35 @@ class Tables:
 
 
 def tabulate(
-    program: Program, real: bool, wanted: tuple[Wanted, ...], dtype: torch.dtype, device: torch.device
+    program: Program,
+    real: bool,
+    wanted: tuple[Wanted, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    lanes: int,
 ) -> Tables:
     """The tables of a program without flips.
 
     real: leave out imaginary parts; only for expectation values of a program that is `Program.real`.
+    lanes: how many numbers of a state make a row of a block.
     """
     rotations = [r for r in program.rotations if isinstance(r, Rotation)]
     # -i times a word, since a rotation is cos - i sin times the word.
-    exchanges = [exchange(r.x, r.z, r.ys + 3, real) for r in rotations]
+    part = 0 if real else 2**program.qubits
+    exchanges = [exchange(r.x, r.z, r.ys + 3, part) for r in rotations]
     factors = [e.sign * r.angle.factor / 2 for e, r in zip(exchanges, rotations, strict=True)]
     differentiated = [i for i, r in enumerate(rotations) if r.angle.kind in wanted]
     slots = {rotation: slot for slot, rotation in enumerate(differentiated)}
     first = 0 if "initial" in wanted else min(differentiated, default=len(rotations))
+    steps = [Step(e.x, e.z, slots.get(i, -1)) for i, e in enumerate(exchanges)]
     rows = [
-        (e.x, e.z, SOURCES.index(r.angle.kind), r.angle.index, slots.get(i, -1))
-        for i, (e, r) in enumerate(zip(exchanges, rotations, strict=True))
+        (s.x % lanes, s.x // lanes, s.z, SOURCES.index(r.angle.kind), r.angle.index, s.slot)
+        for s, r in zip(steps, rotations, strict=True)
     ]
-    words = [(exchange(w.x, w.z, w.ys, real), w.sign) for w in program.words or ()]
+    words = []
+    for w in program.words or ():
+        made = exchange(w.x, w.z, w.ys, part)
+        words.append(made._replace(sign=made.sign * w.sign))
 
     def integers(values: ArrayLike, kind: type = np.int32) -> torch.Tensor:
         return torch.tensor(np.asarray(values, dtype=kind), device=device)
@@ -111,32 +135,35 @@ def tabulate(
         numbers, signs = _places(program)
         places, place_signs = integers(numbers), reals(signs)
     return Tables(
+        qubits=program.qubits,
         bits=program.qubits + (not real),
+        steps=tuple(steps),
+        words=tuple(words),
         wanted=wanted,
-        rotation_table=integers(np.reshape(rows, (-1, 5)).T.copy()),
+        rotation_table=integers(np.reshape(rows, (-1, 6))),
         factors=reals(factors),
         first=first,
         slots=len(slots),
         inputs=columns("input"),
         weights=columns("weight"),
-        word_table=integers(np.reshape([(e.x, e.z) for e, _ in words], (-1, 2)).T.copy()),
-        signs=reals([e.sign * sign for e, sign in words]),
+        word_table=integers(np.reshape([(e.x % lanes, e.x // lanes, e.z) for e in words], (-1, 3))),
+        signs=reals([e.sign for e in words]),
         places=places,
         place_signs=place_signs,
     )
 
 
-def exchange(x: int, z: int, power: int, real: bool) -> Exchange:
+def exchange(x: int, z: int, power: int, part: int) -> Exchange:
     """i**power times X on mask `x` after Z on mask `z`, on pairs of reals or on reals alone.
 
-    An odd power makes reals imaginary; with `real` the result is its real part, 0.
+    part: the bit that says which part a number is; 0 if there are no imaginary parts. Then an odd power, which makes
+        reals imaginary, gives their real part, 0.
     """
-    parts = power % 2
-    if real and parts:
+    if power % 2 and not part:
         return Exchange(0, 0, 0)
-    if not real:
+    if power % 2:
         # i itself is X after Z on the part's bit, since the imaginary part becomes the real one with a minus.
-        x, z = 2 * x + parts, 2 * z + parts
+        x, z = x | part, z | part
     # Z acts on k ^ x, the origin of the number, so its sign for k has a further factor (-1)**bits(x & z).
     minus = power // 2 + (x & z).bit_count()
     return Exchange(x, z, -1 if minus % 2 else 1)
@@ -147,7 +174,7 @@ def _places(program: Program) -> tuple[Sequence[int], Sequence[int]]:
     size = 2**program.qubits
     order = np.asarray(program.order or range(size))
     powers = np.asarray(program.powers or [0] * size)
-    parts = np.arange(2)
-    places = 2 * order[:, None] + (parts ^ powers[:, None] % 2)
-    minus = powers[:, None] // 2 + powers[:, None] % 2 * parts
+    parts = np.arange(2)[:, None]
+    places = 2 * order + (parts ^ powers % 2)
+    minus = powers // 2 + powers % 2 * parts
     return places.ravel().tolist(), (1 - 2 * (minus % 2)).ravel().tolist()

@@ -1,15 +1,21 @@
 """The GPU's two kernels: a block of samples through a whole circuit, and backwards for the gradients.
 
-Everything is real: the lowest bit of an index chooses an amplitude's real or imaginary part, or is left out if all
+Everything is real: the highest bit of an index chooses an amplitude's real or imaginary part, or is left out if all
 amplitudes are real. Multiplying by i then exchanges numbers and changes signs, and so does every Pauli word. Such a
-signed exchange J, given by two masks, is the only operation here
-(`_exchanged`). A rotation is cos + sin J; a word's expectation value is state . J state. Rotations and words
-are read from tables in device memory, which `tables.py` makes, so one compiled kernel serves all
-circuits of the same number of qubits.
+signed exchange J, given by two masks, is the only operation here. A rotation is cos + sin J; a word's expectation
+value is state . J state. Rotations and words are read from tables in device memory, which `tables.py` makes, so one
+compiled kernel serves all circuits of the same number of qubits.
+
+A block's state is a tensor (rows, columns): the high bits of an index choose a row, the low ones a lane, and a column
+is one lane of one sample. A thread holds all rows of a column in its registers. So rows, real and imaginary parts
+among them, are exchanged by naming other registers, and lanes by one shuffle for a number; only the lanes of several
+warps go through shared memory. Two axes, not three, since Triton 3.6 lays rows of the latter across a warp. The signs
+of an exchange are put on the sines, which costs one operation for a number.
 
 Gradients are adjoint (Jones and Gacon, arXiv:2009.02823). If `adjoint` is the derivative by the state's numbers, the
 derivative by half of a rotation's angle is adjoint . J state. Since J J = -1, state and adjoint before the rotation
-are cos - sin J times those after it. The backward pass starts from the final state and stores no other.
+are cos - sin J times those after it. The backward pass starts from the final state and stores no other. It divides
+adjoint . (sin J state) by the sine, since that product of sine and sign is needed anyway.
 """
 
 from __future__ import annotations
@@ -17,113 +23,227 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# Rows of the table of rotations.
-X = tl.constexpr(0)
-Z = tl.constexpr(1)
-SOURCE = tl.constexpr(2)
-COLUMN = tl.constexpr(3)
-SLOT = tl.constexpr(4)
+# Columns of the table of rotations; that of words has the first three.
+X_LANES = tl.constexpr(0)
+X_ROWS = tl.constexpr(1)
+Z = tl.constexpr(2)
+SOURCE = tl.constexpr(3)
+COLUMN = tl.constexpr(4)
+SLOT = tl.constexpr(5)
+COLUMNS = tl.constexpr(6)
+WORD_COLUMNS = tl.constexpr(3)
 
 # Where a rotation's angle comes from; the factor of a constant is all of it.
 INPUT = tl.constexpr(0)
 WEIGHT = tl.constexpr(1)
 CONSTANT = tl.constexpr(2)
 
+# Sines are at least this: no number changes, but one can divide by them.
+LEAST = tl.constexpr(1e-20)
+# Lanes that exchange numbers by shuffles.
+WARP = tl.constexpr(32)
+# A thread holds at most 2**4 rows.
+ROW_BITS = tl.constexpr(4)
+
+
+# Sequences of branches, not a tree of them, whose ends LLVM would merge again with a copy of each number. It would
+# also if it knew that one of them is taken, or x == 0 became another test than the rest: so x is loaded, not computed.
+@triton.jit
+def _chosen(
+    FUNCTION: tl.constexpr,  # noqa: N803 (Triton's constants are capitals)
+    tensors: tl.tuple,
+    result: tl.core.base_value,
+    x: tl.tensor,
+    ROWS: tl.constexpr,  # noqa: N803
+) -> tl.core.base_value:
+    """FUNCTION(tensors, x) with x as a constant; `result` has its type and is not used, since x is below ROWS."""
+    for known in tl.static_range(ROWS):
+        if x == known:
+            result = FUNCTION(tensors, known)
+    return result
+
 
 @triton.jit
-def _exchanged(state: tl.tensor, index: tl.tensor, x: tl.tensor, z: tl.tensor) -> tl.tensor:
-    """J of each row of `state`: number k is number k ^ x, negated if k & z has an odd number of bits."""
-    bits = index & z
-    bits ^= bits >> 10
-    bits ^= bits >> 5
-    even = 0x69969669 >> (bits & 31) & 1  # bit j of the constant tells whether j has an even number of bits
-    # Along one of two axes Triton gathers within a warp, with as many shuffles as the square of a thread's share
-    # of a row, two numbers at most here; along an only axis it goes through shared memory.
-    if state.shape[0] > 1:
-        moved = tl.gather(state, tl.broadcast_to((index ^ x)[None, :], state.shape), 1)
-    else:
-        moved = tl.gather(tl.reshape(state, index.shape), index ^ x, 0)[None, :]
-    return tl.where((even == 1)[None, :], moved, -moved)
+def _rows_exchanged(state: tl.tensor, X: tl.constexpr) -> tl.tensor:  # noqa: N803
+    """Row k is row k ^ X: other names of registers."""
+    shape: tl.constexpr = state.shape
+    for bit in tl.static_range(ROW_BITS):
+        if X >> bit & 1:
+            pairs = tl.reshape(state, (shape[0] >> bit + 1, 2, shape[1] << bit))
+            state = tl.reshape(tl.flip(pairs, 1), shape)
+    return state
+
+
+@triton.jit
+def _lanes_exchanged(state: tl.tensor, x: tl.tensor, LANES: tl.constexpr) -> tl.tensor:  # noqa: N803
+    """Lane l of each sample is lane l ^ x."""
+    if LANES <= WARP:
+        # Even if x is 0: without a branch no number is copied.
+        column = tl.arange(0, state.shape[1]) ^ x
+        state = tl.gather(state, tl.broadcast_to(column[None, :], state.shape), 1)
+    elif x != 0:
+        # Along one of two axes Triton would gather within a warp, which then had to hold all lanes.
+        number = tl.arange(0, state.numel) ^ x
+        state = tl.reshape(tl.gather(tl.reshape(state, number.shape), number, 0), state.shape)
+    return state
+
+
+@triton.jit
+def _signed(
+    numbers: tl.tensor,  # (rows or 1, columns)
+    z: tl.tensor,
+    ROWS: tl.constexpr,  # noqa: N803
+    LANES: tl.constexpr,  # noqa: N803
+) -> tl.tensor:
+    """Each of (rows, columns) negated if k & z has an odd number of bits, where k is its index."""
+    bits = tl.arange(0, numbers.shape[1]) % LANES & z
+    if LANES > WARP:
+        bits ^= bits >> 5
+    # Bit 31 - j of the constant tells whether j has an odd number of bits.
+    minus = (0x69969669 << (bits & 31) & 0x80000000)[None, :]
+    width: tl.constexpr = numbers.dtype.primitive_bitwidth
+    integer: tl.constexpr = tl.uint64 if width == 64 else tl.uint32
+    result = numbers.to(integer, bitcast=True) ^ minus.to(integer) << width - 32
+    # A thread gets the sign of each row from that of another row by one operation.
+    row = tl.arange(0, ROWS)[:, None]
+    for bit in tl.static_range(ROW_BITS):
+        if ROWS >> bit > 1:
+            result ^= tl.where(row >> bit & 1 != 0, (z // LANES >> bit).to(integer) << width - 1, 0)
+    return result.to(numbers.dtype, bitcast=True)
+
+
+@triton.jit
+def _rotated(tensors: tl.tuple, X: tl.constexpr) -> tl.tensor:  # noqa: N803
+    """cosine * base + sine * J state: `moved` is `state` after its exchange of lanes, and `sine` has J's signs."""
+    base, moved, cosine, sine = tensors
+    return cosine * base + sine * _rows_exchanged(moved, X)
+
+
+@triton.jit
+def _product(tensors: tl.tuple, X: tl.constexpr) -> tl.tensor:  # noqa: N803
+    """The scalar products of `left` and J state, by columns, where `left` has J's signs."""
+    left, moved = tensors
+    return tl.sum(left * _rows_exchanged(moved, X), 0)
+
+
+@triton.jit
+def _rotated_with_product(tensors: tl.tuple, X: tl.constexpr) -> tl.core.base_value:  # noqa: N803
+    """The scalar products of `left` and sine * J state, by columns, and the rotated state."""
+    left, state, moved, cosine, sine = tensors
+    turned = sine * _rows_exchanged(moved, X)
+    return tl.sum(left * turned, 0), cosine * state + turned
+
+
+@triton.jit
+def _by_samples(columns: tl.tensor, SAMPLES: tl.constexpr) -> tl.tensor:  # noqa: N803
+    """The sums over the lanes of each sample."""
+    return tl.sum(tl.reshape(columns, (SAMPLES, columns.numel // SAMPLES)), 1)
+
+
+@triton.jit
+def _paired(index: tl.tensor, size: tl.constexpr) -> tl.tensor:
+    """Where a number is in a tensor of complex amplitudes: the part becomes the lowest bit."""
+    return index % (size // 2) * 2 + index // (size // 2)
 
 
 # No argument is specialised, so no batch size, circuit or slice of a tensor makes Triton compile a kernel again.
-# Pointers that may be unaligned also keep neighbouring numbers in different threads, so that they meet no bank
-# conflicts where they go through shared memory.
-@triton.jit(do_not_specialize=range(18))
+# The loops are not over ranges, whose ends the interpreter of Triton 3.6 cannot read with NumPy 2.4.
+@triton.jit(do_not_specialize=range(17))
 def forward(
     inputs: tl.tensor,  # (batch, input_stride)
     input_stride: tl.tensor,
     weights: tl.tensor,
-    initial: tl.tensor,  # None for |0...0>, or (batch, 2**BITS)
+    initial: tl.tensor,  # None for |0...0>, or (batch, 2**qubits, 2)
     initial_stride: tl.tensor,  # 0 where one state is shared
-    rotation_table: tl.tensor,  # (5, rotations)
+    rotation_table: tl.tensor,  # (rotations, COLUMNS)
     factors: tl.tensor,  # (rotations,): half angles are factors times columns
     rotations: tl.tensor,
-    word_table: tl.tensor,  # (2, words): x, z
+    word_table: tl.tensor,  # (words, WORD_COLUMNS)
     signs: tl.tensor,  # (words,)
     words: tl.tensor,
-    places: tl.tensor,  # None for expectation values, or (2**BITS,): where a number of the state belongs
-    place_signs: tl.tensor,  # (2**BITS,)
-    cosines: tl.tensor,  # (batch, rotations), written
-    sines: tl.tensor,  # (batch, rotations), written
-    final: tl.tensor,  # None, or (batch, 2**BITS), written
-    out: tl.tensor,  # (batch, words) or (batch, 2**BITS), written
+    places: tl.tensor,  # None for expectation values, or (size,): where a number of the state belongs
+    place_signs: tl.tensor,  # (size,)
+    turns: tl.tensor,  # (batch, rotations, 2), written: cosines and sines
+    final: tl.tensor,  # None, or (batch, size), written
+    out: tl.tensor,  # (batch, words) or (batch, 2**qubits, 2), written
     batch: tl.tensor,
-    BITS: tl.constexpr,  # noqa: N803 (Triton's constants are capitals)
+    ROWS: tl.constexpr,  # noqa: N803
+    LANES: tl.constexpr,  # noqa: N803
     SAMPLES: tl.constexpr,  # noqa: N803
 ) -> None:
-    """Expectation values or states of SAMPLES samples, and what `backward` needs."""
-    size: tl.constexpr = 1 << BITS
+    """Expectation values or states of SAMPLES samples, and what `backward` needs. The size is ROWS * LANES."""
+    size: tl.constexpr = ROWS * LANES
     sample = tl.program_id(0).to(tl.int64) * SAMPLES + tl.arange(0, SAMPLES)
     present = sample < batch
-    index = tl.arange(0, size)
-    number = sample[:, None] * size + index[None, :]
+    # The sample of each column, which is the last one again where there is no other, and the indices of its numbers.
+    column = tl.arange(0, SAMPLES * LANES)
+    own = tl.program_id(0).to(tl.int64) * SAMPLES + column // LANES
+    inside = (own < batch)[None, :]
+    own = tl.minimum(own, batch - 1)
+    index = tl.arange(0, ROWS)[:, None] * LANES + (column % LANES)[None, :]
+    begin = own[None, :] * size
 
     # All cosines first, since in the loop over rotations every thread of a sample would compute the same one. They
     # go to device memory, from which `backward` reads them too.
-    chunk: tl.constexpr = max(128 // SAMPLES, size // 8)
-    for start in range(0, rotations, chunk):
-        rotation = start + tl.arange(0, chunk)
+    chunk: tl.constexpr = max(LANES, 32 // SAMPLES)
+    first = 0
+    while first < rotations:
+        rotation = first + tl.arange(0, chunk)
         exists = rotation < rotations
-        source = tl.load(rotation_table + SOURCE * rotations + rotation, mask=exists, other=CONSTANT)
-        column = tl.load(rotation_table + COLUMN * rotations + rotation, mask=exists, other=0)
+        row = rotation_table + rotation * COLUMNS
+        source = tl.load(row + SOURCE, mask=exists, other=CONSTANT)
+        angle = tl.load(row + COLUMN, mask=exists, other=0)
         factor = tl.load(factors + rotation, mask=exists, other=0.0)
         from_input = present[:, None] & (source == INPUT)[None, :]
-        own = tl.load(inputs + sample[:, None] * input_stride + column[None, :], mask=from_input, other=0.0)
-        shared = tl.load(weights + column, mask=source == WEIGHT, other=1.0)
-        half = tl.where(from_input, own, shared[None, :]) * factor[None, :]
-        place = sample[:, None] * rotations + rotation[None, :]
-        tl.store(cosines + place, tl.cos(half), mask=present[:, None] & exists[None, :])
-        tl.store(sines + place, tl.sin(half), mask=present[:, None] & exists[None, :])
+        value = tl.load(inputs + sample[:, None] * input_stride + angle[None, :], mask=from_input, other=0.0)
+        shared = tl.load(weights + angle, mask=source == WEIGHT, other=1.0)
+        half = tl.where(from_input, value, shared[None, :]) * factor[None, :]
+        turn = turns + (sample[:, None] * rotations + rotation[None, :]) * 2
+        tl.store(turn, tl.cos(half), mask=present[:, None] & exists[None, :])
+        sine = tl.sin(half)
+        sine = tl.where(tl.abs(sine) < LEAST, LEAST, sine)
+        tl.store(turn + 1, sine, mask=present[:, None] & exists[None, :])
+        first += chunk
     tl.debug_barrier()
 
     if initial is None:
-        zero = tl.where(index == 0, 1.0, 0.0).to(cosines.dtype.element_ty)
-        state = tl.broadcast_to(zero[None, :], (SAMPLES, size))
+        state = tl.where(index == 0, 1.0, 0.0).to(turns.dtype.element_ty)
     else:
-        begin = initial + sample[:, None] * initial_stride + index[None, :]
-        state = tl.load(begin, mask=present[:, None], other=0.0)
-    for rotation in range(rotations):
-        x = tl.load(rotation_table + X * rotations + rotation)
-        z = tl.load(rotation_table + Z * rotations + rotation)
-        cosine = tl.load(cosines + sample * rotations + rotation, mask=present, other=1.0)
-        sine = tl.load(sines + sample * rotations + rotation, mask=present, other=0.0)
-        state = cosine[:, None] * state + sine[:, None] * _exchanged(state, index, x, z)
+        start = initial + own[None, :] * initial_stride + _paired(index, size)
+        state = tl.load(start, mask=inside, other=0.0)
+    rotation = 0
+    while rotation < rotations:
+        row = rotation_table + rotation * COLUMNS
+        x_lanes, x_rows = tl.load(row + X_LANES), tl.load(row + X_ROWS)
+        z = tl.load(row + Z).to(tl.uint32)
+        turn = turns + (own * rotations + rotation)[None, :] * 2
+        cosine, sine = tl.load(turn), tl.load(turn + 1)
+        sine = _signed(sine, z, ROWS, LANES)
+        moved = _lanes_exchanged(state, x_lanes, LANES)
+        state = _chosen(_rotated, (state, moved, cosine, sine), state, x_rows, ROWS)
+        rotation += 1
 
     if final is not None:
-        tl.store(final + number, state, mask=present[:, None])
+        tl.store(final + begin + index, state, mask=inside)
     if places is not None:
-        place = sample[:, None] * size + tl.load(places + index)[None, :]
-        tl.store(out + place, state * tl.load(place_signs + index)[None, :], mask=present[:, None])
+        state *= tl.load(place_signs + index)
+        tl.store(out + begin + tl.load(places + index), state, mask=inside)
     else:
-        for word in range(words):
-            x = tl.load(word_table + word)
-            z = tl.load(word_table + words + word)
-            value = tl.sum(state * _exchanged(state, index, x, z), 1) * tl.load(signs + word)
+        zero = tl.zeros(column.shape, state.dtype)
+        word = 0
+        while word < words:
+            row = word_table + word * WORD_COLUMNS
+            x_lanes, x_rows = tl.load(row + X_LANES), tl.load(row + X_ROWS)
+            z = tl.load(row + Z).to(tl.uint32)
+            left = _signed(state, z, ROWS, LANES)
+            moved = _lanes_exchanged(state, x_lanes, LANES)
+            product = _chosen(_product, (left, moved), zero, x_rows, ROWS)
+            value = _by_samples(product, SAMPLES) * tl.load(signs + word)
             tl.store(out + sample * words + word, value, mask=present)
+            word += 1
 
 
-@triton.jit(do_not_specialize=range(16))
+@triton.jit(do_not_specialize=range(15))
 def backward(
     cotangent: tl.tensor,  # as `out` of forward
     rotation_table: tl.tensor,
@@ -134,49 +254,67 @@ def backward(
     words: tl.tensor,
     places: tl.tensor,
     place_signs: tl.tensor,
-    cosines: tl.tensor,
-    sines: tl.tensor,
+    turns: tl.tensor,
     final: tl.tensor,
     gradients: tl.tensor,  # (batch, slots), written: by the half angles of the rotations that have a slot
     slots: tl.tensor,
-    initial_gradient: tl.tensor,  # None, or (batch, 2**BITS), written
+    initial_gradient: tl.tensor,  # None, or (batch, 2**qubits, 2), written
     batch: tl.tensor,
-    BITS: tl.constexpr,  # noqa: N803
+    ROWS: tl.constexpr,  # noqa: N803
+    LANES: tl.constexpr,  # noqa: N803
     SAMPLES: tl.constexpr,  # noqa: N803
 ) -> None:
     """Gradients of SAMPLES samples; arguments are those of `forward`, or described here."""
-    size: tl.constexpr = 1 << BITS
+    size: tl.constexpr = ROWS * LANES
     sample = tl.program_id(0).to(tl.int64) * SAMPLES + tl.arange(0, SAMPLES)
     present = sample < batch
-    index = tl.arange(0, size)
-    number = sample[:, None] * size + index[None, :]
+    # The sample of each column, which is the last one again where there is no other, and the indices of its numbers.
+    column = tl.arange(0, SAMPLES * LANES)
+    own = tl.program_id(0).to(tl.int64) * SAMPLES + column // LANES
+    inside = (own < batch)[None, :]
+    own = tl.minimum(own, batch - 1)
+    index = tl.arange(0, ROWS)[:, None] * LANES + (column % LANES)[None, :]
+    begin = own[None, :] * size
 
-    state = tl.load(final + number, mask=present[:, None], other=0.0)
+    state = tl.load(final + begin + index, mask=inside, other=0.0)
     if places is not None:
-        place = sample[:, None] * size + tl.load(places + index)[None, :]
-        adjoint = tl.load(cotangent + place, mask=present[:, None], other=0.0)
-        adjoint *= tl.load(place_signs + index)[None, :]
+        place = cotangent + begin + tl.load(places + index)
+        adjoint = tl.load(place, mask=inside, other=0.0) * tl.load(place_signs + index)
     else:
         adjoint = tl.zeros_like(state)
-        for word in range(words):
-            x = tl.load(word_table + word)
-            z = tl.load(word_table + words + word)
-            by_word = tl.load(cotangent + sample * words + word, mask=present, other=0.0)
-            scale = 2 * by_word * tl.load(signs + word)
-            adjoint += scale[:, None] * _exchanged(state, index, x, z)
+        word = 0
+        while word < words:
+            row = word_table + word * WORD_COLUMNS
+            x_lanes, x_rows = tl.load(row + X_LANES), tl.load(row + X_ROWS)
+            z = tl.load(row + Z).to(tl.uint32)
+            by_word = tl.load(cotangent + own[None, :] * words + word, mask=inside, other=0.0)
+            scales = _signed(2 * by_word * tl.load(signs + word), z, ROWS, LANES)
+            moved = _lanes_exchanged(state, x_lanes, LANES)
+            adjoint = _chosen(_rotated, (adjoint, moved, 1.0, scales), adjoint, x_rows, ROWS)
+            word += 1
 
-    for done in range(rotations - first):
-        rotation = rotations - 1 - done
-        x = tl.load(rotation_table + X * rotations + rotation)
-        z = tl.load(rotation_table + Z * rotations + rotation)
-        slot = tl.load(rotation_table + SLOT * rotations + rotation)
-        cosine = tl.load(cosines + sample * rotations + rotation, mask=present, other=1.0)
-        sine = tl.load(sines + sample * rotations + rotation, mask=present, other=0.0)
-        exchanged = _exchanged(state, index, x, z)
+    zero = tl.zeros(column.shape, state.dtype)
+    rotation = rotations - 1
+    while rotation >= first:
+        row = rotation_table + rotation * COLUMNS
+        x_lanes, x_rows = tl.load(row + X_LANES), tl.load(row + X_ROWS)
+        z = tl.load(row + Z).to(tl.uint32)
+        slot = tl.load(row + SLOT)
+        turn = turns + (own * rotations + rotation)[None, :] * 2
+        cosine, sine = tl.load(turn), -tl.load(turn + 1)  # of the rotation back
+        signed = _signed(sine, z, ROWS, LANES)
+        # One after the other, so that few numbers are in registers at a time.
+        moved = _lanes_exchanged(state, x_lanes, LANES)
+        tensors = (adjoint, state, moved, cosine, signed)
+        product, state = _chosen(_rotated_with_product, tensors, (zero, state), x_rows, ROWS)
+        moved = _lanes_exchanged(adjoint, x_lanes, LANES)
+        # Loaded in another way, or the compiler would keep the results of all comparisons above.
+        x_rows = tl.load(row + X_ROWS, cache_modifier=".ca")
+        adjoint = _chosen(_rotated, (adjoint, moved, cosine, signed), adjoint, x_rows, ROWS)
         if slot >= 0:
-            tl.store(gradients + sample * slots + slot, tl.sum(adjoint * exchanged, 1), mask=present)
-        state = cosine[:, None] * state - sine[:, None] * exchanged
-        adjoint = cosine[:, None] * adjoint - sine[:, None] * _exchanged(adjoint, index, x, z)
+            derivative = _by_samples(product / tl.sum(sine, 0), SAMPLES)
+            tl.store(gradients + sample * slots + slot, derivative, mask=present)
+        rotation -= 1
 
     if initial_gradient is not None:
-        tl.store(initial_gradient + number, adjoint, mask=present[:, None])
+        tl.store(initial_gradient + begin + _paired(index, size), adjoint, mask=inside)
