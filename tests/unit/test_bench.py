@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ketscale import cli
 from ketscale.bench import agreement, output, selection, simulators, stopwatch, subjects, summary
@@ -24,6 +25,8 @@ from ketscale.errors import UserError
 from ketscale.measure.duration import duration
 
 CELL = Cell("vqc", 2, 3, 3)
+CPU = torch.device("cpu")
+PEERS = (*selection.OUTSIDE, selection.BY_HAND)
 
 
 class Fake:
@@ -34,7 +37,7 @@ class Fake:
         self.batches: list[int] = []
 
     def prepare(self, case: Case) -> Call:
-        call = Own("default.qubit").prepare(case)
+        call = Own("default.qubit", CPU).prepare(case)
 
         def scaled() -> tuple[Any, ...]:
             self.batches.append(len(case.inputs))
@@ -62,7 +65,7 @@ class Clock:
 
 
 def measure(found: dict[str, Any], *cells: Cell, **settings: Any) -> list[CircuitRow]:
-    bench = simulators.Bench(Selection(repeats=5, **settings), found, Own("default.qubit"))
+    bench = simulators.Bench(Selection(repeats=5, **settings), found, Own("default.qubit", CPU), CPU)
     return [row for cell in cells for row in bench.measure(cell)]
 
 
@@ -124,7 +127,7 @@ def test_a_simulator_that_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyPatch)
     assert (wrong.status, right.status) == ("parity failed", "timed")
     assert "off by 1.0e-02" in str(wrong.reason)
     assert wrong.first_s is None
-    assert timed == ["default.qubit", simulators.CEILING]
+    assert timed == ["default.qubit", "matmul_gflops"]
 
 
 def test_a_simulator_that_raises_does_not_end_the_benchmark() -> None:
@@ -136,15 +139,15 @@ def test_a_simulator_that_raises_does_not_end_the_benchmark() -> None:
     assert (row.status, row.reason) == ("failed", "MemoryError: too big")
 
 
-@pytest.mark.parametrize("name", selection.OUTSIDE)
+@pytest.mark.parametrize("name", PEERS)
 def test_an_outside_simulator_agrees_with_default_qubit(name: str) -> None:
     peer = outside(name)
-    reference = Own("default.qubit")
+    reference = Own("default.qubit", CPU)
     for ansatz in selection.LAYERS:
         assert agreement.failure(peer, reference, Cell(ansatz, 3, 3, 2)) is None
 
 
-@pytest.mark.parametrize("name", selection.OUTSIDE)
+@pytest.mark.parametrize("name", PEERS)
 def test_an_outside_simulator_has_every_gate(name: str) -> None:
     columns = (Column("weight", 0), Column("input", 0), Column("weight", 1))
     gates = [Gate("RX", (w,), (Column("input", w),)) for w in range(3)]
@@ -156,14 +159,14 @@ def test_an_outside_simulator_has_every_gate(name: str) -> None:
         Circuit(3, tuple(gates)), words, rng.normal(size=(2, 3)), rng.normal(size=2), rng.normal(size=(2, 4))
     )
     for got, expected in zip(
-        outside(name).prepare(case)(), Own("default.qubit").prepare(case)(), strict=True
+        outside(name).prepare(case)(), Own("default.qubit", CPU).prepare(case)(), strict=True
     ):
         np.testing.assert_allclose(np.asarray(got), np.asarray(expected), atol=1e-9)
 
 
 def outside(name: str) -> Any:
     try:
-        return subjects.create(name)
+        return subjects.create(name, CPU)
     except UserError as error:
         pytest.skip(str(error))
 
@@ -171,9 +174,9 @@ def outside(name: str) -> Any:
 def test_a_missing_outside_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deepquantum", None)
     with pytest.raises(UserError, match=r"deepquantum needs deepquantum: .*make bench-extra") as caught:
-        subjects.installed(Selection(simulators=("deepquantum",), asked=True))
+        subjects.installed(Selection(simulators=("deepquantum",), asked=True), CPU)
     assert "\n" not in str(caught.value)
-    found = subjects.installed(Selection(simulators=("deepquantum",)))
+    found = subjects.installed(Selection(simulators=("deepquantum",)), CPU)
     assert [row.status for row in measure(found, CELL)] == ["not installed"]
 
 
@@ -224,8 +227,10 @@ def test_the_summary_by_hand() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ceiling that takes no time."""
-    monkeypatch.setattr(simulators.ceiling, "copy_gbs", lambda: 10.0)
-    monkeypatch.setattr(simulators.ceiling, "product_gflops", lambda seconds: 100.0)
+    monkeypatch.setattr(simulators.ceiling, "copy_gbs", lambda device: 10.0)
+    rate = simulators.ceiling.Ceiling("matmul_gflops", lambda: None, 100)
+    monkeypatch.setattr(simulators.ceiling, "of", lambda device: rate)
+    monkeypatch.setattr(simulators.ceiling, "gflops", lambda flops, seconds: 100.0)
 
 
 def table_of(file: Path) -> list[dict[str, str]]:

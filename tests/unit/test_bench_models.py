@@ -55,8 +55,8 @@ def test_factors_by_hand() -> None:
 def test_a_simulator_that_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     step = steps.step
 
-    def wrong(cell: ModelCell, arm: str) -> Any:
-        call = step(cell, arm)
+    def wrong(cell: ModelCell, arm: str, device: torch.device) -> Any:
+        call = step(cell, arm, device)
         return call if arm == "fused" else lambda: call() * 1.01
 
     monkeypatch.setattr(memory, "peak_bytes", lambda *_: 1)
@@ -76,7 +76,7 @@ def test_what_is_timed_is_the_trainers_step(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Stepper, "take", recorded)
     for cell, protocol in (
-        (ModelCell("mamba_hybrid", 2, 3), steps.TRIALS_PROTOCOL),
+        (ModelCell("mamba_hybrid", 2, 3), steps.LABELLED_PROTOCOL),
         (ModelCell("superposition_transformer", 4, steps.SENTENCES), steps.SENTENCES_PROTOCOL),
     ):
         call = steps.step(cell, "fused")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from ketscale.bench import steps
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
 from ketscale.problems import library, models
@@ -187,3 +188,20 @@ def test_a_model_without_circuits_takes_no_simulator(tmp_path):
     assert sum(p.numel() for p in library.load(tmp_path).parameters()) > 0
     with pytest.raises(UserError, match="mlp takes no simulator; leave it out"):
         library.load(tmp_path, simulator="fused")
+
+
+# torch says that its normalisation has no fast path for half-precision inputs and single-precision weights.
+@pytest.mark.filterwarnings("ignore:Mismatch dtype")
+@pytest.mark.parametrize("name", [*steps.ON_TRIALS, *steps.ON_IMAGES])
+def test_every_classifier_trains_in_mixed_precision(name):
+    """As `precision: amp` does on a GPU; bfloat16 has eight bits."""
+    qubits, arm = (0, steps.CLASSICAL) if steps.MODELS[name].classical else (3, "fused")
+    problem = steps.built(steps.ModelCell(name, qubits, 6), arm, steps.CPU)
+    samples = torch.arange(6)
+    exact = problem.combine(problem(samples, 0), 6).item()
+    with torch.autocast("cpu", torch.bfloat16):
+        sums = problem(samples, 0)
+    loss = problem.combine(sums, 6)
+    loss.backward()
+    assert loss.item() == pytest.approx(exact, rel=0.02)
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in problem.parameters())

@@ -208,6 +208,7 @@ def _add_bench(commands: Any) -> None:
         ("budget", "SECONDS", "skip a simulator if one call is predicted to take longer"),
         ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
         ("threads", "NUMBER", "threads of every simulator (default: as many as cores)"),
+        ("device", "NAME", "cpu (the default) or cuda"),
     ):
         simulators.add_argument(f"--{option}", metavar=metavar, help=text)
     simulators.set_defaults(command=_bench_simulators)
@@ -221,6 +222,7 @@ def _add_bench(commands: Any) -> None:
         ("budget", "SECONDS", "skip a simulator whose first step takes longer"),
         ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
         ("threads", "NUMBER", "threads of every simulator (default: as many as cores)"),
+        ("device", "NAME", "cpu (the default) or cuda"),
     ):
         models.add_argument(f"--{option}", metavar=metavar, help=text)
     models.set_defaults(command=_bench_models)
@@ -416,7 +418,7 @@ def _schema(options: argparse.Namespace) -> None:
 def _bench_simulators(options: argparse.Namespace) -> None:
     from ketscale.bench import command, selection
 
-    names = ("ansatz", "qubits", "batch", "layers", "simulators", "budget", "repeats", "threads")
+    names = ("ansatz", "qubits", "batch", "layers", "simulators", "budget", "repeats", "threads", "device")
     chosen = selection.parse(**{name: getattr(options, name) for name in names})
     command.simulators(chosen, _files(options))
 
@@ -424,7 +426,7 @@ def _bench_simulators(options: argparse.Namespace) -> None:
 def _bench_models(options: argparse.Namespace) -> None:
     from ketscale.bench import command, models
 
-    names = ("models", "qubits", "batch", "simulators", "budget", "repeats", "threads")
+    names = ("models", "qubits", "batch", "simulators", "budget", "repeats", "threads", "device")
     chosen = models.parse(**{name: getattr(options, name) for name in names})
     command.models(chosen, _files(options))
 

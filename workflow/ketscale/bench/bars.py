@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from ketscale.analysis.drawing import style, ticks
 from ketscale.bench.output import hardware
-from ketscale.bench.steps import ALL_ARMS, CHANNELS, CLASSICAL, STEPS
+from ketscale.bench.steps import ALL_ARMS, CHANNELS, CLASSICAL, FEATURES, STEPS
 
 NAMES = {
     "fused": "reduced circuits, fused",
@@ -69,7 +69,7 @@ def draw(result: Mapping[str, Any]) -> Figure:
     )
     batches = ", ".join(map(str, sorted({row["batch"] for row in result["rows"]})))
     text = (
-        f"Batch {batches} (trials of {STEPS} steps and {CHANNELS} channels in single precision, or sentences in double); "
+        f"Batch {batches} (trials of {STEPS} steps and {CHANNELS} channels or {FEATURES} features in single precision, sentences in double); "
         f"median times. {hardware(result['machine'])}."
     )
     wrapped = textwrap.fill(text, int(figure.get_size_inches()[0] * 15))

@@ -47,7 +47,12 @@ Call = Callable[[], tuple[Any, ...]]
 
 
 class Subject(Protocol):
-    """A simulator under test."""
+    """A simulator under test.
+
+    uncapturable: why its calls cannot be captured in a CUDA graph; None if they can.
+    """
+
+    uncapturable: str | None
 
     def prepare(self, case: Case) -> Call:
         """The call to time. It starts from arrays of the simulator's own kind and ends when all numbers are there."""

@@ -1,31 +1,70 @@
-"""What the machine can do at best with the same threads: matrix product rate and copy bandwidth."""
+"""What a device can do at best: arithmetic and copy bandwidth, measured in the same run as the simulators."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
+from ketscale.bench.device import finished
 from ketscale.bench.stopwatch import steady
 
 SIZE = 2048
+# The tensor cores of a GPU are not used; it still needs larger matrices to be busy.
+GPU_SIZE = 8192
 # Far larger than any cache.
 COPIED = 2**26
 
 
-def product(size: int = SIZE) -> Callable[[], torch.Tensor]:
-    """A single-precision product of size x size matrices, to be timed beside the simulators of a cell."""
-    a, b, out = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
-    return lambda: torch.mm(a, b, out=out)
+class Ceiling(NamedTuple):
+    """A call to be timed beside the simulators, and its floating point operations; name: its rate's."""
+
+    name: str
+    call: Callable[[], Any]
+    flops: int
 
 
-def product_gflops(seconds: float, size: int = SIZE) -> float:
-    """The rate of such a product."""
-    return 2 * size**3 / seconds / 1e9
+def of(device: torch.device) -> Ceiling:
+    """What simulators are compared with: the matrix product of a CPU, the multiply-adds of a GPU.
+
+    A GPU's simulators use no tensor cores, and cannot be faster than its ordinary units.
+    """
+    if device.type == "cpu":
+        return product(device)
+    from ketscale.bench import gpu_ceiling
+
+    return Ceiling("fma_gflops", finished(*gpu_ceiling.multiply_adds(device)), gpu_ceiling.flops(device))
 
 
-def copy_gbs(copied: int = COPIED) -> float:
+def product(device: torch.device) -> Ceiling:
+    """A single-precision product of square matrices."""
+    size = SIZE if device.type == "cpu" else GPU_SIZE
+    a, b = torch.rand(size, size, device=device), torch.rand(size, size, device=device)
+    out = torch.empty(size, size, device=device)
+    return Ceiling("matmul_gflops", finished(lambda: torch.mm(a, b, out=out), device), 2 * size**3)
+
+
+def gflops(flops: int, seconds: float) -> float:
+    """A rate."""
+    return flops / seconds / 1e9
+
+
+def copy_gbs(device: torch.device, copied: int = COPIED) -> float:
     """Bytes read and written by a copy of fp32 numbers, in 10^9 a second."""
-    source, target = torch.rand(copied), torch.empty(copied)
-    seconds = steady({"copy": lambda: target.copy_(source)}, repeats=5)["copy"].median_s
-    return 2 * source.nbytes / seconds / 1e9
+    source, target = torch.rand(copied, device=device), torch.empty(copied, device=device)
+    copy = finished(lambda: target.copy_(source), device)
+    return 2 * source.nbytes / steady({"copy": copy}, repeats=5)["copy"].median_s / 1e9
+
+
+def once(device: torch.device) -> dict[str, float | None]:
+    """What is measured once in a run, by name: copy bandwidth; of a GPU also matrix product and exchange."""
+    found: dict[str, float | None] = {"copy_gbs": copy_gbs(device)}
+    if device.type == "cuda":
+        from ketscale.bench import gpu_ceiling
+
+        matmul = product(device)
+        times = steady({"product": matmul.call}, repeats=5)
+        found[matmul.name] = gflops(matmul.flops, times["product"].median_s)
+        found["exchange_gbs"] = gpu_ceiling.exchange_gbs(device)
+    return found

@@ -34,12 +34,12 @@ def simulators(selection: Selection, files: Files) -> None:
         UserError: a simulator that was asked for is not installed, the figure's format is unknown, or it was
             interrupted (what was measured is written).
     """
-    from ketscale.bench import output, summary
+    from ketscale.bench import output
     from ketscale.bench import simulators as benchmark
 
     _check(files)
     result = benchmark.measure(selection, lambda cell, rows: print(output.line(cell, rows), flush=True))
-    _publish(result, files, output.as_markdown, _heatmap, summary.lines(result["rows"]))
+    _publish(result, files, output.as_markdown, _heatmap, output.summary(result))
 
 
 def models(selection: ModelSelection, files: Files) -> None:

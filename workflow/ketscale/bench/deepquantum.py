@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from ketscale.bench.calls import torch_call
 from ketscale.bench.cases import Call, Case
-from ketscale.bench.own import torch_call
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
 from ketscale.optional import needed_for
 
@@ -30,10 +30,13 @@ class DeepQuantum:
         UserError: DeepQuantum is not installed.
     """
 
-    def __init__(self) -> None:
+    uncapturable: str | None = "it was not tried: DeepQuantum builds tensors while it runs"
+
+    def __init__(self, device: torch.device) -> None:
         with needed_for("simulator deepquantum"):
             import deepquantum
         self._dq: Any = deepquantum
+        self._device = device
 
     def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`."""
@@ -53,6 +56,7 @@ class DeepQuantum:
             wires = [w for w, letter in enumerate(word) if letter != "I"]
             run.observable(wires, "".join(word[w] for w in wires).lower())
         run.to(torch.tensor(case.inputs).dtype)
+        run.to(self._device)
 
         def expval(angles: Angles) -> torch.Tensor:
             for operation, indices in shared:
@@ -62,7 +66,7 @@ class DeepQuantum:
             run(_encoding(encoded, angles))
             return run.expectation()
 
-        return torch_call(case, expval)
+        return torch_call(case, expval, self._device)
 
     def _operation(self, circuit: Circuit, gate: Gate) -> tuple[Any, list[Column]]:
         """DeepQuantum's gate and the columns of its angles in its own order."""

@@ -9,13 +9,15 @@ import llvmlite.binding as llvm
 import torch
 from llvmlite import ir
 
+from ketscale.bench.calls import torch_call
 from ketscale.bench.cases import Call, Case
-from ketscale.bench.own import torch_call
 from ketscale.engines.circuits.circuit import Angles
 
 
 class Floor:
-    """A simulator that simulates nothing: its results are uninitialised memory."""
+    """A simulator that simulates nothing: its results are uninitialised memory. On the CPU only."""
+
+    uncapturable: str | None = None
 
     def __init__(self) -> None:
         module = ir.Module("floor")
@@ -32,7 +34,7 @@ class Floor:
     def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`."""
         words = len(case.words)
-        return torch_call(case, lambda angles: self._expval(angles, words))
+        return torch_call(case, lambda angles: self._expval(angles, words), torch.device("cpu"))
 
     def _expval(self, angles: Angles, words: int) -> torch.Tensor:
         return _Empty.apply(self._function, words, *angles)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 import ketscale
+from ketscale.bench import device as devices
 from ketscale.errors import UserError
 from ketscale.measure import host
 from ketscale.measure.process import THREAD_VARIABLES
@@ -27,24 +28,28 @@ def prepared(threads: int) -> Iterator[list[int]]:
         UserError: there are not that many cores.
     """
     environment, cores, torch_threads = dict(os.environ), os.sched_getaffinity(0), torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
     if threads > len(cores):
         raise UserError(f"--threads: {threads} asked for, {len(cores)} core(s) to run on")
     with tempfile.TemporaryDirectory(prefix="ketscale-bench-") as cache:
         try:
             os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)), KETSCALE_CACHE=cache)
             torch.set_num_threads(threads)
+            # No simulator may round to TF32.
+            torch.set_float32_matmul_precision("highest")
             yield host.bind(0, 1, threads)
         finally:
             os.environ.clear()
             os.environ.update(environment)
             host.bind_to(cores)
             torch.set_num_threads(torch_threads)
+            torch.set_float32_matmul_precision(precision)
 
 
 def describe(
-    threads: int, budget_s: float, cores: list[int], ceiling: Mapping[str, float | None]
+    threads: int, budget_s: float, cores: list[int], ceiling: Mapping[str, float | None], device: torch.device
 ) -> dict[str, Any]:
-    """What a benchmark ran on. ceiling: `matmul_gflops` and `copy_gbs`, where they were measured."""
+    """What a benchmark ran on. ceiling: rates by name, where they were measured."""
     facts = host.describe()
     return {
         "cpu": facts["cpu"],
@@ -53,6 +58,8 @@ def describe(
         "memory_bytes": facts["memory_bytes"],
         "threads": threads,
         "budget_s": budget_s,
+        "device": device.type,
+        "gpu": devices.describe(device),
         "ceiling": dict(ceiling),
         "versions": _versions(),
         "ketscale": ketscale.__version__,
@@ -64,7 +71,10 @@ def _versions() -> dict[str, str]:
     from importlib import metadata
 
     found = {}
-    for name in ("torch", "pennylane", "pennylane-lightning", "tensorcircuit-ng", "jax", "deepquantum"):
+    for name in (
+        "torch", "triton", "pennylane", "pennylane-lightning", "pennylane-lightning-gpu", "tensorcircuit-ng", "jax",
+        "deepquantum",
+    ):  # fmt: skip
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-import psutil
-
 from ketscale.bench.rows import OUT_OF_MEMORY
 from ketscale.bench.steps import ModelCell
 
@@ -30,6 +28,7 @@ def peak_bytes(cell: ModelCell, arm: str, threads: int) -> int | str:
 
 
 def _measure(arguments: Sequence[str]) -> int:
+    import psutil
     import torch
 
     from ketscale.bench import steps

@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import torch
+
+from ketscale.bench import device as devices
 from ketscale.bench import machine, memory, steps, stopwatch
-from ketscale.bench.rows import FAILED, OUT_OF_MEMORY, OVER_BUDGET, TIMED, WRONG, ModelRow
-from ketscale.bench.selection import all_cores, at_least, names_of, numbers_of
+from ketscale.bench.captured import WARM_CALLS, Refused, captured
+from ketscale.bench.rows import FAILED, OUT_OF_MEMORY, OVER_BUDGET, TIMED, WRONG, ModelRow, failure
+from ketscale.bench.selection import all_cores, at_least, device_of, names_of, numbers_of
 from ketscale.bench.steps import ModelCell
 from ketscale.errors import UserError
 
 # Largest difference of the first losses, relative: they are of the same weights and trials in fp32.
 LOSS_TOLERANCE = 1e-4
+# Replays of a step's graph whose losses must be those of the same steps without a graph: the same kernels run.
+COMPARED = 3
+REPLAY_TOLERANCE = 1e-5
+GRAPH = " graph"
+BATCHES = {"cpu": (32,), "cuda": (32, 256, 2048, 8192)}
+
+Call = Callable[[], Any]
+# See `captured`.
+Capture = Callable[[Call, torch.device, int | None, Callable[[], None]], Call | Refused]
 
 
 @dataclass(frozen=True)
 class ModelSelection:
-    """The arguments of `ketscale bench models`; simulators: empty for all that fit a model."""
+    """The arguments of `ketscale bench models`.
+
+    batches: empty for those of the device. simulators: empty for all that fit a model, on a GPU those made for one.
+    """
 
     models: tuple[str, ...] = tuple(steps.MODELS)
     qubits: tuple[int, ...] = (6, 8, 10)
-    batches: tuple[int, ...] = (32,)
+    batches: tuple[int, ...] = ()
     simulators: tuple[str, ...] = ()
+    device: str = "cpu"
     budget_s: float = 60.0
     repeats: int = 7
     threads: int = field(default_factory=all_cores)
 
     def arms(self, model: str) -> list[str]:
         """The simulators that a model is timed with."""
-        return [arm for arm in steps.arms(model) if not self.simulators or arm in self.simulators]
+        wanted = self.simulators or (steps.ALL_ARMS if self.device == "cpu" else steps.GPU_ARMS)
+        return [arm for arm in steps.arms(model) if arm in wanted]
 
     def cells(self) -> Iterator[ModelCell]:
         """All cells; a classical model has no qubits to vary, the one on sentences one size."""
@@ -41,7 +60,7 @@ class ModelSelection:
                 yield ModelCell(model, kind.sizes["qubits"], steps.SENTENCES)
                 continue
             for qubits in (0,) if kind.classical else self.qubits:
-                for batch in self.batches:
+                for batch in sorted(self.batches or BATCHES[self.device]):
                     yield ModelCell(model, qubits, batch)
 
 
@@ -54,11 +73,12 @@ def parse(
     budget: str | None = None,
     repeats: str | None = None,
     threads: str | None = None,
+    device: str | None = None,
 ) -> ModelSelection:
     """The selection of the command's options: lists separated by commas, None where not given.
 
     Raises:
-        UserError: a value is not a number, too small, or not a name of a model or simulator; or no simulator fits a model.
+        UserError: a value is not a number, too small, or not a name of a model, simulator or device; or no simulator fits a model.
     """
     default = ModelSelection()
     selection = ModelSelection(
@@ -69,6 +89,7 @@ def parse(
         budget_s=at_least("--budget", budget, float, 0) if budget is not None else default.budget_s,
         repeats=at_least("--repeats", repeats, int, 5) if repeats is not None else default.repeats,
         threads=at_least("--threads", threads, int, 1) if threads is not None else default.threads,
+        device=device_of(device),
     )
     if not any(map(selection.arms, selection.models)):
         able = dict.fromkeys(arm for model in selection.models for arm in steps.arms(model))
@@ -76,64 +97,144 @@ def parse(
     return selection
 
 
-def measure(selection: ModelSelection, show: Callable[[ModelCell, list[ModelRow]], None]) -> dict[str, Any]:
+def measure(
+    selection: ModelSelection,
+    show: Callable[[ModelCell, list[ModelRow]], None] = lambda cell, rows: None,
+    limit_s: float | None = None,
+) -> dict[str, Any]:
     """Measure all cells, `show` each as it finishes; {'machine', 'cells', 'rows'}, ready for JSON.
 
-    Memory is measured first: a simulator that runs out of it is not timed.
+    limit_s: after so many seconds no further cell is begun.
+
+    Raises:
+        UserError: there is no such device.
     """
+    start = time.monotonic()
+    device = devices.opened(selection.device)
+    bench = Bench(selection, device)
     rows: list[ModelRow] = []
     cells, measured = list(selection.cells()), 0
     # Ctrl-C keeps the cells that are finished.
     with machine.prepared(selection.threads) as cores, suppress(KeyboardInterrupt):
         for cell in cells:
-            done = _measure(selection, cell)
+            if limit_s is not None and time.monotonic() - start > limit_s:
+                break
+            done = bench.measure(cell)
             show(cell, done)
             rows += done
             measured += 1
     return {
-        "machine": machine.describe(selection.threads, selection.budget_s, cores, {}),
+        "machine": machine.describe(selection.threads, selection.budget_s, cores, {}, device),
         "cells": {"asked": len(cells), "measured": measured},
         "rows": [asdict(row) for row in rows],
     }
 
 
-def _measure(selection: ModelSelection, cell: ModelCell) -> list[ModelRow]:
-    rows: dict[str, ModelRow] = {}
-    calls: dict[str, Callable[[], Any]] = {}
-    losses: dict[str, float] = {}
-    for name in selection.arms(cell.model):
-        row = ModelRow(cell.model, cell.qubits, cell.batch, name, FAILED)
-        needed = memory.peak_bytes(cell, name, selection.threads)
-        if isinstance(needed, str):
-            rows[name] = replace(row, status=needed if needed == OUT_OF_MEMORY else FAILED, reason=needed)
-            continue
-        row = replace(row, peak_bytes=needed)
-        try:
-            call = steps.step(cell, name)
-            clocked = _Kept(call)
-            first_s = stopwatch.once(clocked)
-        except (RuntimeError, MemoryError, UserError) as error:
-            rows[name] = replace(row, reason=f"{type(error).__name__}: {error}"[:200])
-            continue
+class Bench:
+    """Measures cells, smaller batches first; remembers times, which predict those of larger batches.
+
+    capture: makes a step a graph; None where there are none.
+    """
+
+    def __init__(self, selection: ModelSelection, device: torch.device) -> None:
+        self._selection = selection
+        self._device = device
+        self.capture: Capture | None = captured if device.type == "cuda" else None
+        self._last: dict[tuple[str, int, str], tuple[int, float]] = {}
+
+    def measure(self, cell: ModelCell) -> list[ModelRow]:
+        """One row for each simulator that fits the model."""
+        rows: dict[str, ModelRow] = {}
+        calls: dict[str, Call] = {}
+        losses: dict[str, float] = {}
+        for name in self._selection.arms(cell.model):
+            devices.release(self._device)
+            row = ModelRow(cell.model, cell.qubits, cell.batch, name, FAILED)
+            expected = stopwatch.predicted(self._last.get((cell.model, cell.qubits, name)), cell.batch)
+            if expected > self._selection.budget_s:
+                rows[name] = replace(row, status=OVER_BUDGET, reason=f"predicted {expected:.3g} s")
+                continue
+            # Whatever one raises must not end a benchmark of hours.
+            try:
+                rows[name], found = self._tried(cell, name, row, losses)
+            except Exception as error:
+                status, reason = failure(error)
+                rows[name], found = replace(row, status=status, reason=reason), {}
+            calls |= found
+        return self._timed(cell, rows, calls)
+
+    def _tried(
+        self, cell: ModelCell, name: str, row: ModelRow, losses: dict[str, float]
+    ) -> tuple[ModelRow, dict[str, Call]]:
+        """The row of a simulator before it is timed, and its calls to time.
+
+        On a CPU memory is measured first, in a process of its own: what runs out of it is not tried here.
+        """
+        if self._device.type == "cpu":
+            needed = memory.peak_bytes(cell, name, self._selection.threads)
+            if isinstance(needed, str):
+                status = needed if needed == OUT_OF_MEMORY else FAILED
+                return replace(row, status=status, reason=needed), {}
+            row = replace(row, peak_bytes=needed)
+        call = devices.finished(steps.step(cell, name, self._device), self._device)
+        clocked = _Kept(call)
+        row = replace(row, first_s=stopwatch.once(clocked))
         losses[name] = float(clocked.result)
         reference = next(iter(losses.values()))
-        if not abs(losses[name] - reference) <= LOSS_TOLERANCE * abs(reference):
+        if not _alike(losses[name], reference, LOSS_TOLERANCE):
             reason = f"first loss {losses[name]:.6g}, {next(iter(losses))} has {reference:.6g}"
-            rows[name] = replace(row, status=WRONG, reason=reason, first_s=first_s)
-            continue
-        if first_s > selection.budget_s:
-            rows[name] = replace(
-                row, status=OVER_BUDGET, reason=f"first step {first_s:.3g} s", first_s=first_s
-            )
-            continue
-        rows[name] = replace(row, status=TIMED, first_s=first_s)
-        calls[name] = call
-    for name, timing in stopwatch.steady(calls, selection.repeats).items():
-        rows[name] = replace(
-            rows[name], **asdict(timing), spans=steps.spans_of(calls[name], min(3, timing.repeats))
-        )
-        rows[name] = _whole_step(rows[name], steps.evaluations(cell, name))
-    return list(rows.values())
+            return replace(row, status=WRONG, reason=reason), {}
+        assert row.first_s is not None
+        if row.first_s > self._selection.budget_s:
+            return replace(row, status=OVER_BUDGET, reason=f"first step {row.first_s:.3g} s"), {}
+        row = replace(row, status=TIMED)
+        if self._device.type == "cuda":
+            row = replace(row, peak_bytes=devices.peak_bytes(call, self._device))
+        if self.capture is None:
+            return row, {name: call}
+        replay, why = self._graph(self.capture, cell, name, call, row.peak_bytes)
+        found = {name: call} if replay is None else {name: call, name + GRAPH: replay}
+        return replace(row, graph_reason=why), found
+
+    def _graph(
+        self, capture: Capture, cell: ModelCell, name: str, call: Call, needed: int | None
+    ) -> tuple[Call | None, str | None]:
+        """The replay of a whole step, which trains on as the eager step does; or why there is none."""
+        if name not in steps.CAPTURABLE:
+            return None, "it copies from the host in every step"
+        again_s = stopwatch.once(call)
+        if again_s > stopwatch.LONG_S:
+            return None, f"a step takes {again_s:.3g} s, and a graph saves microseconds"
+        eager = steps.step(cell, name, self._device)
+        expected = [float(eager()) for _ in range(WARM_CALLS + COMPARED)][WARM_CALLS:]
+        del eager
+        again, before = steps.replayable(cell, name, self._device)
+        replay = capture(again, self._device, needed, before)
+        if isinstance(replay, Refused):
+            return None, replay.reason
+        waited = devices.finished(replay, self._device)
+        losses = [float(waited()) for _ in expected]
+        if not all(_alike(a, b, REPLAY_TOLERANCE) for a, b in zip(losses, expected, strict=True)):
+            return None, f"losses of replays {losses}, without a graph {expected}"
+        return waited, None
+
+    def _timed(self, cell: ModelCell, rows: dict[str, ModelRow], calls: dict[str, Call]) -> list[ModelRow]:
+        results = stopwatch.steady(calls, self._selection.repeats)
+        for name, timing in results.items():
+            if name.endswith(GRAPH):
+                continue
+            self._last[cell.model, cell.qubits, name] = (cell.batch, timing.median_s)
+            spans = steps.spans_of(calls[name], min(3, timing.repeats), self._device)
+            row = replace(rows[name], **asdict(timing), spans=spans)
+            graph = results.get(name + GRAPH)
+            if graph:
+                row = replace(row, graph_median_s=graph.median_s, graph_iqr_s=graph.iqr_s)
+            rows[name] = _whole_step(row, steps.evaluations(cell, name))
+        return list(rows.values())
+
+
+def _alike(loss: float, other: float, tolerance: float) -> bool:
+    return abs(loss - other) <= tolerance * abs(other)  # not for NaN
 
 
 def _whole_step(row: ModelRow, evaluations: int) -> ModelRow:
@@ -164,10 +265,14 @@ def factors(rows: list[Mapping[str, Any]]) -> list[str]:
     """By cell: what reductions and what the simulator save, and both together, as far as measured."""
     cells: dict[tuple[Any, ...], dict[str, float]] = {}
     circuits: dict[tuple[Any, ...], dict[str, float]] = {}
+    graphs: dict[tuple[Any, ...], list[str]] = {}
     for row in rows:
         if row["median_s"] is not None:
             key = (row["model"], row["qubits"], row["batch"])
             cells.setdefault(key, {})[row["simulator"]] = row["median_s"]
+            if row.get("graph_median_s"):
+                gain = row["median_s"] / row["graph_median_s"]
+                graphs.setdefault(key, []).append(f"{row['simulator']} as a graph {gain:.3g}x")
             inside = sum(s for name, s in (row["spans"] or {}).items() if name.startswith("circuit."))
             if inside:
                 circuits.setdefault(key, {})[row["simulator"]] = inside
@@ -185,6 +290,7 @@ def factors(rows: list[Mapping[str, Any]]) -> list[str]:
             ("fused on the closed form", "closed-form", "fused"),
         )
         said = [f"{what} {timed[a] / timed[b]:.3g}x" for what, a, b in pairs if {a, b} <= timed.keys()]
+        said += graphs.get(key, [])
         inside = circuits.get(key, {})
         if {"literal", "fused"} <= inside.keys():
             said.append(f"the circuits alone {inside['literal'] / inside['fused']:.3g}x")

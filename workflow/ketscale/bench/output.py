@@ -9,10 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from ketscale.bench import models
-from ketscale.bench.rows import TIMED, CircuitRow, ModelRow
+from ketscale.bench.rows import TIMED, CircuitRow, ModelRow, best_s
 from ketscale.bench.selection import KNOWN, Cell
-from ketscale.bench.steps import ModelCell
 from ketscale.bench.summary import factors, lines
 from ketscale.measure.duration import duration
 
@@ -37,7 +35,7 @@ def as_csv(result: Mapping[str, Any]) -> bytes:
 
 
 def as_markdown(result: Mapping[str, Any]) -> bytes:
-    """A table of median times, a row for each cell, with the machine above it and the summary below."""
+    """A table of the shorter median times, a row for each cell, with the machine above and the summary below."""
     rows = result["rows"]
     names = [name for name in KNOWN if any(row["simulator"] == name for row in rows)]
     speedups = {f.cell: f"{f.speedup:.3g}x ({f.peer})" for f in factors(rows)}
@@ -51,15 +49,27 @@ def as_markdown(result: Mapping[str, Any]) -> bytes:
             for cell, shown in cells.items()
         ],
     )
-    return _document(result, table, lines(rows))
+    return _document(result, table, summary(result))
+
+
+def summary(result: Mapping[str, Any]) -> list[str]:
+    """What the simulators were checked against, and the benchmark in a few numbers."""
+    return [f"checked against {result['reference']} in double precision", *lines(result["rows"])]
 
 
 def hardware(machine: Mapping[str, Any]) -> str:
-    """Processor, threads, ceiling and commit in one line."""
-    top = machine["ceiling"]
-    ceiling = f"matmul {top['matmul_gflops']:.0f} GFLOP/s, copy {top['copy_gbs']:.1f} GB/s, " if top else ""
+    """Processors, threads, ceiling and commit in one line."""
+    gpu = f"{machine['gpu']['name']}, " if machine["gpu"] else ""
+    rates = [
+        f"{name.partition('_')[0]} {rate:.4g} {UNITS[name.partition('_')[2]]}, "
+        for name, rate in machine["ceiling"].items()
+        if rate is not None
+    ]
     commit = (machine["commit"] or "unknown")[:10] + (", modified" if machine["dirty"] else "")
-    return f"{machine['cpu']}, {machine['threads']} thread(s), {ceiling}commit {commit}"
+    return f"{gpu}{machine['cpu']}, {machine['threads']} thread(s), {''.join(rates)}commit {commit}"
+
+
+UNITS = {"gflops": "GFLOP/s", "gbs": "GB/s"}
 
 
 def line(cell: Cell, rows: list[CircuitRow]) -> str:
@@ -70,11 +80,15 @@ def line(cell: Cell, rows: list[CircuitRow]) -> str:
 def _short(row: Mapping[str, Any]) -> str:
     if row["status"] != TIMED:
         return str(row["status"])
-    return duration(row["median_s"])
+    seconds = best_s(row)
+    assert seconds is not None
+    return duration(seconds)
 
 
 def models_markdown(result: Mapping[str, Any]) -> bytes:
     """A table of training steps, a row for each model, size and simulator."""
+    from ketscale.bench import models
+
     head = (
         "model",
         "qubits",
@@ -82,6 +96,7 @@ def models_markdown(result: Mapping[str, Any]) -> bytes:
         "simulator",
         "step",
         "interquartile range",
+        "as a graph",
         "peak memory",
         "first step",
         "spans of a step",
@@ -94,6 +109,7 @@ def models_markdown(result: Mapping[str, Any]) -> bytes:
             *(row[name] for name in ("model", "qubits", "batch", "simulator")),
             duration(row["median_s"]) if timed else row["status"],
             duration(row["iqr_s"]) if timed else "",
+            "" if row["graph_median_s"] is None else duration(row["graph_median_s"]),
             "" if peak is None else f"{peak / 2**20:.0f} MiB",
             "" if row["first_s"] is None else duration(row["first_s"]),
             ", ".join(f"{name} {duration(value)}" for name, value in (row["spans"] or {}).items()),
@@ -114,7 +130,7 @@ def _document(result: Mapping[str, Any], table: list[str], summary: Iterable[str
     return ("\n".join(text) + "\n").encode()
 
 
-def models_line(cell: ModelCell, rows: list[ModelRow]) -> str:
+def models_line(cell: tuple[Any, ...], rows: list[ModelRow]) -> str:
     """One cell for the terminal."""
     said = []
     for row in rows:

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from msgspec import structs
 
+from ketscale.bench.calls import torch_call
 from ketscale.bench.cases import Call, Case
-from ketscale.engines.circuits.circuit import Angles
-from ketscale.engines.circuits.factory import build_simulator
-from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.methods import USUAL
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.spanned import Spanned
 
 
 class Own:
-    """The simulator of this name on the CPU.
+    """The simulator of this name, on a device.
+
+    name: a usual name; behind fused may be a route, as in fused-literal.
 
     Raises:
         UserError: what it needs is not here.
     """
 
-    def __init__(self, name: str) -> None:
-        self._simulator = build_simulator(name, _settings(name), torch.device("cpu"))
+    def __init__(self, name: str, device: torch.device) -> None:
+        self._device = device
+        self._simulator = Spanned(_simulator(name))
+        # PennyLane makes the matrices of gates on the host, in every call.
+        self.uncapturable = (
+            None if name.startswith("fused") else "PennyLane copies from the host in every call"
+        )
 
     def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`."""
         circuit, words = case.circuit, case.words
-        return torch_call(case, lambda angles: self._simulator.expval(circuit, angles, words))
+        return torch_call(case, lambda angles: self._simulator.expval(circuit, angles, words), self._device)
 
 
-def _settings(name: str) -> CircuitSimulator:
-    """Those of a usual name, behind which may be a route: fused-literal."""
+def _simulator(name: str) -> Simulator:
+    # Not from the config's settings, so that a GPU without the packages that check them can be measured too.
     usual, _, route = name.partition("-")
-    return structs.replace(CircuitSimulator.usual(usual), route=route or None)
+    if usual == "fused":
+        return Fused(route or "auto")
+    from ketscale.engines.circuits.pennylane import PennyLane
 
-
-def torch_call(case: Case, expval: Callable[[Angles], torch.Tensor]) -> Call:
-    """The loss of `expval` and its gradients by torch's autograd; `expval` gives real (batch, words)."""
-    angles = Angles(torch.tensor(case.inputs), torch.tensor(case.weights))
-    coefficients = torch.tensor(case.coefficients)
-    # autograd refuses a tensor that nothing depends on, such as weights of shape (0,).
-    leaves = [tensor.requires_grad_() for tensor in angles if tensor.numel()]
-
-    def call() -> tuple[torch.Tensor, ...]:
-        loss = (expval(angles) * coefficients).sum()
-        return loss.detach(), *torch.autograd.grad(loss, leaves)
-
-    return call
+    return PennyLane(USUAL[name])

@@ -15,16 +15,21 @@ QUBITS = (4, 6, 8, 10, 12)
 BATCHES = (1, 32, 128, 1024)
 # Where a batch of this size still fits in the memory of every simulator.
 LARGE_BATCH, LARGE_BATCH_QUBITS = 8192, 8
+DEVICES = ("cpu", "cuda")
 
 OWN = ("fused", "fused-literal")
 # The routes between which fused chooses, to see whether it chose well; only where they are asked for.
 ROUTES = ("fused-sweep", "fused-matrix")
-PENNYLANE = ("default.qubit", "lightning.qubit")
-OUTSIDE = ("tensorcircuit", "deepquantum")
+PENNYLANE = ("default.qubit", "lightning.qubit", "lightning.gpu")
+OUTSIDE = ("tensorcircuit", "deepquantum", "jax")
+# Plain torch, which needs no other package.
+BY_HAND = "kronecker"
 FLOOR = "floor"
-PEERS = (*PENNYLANE, *OUTSIDE)
+PEERS = (*PENNYLANE, *OUTSIDE, BY_HAND)
 SIMULATORS = (*OWN, *PEERS, FLOOR)
 KNOWN = (*SIMULATORS, *ROUTES)
+# Those that run on one kind of device only.
+BOUND_TO = {"fused-literal": "cpu", "lightning.qubit": "cpu", "lightning.gpu": "cuda", FLOOR: "cpu"}
 
 T = TypeVar("T")
 
@@ -55,8 +60,10 @@ class Cell(NamedTuple):
 class Selection:
     """The arguments of `ketscale bench simulators`.
 
+    device: cpu or cuda.
     batches: None for the default ones, which depend on the number of qubits.
     layers: of every ansatz; None for those of `LAYERS`.
+    simulators: empty for all that run on the device.
     asked: the simulators were asked for by name, so that a missing one is an error.
     budget_s: a call predicted to take longer is not made.
     repeats: timed repeats of a cell, at least 5; fewer where calls take more than a second.
@@ -67,17 +74,24 @@ class Selection:
     qubits: tuple[int, ...] = QUBITS
     batches: tuple[int, ...] | None = None
     layers: int | None = None
-    simulators: tuple[str, ...] = SIMULATORS
+    simulators: tuple[str, ...] = ()
     asked: bool = False
+    device: str = "cpu"
     budget_s: float = 20.0
     repeats: int = 7
     threads: int = field(default_factory=all_cores)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The simulators to time."""
+        return self.simulators or tuple(name for name in SIMULATORS if runs_on(name, self.device))
 
     def cells(self) -> Iterator[Cell]:
         """All cells, the batches of a circuit in ascending order: each predicts the time of the next."""
         for ansatz in self.ansaetze:
             for qubits in self.qubits:
-                large = (LARGE_BATCH,) if qubits <= LARGE_BATCH_QUBITS else ()
+                fits = qubits <= LARGE_BATCH_QUBITS or self.device == "cuda"
+                large = (LARGE_BATCH,) if fits else ()
                 for batch in sorted(self.batches or (*BATCHES, *large)):
                     yield Cell(ansatz, qubits, batch, self.layers or LAYERS[ansatz])
 
@@ -92,25 +106,45 @@ def parse(
     budget: str | None = None,
     repeats: str | None = None,
     threads: str | None = None,
+    device: str | None = None,
 ) -> Selection:
     """The selection of the command's options: lists separated by commas, None where not given.
 
     Raises:
-        UserError: a value is not a number, too small, or not a name of an ansatz or simulator.
+        UserError: a value is not a number, too small, or not a name of an ansatz, simulator or device; or a simulator does
+            not run on the device.
     """
     default = Selection()
-    return Selection(
+    selection = Selection(
         ansaetze=names_of("--ansatz", ansatz, LAYERS) or default.ansaetze,
         # The rings of qlcu need two wires.
         qubits=numbers_of("--qubits", qubits, 2) or default.qubits,
         batches=numbers_of("--batch", batch, 1) or None,
         layers=at_least("--layers", layers, int, 1) if layers is not None else None,
-        simulators=names_of("--simulators", simulators, KNOWN) or default.simulators,
+        simulators=names_of("--simulators", simulators, KNOWN),
         asked=simulators is not None,
         budget_s=at_least("--budget", budget, float, 0) if budget is not None else default.budget_s,
         repeats=at_least("--repeats", repeats, int, 5) if repeats is not None else default.repeats,
         threads=at_least("--threads", threads, int, 1) if threads is not None else default.threads,
+        device=device_of(device),
     )
+    for name in selection.names:
+        if not runs_on(name, selection.device):
+            raise UserError(f"--simulators: {name} runs on {BOUND_TO[name]} only, not on {selection.device}")
+    return selection
+
+
+def runs_on(simulator: str, device: str) -> bool:
+    """Whether a simulator can run on a device."""
+    return BOUND_TO.get(simulator, device) == device
+
+
+def device_of(text: str | None) -> str:
+    """The value of the option `--device`; raises UserError for one that does not exist."""
+    devices = names_of("--device", text, DEVICES) or ("cpu",)
+    if len(devices) > 1:
+        raise UserError(f"--device: one of {', '.join(DEVICES)}, not {text}")
+    return devices[0]
 
 
 def names_of(option: str, text: str | None, known: Collection[str]) -> tuple[str, ...]:

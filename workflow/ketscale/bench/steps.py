@@ -18,6 +18,7 @@ from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
 from ketscale.problems.library import construct
 from ketscale.problems.problem import Problem
+from ketscale.problems.randomness import DeviceStep, Step
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences.build import build_likelihood
 from ketscale.problems.sentences.next_word import NextWord, transitions
@@ -27,16 +28,32 @@ from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training.step import Stepper
 
 SEED = 20240229
+CPU = torch.device("cpu")
 
-# Models that classify trials, and what they are timed on.
+
+class Labelled(NamedTuple):
+    """What the models of a family classify: samples of a shape, normally distributed; and the layers of its circuits."""
+
+    inputs: int | tuple[int, int]
+    classes: int
+    layers: int
+    deviation: float
+
+
+# Models that classify trials (channels, steps) or the embeddings of images.
+CHANNELS, STEPS, FEATURES = 64, 249, 512
+LABELLED = {
+    "eeg": Labelled((CHANNELS, STEPS), 2, 2, 0.03),
+    "images": Labelled(FEATURES, 10, 3, 1.0),
+}
 ON_TRIALS = FAMILIES["eeg"].models
-CHANNELS, STEPS, CLASSES, LAYERS = 64, 249, 2, 2
+ON_IMAGES = FAMILIES["images"].models
 # Both protocols leave out how long to train: the stopwatch decides.
-TRIALS_PROTOCOL = Protocol(precision="fp32", timed=True, learning_rate=1e-3, clip_norm=1.0, dropout=0.1)
+LABELLED_PROTOCOL = Protocol(precision="fp32", timed=True, learning_rate=1e-3, clip_norm=1.0, dropout=0.1)
 
 
 class Arm(NamedTuple):
-    """A way to evaluate a model on trials.
+    """A way to evaluate a model on trials or images.
 
     simulator: its usual name. literal: the published circuits, not those that exact reductions leave of them.
     """
@@ -70,10 +87,14 @@ LIKELIHOODS: dict[str, Simulator] = {
 # A literal step is 97 equal evaluations of each sentence, of seconds each: one of each is timed, and the step projected.
 PROJECTED = {"literal": 97, "literal-bound": 97}
 
-MODELS: dict[str, type[Model]] = {**ON_TRIALS, **ON_SENTENCES}
+MODELS: dict[str, type[Model]] = {**ON_TRIALS, **ON_IMAGES, **ON_SENTENCES}
 CLASSICAL = "none"
 # Of every kind of model, in the order of figures.
 ALL_ARMS = tuple(dict.fromkeys((*ARMS, *LIKELIHOODS, CLASSICAL)))
+# Those that do not pass through the host on a GPU.
+GPU_ARMS = ("fused", "literal-fused", "closed-form", CLASSICAL)
+# The steps of the others copy from the host, which a CUDA graph cannot repeat.
+CAPTURABLE = ("fused", "literal-fused", CLASSICAL)
 
 
 class ModelCell(NamedTuple):
@@ -102,37 +123,74 @@ def evaluations(cell: ModelCell, arm: str) -> int:
     return PROJECTED.get(arm, 1) if cell.model in ON_SENTENCES else 1
 
 
-def step(cell: ModelCell, arm: str) -> Callable[[], torch.Tensor]:
+def step(cell: ModelCell, arm: str, device: torch.device = CPU) -> Callable[[], torch.Tensor]:
     """The trainer's step on all samples of a cell, which gives the loss; of a projected arm the loss alone.
 
     Weights and data are the same for every arm, so that their first losses can be compared.
     """
-    torch.manual_seed(SEED)
-    protocol = SENTENCES_PROTOCOL if cell.model in ON_SENTENCES else TRIALS_PROTOCOL
-    problem = _sentences(arm) if cell.model in ON_SENTENCES else _trials(cell, arm)
-    world = Single(_run(cell, arm))
-    problem.convert(world.device, torch.float64 if protocol.precision == "fp64" else torch.float32).train()
-    samples = torch.arange(cell.batch)
+    if evaluations(cell, arm) > 1:
+        return _loss_alone(cell, arm, device)
+    take, numbers = taken(cell, arm, device), itertools.count()
+    return lambda: take(next(numbers))
+
+
+class Replayable(NamedTuple):
+    """A step to be captured in a CUDA graph: always the same call, and what renews the step's number before it."""
+
+    call: Callable[[], torch.Tensor]
+    before: Callable[[], None]
+
+
+def replayable(cell: ModelCell, arm: str, device: torch.device) -> Replayable:
+    """The step of `step`, with weights of its own. Only for arms that are not projected."""
+    take, number, numbers = taken(cell, arm, device), DeviceStep(device), itertools.count()
+    return Replayable(lambda: take(number), lambda: number.set(next(numbers)))
+
+
+def taken(
+    cell: ModelCell, arm: str, device: torch.device, samples_on: torch.device | None = None
+) -> Callable[[Step], torch.Tensor]:
+    """The trainer's step by its number; the indices of its samples are on the same device, or on another."""
+    problem, world, protocol = _in_a_world(cell, arm, device)
+    stepper = Stepper(problem, world, protocol)
+    samples = torch.arange(cell.batch, device=samples_on or world.device)
+
+    def take(number: Step) -> torch.Tensor:
+        figures = stepper.take(samples, number)
+        return problem.combine(figures.sums, figures.count)
+
+    return take
+
+
+def _loss_alone(cell: ModelCell, arm: str, device: torch.device) -> Callable[[], torch.Tensor]:
+    problem, world, _ = _in_a_world(cell, arm, device)
+    samples = torch.arange(cell.batch, device=world.device)
 
     def loss_alone() -> torch.Tensor:
         with torch.no_grad():
             return problem.combine(problem(samples, 0), len(samples))
 
-    if evaluations(cell, arm) > 1:
-        return loss_alone
-    stepper, numbers = Stepper(problem, world, protocol), itertools.count()
-
-    def whole_step() -> torch.Tensor:
-        figures = stepper.take(samples, next(numbers))
-        return problem.combine(figures.sums, figures.count)
-
-    return whole_step
+    return loss_alone
 
 
-def _run(cell: ModelCell, arm: str) -> Run:
+def built(cell: ModelCell, arm: str, device: torch.device) -> Problem:
+    """The problem of a cell, in training mode, in its precision on the device."""
+    return _in_a_world(cell, arm, device)[0]
+
+
+def _in_a_world(cell: ModelCell, arm: str, device: torch.device) -> tuple[Problem, Single, Protocol]:
+    torch.manual_seed(SEED)
+    protocol = SENTENCES_PROTOCOL if cell.model in ON_SENTENCES else LABELLED_PROTOCOL
+    problem = _sentences(arm, device) if cell.model in ON_SENTENCES else _labelled(cell, arm, device)
+    world = Single(_run(cell, arm, device))
+    problem.convert(world.device, torch.float64 if protocol.precision == "fp64" else torch.float32).train()
+    return problem, world, protocol
+
+
+def _run(cell: ModelCell, arm: str, device: torch.device) -> Run:
     """A run of the cell in this process."""
-    family = FAMILIES["sentences" if cell.model in ON_SENTENCES else "eeg"]
-    layers = 1 if cell.model in ON_SENTENCES else LAYERS
+    family = next(family for family in FAMILIES.values() if cell.model in family.models)
+    layers = LABELLED[family.name].layers if family.name in LABELLED else 1
     size = {"qubits": cell.qubits, "layers": 0 if MODELS[cell.model].classical else layers}
     return Run(
         workload="bench",
@@ -140,7 +198,7 @@ def _run(cell: ModelCell, arm: str) -> Run:
         size=encode(family.sizes, size),
         batch=cell.batch,
         simulator=arm,
-        backend="cpu",
+        backend="cpu" if device.type == "cpu" else "gpu",
         nodes=1,
         ranks=1,
         threads=torch.get_num_threads(),
@@ -149,25 +207,27 @@ def _run(cell: ModelCell, arm: str) -> Run:
     )
 
 
-def _trials(cell: ModelCell, arm: str) -> Problem:
-    """Classification of fixed random trials."""
-    trials = 0.03 * torch.randn(cell.batch, CHANNELS, STEPS)
-    arguments: dict[str, object] = {"inputs": (CHANNELS, STEPS), "outputs": CLASSES}
+def _labelled(cell: ModelCell, arm: str, device: torch.device) -> Problem:
+    """Classification of fixed random samples."""
+    kind = LABELLED["images" if cell.model in ON_IMAGES else "eeg"]
+    shape = (kind.inputs,) if isinstance(kind.inputs, int) else kind.inputs
+    samples = kind.deviation * torch.randn(cell.batch, *shape)
+    arguments: dict[str, object] = {"inputs": kind.inputs, "outputs": kind.classes}
     if not MODELS[cell.model].classical:
         settings = CircuitSimulator.usual(ARMS[arm].simulator)
-        simulator = build_simulator(arm, settings, torch.device("cpu"))
-        arguments |= {"qubits": cell.qubits, "layers": LAYERS, "simulator": simulator}
+        simulator = build_simulator(arm, settings, device)
+        arguments |= {"qubits": cell.qubits, "layers": kind.layers, "simulator": simulator}
         if _reducible(cell.model):
             arguments["literal"] = ARMS[arm].literal
-    model = construct(cell.model, **arguments, dropout=TRIALS_PROTOCOL.dropout)
+    model = construct(cell.model, **arguments, dropout=LABELLED_PROTOCOL.dropout)
     everything = torch.arange(cell.batch)
-    return Classification(model, trials, everything % CLASSES, {"train": everything}, SEED)
+    return Classification(model, samples, everything % kind.classes, {"train": everything}, SEED)
 
 
-def _sentences(arm: str) -> Problem:
+def _sentences(arm: str, device: torch.device) -> Problem:
     """Prediction of the next words of the built-in sentences."""
     data = Prepared.of(BUILT_IN, SEED)
-    likelihood = build_likelihood(arm, LIKELIHOODS[arm], 1, transitions(data), torch.device("cpu"))
+    likelihood = build_likelihood(arm, LIKELIHOODS[arm], 1, transitions(data), device)
     return NextWord(SuperpositionTransformer(1), likelihood, data)
 
 
@@ -176,11 +236,11 @@ def _reducible(model: str) -> bool:
     return "literal" in MODELS[model].__struct_fields__
 
 
-def spans_of(call: Callable[[], torch.Tensor], repeats: int) -> dict[str, float]:
+def spans_of(call: Callable[[], torch.Tensor], repeats: int, device: torch.device) -> dict[str, float]:
     """Exclusive seconds of a call by span, medians of several."""
     found: dict[str, list[float]] = {}
     for _ in range(repeats):
-        recorder = spans.Recorder(torch.device("cpu"))
+        recorder = spans.Recorder(device)
         with spans.recording(recorder):
             call()
         for name, seconds in recorder.exclusive_s.items():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ketscale.bench.rows import best_s
 from ketscale.bench.selection import FLOOR, PEERS, Cell
 
 # Amplitudes of a batch from which arithmetic, rather than the call itself, takes the time.
@@ -32,12 +33,13 @@ class Factors:
 
 
 def times(rows: Iterable[Mapping[str, Any]]) -> dict[Cell, dict[str, float]]:
-    """Median seconds of the simulators that were timed, by cell."""
+    """Median seconds of the simulators that were timed, by cell; the shorter of a call's and its graph's."""
     out: dict[Cell, dict[str, float]] = {}
     for row in rows:
         of_cell = out.setdefault(Cell.of(row), {})
-        if row["median_s"] is not None:
-            of_cell[row["simulator"]] = row["median_s"]
+        seconds = best_s(row)
+        if seconds is not None:
+            of_cell[row["simulator"]] = seconds
     return out
 
 
@@ -112,7 +114,7 @@ def _fractions(rows: list[dict[str, Any]]) -> list[str]:
     ]
     where = f"at least 8 qubits, batch >= {WIDE_BATCH}"
     return (
-        [f"fused of the matrix product rate, {where}: min {min(found):.2f}, median {median(found):.2f}"]
+        [f"fused of the device's rate, {where}: min {min(found):.2f}, median {median(found):.2f}"]
         if found
         else []
     )

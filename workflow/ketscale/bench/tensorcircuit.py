@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ketscale.bench.cases import Call, Case
+from ketscale.bench.xla import Xla
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.optional import needed_for
 
@@ -34,11 +35,12 @@ class TensorCircuit:
         UserError: TensorCircuit or JAX is not installed.
     """
 
-    def __init__(self) -> None:
+    uncapturable: str | None = "JAX compiles and launches by itself"
+
+    def __init__(self, device: str) -> None:
+        self._xla = Xla("tensorcircuit", device)
         with needed_for("simulator tensorcircuit"):
-            import jax
             import tensorcircuit
-        self._jax: Any = jax
         self._tc: Any = tensorcircuit
         # It prints that its optimisers, which nobody asked for, need another package.
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
@@ -46,28 +48,13 @@ class TensorCircuit:
 
     def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`. Precision and contractor are global: they hold when a call is first made."""
-        jax = self._jax
         self._tc.set_contractor("plain" if case.circuit.qubits >= GATE_BY_GATE_FROM else "greedy")
         self._tc.set_dtype("complex64" if case.real == np.float32 else "complex128")
-        inputs, weights, coefficients = map(jax.numpy.asarray, (case.inputs, case.weights, case.coefficients))
-
-        def loss(inputs: Any, weights: Any) -> Any:
-            def values(row: Any) -> Any:
-                return self._expval(case.circuit, case.words, row, weights)
-
-            return (jax.vmap(values)(inputs) * coefficients).sum()
-
-        function = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
-
-        def call() -> tuple[Any, ...]:
-            value, gradients = jax.block_until_ready(function(inputs, weights))
-            return value, *gradients
-
-        return call
+        return self._xla.call(case, lambda row, weights: self._expval(case.circuit, case.words, row, weights))
 
     def _expval(self, circuit: Circuit, words: tuple[str, ...], row: Any, weights: Any) -> Any:
         """Expectation values (words,) of one sample."""
-        jnp = self._jax.numpy
+        jnp = self._xla.jax.numpy
         run = self._run(circuit, row, weights)
         state = run.state()
         tensor = state.reshape((2,) * circuit.qubits)

@@ -1,5 +1,8 @@
 """Configs: typed settings, and the specification of families. Imports nothing heavy, as Snakemake starts with it."""
 
+from pathlib import Path
+from typing import Any
+
 from ketscale.config.block import Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, sources
 from ketscale.config.conflicts import conflicts
@@ -19,7 +22,6 @@ from ketscale.config.family import (
 from ketscale.config.parsing import at, checked, parse, resolved, schema, suggestion
 from ketscale.config.protocol import Plateau, Protocol
 from ketscale.config.published import published_schema
-from ketscale.config.yaml import load
 from ketscale.grid import SizeAxis
 
 __all__ = [
@@ -54,3 +56,10 @@ __all__ = [
     "suggestion",
     "workload_kinds",
 ]
+
+
+def load(path: Path | str) -> dict[str, Any]:
+    """See `yaml.load`. PyYAML is needed only to read a file, not to use settings."""
+    from ketscale.config.yaml import load as read
+
+    return read(path)

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from ketscale.errors import UserError
@@ -48,7 +47,7 @@ def describe() -> dict[str, Any]:
             "threads_per_core": found.threads_per_core,
             "core_of": {str(cpu): found.core_of.get(cpu) for cpu in allowed},
         },
-        "memory_bytes": psutil.virtual_memory().total,
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "gpus": [
             {
                 "name": torch.cuda.get_device_properties(i).name,

@@ -11,6 +11,7 @@ from torch import nn
 from ketscale.measure.spans import span
 from ketscale.problems.dropout import keyed, name_dropouts
 from ketscale.problems.problem import Problem
+from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import Shuffled
 
 
@@ -70,7 +71,7 @@ class Classification(Problem):
                 inputs = self.backbone(inputs)
         return rows, inputs, labels
 
-    def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:
+    def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The summed cross-entropy, shape (1,)."""
         rows, inputs, labels = self._batch("train", indices)
         with keyed(self.seed, step, rows):

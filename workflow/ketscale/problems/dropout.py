@@ -16,7 +16,7 @@ MASKS = randomness.Stream("dropout")
 
 class _Key(NamedTuple):
     seed: int
-    step: int
+    step: randomness.Step
     samples: torch.Tensor
 
 
@@ -24,7 +24,7 @@ _key: _Key | None = None
 
 
 @contextlib.contextmanager
-def keyed(seed: int, step: int, samples: torch.Tensor) -> Iterator[None]:
+def keyed(seed: int, step: randomness.Step, samples: torch.Tensor) -> Iterator[None]:
     """Inside the block, every `SampleDropout` draws its masks for these samples (int64 ids) at this step."""
     global _key
     previous, _key = _key, _Key(seed, step, samples)

@@ -13,6 +13,7 @@ from torch import nn
 
 from ketscale.errors import UserError
 from ketscale.problems.precision import convert
+from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import Sampler
 
 
@@ -54,7 +55,7 @@ class Problem(nn.Module, ABC):
         """Move all parameters and buffers to `device` in the precision of `dtype`; see `precision.convert`."""
         return convert(self, device, dtype)
 
-    def forward(self, indices: torch.Tensor, step: int) -> torch.Tensor:
+    def forward(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The sums (a vector, possibly complex) over the samples `indices` at global step `step`.
 
         It must be `forward`: DistributedDataParallel reduces nothing when another method is called.
@@ -73,7 +74,7 @@ class Problem(nn.Module, ABC):
         raise UserError("parallel: tasks needs a problem whose gradient is evaluated by parameter-shift")
 
     @abstractmethod
-    def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:
+    def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The sums (a vector, possibly complex) over the samples `indices`, int64 (n,), n >= 1, at step `step`."""
 
     @abstractmethod

@@ -8,6 +8,7 @@ the samples, determines the numbers: `uniform(NOISE.key(seed, step), indices, 3)
 from __future__ import annotations
 
 import hashlib
+from typing import TypeAlias, overload
 
 import torch
 
@@ -35,9 +36,52 @@ class Stream:
             raise ValueError(f"there is a random stream {_registered[self.number]!r}: choose another name")
         _registered[self.number] = name
 
-    def key(self, seed: int, step: int, *parts: int) -> int:
+    @overload
+    def key(self, seed: int, step: int, *parts: int) -> int: ...
+    @overload
+    def key(self, seed: int, step: DeviceStep, *parts: int) -> torch.Tensor: ...
+    def key(self, seed: int, step: Step, *parts: int) -> Key:
         """The 64-bit key of a step (or an epoch) for a run's seed; `parts` distinguish uses of the stream."""
+        if isinstance(step, DeviceStep):
+            return step.key(self.number, seed, *parts)
         return fold(self.number, seed, step, *parts)
+
+
+class DeviceStep:
+    """The number of a step that is captured once and replayed, as a CUDA graph is.
+
+    A graph would repeat the random numbers of its capture. So keys are numbers in the device's memory, which the
+    graph reads, and `set` renews them before the next replay.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._step = 0
+        self._keys: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def __int__(self) -> int:
+        return self._step
+
+    def set(self, step: int) -> None:
+        """Go to a step."""
+        self._step = step
+        for parts, key in self._keys.items():
+            key.fill_(self._folded(parts))
+
+    def key(self, *parts: int) -> torch.Tensor:
+        """The key of stream, seed and parts at this step; the same tensor in every step."""
+        if parts not in self._keys:
+            self._keys[parts] = torch.tensor(self._folded(parts), device=self._device)
+        return self._keys[parts]
+
+    def _folded(self, parts: tuple[int, ...]) -> int:
+        stream, seed, *rest = parts
+        return _signed(fold(stream, seed, self._step, *rest))
+
+
+Step: TypeAlias = int | DeviceStep
+# 64 bits: of a step's number, or in a device's memory.
+Key: TypeAlias = int | torch.Tensor
 
 
 def number_of(name: str) -> int:
@@ -67,13 +111,13 @@ def _mix(bits: torch.Tensor) -> torch.Tensor:
     return bits ^ ((bits >> 31) & (2**33 - 1))
 
 
-def _words(key: int, samples: torch.Tensor, count: int) -> torch.Tensor:
+def _words(key: Key, samples: torch.Tensor, count: int) -> torch.Tensor:
     """Random int64 words (len(samples), count); row i depends only on key and samples[i]."""
-    rows = _mix(samples * _signed(_GAMMA) + _signed(key))
+    rows = _mix(samples * _signed(_GAMMA) + (_signed(key) if isinstance(key, int) else key))
     return _mix(rows[:, None] + torch.arange(1, count + 1, device=samples.device) * _signed(_GAMMA))
 
 
-def kept(key: int, samples: torch.Tensor, columns: int, p: float) -> torch.Tensor:
+def kept(key: Key, samples: torch.Tensor, columns: int, p: float) -> torch.Tensor:
     """True with probability 1 - p (within 2**-17), bool (len(samples), columns); row i depends on samples[i] only.
 
     samples: int64 ids on any device, which is the result's too.
@@ -83,7 +127,7 @@ def kept(key: int, samples: torch.Tensor, columns: int, p: float) -> torch.Tenso
     return bits >= min(round(p * 2**16), 2**16 - 1) - 2**15
 
 
-def uniform(key: int, samples: torch.Tensor, columns: int) -> torch.Tensor:
+def uniform(key: Key, samples: torch.Tensor, columns: int) -> torch.Tensor:
     """Uniform numbers in [0, 1), float64 (len(samples), columns); row i depends only on key and samples[i].
 
     samples: int64 ids on any device, which is the result's too.

@@ -12,6 +12,7 @@ from ketscale.measure.spans import span
 from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
+from ketscale.problems.randomness import Step
 from ketscale.training import optimiser
 
 
@@ -57,7 +58,7 @@ class Stepper:
         self.parameters = [p for p in problem.parameters() if p.requires_grad]
         self.optimiser = optimiser.create(protocol, self.parameters)
 
-    def take(self, indices: torch.Tensor, step: int) -> Figures:
+    def take(self, indices: torch.Tensor, step: Step) -> Figures:
         """Update the parameters with a global batch at global step `step`."""
         figures = self.differentiate(indices, step)
         with span("optimiser"):
@@ -66,12 +67,12 @@ class Stepper:
             self.optimiser.step()
         return figures
 
-    def differentiate(self, indices: torch.Tensor, step: int) -> Figures:
+    def differentiate(self, indices: torch.Tensor, step: Step) -> Figures:
         """Compute the gradients of the loss of a global batch and leave them in every rank's parameters."""
         problem, world = self.problem, self.world
         count = len(indices)
         with span("data"):
-            mine = self._share(indices).to(world.device)
+            mine = _placed(self._share(indices), world.device)
             self.optimiser.clear_gradients()
         with span("classical.forward"):
             amp = self.protocol.precision == "amp"
@@ -95,7 +96,7 @@ class Stepper:
         with span("optimiser"):
             norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         return Figures(
-            step,
+            int(step),
             count,
             len(mine),
             sums.detach(),
@@ -117,3 +118,10 @@ class Stepper:
         if self._unsharded or self._tasks:
             return indices
         return shard(indices, self.world.rank, self.world.ranks, self.protocol.sharding)
+
+
+def _placed(indices: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The indices on the device; a GPU fetches them from pinned memory, for which nobody waits."""
+    if device.type == "cuda" and indices.is_cpu:
+        return indices.pin_memory().to(device, non_blocking=True)
+    return indices.to(device)

@@ -62,6 +62,12 @@ def reversal(qubits: int) -> tuple[int, ...]:
     return tuple(int(f"{i:0{qubits}b}"[::-1], 2) for i in range(2**qubits))
 
 
+def _reversed(states: torch.Tensor, qubits: int) -> torch.Tensor:
+    """States (batch, 2**n) with all wires reversed; no table of places, which a GPU would wait for."""
+    wires = states.unflatten(1, (2,) * qubits)
+    return wires.permute(0, *range(qubits, 0, -1)).flatten(1)
+
+
 def check_superposition(circuit: Circuit, angles: Angles, superposition: Superposition) -> None:
     """Raise UserError unless a superposition fits a circuit's state in shapes, precision and device."""
     for name, tensor, size in zip(superposition._fields, superposition, (2, 2**circuit.qubits), strict=True):
@@ -87,9 +93,8 @@ def through_states(
     """
     check_superposition(circuit, angles, superposition)
     state = simulator.state(circuit, angles)
-    order = torch.tensor(reversal(circuit.qubits), device=state.device)
     alpha, beta = superposition.coefficients
-    mixed = alpha * state + beta * state[:, order] + superposition.constant
+    mixed = alpha * state + beta * _reversed(state, circuit.qubits) + superposition.constant
     return measured(simulator, mixed, paulis)
 
 

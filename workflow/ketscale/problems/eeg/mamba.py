@@ -74,10 +74,11 @@ class AmplitudeCore(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The MLP of the modulus of the superposed expectation values."""
-        amplitudes = nn.functional.normalize(self.norm(self.amplitudes(x)), dim=1)
+        # Under automatic mixed precision the layers before give half-precision numbers, of which there is no complex type.
+        amplitudes = nn.functional.normalize(self.norm(self.amplitudes(x)).to(self.b.dtype), dim=1)
         state = torch.complex(amplitudes, torch.zeros_like(amplitudes))
         weights = (torch.cat([self.ssm_angles, self.b, self.c]), self.gate_angles, self.skip_angles)
-        nothing = x.new_empty(len(x), 0)
+        nothing = amplitudes.new_empty(len(x), 0)
         values = torch.stack(
             [
                 self.simulator.expval(circuit, Angles(nothing, angles), self.words, state)
@@ -85,7 +86,7 @@ class AmplitudeCore(nn.Module):
             ]
         )
         # Real and imaginary parts of the superposition: (2, 3) times (3, rows * values).
-        parts = self.coefficients.T @ values.flatten(1)
+        parts = (self.coefficients.T @ values.flatten(1)).to(values.dtype)
         parts = parts.unflatten(1, (len(x), len(self.words)))
         norm = torch.sqrt(parts.square().sum((0, 2)) + 1e-8)
         # abs() of complex numbers, since torch takes nine times as long for a norm over two rows.

@@ -13,7 +13,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from ketscale.problems.dropout import SampleDropout
-from ketscale.problems.eeg import selective_scan
 from ketscale.problems.eeg.scan import linear_scan
 from ketscale.problems.shapes import check_inputs
 
@@ -68,8 +67,12 @@ class SelectiveScan(nn.Module):
         """
         entering = dt * x if scale_input else x
         rate = -torch.exp(self.a_log)
-        if x.is_cpu and selective_scan.fits(INNER, STATE, x.dtype):
-            return selective_scan.selective_scan(rate, dt, entering, b, c) + self.d * x
+        if x.is_cpu:
+            # Here, since a GPU does without its compiler.
+            from ketscale.problems.eeg import selective_scan
+
+            if selective_scan.fits(INNER, STATE, x.dtype):
+                return selective_scan.selective_scan(rate, dt, entering, b, c) + self.d * x
         rows = max(1, SLICE // (x.shape[1] * INNER * STATE))
         slices = zip(*(part.split(rows) for part in (dt, entering, b, c)), strict=True)
         y = [

@@ -9,6 +9,7 @@ import torch
 
 from ketscale.measure.spans import span
 from ketscale.problems.problem import Problem
+from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import Shuffled
 from ketscale.problems.sentences.likelihood import Likelihood
 from ketscale.problems.sentences.sentences import Prepared, embed
@@ -74,7 +75,7 @@ class NextWord(Problem):
         rows = self.get_buffer(f"rows_{split}")
         return rows[indices.to(rows.device)]
 
-    def sums(self, indices: torch.Tensor, step: int) -> torch.Tensor:
+    def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The summed loss, shape (1,)."""
         with span("data"):
             rows = self._rows("train", indices)

@@ -3,14 +3,15 @@
 `frame` and `program` turn a circuit into rotations about Pauli words. `schedule` orders them into passes over a
 state, and `plan` lays out the buffers. `block`, `rows`, `words`, `mixing`, `once` and `kernels` write the machine
 code that `engines.compiled` compiles, caches and loads, and `cpu` calls it from torch. On a GPU `tables` puts the
-program into device memory, and `gpu` launches the two kernels of `triton_kernels`. `route` compares the costs of one
-matrix product and of a sweep.
+program into device memory, and `gpu` launches the two kernels of `triton_kernels`, or beyond 12 qubits lets `stepwise`
+take one rotation after the other. `route` compares the costs of one matrix product and of a sweep.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from torch import nn
 
 from ketscale.engines.circuits.checks import check_request, no_rows
 from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.circuits.fused import gpu
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.route import Choice, choose, split
 from ketscale.engines.circuits.looped import Looped
@@ -44,14 +46,11 @@ class Fused:
     route: see `settings.CircuitSimulator`.
     choices: what the route `auto` chose in this simulator's own calls, by circuit and batch.
 
-    Raises:
-        UserError: llvmlite, the compiler's package, is not installed.
+    What it compiles with is needed at its first call: llvmlite on a CPU, Triton on a GPU. A UserError names what is
+    missing.
     """
 
     def __init__(self, route: str = "auto") -> None:
-        from ketscale.engines.circuits.fused import cpu, gpu
-
-        self._cpu, self._gpu = cpu, gpu
         self.route = route
         self.choices: dict[tuple[Circuit, int], Choice] = {}
         # Checks and choices depend on shapes alone, and take longer than a small circuit does.
@@ -59,6 +58,12 @@ class Fused:
 
     def __reduce__(self) -> tuple[type[Fused], tuple[str]]:
         return Fused, (self.route,)
+
+    @cached_property
+    def _cpu(self) -> ModuleType:
+        from ketscale.engines.circuits.fused import cpu
+
+        return cpu
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
@@ -116,7 +121,7 @@ class Fused:
         """How a checked request is answered."""
         inputs, weights = angles
         batch, literal = inputs.shape[0], self.route == "literal"
-        evaluate = self._cpu.evaluate if inputs.is_cpu else self._gpu.evaluate
+        evaluate = self._cpu.evaluate if inputs.is_cpu else gpu.evaluate
         if batch == 0:
             columns = 2**circuit.qubits if paulis is None else len(paulis)
             dtype = inputs.dtype.to_complex() if paulis is None else inputs.dtype
