@@ -17,13 +17,16 @@ TRITON := $(VENV)/.triton-$(shell cksum < envs/triton.lock | cut -d' ' -f1)
 IS_311 := -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' >/dev/null 2>&1
 PYTHON ?= $(shell for name in python3.11 python3; do "$$name" $(IS_311) && { echo "$$name"; break; }; done)
 
+# Of the machine that has the GPU: torch with CUDA, triton and numpy.
+GPU_PYTHON ?= python3
+
 # Commands find the environment's programs first, and no settings of another environment.
 ENV := env -u PYTHONPATH -u PYTHONHOME PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
 # A live display on a terminal; a log file gets plain lines, which say more.
 LIVE := $(shell test -t 2 && echo --logger rich)
 
-.PHONY: study setup env-cuda bench-extra triton-extra test wheel-check test-slurm test-slurm-long lint format clean help
+.PHONY: study setup env-cuda bench-extra triton-extra test wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
@@ -40,6 +43,17 @@ test: $(SETUP) ## the tests
 wheel-check: ## build sdist and wheel, install them into an empty environment, and train from another folder
 	@echo "==> Checking the wheel"
 	@PYTHON="$(PYTHON)" tests/packaging/check.sh
+
+gpu-kit: $(SETUP) ## fill gpu-kit/ with what gpu-check needs on a machine without a network (60 MiB with the checkout)
+	@echo "==> Filling gpu-kit/"
+	@$(ENV) python tests/gpu/kit
+
+gpu-check: ## what a machine with a GPU proves and measures, in 8 minutes, into gpu-check/gpu.json (GPU_PYTHON: one with torch)
+	@echo "==> Checking this machine's GPU"
+	@$(GPU_PYTHON) tests/gpu/check
+
+gpu-docs: $(SETUP) ## a page and figures in docs/gpu of what gpu-check found (RESULT=gpu-check/gpu.json), and its records
+	@$(ENV) PYTHONPATH=. python -m tests.gpu.publish $(or $(RESULT),gpu-check/gpu.json)
 
 test-slurm: $(SETUP) ## the tests on a real SLURM cluster, started on this machine (root; Debian packages: see docs/contributing.md)
 	@echo "==> Testing on SLURM"

@@ -13,7 +13,7 @@ def pins(name: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-@pytest.mark.parametrize("name", ["cpu.lock", "cuda.lock", "bench.lock", "triton.lock"])
+@pytest.mark.parametrize("name", ["cpu.lock", "cuda.lock", "bench.lock", "triton.lock", "gpu-kit.lock"])
 def test_a_lock_pins_every_package_once_and_names_no_machine(name: str) -> None:
     lines = pins(name)
     assert all(line.count("==") == 1 for line in lines)
@@ -42,6 +42,10 @@ def test_the_cuda_lock_is_the_cpu_lock_and_what_gpus_need() -> None:
 def test_an_extra_changes_nothing_that_the_environment_has(name: str) -> None:
     names = {line.split("==")[0].lower().replace("_", "-") for line in pins("cpu.lock")}
     assert not names & {line.split("==")[0].lower().replace("_", "-") for line in pins(name)}
+
+
+def test_the_kit_for_gpus_has_the_pins_of_the_cpu_lock() -> None:
+    assert set(pins("gpu-kit.lock")) <= set(pins("cpu.lock"))
 
 
 def test_the_conda_file_holds_the_pins_of_the_cpu_lock() -> None:

@@ -19,6 +19,10 @@ _RENDEZVOUS = (
 )
 
 
+# Ranks of one node meet on it; its own name may not resolve to an address.
+_HERE = "--standalone --local-addr=localhost"
+
+
 def prefix(run: Run, srun_mpi: str | None = None) -> str:
     """The part of the command line before `ketscale train ...`.
 
@@ -44,12 +48,12 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
         if torchrun and run.nodes > 1:
             return f"{srun} {_RENDEZVOUS} --nnodes={run.nodes} --nproc-per-node={per_node} --no-python"
         return f"{srun} {_DEAF}" + (
-            f" torchrun --standalone --nproc-per-node={per_node} --no-python" if torchrun else ""
+            f" torchrun {_HERE} --nproc-per-node={per_node} --no-python" if torchrun else ""
         )
     if launcher == "mpirun":
         return f"env {variables} {' '.join(_ROOT)} mpirun -n {run.ranks} --bind-to none"
     if torchrun:
-        return f"env {variables} torchrun --standalone --nproc-per-node={per_node} --no-python"
+        return f"env {variables} torchrun {_HERE} --nproc-per-node={per_node} --no-python"
     return f"env {variables}"
 
 

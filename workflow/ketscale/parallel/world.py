@@ -116,9 +116,11 @@ def require_gpu(run: Run, local_rank: int) -> torch.device:
             f"backend {run.backend}: torch sees no GPU here; use {' or '.join(like)}, "
             "or a GPU machine with the environment of `make env-cuda`"
         )
-    if local_rank >= torch.cuda.device_count():
+    # Every rank refuses: one that waited for the others could not be told to stop.
+    here, wanted = torch.cuda.device_count(), max(local_rank + 1, run.ranks // run.nodes)
+    if wanted > here:
         raise UserError(
-            f"{run.layout}: local rank {local_rank} has no GPU of its own, torch sees {torch.cuda.device_count()}; "
+            f"{run.layout}: local rank {max(local_rank, here)} has no GPU of its own, torch sees {here}; "
             "ask for fewer ranks per node"
         )
     torch.cuda.set_device(local_rank)

@@ -1,0 +1,65 @@
+"""Random circuits with every gate, and their angles, for the tests on a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+
+import torch
+
+from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, given
+
+COLUMNS = (*(Column("input", i) for i in range(3)), *(Column("weight", i) for i in range(4)))
+
+
+def unitary(size: int, seed: int) -> list[list[complex]]:
+    """A random unitary."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = torch.randn(2, size, size, dtype=torch.float64, generator=generator)
+    found: list[list[complex]] = torch.linalg.qr(torch.complex(*parts))[0].tolist()
+    return found
+
+
+def random_circuit(qubits: int, seed: int) -> Circuit:
+    """Every gate that fits, and given unitaries, on random wires, over a few columns that several gates share."""
+    rng = random.Random(seed)
+    names = [name for name, kind in GATES.items() if kind.wires <= qubits]
+    rng.shuffle(names)
+    gates = [
+        Gate(
+            name,
+            tuple(rng.sample(range(qubits), GATES[name].wires)),
+            tuple(rng.choice(COLUMNS) for _ in range(GATES[name].angles)),
+        )
+        for name in ["Hadamard", *names]
+    ]
+    # Qiskit decomposes those of two wires.
+    for wires in range(1, 3 if importlib.util.find_spec("qiskit") else 2):
+        if wires <= qubits:
+            gates.insert(
+                rng.randrange(len(gates)), given(unitary(2**wires, seed), *rng.sample(range(qubits), wires))
+            )
+    return Circuit(qubits, tuple(gates))
+
+
+def random_words(qubits: int, seed: int) -> tuple[str, ...]:
+    """Three random Pauli words, the identity, and one word a second time."""
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("IXYZ", k=qubits)) for _ in range(3)]
+    return (*words, "I" * qubits, words[0])
+
+
+def random_angles(batch: int, seed: int = 7) -> Angles:
+    """In fp64 on the CPU, for circuits over `COLUMNS`."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs, weights = (
+        torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in ((batch, 3), (4,))
+    )
+    return Angles(inputs, weights)
+
+
+def random_states(batch: int, qubits: int) -> torch.Tensor:
+    """Normalised, (batch, 2**qubits)."""
+    generator = torch.Generator().manual_seed(5)
+    states = torch.randn(batch, 2**qubits, dtype=torch.complex128, generator=generator)
+    return states / states.norm(dim=1, keepdim=True)

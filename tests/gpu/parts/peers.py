@@ -1,0 +1,13 @@
+"""The simulators of others on the GPU, where they are installed, with `fused` beside them in every cell."""
+
+from __future__ import annotations
+
+from tests.gpu.measure import Part
+from tests.gpu.parts.simulators import grids
+
+NAMES = ("fused", "jax", "tensorcircuit", "lightning.gpu")
+
+
+def measure(part: Part) -> None:
+    """In the order of the other part."""
+    grids(part, NAMES)

@@ -1,0 +1,98 @@
+"""Runs of workflow/studies/one-gpu.yaml: a GPU, threads and ranks of one machine, strong and weak, seed by seed.
+
+Each run is started as Snakemake would start it, and its record is kept whole, so that `collect` can take it as any other.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from ketscale.config import Config
+from ketscale.grid import BACKENDS, Run
+from ketscale.problems.registry import read_config
+from tests.gpu.measure import Part
+
+STUDY = Path(__file__).resolve().parents[3] / "workflow" / "studies" / "one-gpu.yaml"
+# A start, and some steps on one core.
+SHORTEST_S = 15.0
+
+
+def measure(part: Part) -> None:
+    """All runs that this machine can do, the first seed of every study before the second of any."""
+    config = read_config(STUDY)
+    runs = sorted(
+        dict.fromkeys(run for study in config.studies for run in study.runs), key=lambda run: run.seed
+    )
+    with TemporaryDirectory() as folder:
+        where = Path(folder)
+        (where / "config.yaml").write_bytes(STUDY.read_bytes())
+        prepared: dict[str, Path | None] = {}
+        for run in runs:
+            reason = refused(run, config)
+            if reason is None and part.left() < SHORTEST_S:
+                reason = "the time was over"
+            if reason is None and run.workload not in prepared:
+                prepared[run.workload] = prepare(part, where, config, run.workload)
+            if reason is None and prepared[run.workload] is None:
+                reason = f"{run.workload} could not be prepared"
+            if reason:
+                part.say(run=run.path, skipped=reason)
+                continue
+            launch(part, where, config, run, prepared[run.workload])
+
+
+def refused(run: Run, config: Config) -> str | None:
+    """Why this machine cannot do a run; None if it can."""
+    backend, cores = BACKENDS[run.backend], len(os.sched_getaffinity(0))
+    if backend.device == "gpu" and torch.cuda.device_count() < run.ranks:
+        return f"needs {run.ranks} GPU(s)"
+    if backend.device == "cpu" and run.ranks * run.threads > cores:
+        return f"needs {run.ranks * run.threads} cores, here are {cores}"
+    if backend.launcher == "mpirun" and not (importlib.util.find_spec("mpi4py") and shutil.which("mpirun")):
+        return "mpi4py and mpirun are not installed here"
+    device = config.settings(run).simulator.device
+    if device.startswith("default.qubit") and not importlib.util.find_spec("pennylane"):
+        return "pennylane is not installed here"
+    return None
+
+
+def prepare(part: Part, where: Path, config: Config, workload: str) -> Path | None:
+    """The manifest of a workload's data; None if it could not be made."""
+    manifest = where / config.results / "features" / workload / "features.json"
+    try:
+        done = command(["ketscale", "prepare", workload], where, part.left())
+    except subprocess.TimeoutExpired:
+        part.say(prepare=workload, failed="the time was over")
+        return None
+    if done.returncode:
+        part.say(prepare=workload, failed=done.stderr[-500:])
+        return None
+    return manifest
+
+
+def launch(part: Part, where: Path, config: Config, run: Run, manifest: Path | None) -> None:
+    """Train a run; its record, or why there is none."""
+    path = f"{config.results}/{run.path}"
+    try:
+        done = command(["ketscale", "launch", path, "--features", str(manifest)], where, part.left())
+    except subprocess.TimeoutExpired:
+        part.say(run=run.path, skipped="the time was over")
+        return
+    record = where / path
+    if done.returncode or not record.exists():
+        part.say(run=run.path, failed=(done.stdout + done.stderr)[-800:])
+        return
+    part.say(run=run.path, record=json.loads(record.read_text()))
+
+
+def command(words: list[str], where: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    """A command in the folder of the study."""
+    return subprocess.run(words, cwd=where, capture_output=True, text=True, timeout=max(1.0, seconds))

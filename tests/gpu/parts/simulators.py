@@ -1,0 +1,50 @@
+"""Simulators of small circuits on the GPU, eager and as graphs, against the chip's own ceilings; largest gain first."""
+
+from __future__ import annotations
+
+from ketscale.bench import simulators
+from ketscale.bench.rows import CircuitRow
+from ketscale.bench.selection import Cell, Selection
+from tests.gpu.measure import Part
+
+# The goal is said for 8 qubits, 3 layers and a batch of 32; the others show where a GPU's time goes.
+GRIDS = (
+    ("strongly_entangling", (8,), (32, 8192)),
+    ("strongly_entangling", (4, 12), (32, 1024)),
+    ("vqc", (4, 8), (32, 8192)),
+    ("qlcu", (6,), (32, 8192)),
+    ("strongly_entangling", (6, 10), (32, 1024, 8192)),
+    ("strongly_entangling", (4, 8), (1, 256, 1024)),
+)
+
+
+# Those of others compile for long, and some may be missing: they are a part of their own, the last.
+OURS = ("fused", "kronecker")
+
+
+def measure(part: Part) -> None:
+    """Ours."""
+    grids(part, OURS)
+
+
+def grids(part: Part, names: tuple[str, ...]) -> None:
+    """Grid after grid, each cell as it ends, then the machine with its ceilings."""
+
+    def show(cell: Cell, rows: list[CircuitRow]) -> None:
+        part.say(cell=str(cell), rows=[vars(row) for row in rows])
+
+    for ansatz, qubits, batches in GRIDS:
+        if part.left() < 5:
+            part.say(grid=[ansatz, qubits, batches], skipped="the time was over")
+            continue
+        chosen = Selection(
+            device="cuda",
+            ansaetze=(ansatz,),
+            qubits=qubits,
+            batches=batches,
+            simulators=names,
+            budget_s=2.0,
+            repeats=7,
+        )
+        result = simulators.measure(chosen, show, limit_s=part.left())
+        part.say(machine=result["machine"], reference=result["reference"])

@@ -1,0 +1,104 @@
+"""The script itself, on a machine without a GPU: parts, limits and what is written."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECK = ROOT / "tests" / "gpu" / "check"
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module."""
+    loader = importlib.machinery.SourceFileLoader("check", str(CHECK))
+    spec = importlib.util.spec_from_loader("check", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "check", module)
+    loader.exec_module(module)
+    return module
+
+
+def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The script as a command."""
+    return subprocess.run(
+        [sys.executable, str(CHECK), *arguments], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_part_writes_what_it_finds(tmp_path: Path) -> None:
+    done = ran("machine", "--out", str(tmp_path / "gpu.json"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((tmp_path / "gpu.json").read_text())
+    (found,) = result["parts"]["machine"]["results"]
+    assert found["cores"] > 0 and found["packages"]["torch"]
+    assert list(result["parts"]) == ["machine"]
+    assert [path.name for path in tmp_path.iterdir()] == ["gpu.json"]
+
+
+def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
+    done = ran("machines", "--out", str(tmp_path / "gpu.json"))
+    assert done.returncode == 2
+    assert "no part is called machines; choose from machine, imports" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_absent_is_skipped_by_name(check: ModuleType, tmp_path: Path) -> None:
+    part = check.Part("x", 5, needs=("json", "no_such_package"))
+    assert check.missing(part, tmp_path) == ["no_such_package"]
+    (tmp_path / "no_such_package").mkdir()
+    assert check.missing(part, tmp_path) == []
+
+
+def run_tests(check: ModuleType, folder: Path, text: str, limit: float) -> Any:
+    """A part that is a file of tests with this text."""
+    (folder / "test_it.py").write_text(text)
+    env = check.environment(folder)
+    return check.run(check.Part("x", limit, str(folder / "test_it.py")), limit, env, folder)
+
+
+def test_a_limit_ends_a_part_with_its_children_and_keeps_what_was_found(
+    check: ModuleType, tmp_path: Path
+) -> None:
+    text = (
+        "import subprocess\n"
+        "def test_quick(): pass\n"
+        "def test_slow(): subprocess.run(['sleep', '987.5'])\n"
+    )  # fmt: skip
+    start = time.monotonic()
+    ended = run_tests(check, tmp_path, text, 12)
+    assert (ended.status, ended.reason) == ("timed out", "its limit is 12 s")
+    assert time.monotonic() - start < 30
+    assert [row["test"] for row in ended.results] == ["test_quick"]
+    assert not [p for p in psutil.process_iter(["cmdline"]) if "987.5" in (p.info["cmdline"] or [])]
+
+
+def test_a_failure_is_kept_with_its_reason(check: ModuleType, tmp_path: Path) -> None:
+    text = "def test_wrong(record_property):\n    record_property('step_s', 0.5)\n    assert 1 == 2\n"
+    ended = run_tests(check, tmp_path, text, 60)
+    assert ended.status == "failed"
+    (row,) = ended.results
+    assert row["outcome"] == "failed" and row["step_s"] == 0.5 and "assert 1 == 2" in row["why"]
+
+
+def test_every_part_can_be_found(check: ModuleType) -> None:
+    for part in check.PARTS:
+        if part.tests:
+            assert (ROOT / "tests" / "gpu" / part.tests).exists()
+        else:
+            assert importlib.util.find_spec(f"tests.gpu.parts.{part.name}") is not None
+    # The last two are cut where all others take their time.
+    assert sum(part.seconds for part in check.PARTS[:-2]) <= 60 * 9
+    assert check.MINUTES <= 8
