@@ -8,14 +8,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ketscale.problems.eeg.edf import CHANNELS
+
 RATE, ANNOTATION_BYTES = 160, 120
 PHYSICAL_UV, DIGITAL = 3276.7, 32767
 
 
-def write_edf(path: Path, microvolts: NDArray[np.float64], cues: Sequence[tuple[float, str]]) -> None:
-    """A recording (channels, seconds * RATE) with cues (onset in seconds, text), in records of one second."""
+def write_edf(
+    path: Path,
+    microvolts: NDArray[np.float64],
+    cues: Sequence[tuple[float, str]],
+    names: Sequence[str] = CHANNELS,
+    rate: int = RATE,
+) -> None:
+    """A recording (channels, seconds * rate) with cues (onset in seconds, text), in records of one second."""
     channels, samples = microvolts.shape
-    seconds = samples // RATE
+    seconds = samples // rate
     signals = channels + 1
 
     def field(values: Sequence[object], width: int) -> bytes:
@@ -24,16 +32,16 @@ def write_edf(path: Path, microvolts: NDArray[np.float64], cues: Sequence[tuple[
     header = field(["0"], 8) + field(["X X X X"], 80) + field(["Startdate 01-JAN-2020 X X X"], 80)
     header += field(["01.01.20", "00.00.00", 256 * (signals + 1)], 8) + field(["EDF+C"], 44)
     header += field([seconds, 1], 8) + field([signals], 4)
-    header += field([f"C{i}" for i in range(channels)] + ["EDF Annotations"], 16)
+    header += field([name.ljust(4, ".") for name in names[:channels]] + ["EDF Annotations"], 16)
     header += field([""] * signals, 80) + field(["uV"] * channels + [""], 8)
     header += field([-PHYSICAL_UV] * channels + [-1], 8) + field([PHYSICAL_UV] * channels + [1], 8)
     header += field([-DIGITAL] * channels + [-32768], 8) + field([DIGITAL] * channels + [32767], 8)
-    header += field([""] * signals, 80) + field([RATE] * channels + [ANNOTATION_BYTES // 2], 8)
+    header += field([""] * signals, 80) + field([rate] * channels + [ANNOTATION_BYTES // 2], 8)
     header += field([""] * signals, 32)
     digital = np.round(microvolts / PHYSICAL_UV * DIGITAL).astype("<i2")
     body = b""
     for second in range(seconds):
-        body += digital[:, second * RATE : (second + 1) * RATE].tobytes()
+        body += digital[:, second * rate : (second + 1) * rate].tobytes()
         notes = f"+{second}\x14\x14\x00"
         notes += "".join(
             f"+{onset}\x15{4.1}\x14{text}\x14\x00" for onset, text in cues if second <= onset < second + 1

@@ -77,6 +77,12 @@ def sentences(held_out: int = 2) -> Callable[[Config], None]:
     return change
 
 
+def eeg(**settings: Any) -> Callable[[Config], None]:
+    """A workload of recordings with some settings."""
+    usual = {"subjects": [1], "runs": [4, 8], "rate": 80, "split": "runs", "split_seed": 0, "folder": "."}
+    return at("workloads.eegmmidb", {**usual, **settings})
+
+
 BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     # Misspelt, missing and mistyped settings.
     "unknown key": (at("titel", "x"), "titel: unknown setting; did you mean title?"),
@@ -178,6 +184,18 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "steps of weights that are not trained here": (every(at("workloads.digits.weights", "imagenet"), at("workloads.digits.pretrain_steps", 8)), "workloads.digits.pretrain_steps: only weights: selfsupervised"),
     "a seed of a split that is given": (at("workloads.mine", {"kind": "arrays", "file": "mine.npz", "split": "given", "split_seed": 1}), "workloads.mine.split_seed: the array split gives the parts; leave it out"),
     "dropout of a model without": (every(sentences(), at("protocols.quality.dropout", 0.1)), "superposition_transformer has no dropout; give it a protocol with dropout: 0"),
+    # Recordings.
+    "runs of another task": (eeg(runs=[4, 6]), "workloads.eegmmidb.runs: 6 is not of task fists, whose runs are [3, 4, 7, 8, 11, 12]; set task: fists-feet"),
+    "a run at rest": (eeg(runs=[1]), "runs: 1 is not of task fists, whose runs are [3, 4, 7, 8, 11, 12]; leave it out"),
+    "executed and imagined movements": (eeg(runs=[3, 4]), "runs: [3] are executed and [4] imagined movements; choose one kind, or set mixed: true"),
+    "no such subject": (eeg(subjects=[110]), "110 is too large"),
+    "a window backwards": (eeg(window=[4.1, 1.0]), "workloads.eegmmidb.window: 4.1 to 1 s has fewer than 8 steps at 80 Hz"),
+    "a window of one sample": (eeg(window=[1, 1]), "window: 1 to 1 s has fewer than 8 steps"),
+    "a window into the next trial": (eeg(window=[0, 1000]), "1000 is too large; it should be at most 8.2"),
+    "a window that is no number": (eeg(window=[0, math.nan]), "nan should be a number"),
+    "a band-stop": (eeg(band=[30, 8]), "workloads.eegmmidb.band: 30 to 8 Hz is none; the edges must rise and stay below 80 Hz"),
+    "a band beyond Nyquist": (eeg(band=[8, 80]), "band: 8 to 80 Hz is none"),
+    "generated trials of one sample": (at("workloads.eeg-synthetic.window_s", 0.01), "workloads.eeg-synthetic.window_s: 0.01 s has fewer than 8 steps"),
     # Blocks with a kind.
     "no such kind": (at("workloads.scans", {"kind": "digit", "split_seed": 0}), "workloads.scans.kind: no kind of workload is called digit; did you mean digits?"),
     "no such kind of model": (at("models", {"wide": {"kind": "mpl"}}), "models.wide.kind: no kind of model is called mpl; did you mean mlp?"),

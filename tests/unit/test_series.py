@@ -12,7 +12,7 @@ import pytest
 from ketscale.config import Split
 from ketscale.errors import UserError
 from ketscale.problems.eeg import eeg_synthetic, eegmmidb, prepared
-from ketscale.problems.eeg.edf import eeg_file
+from ketscale.problems.eeg.edf import CHANNELS, eeg_file
 from ketscale.problems.eeg.prepared import Prepared
 from ketscale.problems.eeg.series import by_subject, leaving_one_run_out
 from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic
@@ -22,6 +22,7 @@ from tests.unit.edf_factory import RATE, write_edf
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("KETSCALE_SHARED", ROOT.parent / "shared")) / "data/eegmmidb"
 CUES = [(1.0, "T0"), (3.0, "T1"), (7.0, "T2"), (11.0, "T1"), (15.0, "T2")]
+SWAPPED = (CHANNELS[1], CHANNELS[0], *CHANNELS[2:])
 SYNTHETIC: dict[str, Any] = {
     "subjects": 4, "trials": 20, "rate": 80, "window_s": 3.1, "seed": 5, "split": "subjects", "split_seed": 0,
 }  # fmt: skip
@@ -81,6 +82,11 @@ def test_a_band_pass_takes_slow_waves_away(folder: Path) -> None:
         (lambda path: write_edf(path, recording(), [(1.0, "T0")]), "has no cue T1 or T2"),
         (lambda path: write_edf(path, recording(channels=63), CUES), "63 channels, not 64"),
         (lambda path: write_edf(path, recording(seconds=17), CUES), "ends before"),
+        (
+            lambda path: write_edf(path, recording(), CUES, SWAPPED),
+            "channel 1 is Fc3, in the database it is Fc5",
+        ),
+        (lambda path: write_edf(path, recording(), CUES, rate=128), "sampled at 128 Hz, not 160"),
     ],
 )
 def test_a_bad_file_is_an_error_that_names_it(folder: Path, damage: Any, message: str) -> None:
@@ -90,6 +96,13 @@ def test_a_bad_file_is_an_error_that_names_it(folder: Path, damage: Any, message
         eegmmidb.load(folder, [1], [4, 8], rate=80)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_task_names_its_classes(folder: Path) -> None:
+    write_edf(folder / eeg_file(1, 6), recording(), CUES)
+    made = eegmmidb.load(folder, [1], [6], rate=80, task="fists-feet")
+    assert made.classes == ("both fists", "both feet")
+    assert eegmmidb.load(folder, [1], [4], rate=80).classes == ("left fist", "right fist")
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is not here")

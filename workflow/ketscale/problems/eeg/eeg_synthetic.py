@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.problems.eeg.series import FISTS, Series
+from ketscale.problems.eeg.edf import TASKS
+from ketscale.problems.eeg.series import Series
 
 CHANNELS = 64
 # Indices of FC3, C5, C3, C1, CP3 and of FC4, C6, C4, C2, CP4 in eegmmidb's order of channels.
@@ -38,7 +39,7 @@ def generate(
     return Series(
         signals=np.concatenate([np.float32(gain) * signals for signals, _ in parts]),
         labels=np.concatenate([labels for _, labels in parts]),
-        classes=FISTS,
+        classes=TASKS["fists"].classes,
         groups={
             "subjects": np.repeat(np.arange(1, subjects + 1), trials),
             "runs": np.tile(np.arange(trials) // 15, subjects),

@@ -1,7 +1,7 @@
-"""The workload eegmmidb: PhysioNet's EEG Motor Movement/Imagery Database, imagined movements of either fist.
+"""The workload eegmmidb: PhysioNet's EEG Motor Movement/Imagery Database, movements of fists and feet.
 
 Schalk et al., IEEE Trans. Biomed. Eng. 51, 1034 (2004); Goldberger et al., Circulation 101, e215 (2000).
-Each run is resampled, and trials are cut from it, 1.0 to 4.1 s after the cues T1 (left) and T2 (right) unless
+Each run is resampled, and trials are cut from it, 1.0 to 4.1 s after the cues T1 and T2 unless
 told otherwise. Volts become millivolts. Nothing is filtered or standardised unless asked for.
 """
 
@@ -15,10 +15,9 @@ import numpy as np
 
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
-from ketscale.problems.eeg.edf import eeg_file
-from ketscale.problems.eeg.series import FISTS, Series, standardised
+from ketscale.problems.eeg.edf import CHANNELS, RATE, TASKS, eeg_file
+from ketscale.problems.eeg.series import Series, standardised
 
-CHANNELS = 64
 CUES = {"T1": 0, "T2": 1}
 WINDOW_S = (1.0, 4.1)
 TO_MILLIVOLTS = 1e3
@@ -32,15 +31,18 @@ def load(
     window: Sequence[float] = WINDOW_S,
     band: Sequence[float] | None = None,
     standardise: bool = False,
+    task: str = "fists",
 ) -> Series:
     """The trials of these subjects and runs, in millivolts.
 
     rate: sampling rate in Hz to which runs are resampled. window: start and end of a trial in seconds after its cue.
     band: (low, high) edges in Hz of a band-pass filter before resampling.
     standardise: give each channel of each trial mean 0 and standard deviation 1 instead of its unit.
+    task: of `edf.TASKS`; it names the classes of the cues.
 
     Raises:
-        UserError: a file is missing, damaged or too short, or lacks channels or cues; or MNE is not installed.
+        UserError: a file is missing, damaged or too short, lacks cues, or has other channels or another rate than the
+            database; or MNE is not installed.
     """
     signals, labels, of_subject, of_run = [], [], [], []
     for subject in subjects:
@@ -55,7 +57,7 @@ def load(
     return Series(
         signals=standardised(data) if standardise else data.astype(np.float32),
         labels=np.concatenate(labels).astype(np.int64),
-        classes=FISTS,
+        classes=TASKS[task].classes,
         groups={
             "subjects": np.concatenate(of_subject).astype(np.int64),
             "runs": np.concatenate(of_run).astype(np.int64),
@@ -71,15 +73,14 @@ def _trials(
         import mne
 
     raw = _read(path)
-    if len(raw.ch_names) != CHANNELS:
-        raise UserError(f"{path}: has {len(raw.ch_names)} channels, not {CHANNELS}; fetch or copy it again")
+    _check(path, raw)
     if band is not None:
         raw.filter(*band, verbose="ERROR")
     raw.resample(rate, verbose="ERROR")
     cues = [a for a in raw.annotations if a["description"] in CUES]
     if not cues:
         raise UserError(
-            f"{path}: has no cue T1 or T2; runs 4, 8 and 12 have them for imagined left and right fists"
+            f"{path}: has no cue T1 or T2, as if it were of a run at rest; fetch or copy it again"
         )
     events, _ = mne.events_from_annotations(raw, event_id=CUES, verbose="ERROR")
     epochs = mne.Epochs(raw, events, CUES, *window, baseline=None, preload=True, proj=False, verbose="ERROR")
@@ -88,6 +89,24 @@ def _trials(
             f"{path}: ends before {window[1]} s after its last cue; shorten the window, or fetch or copy it again"
         )
     return epochs.get_data(copy=False), epochs.events[:, 2]
+
+
+def _check(path: Path, raw: Any) -> None:
+    """Raise UserError unless a recording has the channels and the rate of the database."""
+    names = [name.rstrip(".") for name in raw.ch_names]
+    if len(names) != len(CHANNELS):
+        raise UserError(f"{path}: has {len(names)} channels, not {len(CHANNELS)}; fetch or copy it again")
+    for number, (found, wanted) in enumerate(zip(names, CHANNELS, strict=True), 1):
+        if found != wanted:
+            raise UserError(
+                f"{path}: channel {number} is {found}, in the database it is {wanted}; use the original file, or a "
+                "workload of kind series"
+            )
+    if raw.info["sfreq"] != RATE:
+        raise UserError(
+            f"{path}: is sampled at {raw.info['sfreq']:g} Hz, not {RATE:g} (known of subjects 88, 92 and 100); leave "
+            "this subject out"
+        )
 
 
 def _read(path: Path) -> Any:

@@ -13,8 +13,6 @@ from ketscale.errors import UserError
 from ketscale.problems import arrays
 from ketscale.problems.splits import Parts, by_group, stratified
 
-# The classes of eegmmidb, and of the trials generated in its shape.
-FISTS = ("left fist", "right fist")
 TRAIN_SHARE, VALIDATION_SHARE = 0.70, 0.15
 # The share of the other runs' trials that early stopping looks at when one run is held out.
 WITHIN_RUNS_VALIDATION = 0.2

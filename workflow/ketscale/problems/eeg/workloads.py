@@ -10,13 +10,16 @@ from msgspec import Meta
 
 from ketscale.config import Positive, Seed, Workload
 from ketscale.errors import UserError
-from ketscale.problems.eeg.edf import eeg_file
+from ketscale.problems.eeg.edf import LONGEST_WINDOW_S, RATE, SUBJECTS, TASKS, eeg_file
 from ketscale.problems.own_data import File, Share, found, share, share_faults
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.series import Series
     from ketscale.problems.splits import Parts
 
+
+# Fewer steps of a trial are no time series.
+FEWEST_STEPS = 8
 
 SplitSeed = Annotated[Seed, Meta(description="Seed of the split")]
 SplitOfRecordings = Annotated[
@@ -56,19 +59,33 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    subjects: Annotated[list[Positive], Meta(min_length=1, description="Numbers of the subjects")]
+    subjects: Annotated[
+        list[Annotated[int, Meta(ge=1, le=SUBJECTS)]],
+        Meta(min_length=1, description="Numbers of the subjects"),
+    ]
     runs: Annotated[
         list[Positive],
         Meta(
             min_length=1,
-            description="Numbers of the recordings: 4, 8 and 12 are imagined left and right fists",
+            description="Numbers of the recordings: 3, 7 and 11 are executed and 4, 8 and 12 imagined movements of the "
+            "left or right fist; 5, 9, 13 and 6, 10, 14 of both fists or both feet",
         ),
     ]
+    task: Annotated[
+        Literal["fists", "fists-feet"],
+        Meta(description="fists: the left fist against the right; fists-feet: both fists against both feet"),
+    ] = "fists"
+    mixed: Annotated[bool, Meta(description="Let runs of executed and of imagined movements be one task")] = (
+        False
+    )
     rate: Annotated[
         float, Meta(gt=0, le=160, description="Sampling rate in Hz to which recordings are resampled")
     ]
     window: Annotated[
-        tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]],
+        tuple[
+            Annotated[float, Meta(ge=0, le=LONGEST_WINDOW_S)],
+            Annotated[float, Meta(ge=0, le=LONGEST_WINDOW_S)],
+        ],
         Meta(description="Start and end of a trial in seconds after its cue"),
     ] = (1.0, 4.1)
     band: (
@@ -83,10 +100,31 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
     ] = False
 
     def faults(self) -> Iterator[str]:
-        """A number must not be given twice."""
+        """Runs must be of one task; window and band must be intervals that the recordings have."""
         for name, numbers in (("subjects", self.subjects), ("runs", self.runs)):
             if len(set(numbers)) < len(numbers):
                 yield f"{name}: a number is given twice in {list(numbers)}; keep one"
+        task = TASKS[self.task]
+        known = {*task.executed, *task.imagined}
+        for run in self.runs:
+            if run not in known:
+                other = next(
+                    (name for name, of in TASKS.items() if run in (*of.executed, *of.imagined)), None
+                )
+                remedy = f"set task: {other}" if other else "leave it out"
+                yield f"runs: {run} is not of task {self.task}, whose runs are {sorted(known)}; {remedy}"
+        executed = sorted(set(self.runs) & set(task.executed))
+        imagined = sorted(set(self.runs) & set(task.imagined))
+        if executed and imagined and not self.mixed:
+            yield (
+                f"runs: {executed} are executed and {imagined} imagined movements; choose one kind, or set mixed: true"
+            )
+        start, end = self.window
+        if (end - start) * self.rate < FEWEST_STEPS:
+            yield f"window: {start:g} to {end:g} s has fewer than {FEWEST_STEPS} steps at {self.rate:g} Hz"
+        if self.band is not None and not self.band[0] < self.band[1] < RATE / 2:
+            low, high = self.band
+            yield f"band: {low:g} to {high:g} Hz is none; the edges must rise and stay below {RATE / 2:g} Hz"
 
     @property
     def fetched(self) -> bool:
@@ -121,7 +159,7 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         if folder is None:
             raise UserError("workloads: eegmmidb needs its EDF files; run the rule fetch, or set folder")
         trials = eegmmidb.load(
-            folder, self.subjects, self.runs, self.rate, self.window, self.band, self.standardise
+            folder, self.subjects, self.runs, self.rate, self.window, self.band, self.standardise, self.task
         )
         return trials, series.folds(trials, self.split, self.split_seed)
 
@@ -145,6 +183,11 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
             description="Factor on the signals, which with 1 have the amplitudes of real ones in millivolts",
         ),
     ] = 1.0
+
+    def faults(self) -> Iterator[str]:
+        """A trial needs some steps."""
+        if self.window_s * self.rate < FEWEST_STEPS:
+            yield f"window_s: {self.window_s:g} s has fewer than {FEWEST_STEPS} steps at {self.rate:g} Hz"
 
     def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
         """Generate the trials."""
