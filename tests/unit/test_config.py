@@ -112,7 +112,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "a number for a name": (at("simulators", {1: {}}), "simulators.1: YAML reads this name as 1, not as text; put it in quotes"),
     "a switch for an axis": (at("studies.weak.points", [{True: 1}]), "studies.weak.points.0.True: YAML reads this name as True"),
     "a list of devices": (at("simulators/qiskit/device", ["qiskit"]), "simulators.qiskit.device: ['qiskit'] is not one of its values; did you mean qiskit?"),
-    "huge seed": (at("studies.parity.axes.seed", 2**64), "studies.parity: seed 18446744073709551616 is too large; it should be below 4294967296"),
+    "huge seed": (at("studies.parity.axes.seed", 2**64), "studies.parity.axes.seed: 18446744073709551616 is too large; it should be below 4294967296"),
     "negative seed": (at("studies.parity.axes.seed", -1), "-1 is too small"),
     "no seeds": (at("studies.parity.axes.seed", []), "studies.parity.axes.seed: the list is empty"),
     "seed twice": (at("studies.parity.axes.seed", [0, 0]), "studies.parity.axes.seed: 0 is given twice; keep one"),
@@ -196,6 +196,12 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "a band-stop": (eeg(band=[30, 8]), "workloads.eegmmidb.band: 30 to 8 Hz is none; the edges must rise and stay below 80 Hz"),
     "a band beyond Nyquist": (eeg(band=[8, 80]), "band: 8 to 80 Hz is none"),
     "generated trials of one sample": (at("workloads.eeg-synthetic.window_s", 0.01), "workloads.eeg-synthetic.window_s: 0.01 s has fewer than 8 steps"),
+    # Numbers that are a mistake.
+    "qubits that no memory holds": (at("studies.strong.axes.qubits", 60), "studies.strong.axes.qubits: 60 is too large; it should be at most 30"),
+    "more threads than any machine": (at("studies.strong.axes.backend", ["cpu-n1r1t1", "cpu-n1r1t100000"]), "backend cpu-n1r1t100000: 100000 threads are too many; it should be at most 4,096"),
+    "a batch beyond 32 bits": (at("studies.strong.axes.batch", 10**30), "is too large; it should be at most 2147483647"),
+    "a billion layers": (at("studies.strong.axes.layers", 10**9), "1000000000 is too large; it should be at most 100000"),
+    "generated trials beyond memory": (at("workloads.eeg-synthetic.rate", 1e12), "GiB; ask for at most 64"),
     # Blocks with a kind.
     "no such kind": (at("workloads.scans", {"kind": "digit", "split_seed": 0}), "workloads.scans.kind: no kind of workload is called digit; did you mean digits?"),
     "no such kind of model": (at("models", {"wide": {"kind": "mpl"}}), "models.wide.kind: no kind of model is called mpl; did you mean mlp?"),
@@ -205,6 +211,19 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "results with a space": (at("results", "my results"), "results: "),
     "folder of embedded data": (at("workloads.digits.folder", "/data"), "workloads.digits.folder: unknown setting"),
 }  # fmt: skip
+
+
+def test_a_file_that_grows_by_its_aliases_is_refused(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+    (tmp_path / "config.yaml").write_text("\n".join(lines))
+    with pytest.raises(
+        UserError, match=r"has more than 100,000 values with its aliases written out; use fewer"
+    ):
+        settings.load(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text("a: &a [*a]")
+    with pytest.raises(UserError):
+        settings.load(tmp_path / "config.yaml")
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -28,9 +28,9 @@ RUNS = st.builds(
     batch=FROM_ONE,
     simulator=NAMES,
     backend=st.sampled_from(["cpu", "gpu", "ddp", "ddp-cpu", "mpi"]),
-    nodes=FROM_ONE,
+    nodes=st.integers(1, grid.run.MOST["nodes"]),
     ranks=FROM_ONE,
-    threads=FROM_ONE,
+    threads=st.integers(1, grid.run.MOST["threads"]),
     protocol=NAMES,
     seed=COUNTS,
 )

@@ -86,6 +86,14 @@ def test_empty_lines_and_case_do_not_count(tmp_path: Path) -> None:
     assert made.words.tolist() == [[0, 1, 2], [0, 3, 2]]
 
 
+def test_only_the_end_of_a_line_ends_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes("\ufeffthe bird\u2028sings\r\nthe\x0cship sings\x85loud\n".encode())
+    made = Sentences.of(read(path))
+    assert made.vocabulary == ("the", "bird", "sings", "ship", "loud")
+    assert made.words.tolist() == [[0, 1, 2, -1], [0, 3, 2, 4]]
+
+
 def test_ragged_sentences_and_any_alphabet(tmp_path: Path) -> None:
     made = prepared(tmp_path, "one two\nüber den Wolken ist es still\n歩 く 人\n", held_out=1)
     assert made.sentences.lengths.tolist() == [2, 6, 3]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ketscale.config.block import Block, Count, Name, Positive, Seed
+from ketscale.config.block import MOST, Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, sources
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
@@ -25,6 +25,7 @@ from ketscale.config.published import published_schema
 from ketscale.grid import SizeAxis
 
 __all__ = [
+    "MOST",
     "Block",
     "Config",
     "Count",

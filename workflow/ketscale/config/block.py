@@ -14,8 +14,10 @@ NAME_PATTERN = f"^{NAME}$"
 # Not Meta(pattern=...): if several fields share one, the process may crash at exit (seen with msgspec 0.22; its issue
 # 717). The JSON schema, which is checked first, has the pattern anyway.
 Name = Annotated[str, Meta(extra_json_schema={"pattern": NAME_PATTERN})]
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
+# What 32 bits hold: more is a mistake, and tensors, files and messages count no further.
+MOST = 2**31 - 1
+Count = Annotated[int, Meta(ge=0, le=MOST)]
+Positive = Annotated[int, Meta(ge=1, le=MOST)]
 SEEDS = 2**32
 Seed = Annotated[int, Meta(ge=0, lt=SEEDS)]
 

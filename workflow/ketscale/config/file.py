@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from ketscale.config.block import Block, Count, Name, Positive
+from ketscale.config.block import Block, Name, Positive, Seed
 from ketscale.config.protocol import Protocol
 from ketscale.grid import LAYOUT_PATTERN, SizeAxis
 
@@ -75,12 +75,15 @@ def axes_schema(sizes: tuple[SizeAxis, ...]) -> Mapping[str, Any]:
     properties = {
         "workload": (Name, "Names from workloads"),
         "model": (Name, "Names from models, or kinds of models"),
-        **{axis.name: (Count, f"{axis.title}; 0 for a classical model") for axis in sizes},
+        **{
+            axis.name: (Annotated[int, Meta(ge=0, le=axis.most)], f"{axis.title}; 0 for a classical model")
+            for axis in sizes
+        },
         "batch": (Positive, "The global batch size, whatever the number of ranks"),
         "simulator": (Name, "Names from simulators; none for a classical model"),
         "backend": (_Layout, "The layout, where ranks run: NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1"),
         "protocol": (Name, "Names from protocols"),
-        "seed": (Count, "Seeds of the initial weights, the order of samples and dropout"),
+        "seed": (Seed, "Seeds of the initial weights, the order of samples and dropout"),
     }
     return {
         "type": "object",

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ketscale.config.block import Block, Name, Positive
+from ketscale.config.block import MOST, Block, Name, Positive
 
 
 class Plateau(Block, frozen=True, kw_only=True):
@@ -38,11 +38,17 @@ class Protocol(Block, frozen=True, kw_only=True):
         ),
     ] = "cached"
     epochs: (
-        Annotated[int, Meta(ge=1, description="Train for at most this many epochs, with validation and test")]
+        Annotated[
+            int,
+            Meta(ge=1, le=MOST, description="Train for at most this many epochs, with validation and test"),
+        ]
         | None
     ) = None
     steps: (
-        Annotated[int, Meta(ge=1, description="Train for exactly this many steps, without validation")] | None
+        Annotated[
+            int, Meta(ge=1, le=MOST, description="Train for exactly this many steps, without validation")
+        ]
+        | None
     ) = None
     steps_for: Annotated[
         dict[Name, Positive],

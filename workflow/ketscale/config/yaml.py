@@ -10,6 +10,8 @@ import yaml
 from ketscale.errors import UserError
 
 _MERGE = "tag:yaml.org,2002:merge"
+# More than any study needs. Aliases of aliases grow exponentially, and every reader of the settings with them.
+MOST_VALUES = 100_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -48,7 +50,7 @@ def load(path: Path | str) -> dict[str, Any]:
     """The settings in a file, not yet checked.
 
     Raises:
-        UserError: the file is missing or is not YAML, or gives a key twice.
+        UserError: the file is missing or is not YAML, gives a key twice, or is too large once its aliases are written out.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -59,6 +61,22 @@ def load(path: Path | str) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line}: {getattr(error, 'problem', None) or 'not YAML'}") from None
+    if _values(settings, {}) > MOST_VALUES:
+        raise UserError(
+            f"{path}: has more than {MOST_VALUES:,} values with its aliases written out; use fewer aliases"
+        )
     if not isinstance(settings, dict):
         raise UserError(f"{path}: not a config; write its settings as `key: value`")
     return settings
+
+
+def _values(node: Any, known: dict[int, int]) -> int:
+    """How many values a node has with its aliases written out; each part is counted once, then looked up."""
+    if not isinstance(node, dict | list):
+        return 1
+    if id(node) not in known:
+        # An alias inside its own anchor would never end.
+        known[id(node)] = MOST_VALUES + 1
+        parts = node.values() if isinstance(node, dict) else node
+        known[id(node)] = 1 + sum(_values(part, known) for part in parts)
+    return known[id(node)]

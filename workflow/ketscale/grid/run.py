@@ -117,6 +117,8 @@ AXES = tuple(field.name for field in fields(Run))
 INTEGERS = frozenset(axis for axis in AXES if CONSTRAINTS[axis] in (COUNT, POSITIVE))
 # The axes that make up `Run.layout`.
 LAYOUT = ("backend", "nodes", "ranks", "threads")
+# The largest machines have some ten thousand nodes and a few hundred cores in each.
+MOST = {"nodes": 100_000, "ranks": 10_000_000, "threads": 4_096}
 # The columns that identify a point of a study, whose runs differ only in their seed: the axes, with the layout as
 # one.
 POINT = tuple(
@@ -128,10 +130,16 @@ def layout(text: str) -> dict[str, Any]:
     """Split 'mpi-n1r2t1' into backend, nodes, ranks and threads.
 
     Raises:
-        UserError: the text is not a layout.
+        UserError: the text is not a layout, or one of more nodes, ranks or threads than any machine has.
     """
     match = re.match(LAYOUT_PATTERN, text)
     if match is None:
         raise UserError(f"backend {text!r}: write it as NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1")
     values = zip(LAYOUT, match.groups(), strict=True)
-    return {axis: int(value) if axis in INTEGERS else value for axis, value in values}
+    found = {axis: int(value) if axis in INTEGERS else value for axis, value in values}
+    for axis, most in MOST.items():
+        if int(found[axis]) > most:
+            raise UserError(
+                f"backend {text}: {found[axis]} {axis} are too many; it should be at most {most:,}"
+            )
+    return found

@@ -14,13 +14,15 @@ class SizeAxis:
     """One of the numbers that give a model's size.
 
     letter: used in paths (any but b, which is the batch). name: used in configs and tables, e.g. 'layers'. title:
-    used in figures, e.g. 'circuit layers'. sweep: the kind of study that sweeps it, by default `name`.
+    used in figures, e.g. 'circuit layers'. sweep: the kind of study that sweeps it, by default `name`. most: its largest
+    value.
     """
 
     letter: str
     name: str
     title: str
     sweep: str = ""
+    most: int = 100_000
 
 
 def encode(axes: Sequence[SizeAxis], values: Mapping[str, int]) -> str:

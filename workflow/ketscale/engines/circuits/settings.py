@@ -12,7 +12,11 @@ from ketscale.engines.circuits.methods import BOUND_TO, SUPPORTED, USUAL, Method
 from ketscale.grid import BACKENDS
 
 # The size axes of models with circuits.
-CIRCUIT_SIZES = (SizeAxis("q", "qubits", "qubits"), SizeAxis("l", "layers", "circuit layers", "depth"))
+# One state of 30 qubits takes 16 GiB in double precision.
+CIRCUIT_SIZES = (
+    SizeAxis("q", "qubits", "qubits", most=30),
+    SizeAxis("l", "layers", "circuit layers", "depth"),
+)
 # Two simulators for tiny studies, whose numbers must agree.
 TINY_SIMULATORS = {
     "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},

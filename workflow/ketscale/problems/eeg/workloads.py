@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Positive, Seed, Workload
+from ketscale.config import MOST, Positive, Seed, Workload
 from ketscale.errors import UserError
-from ketscale.problems.eeg.edf import LONGEST_WINDOW_S, RATE, SUBJECTS, TASKS, eeg_file
+from ketscale.problems.eeg.edf import CHANNELS, LONGEST_WINDOW_S, RATE, SUBJECTS, TASKS, eeg_file
 from ketscale.problems.own_data import File, Share, found, share, share_faults
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Fewer steps of a trial are no time series.
 FEWEST_STEPS = 8
+# Generated trials are made, and read by every rank, as one array.
+LARGEST_BYTES = 64 * 2**30
 
 SplitSeed = Annotated[Seed, Meta(description="Seed of the split")]
 SplitOfRecordings = Annotated[
@@ -171,8 +173,8 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
 
     split: SplitOfRecordings
     split_seed: SplitSeed
-    subjects: Annotated[int, Meta(ge=1, description="Number of subjects")]
-    trials: Annotated[int, Meta(ge=2, description="Trials of each subject")]
+    subjects: Annotated[int, Meta(ge=1, le=MOST, description="Number of subjects")]
+    trials: Annotated[int, Meta(ge=2, le=MOST, description="Trials of each subject")]
     rate: Annotated[float, Meta(gt=0, description="Sampling rate in Hz")]
     window_s: Annotated[float, Meta(gt=0, description="Length of a trial in seconds")]
     seed: Annotated[Seed, Meta(description="Seed of the generator")]
@@ -185,7 +187,13 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
     ] = 1.0
 
     def faults(self) -> Iterator[str]:
-        """A trial needs some steps."""
+        """A trial needs some steps, and all of them memory."""
+        needed = 4 * self.subjects * self.trials * len(CHANNELS) * self.window_s * self.rate
+        if needed > LARGEST_BYTES:
+            yield (
+                f"trials: {self.subjects} x {self.trials} trials of {self.window_s:g} s at {self.rate:g} Hz take "
+                f"{needed / 2**30:,.3g} GiB; ask for at most {LARGEST_BYTES / 2**30:g}"
+            )
         if self.window_s * self.rate < FEWEST_STEPS:
             yield f"window_s: {self.window_s:g} s has fewer than {FEWEST_STEPS} steps at {self.rate:g} Hz"
 

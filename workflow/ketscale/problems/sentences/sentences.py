@@ -78,7 +78,8 @@ def read(path: Path) -> list[str]:
         UserError: the file cannot be read, is not UTF-8, or has no sentence or one of a single word.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Without a byte-order mark. Only a line's end ends a line: no form feed, no Unicode separator.
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
