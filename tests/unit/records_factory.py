@@ -154,7 +154,13 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "slurm_job_id": None,
         "started": "2026-01-01T00:00:00Z",
         "stopped": "2026-01-01T00:01:00Z",
-        "quiet": {"quiet": True, "others_share": 0.01, "steal_share": 0.0, "cpus": [0]},
+        "quiet": {
+            "quiet": True,
+            "others_share": 0.01,
+            "steal_share": 0.0,
+            "cpus": [0],
+            "oversubscribed": False,
+        },
         "quality": quality if protocol.by_epochs else None,
         "losses": [2.3 * 0.9**step for step in range(min(20, protocol.steps or 20))],
         "timing": {

@@ -42,7 +42,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if run.simulator == "qiskit" and run.seed == 2:
             return None
         if run.layout == "mpi-n1r1t1" and run.protocol == "timing":
-            return {"quiet": {"quiet": False, "others_share": 0.4, "steal_share": 0.0, "cpus": [0]}}
+            return {
+                "quiet": {
+                    "quiet": False,
+                    "others_share": 0.4,
+                    "steal_share": 0.0,
+                    "cpus": [0],
+                    "oversubscribed": False,
+                }
+            }
         if run.size == "q4-l6" and run.seed == 1:
             return {"status": "diverged", "reason": "loss is <NaN> at step 7"}
         return {}

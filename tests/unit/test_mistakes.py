@@ -65,7 +65,13 @@ def test_busy_runs_do_not_count_where_others_were_quiet(tmp_path: Path) -> None:
         changes: dict[str, Any] = {"step_s": STEP_S[run.layout, run.protocol]}
         if run.seed == 2 and run.layout == "mpi-n1r2t1":
             changes["step_s"] *= 10
-            changes["quiet"] = {"quiet": False, "others_share": 0.5, "steal_share": 0.0, "cpus": [0]}
+            changes["quiet"] = {
+                "quiet": False,
+                "others_share": 0.5,
+                "steal_share": 0.0,
+                "cpus": [0],
+                "oversubscribed": False,
+            }
         return changes
 
     drawn = draw(tmp_path, change).set_index("arm")

@@ -168,7 +168,13 @@ def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):
     kernel.now_s += 10
     kernel.busy_s = [20.0, 20.0, 20.0, 20.0, 10.0, 20.0, 20.0, 20.0]
     kernel.write()
-    assert quiet.report(10.0) == {"quiet": True, "others_share": 0.0, "steal_share": 0.0, "cpus": [0, 4]}
+    assert quiet.report(10.0) == {
+        "quiet": True,
+        "others_share": 0.0,
+        "steal_share": 0.0,
+        "cpus": [0, 4],
+        "oversubscribed": False,
+    }
     # Two seconds of work on the core's other thread: 2.5 % of the host, but 10 % of the run's core.
     kernel.busy_s[4] += 2
     kernel.steal_s[0] += 1
@@ -187,3 +193,13 @@ def test_the_whole_host_is_judged_where_the_kernel_does_not_count_each_cpu(tmp_p
     kernel.write(alone=False)
     found = quiet.report(0.0)
     assert found["cpus"] is None and found["others_share"] == pytest.approx(0.1) and not found["quiet"]
+
+
+@pytest.mark.parametrize("threads, quiet", [(1, True), (2, True), (3, False)])
+def test_more_threads_than_cpus_disturb_each_other(tmp_path, monkeypatch, threads, quiet):
+    kernel = Kernel(tmp_path / "stat", monkeypatch)
+    watch = host.Quiet([0, 1], threads)
+    kernel.now_s += 10
+    kernel.write()
+    found = watch.report(0.0)
+    assert (found["quiet"], found["oversubscribed"]) == (quiet, not quiet)

@@ -82,7 +82,7 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
         "step_s", "step_q25_s", "step_q75_s", "step_count", "first_step_s", "startup_s", "data_s", "validation_s",
         "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "train_s",
         "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
-        "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share",
+        "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share", "oversubscribed",
         "host", "cpu", "cores", "shared_cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
         "started", "stopped", "parameters", "config_hash", "data_hash", "features_hash", "weights_hash",
         "node_hours", "gpu_hours",
@@ -115,7 +115,9 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         "epoch_wall_s": timing["epoch"]["median_s"],
         "peak_rss_bytes": sum(rank["peak_rss_bytes"] or 0 for rank in machine["ranks"]) or None,
         "peak_device_bytes": max(rank["peak_device_bytes"] or 0 for rank in machine["ranks"]) or None,
-        **{name: record["quiet"][name] for name in ("quiet", "others_share", "steal_share")},
+        **{
+            name: record["quiet"][name] for name in ("quiet", "others_share", "steal_share", "oversubscribed")
+        },
         **{name: machine[name] for name in ("host", "cpu", "cores")},
         "shared_cores": _shared_cores(machine["ranks"]),
         "gpus": gpus,

@@ -167,7 +167,7 @@ def _train(
     # The CPUs that the run's ranks on this host may use, a list for each rank.
     here = [cpus for name, cpus in world.gather((process.node_name(), cores)) if name == process.node_name()]
     shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
-    quiet = host.Quiet({cpu for cpus in here for cpu in cpus})
+    quiet = host.Quiet({cpu for cpus in here for cpu in cpus}, run.threads * len(here))
     startup_s = time.time() - psutil.Process().create_time()
     start = time.perf_counter()
     data = read(settings, manifest)

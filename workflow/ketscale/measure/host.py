@@ -150,9 +150,11 @@ class Quiet:
     Args:
         cpus: the logical CPUs that the run may use on this host. CPUs that share their cores are watched too, since
             work there slows the run. If the kernel does not count each CPU, the whole host is watched.
+        threads: those of all ranks of the run on this host.
     """
 
-    def __init__(self, cpus: Collection[int]) -> None:
+    def __init__(self, cpus: Collection[int], threads: int = 1) -> None:
+        self._oversubscribed = threads > len(cpus)
         watched = topology.whole_cores(topology.read(), cpus)
         self._cpus = sorted(watched) if watched <= set(_processor_seconds()) else None
         self._start_s = time.perf_counter()
@@ -170,17 +172,19 @@ class Quiet:
             ranks_own_s: processor seconds of the run's ranks on this host since construction.
 
         Returns:
-            Both shares, whether the first is at most QUIET_SHARE, and the watched CPUs (None: the whole host).
+            Both shares, the watched CPUs (None: the whole host), whether there are more threads than CPUs, and
+            whether the run was alone: the first share at most QUIET_SHARE, and no more threads than CPUs.
         """
         busy, steal = self._used()
         count = (os.cpu_count() or 1) if self._cpus is None else len(self._cpus)
         capacity = (time.perf_counter() - self._start_s) * count
         others = max(0.0, (busy - self._busy) - ranks_own_s) / capacity
         return {
-            "quiet": others <= QUIET_SHARE,
+            "quiet": others <= QUIET_SHARE and not self._oversubscribed,
             "others_share": others,
             "steal_share": max(0.0, steal - self._steal) / capacity,
             "cpus": self._cpus,
+            "oversubscribed": self._oversubscribed,
         }
 
     def _used(self) -> tuple[float, float]:

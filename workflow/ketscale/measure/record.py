@@ -96,15 +96,17 @@ class Topology(_Part):
 
 
 class Quiet(_Part):
-    """Whether other processes used at most 5 % of the run's cores on rank 0's host while it ran.
+    """Whether the run was timed alone on rank 0's host: others used at most 5 % of its cores, and it had enough of them.
 
-    cpus: the watched logical CPUs, which are all those of the run's cores; None for the whole host.
+    cpus: the watched logical CPUs, which are all those of the run's cores; None for the whole host. oversubscribed:
+    whether the run's threads are more than the CPUs that it may use, so that they disturbed each other.
     """
 
     quiet: bool
     others_share: float
     steal_share: float
     cpus: list[int] | None
+    oversubscribed: bool
 
 
 class Rank(msgspec.Struct, kw_only=True):
