@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -180,10 +180,10 @@ def timing(clock: Clock, trainer: Trainer, ended: Outcome) -> dict[str, Any]:
     }
 
 
-def spent(started: datetime, run: Run, device: torch.device) -> dict[str, Any]:
-    """Start and stop times, and the node-hours and GPU-hours between them."""
-    stopped = datetime.now(UTC)
-    hours = (stopped - started).total_seconds() / 3600
+def spent(started: datetime, seconds: float, run: Run, device: torch.device) -> dict[str, Any]:
+    """Start and stop times, and the node-hours and GPU-hours between them; `seconds` are by a clock that is never set."""
+    stopped = started + timedelta(seconds=seconds)
+    hours = seconds / 3600
     return {
         "started": started.isoformat(),
         "stopped": stopped.isoformat(),

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from ketscale.config import Data, Protocol, Settings
@@ -163,12 +162,12 @@ def _train(
     check_nodes(run, names)
     machine = host.describe()
     cores = _bind(settings, world, names.count(process.node_name()))
-    started = datetime.now(UTC)
+    started, clock_s = datetime.now(UTC), time.monotonic()
     # The CPUs that the run's ranks on this host may use, a list for each rank.
     here = [cpus for name, cpus in world.gather((process.node_name(), cores)) if name == process.node_name()]
     shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
     quiet = host.Quiet({cpu for cpus in here for cpu in cpus}, run.threads * len(here))
-    startup_s = time.time() - psutil.Process().create_time()
+    startup_s = process.age_s()
     start = time.perf_counter()
     data = read(settings, manifest)
     data_s = time.perf_counter() - start
@@ -206,9 +205,7 @@ def _train(
     saved = world.gather(checkpoint.load(folder, key) if world.rank == 0 else None)[0]
     if saved is not None:
         resumed = saved["resumed"] + 1
-        lost_s = (
-            saved["lost_s"] + _lost_s(lease, saved["saved"]) + time.time() - psutil.Process().create_time()
-        )
+        lost_s = saved["lost_s"] + _lost_s(lease, saved["saved"]) + process.age_s()
         trainer.restore(saved)
     elif checkpoint.others(folder, key) and world.rank == 0:
         print(
@@ -239,7 +236,7 @@ def _train(
                 "data_s": data_s,
                 **outcome.timing(clock, trainer, ended),
             },
-            **outcome.spent(started, run, world.device),
+            **outcome.spent(started, time.monotonic() - clock_s, run, world.device),
         }
         record.write(folder / RECORD, outcome.record_of(settings, data, problem, trainer, ended, measured))
         finished.keep(folder)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+from pathlib import Path
 
 # The variables of every thread pool that a rank may start. OpenMP and Numba read them once, so set them before
 # Python.
@@ -26,3 +28,10 @@ def slurm_job() -> str | None:
 def node_name() -> str:
     """The name of this node; SLURM's name if it gives one, since it may run several nodes on one host."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def age_s() -> float:
+    """Seconds since this process started, by a clock that nobody sets: the time of day may step back."""
+    # Field 22 of proc(5)'s stat, behind the command's name, which may have spaces and parentheses.
+    ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK"))
