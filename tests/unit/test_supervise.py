@@ -32,6 +32,10 @@ TORCHRUN = """Root Cause (first observed failure):
   exitcode  : -9 (pid: 4711)
   error_file: <N/A>
   traceback : Signal 9 (SIGKILL) received by PID 4711"""
+WRAPPED = """--------------------------------------------------------------------------
+prterun noticed that process rank 1 with PID 12 on node vm exited on
+signal 9 (Killed).
+--------------------------------------------------------------------------"""
 MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on signal 9 (Killed)."
 
 
@@ -47,6 +51,9 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
         ("srun: error: node2: task 3: Killed", 137, "rank 3 on node2 died (Killed), and the others were ended"),
         (MPIRUN, 137, "rank 1 on vm died (Killed), and the others were ended"),
         (TORCHRUN, 1, "rank 3 died (SIGKILL), and the others were ended"),
+        (WRAPPED, 137, "rank 1 on vm died (Killed), and the others were ended; perhaps memory ran out"),
+        ("", 137, "it was killed (SIGKILL) and said nothing; perhaps memory ran out: then use more of it"),
+        ("something\n-----\n=====", 3, "exit status 3: something"),
         # Another node's torchrun saw a rank fail of itself first.
         (TORCHRUN.replace("rank      : 3", "rank      : 0").replace("-9 ", "1 ").replace("Signal 9 (SIGKILL) received by PID 4711", "<N/A>") + "\n" + TORCHRUN, 1, "rank 3 died (SIGKILL)"),
         (TORCHRUN.replace("-9 ", "-15 ").replace("Signal 9 (SIGKILL)", "Signal 15 (SIGTERM)") + "\n" + TORCHRUN, 1, "rank 3 died (SIGKILL)"),
@@ -135,6 +142,17 @@ def test_sigterm_is_passed_on_and_a_warning_ends_nothing(tmp_path):
     assert process.wait(60) == 143
     assert (tmp_path / "asked").exists()
     assert "told to stop (SIGTERM)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
+
+
+def test_many_signals_at_once_leave_one_note(tmp_path):
+    process = supervised(tmp_path, f"sh -c 'trap \"\" TERM; touch {tmp_path}/ready; sleep 2; exit 143'")
+    wait_for((tmp_path / "ready").exists)
+    for _ in range(300):
+        process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 143
+    assert "told to stop (SIGTERM)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
+    assert {path.name for path in tmp_path.iterdir()} == {"ready", "train.log", supervise.NOTE}
+    assert "Traceback" not in (tmp_path / "train.log").read_text()
 
 
 # ---------------------------------------------------------------- what starts the ranks

@@ -37,14 +37,17 @@ _DEAD_RANK = (
     re.compile(
         r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Segmentation fault|Bus error|Aborted)"
     ),
+    # Open MPI 5 wraps its lines at any space.
     re.compile(
-        r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal \d+ \((?P<how>[^)]+)\)"
+        r"process\s+rank\s+(?P<rank>\d+)\s+with\s+PID\s+\d+\s+on\s+node\s+(?P<host>\S+)\s+exited\s+on\s+signal\s+\d+\s+\((?P<how>[^)]+)\)"
     ),
     re.compile(
         r"rank\s*: (?P<rank>\d+) \(local_rank: \d+\)\n\s*exitcode\s*: -(?!15 )\d+ .*\n.*\n.*Signal \d+ \((?P<how>SIG\w+)\)"
     ),
     re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Killed)"),
 )
+# What the kernel does when memory runs out, and nobody else tells; not the only reason for this signal.
+_PERHAPS_MEMORY = "; perhaps memory ran out: then use more of it, fewer ranks or a smaller batch"
 # The last line of a Python traceback; that of torchrun's own traceback is useless.
 _RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b.*")
 
@@ -72,8 +75,10 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     def pass_on(signum: int, frame: Any) -> None:
         asked.append(signum)
         child.send_signal(signum)
-        # A short note at once: the sender of SIGTERM may not wait for the run's own message.
-        leave_note(folder, explain([], 128 + signum, True))
+        # A short note at once: the sender of SIGTERM may not wait for the run's own message. One note, since a second
+        # signal may come while it is written.
+        if len(asked) == 1:
+            leave_note(folder, explain([], 128 + signum, True))
 
     signal.signal(signal.SIGTERM, pass_on)
     if child.stderr is not None:
@@ -147,15 +152,19 @@ def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
     dead = next((found for pattern in _DEAD_RANK if (found := pattern.search(text))), None)
     if dead and not (raised and dead["how"] == "Killed"):
         where = f" on {dead['host']}" if "host" in dead.groupdict() else ""
-        return f"rank {dead['rank']}{where} died ({dead['how']}), and the others were ended"
+        why = _PERHAPS_MEMORY if dead["how"] in ("Killed", "SIGKILL") else ""
+        return f"rank {dead['rank']}{where} died ({dead['how']}), and the others were ended{why}"
     if raised:
         return f"exit status {status}: {raised[-1]}"
     if ended or status == 128 + signal.SIGTERM:
         return "it was cancelled; it will resume from its last checkpoint, if there is one"
     last = next(
-        (line for line in reversed(lines) if line.strip() and not line.startswith("srun: ")),
-        "no message",
+        (line for line in reversed(lines) if line.strip("-=* ") and not line.startswith("srun: ")),
+        None,
     )
+    if last is None and status == 128 + signal.SIGKILL:
+        return f"it was killed (SIGKILL) and said nothing{_PERHAPS_MEMORY}"
+    last = last or "no message"
     return f"exit status {status}: {last}"
 
 
