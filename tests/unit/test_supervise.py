@@ -164,6 +164,24 @@ def test_a_second_signal_while_the_note_is_written_leaves_one_note(tmp_path):
     assert "Traceback" not in (tmp_path / "train.log").read_text()
 
 
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_rank_that_dies_after_the_record_is_written_has_succeeded(tmp_path, earlier):
+    record = tmp_path / "metrics.json"
+    if earlier:
+        record.write_text("{}")
+    process = supervised(tmp_path, f"sh -c 'echo 1 > {tmp_path}/new; mv {tmp_path}/new {record}; kill -9 $$'")
+    assert process.wait(60) == 0
+    assert record.read_text() == "1\n" and not (tmp_path / supervise.NOTE).exists()
+    assert "the record is written" in (tmp_path / "train.log").read_text()
+
+
+def test_an_earlier_record_excuses_nothing(tmp_path):
+    (tmp_path / "metrics.json").write_text("{}")
+    process = supervised(tmp_path, "sh -c 'kill -9 $$'")
+    assert process.wait(60) == 137
+    assert "killed (SIGKILL)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
+
+
 # ---------------------------------------------------------------- what starts the ranks
 
 

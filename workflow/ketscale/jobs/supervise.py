@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.files import write_atomic
+from ketscale.grid import RECORD
 from ketscale.jobs.slurm import queue, site
 from ketscale.measure import process
 
@@ -56,9 +57,10 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     """Run a shell command that trains the run in `folder`; returns its exit status, 128 + n after signal n.
 
     SIGTERM is passed on, so that the run saves a checkpoint. SIGINT and SLURM's warning before the time limit reach
-    the ranks directly.
+    the ranks directly. If a rank or its launcher dies after the run's record is written, the run has succeeded.
     """
     (folder / NOTE).unlink(missing_ok=True)
+    before = _written(folder / RECORD)
     for ignored in (signal.SIGINT, signal.SIGUSR1):
         signal.signal(ignored, signal.SIG_IGN)
     kept: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
@@ -88,12 +90,29 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
             kept.append(line.decode(errors="replace").rstrip())
     status = child.wait()
     status = 128 - status if status < 0 else status
+    if status and _written(folder / RECORD) not in (None, before):
+        print(
+            f"ketscale: the record is written; what ended afterwards with status {status} changes nothing",
+            file=sys.stderr,
+            flush=True,
+        )
+        (folder / NOTE).unlink(missing_ok=True)
+        return 0
     if status and not watched:
         reason = explain(list(kept), status, bool(asked))
         if f"ketscale: {reason}" not in kept:
             print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
         leave_note(folder, reason)
     return status
+
+
+def _written(path: Path) -> tuple[int, int] | None:
+    """Which writing of a file is there; None for no file. Files are replaced as a whole, so it is never a part."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _become_launcher() -> None:
