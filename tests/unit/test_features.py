@@ -213,12 +213,27 @@ def test_a_missing_file_is_named(store: Path) -> None:
         Features.open(store)
 
 
+def changed(**entries: Any) -> Callable[[Path], Any]:
+    """Other entries of the manifest."""
+    return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda path: path.unlink(), "there are no prepared data"),
         (lambda path: path.write_text("{"), "not a manifest of prepared data"),
         (lambda path: path.write_text("[]"), "not a manifest of prepared data"),
+        (changed(files=[]), "not a manifest of prepared data"),
+        (changed(files={"../../../data.npy": "0"}), "not a manifest of prepared data"),
+        (changed(files=dict.fromkeys(FILES, 1)), "not a manifest of prepared data"),
+        (changed(data_hash="0" * 64), "entries are not those of its hash"),
+        (changed(settings={}), "entries are not those of its hash"),
+        (changed(identified_by=["schema"]), "entries are not those of its hash"),
+        (changed(identified_by=1), "entries are not those of its hash"),
+        (changed(folder="../../../.."), "entries are not those of its hash"),
+        (changed(hash="0" * 16, folder="0" * 16), "entries are not those of its hash"),
+        (changed(origin="another"), "has changed since the data were prepared"),
         (
             lambda path: path.write_text(path.read_text().replace('"code_version": ', '"code_version": 9')),
             "version",
@@ -229,8 +244,9 @@ def test_a_manifest_that_does_not_fit_is_refused(
     store: Path, damage: Callable[[Path], Any], message: str
 ) -> None:
     damage(store)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as caught:
         Features.open(store)
+    assert ".." not in str(caught.value)
 
 
 def cut(source: Path, target: Path) -> None:
@@ -389,4 +405,14 @@ def test_a_fetched_file_that_is_not_as_it_was_fetched_is_refused(
     with pytest.raises(
         UserError, match=rf"data\.bin: {said}; delete it and .*fetched\.json, and run the rule fetch"
     ):
+        fetching.folder_of(manifest)
+
+
+@pytest.mark.parametrize("files", [["a"], {"../outside": "0"}, {"/etc/hosts": "0"}])
+def test_a_fetched_manifest_names_no_file_elsewhere(tmp_path: Path, files: Any) -> None:
+    from ketscale.problems import fetching
+
+    manifest = tmp_path / "fetched.json"
+    manifest.write_text(json.dumps({"files": files}))
+    with pytest.raises(UserError, match=r"fetched\.json: is missing or damaged; run the rule fetch"):
         fetching.folder_of(manifest)

@@ -34,8 +34,10 @@ def folder_of(manifest: Path) -> Path:
         UserError: the manifest or a file is missing or damaged.
     """
     try:
-        files = json.loads(manifest.read_text())["files"]
-    except (OSError, ValueError, KeyError, TypeError):
+        files = {str(name): str(digest) for name, digest in json.loads(manifest.read_text())["files"].items()}
+        if any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
+            raise ValueError("names files elsewhere")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
             f"{manifest}: is missing or damaged; run the rule fetch, or `ketscale fetch`"
         ) from None

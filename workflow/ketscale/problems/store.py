@@ -18,9 +18,9 @@ from typing import Any
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
 
-SCHEMA = 1
+SCHEMA = 2
 INNER = "manifest.json"
-KEYS = {"schema", "folder", "hash", "data_hash", "settings", "files", "code_version"}
+KEYS = {"schema", "folder", "hash", "data_hash", "settings", "files", "code_version", "identified_by"}
 
 
 def publish(
@@ -36,10 +36,11 @@ def publish(
         more files, which are not checked.
     """
     identity = {"schema": SCHEMA, **identity}
-    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    name = _name(identity)
     folder = manifest.parent / name
     if not _valid(folder, files, identity["code_version"]):
-        _build(folder, {**identity, "hash": name, "folder": name}, files, fill)
+        about = {"identified_by": sorted(identity), "hash": name, "folder": name}
+        _build(folder, {**identity, **about}, files, fill)
     write_atomic(manifest, (folder / INNER).read_bytes())
 
 
@@ -53,6 +54,11 @@ def opened(manifest: Path, files: Sequence[str], code_version: int) -> tuple[Pat
     """
     described = _read(manifest, files, code_version)
     folder = manifest.parent / described["folder"]
+    inner = folder / INNER
+    if inner.is_file() and inner.read_bytes() != manifest.read_bytes():
+        raise UserError(
+            f"{manifest}: has changed since the data were prepared; delete it and run the rule prepare again"
+        )
     remedy = f"delete {folder} and {manifest} and run the rule prepare again"
     for name, digest in described["files"].items():
         path = folder / name
@@ -61,6 +67,11 @@ def opened(manifest: Path, files: Sequence[str], code_version: int) -> tuple[Pat
         if sha256(path) != digest:
             raise UserError(f"{path}: is damaged (its SHA-256 is not the manifest's); {remedy}")
     return folder, described
+
+
+def _name(identity: Mapping[str, Any]) -> str:
+    """The folder of an identity, and its hash."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def sha256(path: Path) -> str:
@@ -109,17 +120,33 @@ def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]
         raise UserError(
             f"{path}: is not a manifest of prepared data ({error}); delete it and run the rule prepare again"
         ) from None
+    unfit = f"{path}: is not a manifest of prepared data; delete it and run the rule prepare again"
+    if not isinstance(described, dict):
+        raise UserError(unfit)
+    if (described.get("schema"), described.get("code_version")) != (SCHEMA, code_version):
+        raise UserError(f"{path}: was written by another version; delete it and run the rule prepare again")
+    if not (described.keys() >= KEYS and _named(described["files"], files)):
+        raise UserError(unfit)
+    # Computed again, so that no other numbers go by the name of these; and no other folder than the data's is named.
+    keys = described["identified_by"]
+    known = isinstance(keys, list) and set(map(str, keys)) <= described.keys()
     if (
-        not isinstance(described, dict)
-        or not described.keys() >= KEYS
-        or not described["files"].keys() >= set(files)
+        not known
+        or not _name({key: described[key] for key in keys}) == described["hash"] == described["folder"]
     ):
         raise UserError(
-            f"{path}: is not a manifest of prepared data; delete it and run the rule prepare again"
+            f"{path}: its entries are not those of its hash; delete it and run the rule prepare again"
         )
-    if (described["schema"], described["code_version"]) != (SCHEMA, code_version):
-        raise UserError(f"{path}: was written by another version; delete it and run the rule prepare again")
     return described
+
+
+def _named(listed: Any, files: Sequence[str]) -> bool:
+    """Whether a manifest lists these files, and each by a name in the folder with a text."""
+    return (
+        isinstance(listed, dict)
+        and listed.keys() >= set(files)
+        and all(Path(name).name == name and isinstance(digest, str) for name, digest in listed.items())
+    )
 
 
 def _valid(folder: Path, files: Sequence[str], code_version: int) -> bool:
