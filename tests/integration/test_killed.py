@@ -71,7 +71,8 @@ def test_ranks_do_not_outlive_what_started_them(tmp_path, digits_features):
 
 
 def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digits_features):
-    run = study.run(protocol="long")
+    # The first must still train when the second has started, however slow the machine is.
+    run = study.run(protocol="longer")
     with study.launch(tmp_path, run, digits_features) as first:
         until_saved(tmp_path, run)
         with study.launch(tmp_path, run, digits_features) as second:

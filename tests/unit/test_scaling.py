@@ -23,6 +23,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "step_s": 1.0, "steps_per_epoch": 20, "hardware": "CPU, 2 cores", "code": "0.1.0",
     }  # fmt: skip
     made = {**usual, **changes}
+    made["samples_per_s"] = made["step_s"] and made["batch"] / made["step_s"]
     return {**made, **layout(made["layout"])}
 
 
