@@ -49,7 +49,10 @@ def submitted(since: int) -> dict[str, str]:
 
 
 def last_job() -> int:
-    return max((int(j) for j in ask("sacct", "-X", "-n", "-P", "-o", "JobID").split()), default=0)
+    """From the controller, since the accounting may hear of a job seconds later."""
+    found = re.search(r"NEXT_JOB_ID\s*=\s*(\d+)", ask("scontrol", "show", "config"))
+    assert found is not None
+    return int(found[1]) - 1
 
 
 def line(pack: str, options: str) -> str:
