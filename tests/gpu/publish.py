@@ -386,10 +386,13 @@ def keep_records(result: Result, folder: Path) -> int:
     for path, record in found.items():
         place = results / path
         if place.exists():
-            there = json.loads(place.read_text())["machine"]["host"]
-            if there != record["machine"]["host"]:
+            there = json.loads(place.read_text())["machine"]
+            # Lent machines often share a name.
+            if any(
+                there.get(name) != record["machine"].get(name) for name in ("host", "cpu", "cores", "gpus")
+            ):
                 raise UserError(
-                    f"{place}: is a record of the host {there}; move {results} away to keep hosts apart"
+                    f"{place}: is a record of another host ({there['host']}); move {results} away to keep hosts apart"
                 )
     for path, record in found.items():
         write_atomic(results / path, (json.dumps(record, indent=1) + "\n").encode())

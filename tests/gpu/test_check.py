@@ -93,6 +93,22 @@ def test_a_failure_is_kept_with_its_reason(check: ModuleType, tmp_path: Path) ->
     assert row["outcome"] == "failed" and row["step_s"] == 0.5 and "assert 1 == 2" in row["why"]
 
 
+def test_processes_that_share_tests_run_each_once(
+    check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The rule is that of tests/gpu/conftest.py.
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "gpu" / "conftest.py").read_text())
+    (tmp_path / "test_it.py").write_text(
+        "import os, pytest\n@pytest.mark.parametrize('i', range(5))\ndef test(i): pass\n"
+    )
+    monkeypatch.setattr(check.os, "sched_getaffinity", lambda pid: set(range(8)))
+    part = check.Part("x", 60, str(tmp_path / "test_it.py"), shares=3)
+    ended = check.run(part, 60, check.environment(tmp_path), tmp_path)
+    assert ended.status == "passed", ended.log
+    assert sorted(row["test"] for row in ended.results) == [f"test[{i}]" for i in range(5)]
+    assert ended.log.count(" passed in ") == 3
+
+
 def test_every_part_can_be_found(check: ModuleType) -> None:
     for part in check.PARTS:
         if part.tests:

@@ -28,9 +28,9 @@ RUNS = st.builds(
     batch=FROM_ONE,
     simulator=NAMES,
     backend=st.sampled_from(["cpu", "gpu", "ddp", "ddp-cpu", "mpi"]),
-    nodes=st.integers(1, grid.run.MOST["nodes"]),
+    nodes=st.integers(1, grid.run.LARGEST_LAYOUT["nodes"]),
     ranks=FROM_ONE,
-    threads=st.integers(1, grid.run.MOST["threads"]),
+    threads=st.integers(1, grid.run.LARGEST_LAYOUT["threads"]),
     protocol=NAMES,
     seed=COUNTS,
 )

@@ -118,7 +118,7 @@ INTEGERS = frozenset(axis for axis in AXES if CONSTRAINTS[axis] in (COUNT, POSIT
 # The axes that make up `Run.layout`.
 LAYOUT = ("backend", "nodes", "ranks", "threads")
 # The largest machines have some ten thousand nodes and a few hundred cores in each.
-MOST = {"nodes": 100_000, "ranks": 10_000_000, "threads": 4_096}
+LARGEST_LAYOUT = {"nodes": 100_000, "ranks": 10_000_000, "threads": 4_096}
 # The columns that identify a point of a study, whose runs differ only in their seed: the axes, with the layout as
 # one.
 POINT = tuple(
@@ -137,7 +137,7 @@ def layout(text: str) -> dict[str, Any]:
         raise UserError(f"backend {text!r}: write it as NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1")
     values = zip(LAYOUT, match.groups(), strict=True)
     found = {axis: int(value) if axis in INTEGERS else value for axis, value in values}
-    for axis, most in MOST.items():
+    for axis, most in LARGEST_LAYOUT.items():
         if int(found[axis]) > most:
             raise UserError(
                 f"backend {text}: {found[axis]} {axis} are too many; it should be at most {most:,}"
