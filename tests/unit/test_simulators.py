@@ -290,6 +290,27 @@ def test_an_empty_batch_gives_no_rows_and_zero_gradients(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
+def test_samples_that_do_not_count_have_zero_gradients(name: str) -> None:
+    """As on a rank without samples, which evaluates one and multiplies its sums by 0; words may cancel out, too.
+
+    What counts little, as a sample that is all but learned, counts.
+    """
+    circuit, starts = vqc_ansatz(2, 1), random_states(3, 4)
+    inputs, weights = random_angles(circuit, 3)
+    values = simulator(name).expval(circuit, Angles(inputs, weights), ("ZI", "IX", "ZI"), starts)
+    count = torch.tensor([[0.0, 0, 0], [1e-9, 2e-9, 3e-9], [1, 0, -1]], dtype=torch.float64)
+    (values * count).sum().backward()
+    alone = random_angles(circuit, 3)
+    simulator(name).expval(circuit, Angles(alone.inputs[1:2], alone.weights), ("ZI", "IX"), starts[1:2]).mul(
+        count.new_tensor([4e-9, 2e-9])
+    ).sum().backward()
+    zero = torch.zeros(2, dtype=torch.float64)
+    expected = torch.stack([zero, alone.inputs.grad[1], zero])
+    torch.testing.assert_close(inputs.grad, expected, rtol=1e-9, atol=1e-20)
+    torch.testing.assert_close(weights.grad, alone.weights.grad, rtol=1e-9, atol=1e-20)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
 def test_the_angles_precision_is_kept(name: str) -> None:
     circuit, words = random_circuit(2, 3), random_words(2, 3)
     angles = random_angles(circuit, 2, torch.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ from ketscale.optional import needed_for
 TWO_TERMS = ((0.5, np.pi / 2), (-0.5, -np.pi / 2))
 _NEAR, _FAR = (2**0.5 + 1) / (4 * 2**0.5), (2**0.5 - 1) / (4 * 2**0.5)
 FOUR_TERMS = ((_NEAR, np.pi / 2), (-_NEAR, -np.pi / 2), (-_FAR, 3 * np.pi / 2), (_FAR, -3 * np.pi / 2))
+
+# What cannot be scaled up to 2^27 without overflow, counts as 0.
+_NO_WEIGHT = 1e-280
 
 # The method of qiskit.QuantumCircuit for each gate; Rot is missing, as it becomes several gates.
 METHODS = {
@@ -170,31 +174,50 @@ class _Experiment:
 
     def expvals(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Expectation values (batch, paulis) at parameter values (batch, parameters)."""
-        return self._estimate(values[:, None], [list(self.paulis)])
+        return self._estimate(values[:, None], [list(self.paulis)], self.starts)
 
     def gradient(self, values: NDArray[np.float64], cotangents: NDArray[np.float64]) -> NDArray[np.float64]:
         """Gradient (batch, parameters) of sum(cotangents * expvals).
 
         The cotangents of a sample combine its Pauli words into one observable, so each shifted circuit is run only
-        once, whatever the number of words.
+        once, whatever the number of words. Qiskit drops terms below 1e-8 and refuses an observable without any, as
+        on a rank without samples. So the largest term is scaled to 2^27, about 1e8, and a gradient
+        without terms is 0.
         """
         shifts = np.zeros((len(self.shifted), values.shape[1]))
         coefficients = np.zeros_like(shifts)
         for term, (parameter, coefficient, shift) in enumerate(self.shifted):
             shifts[term, parameter] = shift
             coefficients[term, parameter] = coefficient
-        observables = [[_weighted(self.paulis, row)] for row in cotangents]
-        return self._estimate(values[:, None] + shifts, observables) @ coefficients
+        weighted = [_weighted(self.paulis, row) for row in cotangents]
+        largest = [np.abs(list(words.values())).max() for words in weighted]
+        rows = [row for row, weight in enumerate(largest) if not weight <= _NO_WEIGHT]
+        gradient = np.zeros_like(values)
+        if rows:
+            starts = self.starts if len(self.starts) == 1 else [self.starts[row] for row in rows]
+            scales = [2.0 ** (27 - math.frexp(largest[row])[1]) for row in rows]
+            observables = [
+                [{word: weight * scale for word, weight in weighted[row].items()}]
+                for row, scale in zip(rows, scales, strict=True)
+            ]
+            scaled = self._estimate(values[rows, None] + shifts, observables, starts) @ coefficients
+            gradient[rows] = scaled / np.array(scales)[:, None]
+        return gradient
 
-    def _estimate(self, values: NDArray[np.float64], observables: list[list[Any]]) -> NDArray[np.float64]:
+    def _estimate(
+        self,
+        values: NDArray[np.float64],
+        observables: list[list[Any]],
+        starts: list[NDArray[np.complex128] | None],
+    ) -> NDArray[np.float64]:
         """Run (batch, variants, parameters) values against (batch or 1, variants or 1) observables."""
-        if len(self.starts) == 1:
-            blocks = [(_prepared(self.circuit, self.starts[0]), observables, values)]
+        if len(starts) == 1:
+            blocks = [(_prepared(self.circuit, starts[0]), observables, values)]
         else:
             each = observables if len(observables) > 1 else observables * len(values)
             blocks = [
                 (_prepared(self.circuit, start), [words], row[None])
-                for start, words, row in zip(self.starts, each, values, strict=True)
+                for start, words, row in zip(starts, each, values, strict=True)
             ]
         results = self.estimator.run(blocks).result()
         return np.concatenate([result.data.evs for result in results])
