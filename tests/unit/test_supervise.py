@@ -67,6 +67,8 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
         (f"ketscale: backend gpu: torch sees no GPU here\n{CANCELLED.replace(' ***', ' DUE TO TASK FAILURE ***')}", 1, "backend gpu: torch sees no GPU here"),
         (CANCELLED.replace(" ***", " DUE TO JOB REQUEUE ***"), 143, "its job was requeued; "),
         (CANCELLED.replace(" ***", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"), 143, "its node failed; "),
+        ("There are not enough slots available in the system to satisfy the 3\nslots that were requested by the application:\n---\n \0", 1, "fewer slots (cores) than the run's 3 ranks: take a layout with fewer"),
+        ("prterun: bad option\n---\n \0", 1, "exit status 1: prterun: bad option"),
         (TORCHRUN.replace("-9 ", "1 ").replace("Signal 9 (SIGKILL) received by PID 4711", "<N/A>"), 1, "exit status 1: "),
     ],
 )  # fmt: skip

@@ -47,6 +47,7 @@ _DEAD_RANK = (
     ),
     re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Killed)"),
 )
+_NO_SLOTS = re.compile(r"not enough slots available in the system to satisfy the\s+(\d+)")
 # What the kernel does when memory runs out, and nobody else tells; not the only reason for this signal.
 _PERHAPS_MEMORY = "; perhaps memory ran out: then use more of it, fewer ranks or a smaller batch"
 # The last line of a Python traceback; that of torchrun's own traceback is useless.
@@ -167,6 +168,12 @@ def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
         told = [line for line in own if not line.endswith("failed and ends the run")]
         if told:
             return told[-1]
+    short = _NO_SLOTS.search(text)
+    if short:
+        return (
+            f"Open MPI has fewer slots (cores) than the run's {short[1]} ranks: take a layout with fewer, or let ranks "
+            "share cores with PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe in the environment"
+        )
     raised = [line for line in lines if _RAISED.match(line)]
     dead = next((found for pattern in _DEAD_RANK if (found := pattern.search(text))), None)
     if dead and not (raised and dead["how"] == "Killed"):
@@ -178,7 +185,7 @@ def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
     if ended or status == 128 + signal.SIGTERM:
         return "it was cancelled; it will resume from its last checkpoint, if there is one"
     last = next(
-        (line for line in reversed(lines) if line.strip("-=* ") and not line.startswith("srun: ")),
+        (line for line in reversed(lines) if line.strip("-=* \0") and not line.startswith("srun: ")),
         None,
     )
     if last is None and status == 128 + signal.SIGKILL:
