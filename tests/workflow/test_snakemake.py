@@ -244,6 +244,15 @@ def test_edits_that_change_no_number_rerun_no_training(finished: Path) -> None:
     assert set(jobs) == {"collect", "draw", "write_report", "all"}
 
 
+def test_braces_in_title_and_question_are_text(fresh: Path) -> None:
+    config = fresh / "config.yaml"
+    text = config.read_text().replace("title: ", "title: '{word} {} {{run}} $x ' # ")
+    config.write_text(text.replace("What does a larger batch", "What does {wildcards.batch}"))
+    run_in(fresh, "--profile", "profiles/local")
+    page = (fresh / "results" / "report.html").read_text()
+    assert "{word} {} {{run}} $x" in page and "What does {wildcards.batch} cost?" in page
+
+
 def test_features_with_the_same_content_rerun_nothing(finished: Path) -> None:
     """A manifest that was only written again, with a new time but the same content, leaves the records alone."""
     manifest = "results/features/digits/features.json"

@@ -41,8 +41,6 @@ RESULTS = CONFIG.results
 RUN = f"{RESULTS}/{grid.RUNS}/{grid.PATTERN}"
 FEATURES = f"{RESULTS}/{grid.PREPARED}"
 FETCHED = f"{RESULTS}/{grid.FETCHED}"
-# The config that tables, figures and report are made for.
-STUDY = CONFIG.text
 FIGURES = figure_names(CONFIG)
 ORDER = {run: index for index, run in enumerate(RUNS)}
 
@@ -61,6 +59,11 @@ resource_scopes:
 def record_of(run):
     """The path of the run's record."""
     return f"{RESULTS}/{run.path}"
+
+
+def study(wildcards):
+    """The config that tables, figures and report are made for. A function, so that braces in it are no wildcards."""
+    return CONFIG.text
 
 
 def records(wildcards=None):

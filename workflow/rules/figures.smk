@@ -26,7 +26,7 @@ rule draw:
     conda:
         "../../envs/ketscale.yaml"
     params:
-        study=STUDY,
+        study=study,
     shell:
         "ketscale figures --study {params.study:q} > {log:q} 2>&1"
 
@@ -44,6 +44,6 @@ rule write_report:
     conda:
         "../../envs/ketscale.yaml"
     params:
-        study=STUDY,
+        study=study,
     shell:
         "ketscale report --study {params.study:q} > {log:q} 2>&1"

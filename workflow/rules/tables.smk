@@ -22,7 +22,7 @@ rule collect:
     conda:
         "../../envs/ketscale.yaml"
     params:
-        study=STUDY,
+        study=study,
         partial="--partial" if PARTIAL else "",
         # For a partial report, a record that is deleted changes the tables too.
         present=len(records()) if PARTIAL else "all",
