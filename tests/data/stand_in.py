@@ -48,9 +48,7 @@ def main() -> None:
                     )
                 write(f"{config.results}/figures/{figure}.rst", f"Says what {figure} shows.\n")
         elif command == "report":
-            write(
-                f"{config.results}/report.html", f"<!doctype html>{config.text}"
-            )
+            write(f"{config.results}/report.html", f"<!doctype html>{config.text}")
     with Path("calls.jsonl").open("a") as file:
         file.write(
             json.dumps({"command": command, "name": name, "start": start, "stop": time.monotonic()}) + "\n"

@@ -117,6 +117,6 @@ def demand_all(findings: Sequence[Finding], results: str) -> None:
     )
     more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
     raise UserError(
-        f"{len(faults)} of {len(findings)} runs cannot be used ({counted}): {named}{more}\n"
-        "run Snakemake again (delete stale or refused records first), or do without: --config partial=true"
+        f"{len(faults)} of {len(findings)} runs cannot be used ({counted}): {named}{more}",
+        "run Snakemake again (delete stale or refused records first), or do without: --config partial=true",
     )

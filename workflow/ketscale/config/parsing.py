@@ -6,6 +6,7 @@ import difflib
 import functools
 import math
 import re
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
@@ -89,7 +90,7 @@ def _validator() -> Any:
     import jsonschema
 
     def whole(checker: Any, value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
     def number(checker: Any, value: Any) -> bool:
         return whole(checker, value) or (isinstance(value, float) and math.isfinite(value))

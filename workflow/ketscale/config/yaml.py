@@ -61,6 +61,10 @@ def load(path: Path | str) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line}: {getattr(error, 'problem', None) or 'not YAML'}") from None
+    except RecursionError:
+        raise UserError(f"{path}: its values are nested too deeply; a config needs a few levels") from None
+    except ValueError as error:  # a number or date that Python does not have
+        raise UserError(f"{path}: cannot be read ({error})") from None
     if _values(settings, {}) > MOST_VALUES:
         raise UserError(
             f"{path}: has more than {MOST_VALUES:,} values with its aliases written out; use fewer aliases"

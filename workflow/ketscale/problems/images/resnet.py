@@ -239,5 +239,5 @@ def _from_hub() -> Path:
     except Exception as error:  # the client's errors have no common base but Exception
         raise UserError(
             f"weights: imagenet: {IMAGENET} cannot be fetched ({type(error).__name__}); fetch it where there is "
-            "a network,\nset weights_folder to a local copy of it, or choose weights: selfsupervised"
+            "a network, set weights_folder to a local copy of it, or choose weights: selfsupervised"
         ) from None
