@@ -188,7 +188,7 @@ def test_prepared_trials_are_what_was_made(tmp_path: Path) -> None:
     arguments = {name: SYNTHETIC[name] for name in ("subjects", "trials", "rate", "window_s", "seed")}
     assert opened.series.digest() == eeg_synthetic.generate(**arguments).digest() == opened.data_hash
     split, about = opened.fold(seed=7)
-    assert about == Split("subjects")
+    assert about == Split("subjects", shared=0)
     assert {name: len(rows) for name, rows in split.items()} == {"train": 40, "validation": 20, "test": 20}
     prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
     assert manifest.read_bytes() == first
@@ -199,8 +199,9 @@ def test_the_seed_says_which_run_is_left_out(folder: Path, tmp_path: Path) -> No
     settings = {"subjects": [1], "runs": [4, 8], "rate": 40, "split": "runs", "split_seed": 0}
     prepared.prepare(Eegmmidb(**settings), manifest, folder)
     opened = Prepared.open(manifest)
-    assert opened.fold(0)[1] == Split("runs", 0, 2, 4)
-    assert opened.fold(3)[1] == Split("runs", 1, 2, 8)
+    # The two recordings are copies, and the record says so.
+    assert opened.fold(0)[1] == Split("runs", 0, 2, 4, shared=4)
+    assert opened.fold(3)[1] == Split("runs", 1, 2, 8, shared=4)
 
 
 def test_damaged_trials_are_refused(tmp_path: Path) -> None:

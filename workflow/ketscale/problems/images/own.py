@@ -39,7 +39,7 @@ def from_npz(file: Path, network: bool, shares: Shares | None, seed: int) -> Ima
     elif "split" in there:
         raise arrays.unused_split(file, "samples")
     else:
-        parts = splits.by_shares(labels, classes, shares, seed)
+        parts = splits.by_shares(labels, classes, shares, seed, splits.first_equal(values))
     return _samples(values, f"{file}: samples", labels, classes, parts)
 
 
@@ -47,7 +47,7 @@ def from_npy(samples: Path, labels: Path, network: bool, shares: Shares, seed: i
     """The samples of a pair of .npy files; arguments and errors are those of `from_npz`."""
     values = _formed(arrays.read_npy(samples), str(samples), network)
     coded, classes = arrays.classes_of(arrays.read_npy(labels), len(values), str(labels), "sample")
-    parts = splits.by_shares(coded, classes, shares, seed)
+    parts = splits.by_shares(coded, classes, shares, seed, splits.first_equal(values))
     return _samples(values, str(samples), coded, classes, parts)
 
 
@@ -67,7 +67,7 @@ def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
         raise UserError(f"{files[2]}: its images have another size or type than those of {files[0]}")
     pixels, peak = _pixels(np.concatenate(read[::2]), str(files[0]))
     labels, classes = arrays.classes_of(np.concatenate(read[1::2]), len(pixels), str(files[1]), "image")
-    parts = splits.by_shares(labels[:first], classes, shares, seed)
+    parts = splits.by_shares(labels[:first], classes, shares, seed, splits.first_equal(pixels[:first]))
     if len(files) == 4:
         if not len(read[2]):
             raise UserError(f"{files[2]}: has no images; leave test_images and test_labels out")
@@ -87,12 +87,11 @@ def from_files(files: Mapping[str, Sequence[Path]], size: int, shares: Shares, s
     classes = tuple(files)
     counts = [len(paths) for paths in files.values()]
     labels = np.repeat(np.arange(len(classes)), counts)
-    # The split comes first, so that its errors come before thousands of files are read.
-    parts = splits.by_shares(labels, classes, shares, seed)
     paths = [path for of_class in files.values() for path in of_class]
     # Every file is checked, although the first one in colour decides the mode.
     mode = "L" if {_mode(path) for path in paths} <= _GREY else "RGB"
     pixels = np.stack([_resized(path, mode, size) for path in paths])
+    parts = splits.by_shares(labels, classes, shares, seed, splits.first_equal(pixels))
     return Images(pixels=pixels, labels=labels, splits=parts, peak=255, classes=classes)
 
 

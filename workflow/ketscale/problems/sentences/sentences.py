@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError
 from ketscale.problems import store
-from ketscale.problems.splits import SPLITS
+from ketscale.problems.splits import SPLITS, Parts, first_equal, shared, with_copies
 
 if TYPE_CHECKING:
     from ketscale.problems.sentences.settings import SentencesWorkload
@@ -113,23 +113,27 @@ def _position(position: int) -> Vectors:
     return np.stack([np.sin(rates), np.cos(rates)], axis=1).reshape(-1)
 
 
-def split(count: int, held_out: int, seed: int) -> dict[str, NDArray[np.int64]]:
+def split(equal: NDArray[np.int64], held_out: int, seed: int) -> Parts:
     """Indices of train, validation and test; `held_out` sentences for each of the last two are drawn with `seed`.
+
+    equal: `splits.first_equal` of the sentences. Equal ones count as one, and are in one part.
 
     Raises:
         UserError: no sentence is left to train on.
     """
+    different = np.unique(equal)
+    count = len(different)
     if 2 * held_out >= count:
         raise UserError(
-            f"held_out: {held_out} of {count} sentences each for validation and test leave "
+            f"held_out: {held_out} of {count} different sentences each for validation and test leave "
             "none to train on; hold out fewer"
         )
-    order = np.random.default_rng(seed).permutation(count) if held_out else np.arange(count)
+    order = different[np.random.default_rng(seed).permutation(count)] if held_out else different
     parts = (order[2 * held_out :], order[held_out : 2 * held_out], order[:held_out])
-    return {name: np.sort(part) for name, part in zip(SPLITS, parts, strict=True)}
+    return with_copies(dict(zip(SPLITS, parts, strict=True)), equal)
 
 
-VERSION = 1  # increase it whenever the words, vectors or splits of the same settings change
+VERSION = 2  # increase it whenever the words, vectors or splits of the same settings change
 FILES = ("words.npy", "splits.npz", "vocabulary.txt")
 
 
@@ -137,12 +141,14 @@ FILES = ("words.npy", "splits.npz", "vocabulary.txt")
 class Prepared:
     """Sentences as a run reads them.
 
-    seed: seed of the words' vectors. hash: the folder's name, which a record keeps. data_hash: `Sentences.digest`.
+    seed: seed of the words' vectors. shared: `splits.shared`. hash: the folder's name, which a record keeps. data_hash:
+    `Sentences.digest`.
     """
 
     sentences: Sentences
     splits: Mapping[str, NDArray[np.int64]]
     seed: int
+    shared: int
     hash: str
     data_hash: str
 
@@ -159,14 +165,19 @@ class Prepared:
         vocabulary = tuple((folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n"))
         sentences = Sentences(np.load(folder / "words.npy"), vocabulary)
         return cls(
-            sentences, splits, described["settings"]["seed"], described["hash"], described["data_hash"]
+            sentences,
+            splits,
+            described["settings"]["seed"],
+            described["shared"],
+            described["hash"],
+            described["data_hash"],
         )
 
     @classmethod
     def of(cls, lines: Sequence[str], seed: int) -> Prepared:
         """Sentences from texts, all of them in the training split and without hashes."""
         made = Sentences.of(lines)
-        return cls(made, split(len(made.words), 0, 0), seed, "", "")
+        return cls(made, split(first_equal(made.words), 0, 0), seed, 0, "", "")
 
 
 def prepare(workload: SentencesWorkload, manifest: Path) -> None:
@@ -177,7 +188,8 @@ def prepare(workload: SentencesWorkload, manifest: Path) -> None:
     """
     sources = workload.sources()
     sentences = Sentences.of(read(sources[0]) if sources else BUILT_IN)
-    splits = split(len(sentences.words), workload.held_out, workload.split_seed)
+    equal = first_equal(sentences.words)
+    splits = split(equal, workload.held_out, workload.split_seed)
     identity = {
         "workload": type(workload).__name__,
         "settings": workload.content(),
@@ -189,6 +201,6 @@ def prepare(workload: SentencesWorkload, manifest: Path) -> None:
         np.save(folder / "words.npy", sentences.words)
         np.savez(folder / "splits.npz", allow_pickle=False, **splits)
         (folder / "vocabulary.txt").write_text("\n".join(sentences.vocabulary), encoding="utf-8")
-        return {"samples": len(sentences.words)}
+        return {"samples": len(sentences.words), "shared": shared(splits, equal)}
 
     store.publish(manifest, identity, FILES, fill)
