@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.problems import arrays
 
 SPLITS = ("train", "validation", "test")
@@ -88,7 +88,7 @@ def by_shares(
         if len(rows) <= sum(counts.values()):
             parts = ", ".join(f"{count} for {part}" for part, count in counts.items())
             raise UserError(
-                f"class {name!r} has {len(rows)} samples{once}: after {parts} none is left to train on; "
+                f"class {short(repr(name))} has {len(rows)} samples{once}: after {parts} none is left to train on; "
                 f"add samples, or leave the class out"
             )
         for part, count in counts.items():
@@ -129,7 +129,9 @@ def as_given(names: NDArray[np.str_], labels: NDArray[np.int64], classes: Sequen
     names = arrays.named(names, len(labels), where, "sample")
     other = sorted(set(map(str, names.tolist())) - set(SPLITS))
     if other:
-        raise UserError(f"{where}: {other[0]!r} is not a part; each value must be one of {', '.join(SPLITS)}")
+        raise UserError(
+            f"{where}: {short(repr(other[0]))} is not a part; each value must be one of {', '.join(SPLITS)}"
+        )
     parts = {name: np.flatnonzero(names == name) for name in SPLITS}
     for name, rows in parts.items():
         if not len(rows):
@@ -148,4 +150,4 @@ def check_trained(parts: Parts, labels: NDArray[np.int64], classes: Sequence[str
     """
     missing = set(range(len(classes))) - set(np.unique(labels[parts["train"]]).tolist())
     if missing:
-        raise UserError(f"class {classes[min(missing)]!r} has no training sample; {remedy}")
+        raise UserError(f"class {short(repr(classes[min(missing)]))} has no training sample; {remedy}")

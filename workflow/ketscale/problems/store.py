@@ -20,7 +20,17 @@ from ketscale.files import write_atomic
 
 SCHEMA = 2
 INNER = "manifest.json"
-KEYS = {"schema", "folder", "hash", "data_hash", "settings", "files", "code_version", "identified_by", "shared"}
+KEYS = {
+    "schema",
+    "folder",
+    "hash",
+    "data_hash",
+    "settings",
+    "files",
+    "code_version",
+    "identified_by",
+    "shared",
+}
 
 
 def publish(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.problems import store
 from ketscale.problems.splits import SPLITS, Parts, first_equal, shared, with_copies
 
@@ -33,6 +33,8 @@ BUILT_IN = (
     "Bright stars fill winter skies",
     "My sister paints blue doors",
 )
+# All sentences take the memory of the longest one.
+LONGEST = 1000
 SIZE = 4
 SPREAD = 0.1
 
@@ -75,7 +77,7 @@ def read(path: Path) -> list[str]:
     """The sentences of a text file, one on each line; empty lines are skipped.
 
     Raises:
-        UserError: the file cannot be read, is not UTF-8, or has no sentence or one of a single word.
+        UserError: the file cannot be read, is not UTF-8, or has no sentence, one of a single word or one longer than `LONGEST`.
     """
     try:
         # Without a byte-order mark. Only a line's end ends a line: no form feed, no Unicode separator.
@@ -86,9 +88,15 @@ def read(path: Path) -> list[str]:
         broken = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}, line {broken}: is not UTF-8; save the file as UTF-8") from None
     for number, line in enumerate(lines, 1):
-        if len(line.split()) == 1:
+        words = len(line.split())
+        if words > LONGEST:
             raise UserError(
-                f"{path}, line {number}: {line.strip()!r} is one word, which has no next word; "
+                f"{path}, line {number}: has {words:,} words, but a sentence has at most {LONGEST:,}; "
+                "write one sentence on each line"
+            )
+        if words == 1:
+            raise UserError(
+                f"{path}, line {number}: {short(repr(line.strip()))} is one word, which has no next word; "
                 "write sentences of two words or more, one on each line"
             )
     sentences = [line for line in lines if line.split()]
