@@ -190,7 +190,7 @@ TEXTS = (
 def next_word() -> NextWord:
     """Ragged sentences, seven to train on and one to validate with, differentiated by parameter-shift."""
     rows = {"train": np.arange(7), "validation": np.array([7]), "test": np.array([7])}
-    data = Prepared(Sentences.of(TEXTS), rows, seed=4, hash="", data_hash="")
+    data = Prepared(Sentences.of(TEXTS), rows, seed=4, shared=0, hash="", data_hash="")
     torch.manual_seed(0)
     return NextWord(SuperpositionTransformer(1), ShiftedClosedForm(1, transitions(data)), data).double()
 

@@ -128,7 +128,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "lost_s": 0.0,
         "call": None,
         "weights_hash": None,
-        "split": {"by": "labels", "fold": None, "folds": None, "held_out": None},
+        "split": {"by": "labels", "fold": None, "folds": None, "held_out": None, "shared": 0},
         "model": {},
         "routes": [],
         "parameters": 70186,

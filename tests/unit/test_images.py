@@ -59,8 +59,25 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
+def published(whole: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder, with these files as the published ones."""
+    for path in whole.iterdir():
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        monkeypatch.setitem(mnist.CONTENT_SHA256, path.stem, hashlib.sha256(data).hexdigest())
+    return whole
+
+
+def read_mnist(folder: Path, split: str, split_seed: int = 0) -> Images:
+    given = DIGITS | {"split": split, "split_seed": split_seed, "folder": str(folder)}
+    made = parse(Mnist, given, "mine")
+    made.sources()
+    return made.load(None)
+
+
+@pytest.fixture
+def folder(published: Path, tmp_path: Path) -> Path:
     """A copy of the test files that a test may damage."""
+    whole = published
     for name in TEST_FILES:
         shutil.copy(whole / name, tmp_path / name)
     return tmp_path
@@ -89,8 +106,8 @@ def test_the_split_follows_its_own_seed() -> None:
     assert digits.load(0).digest() == digits.load(0).digest() != digits.load(1).digest()
 
 
-def test_original_split_keeps_the_test_images_apart(whole: Path) -> None:
-    images = mnist.load(whole, "original", split_seed=3)
+def test_original_split_keeps_the_test_images_apart(published: Path) -> None:
+    images = read_mnist(published, "original", split_seed=3)
     assert_partition(images, (54_000, 6_000, 10_000))
     assert images.splits["test"].min() == 60_000
     assert np.array_equal(images.pixels[:60_000, 0, 0], np.arange(60_000) % 256)
@@ -98,14 +115,15 @@ def test_original_split_keeps_the_test_images_apart(whole: Path) -> None:
 
 
 def test_test_images_alone_are_enough_for_their_split(folder: Path) -> None:
-    assert_partition(mnist.load(folder, "test-images", split_seed=0), (8_000, 1_000, 1_000))
+    assert_partition(read_mnist(folder, "test-images"), (8_000, 1_000, 1_000))
 
 
 def test_real_mnist_test_images() -> None:
     source = SHARED / "data" / "mnist"
     if not source.is_dir():
         pytest.skip(f"{source} is absent; KETSCALE_SHARED names the folder that holds data/mnist")
-    images = mnist.load(source, "test-images", split_seed=0)
+    images = read_mnist(source, "test-images")
+    assert images.shared() == 0
     assert_partition(images, (8_000, 1_000, 1_000))
     assert images.labels[:5].tolist() == [7, 2, 1, 0, 4]
     assert images.pixels.max() == 255
@@ -177,6 +195,13 @@ def other_type(folder: Path) -> None:
     path.write_bytes(data)
 
 
+def one_pixel(folder: Path) -> None:
+    path = folder / TEST_FILES[0]
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
 def swapped(folder: Path) -> None:
     images, labels = (folder / name for name in TEST_FILES)
     content = images.read_bytes()
@@ -187,33 +212,39 @@ def swapped(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (remove_images, r"t10k-images-idx3-ubyte\(.gz\) is missing"),
-        (remove_labels, r"t10k-labels-idx1-ubyte\(.gz\) is missing"),
-        (cut_images, "has 7,840,015 bytes, but its header gives 7,840,016"),
-        (cut_header, "but its header gives"),
+        (remove_images, "has no t10k-images-idx3-ubyte.gz, which split: test-images needs"),
+        (remove_labels, "has no t10k-labels-idx1-ubyte.gz, which split: test-images needs"),
+        (cut_images, "header gives 7,840,000 bytes of data, but it has 7,839,999"),
+        (cut_header, r"header gives 3 dimensions with the sizes \(\), which is no array"),
         (cut_gzip, "cannot be read"),
         (garble_gzip, "cannot be read"),
         (wrong_magic, "not an idx file"),
         (empty_file, "starts with nothing"),
-        (big_label, "holds the label 10, but"),
-        (too_few_labels, "of uint8, not 10,000 bytes"),
-        (too_few_images, "not 10,000 images of 28x28"),
-        (other_type, "of int8, not 10,000 images of 28x28 bytes"),
-        (small_images, "not 10,000 images of 28x28"),
-        (swapped, "not 10,000 images of 28x28"),
+        *(
+            (damage, "is not the file that was published as MNIST; .* kind idx")
+            for damage in (
+                big_label,
+                one_pixel,
+                too_few_labels,
+                too_few_images,
+                other_type,
+                small_images,
+                swapped,
+            )
+        ),
     ],
 )
 def test_damaged_files_are_refused_by_name(damage: Any, message: str, folder: Path) -> None:
     damage(folder)
     with pytest.raises(UserError, match=message) as raised:
-        mnist.load(folder, "test-images", split_seed=0)
+        read_mnist(folder, "test-images")
     assert str(folder) in str(raised.value)
     assert len(str(raised.value).splitlines()) <= 2
 
 
 def test_training_images_missing_names_the_split_to_choose(folder: Path) -> None:
-    with pytest.raises(UserError, match="split: test-images"):
-        mnist.load(folder, "original", split_seed=0)
+    with pytest.raises(UserError, match=r"which split: original needs; .*choose another split"):
+        read_mnist(folder, "original")
 
 
 @pytest.mark.parametrize(
@@ -258,9 +289,21 @@ def test_missing_files_are_found_before_anything_is_read(folder: Path) -> None:
         made.sources()
 
 
+def test_of_a_plain_and_a_packed_file_the_plain_one_is_declared_and_read(folder: Path) -> None:
+    (folder / f"{TEST_FILES[0]}.gz").write_bytes(b"never read")
+    (folder / f"{TEST_FILES[1]}.gz").symlink_to("nowhere")
+    made = parse(Mnist, DIGITS | {"split": "test-images", "folder": str(folder)}, "mine")
+    assert made.sources() == [folder / name for name in TEST_FILES]
+    plain = made.load(None).digest()
+    (folder / f"{TEST_FILES[0]}.gz").write_bytes(gzip.compress((folder / TEST_FILES[0]).read_bytes()))
+    (folder / TEST_FILES[0]).unlink()
+    assert made.sources()[0] == folder / f"{TEST_FILES[0]}.gz"
+    assert made.load(None).digest() == plain
+
+
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no such folder"):
-        mnist.load(tmp_path / "nowhere", "test-images", split_seed=0)
+    with pytest.raises(UserError, match=r"folder: .*nowhere has no t10k-images"):
+        read_mnist(tmp_path / "nowhere", "test-images")
 
 
 class Quiet(SimpleHTTPRequestHandler):

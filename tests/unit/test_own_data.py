@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import torch
 import yaml
 from PIL import Image
 
-from ketscale.config import Config, sources
+from ketscale.config import sources
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.images import features
@@ -25,62 +23,20 @@ from ketscale.problems.images.images import Images, Vectors
 from ketscale.problems.images.pretrain import pretrain
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.splits import SPLITS
-
-NETWORK = {"weights": "selfsupervised", "image_size": 8}
-RNG = np.random.default_rng(0)
-GREY = RNG.integers(0, 256, (40, 6, 5), np.uint8)
-COLOUR = RNG.integers(0, 256, (40, 6, 5, 3), np.uint8)
-VECTORS = RNG.normal(3, 2, (40, 7))
-SIGNALS = RNG.normal(size=(40, 3, 12))
-ANIMALS = np.array(["cat", "dog", "eel", "dog"] * 10)
-
-
-def config(block: dict[str, Any], **protocol: Any) -> Config:
-    """A config with the workload `mine` and one run."""
-    eeg = block.get("kind") == "series"
-    given = {
-        "title": "Own data",
-        "workloads": {"mine": block},
-        "simulators": {"fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}},
-        "protocols": {
-            "p": {"precision": "fp64", "epochs": 1, "timed": False, "learning_rate": 0.01, **protocol}
-        },
-        "studies": {
-            "s": {
-                "kind": "accuracy",
-                "question": "Does it learn?",
-                "axes": {
-                    "workload": "mine", "model": "hydra" if eeg else "vqc", "qubits": 2, "layers": 1, "batch": 8,
-                    "simulator": "fused", "backend": "cpu-n1r1t1", "protocol": "p", "seed": 0,
-                },
-            }
-        },
-    }  # fmt: skip
-    return Config.of(given, FAMILIES)
-
-
-def loaded(block: dict[str, Any]) -> Any:
-    """What the workload `mine` reads, after its sources have been found."""
-    made = config(block)
-    sources(made, "mine")
-    return made.workloads["mine"][1].load(None)
-
-
-def npz(path: Path, **arrays: Any) -> str:
-    np.savez(path / "mine.npz", **arrays)
-    return str(path / "mine.npz")
-
-
-def npy(path: Path, name: str, array: Any) -> str:
-    np.save(path / name, array)
-    return str(path / name)
-
-
-def idx(path: Path, name: str, array: np.ndarray, kind: int = 8, packed: bool = False) -> str:
-    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, kind, array.ndim, *array.shape)
-    data = header + array.tobytes()
-    (path / name).write_bytes(gzip.compress(data) if packed else data)
-    return str(path / name)
+from tests.own_files import (
+    ANIMALS,
+    COLOUR,
+    GREY,
+    NETWORK,
+    SIGNALS,
+    VECTORS,
+    config,
+    idx,
+    loaded,
+    npy,
+    npz,
+    pictures,
+)
 
 
 def assert_split(data: Any, parts: dict[str, np.ndarray]) -> None:
@@ -376,20 +332,6 @@ def test_models_take_inputs_and_outputs_from_the_data(tmp_path: Path) -> None:
 
 
 # --- image-folder ---
-
-
-def pictures(path: Path, mode: str = "RGB", size: tuple[int, int] = (12, 9)) -> Path:
-    """Two classes of five files each, and what is no image beside them."""
-    bands = len(Image.new(mode, (1, 1)).getbands())
-    for name, level in (("night", 20), ("day", 200)):
-        (path / name).mkdir(parents=True)
-        for number in range(5):
-            pixels = np.full((size[1], size[0], bands), level + number, np.uint8)
-            Image.fromarray(pixels.squeeze()).save(path / name / f"{number}.png")
-    (path / "README.txt").write_text("Photographs")
-    (path / ".cache").mkdir()
-    (path / "day" / ".DS_Store").write_text("")
-    return path
 
 
 @pytest.mark.parametrize(("mode", "shape"), [("L", (10, 8, 8)), ("RGB", (10, 8, 8, 3))])

@@ -102,12 +102,12 @@ def test_ragged_sentences_and_any_alphabet(tmp_path: Path) -> None:
 
 
 def test_the_split_holds_out_what_was_asked_for() -> None:
-    parts = split(8, 2, seed=1)
+    parts = split(np.arange(8), 2, seed=1)
     assert {name: len(rows) for name, rows in parts.items()} == {"train": 4, "validation": 2, "test": 2}
     assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(8))
-    assert split(8, 0, seed=1)["train"].tolist() == list(range(8))
+    assert split(np.arange(8), 0, seed=1)["train"].tolist() == list(range(8))
     with pytest.raises(UserError, match="held_out: 4 of 8"):
-        split(8, 4, seed=1)
+        split(np.arange(8), 4, seed=1)
 
 
 def test_the_text_decides_the_identity_not_its_place(tmp_path: Path) -> None:

@@ -45,6 +45,13 @@ def folder(tmp_path: Path) -> Path:
 # --- reading ---
 
 
+def patched(path: Path, at: int, value: bytes) -> None:
+    """Put other bytes into a file."""
+    data = bytearray(path.read_bytes())
+    data[at : at + len(value)] = value
+    path.write_bytes(data)
+
+
 def test_trials_are_cut_after_their_cues(folder: Path) -> None:
     made = eegmmidb.load(folder, [1], [4, 8], rate=80)
     assert made.signals.shape == (8, 64, 249)
@@ -77,8 +84,15 @@ def test_a_band_pass_takes_slow_waves_away(folder: Path) -> None:
         (lambda path: path.write_bytes(b"not an EDF file"), "not a readable EDF file"),
         (
             lambda path: path.write_bytes(path.read_bytes()[:200_000]),
-            "shorter than its header says|not a readable",
+            "has 200,000 bytes, but its header gives 428,896",
         ),
+        (
+            lambda path: path.write_bytes(path.read_bytes() + b"more"),
+            "has 428,900 bytes, but its header gives 428,896",
+        ),
+        (lambda path: patched(path, 252, b"9999"), "not a readable EDF file"),
+        (lambda path: patched(path, 236, b"99999999"), r"but its header gives 2,\d+,\d+,\d+,"),
+        (lambda path: write_edf(path, recording(), [(3.0, "T1"), (3.0, "T2")]), "not a readable EDF file"),
         (lambda path: write_edf(path, recording(), [(1.0, "T0")]), "has no cue T1 or T2"),
         (lambda path: write_edf(path, recording(channels=63), CUES), "63 channels, not 64"),
         (lambda path: write_edf(path, recording(seconds=17), CUES), "ends before"),
@@ -96,6 +110,18 @@ def test_a_bad_file_is_an_error_that_names_it(folder: Path, damage: Any, message
         eegmmidb.load(folder, [1], [4, 8], rate=80)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("level", [0.0, 100.0])
+@pytest.mark.parametrize("band", [None, (8.0, 30.0)])
+def test_a_flat_channel_cannot_be_standardised(folder: Path, level: float, band: Any) -> None:
+    signals = recording()
+    # In the second trial alone.
+    signals[2, 8 * RATE : 12 * RATE] = level
+    write_edf(folder / eeg_file(1, 8), signals, CUES)
+    with pytest.raises(UserError, match=r"S001R08\.edf: channel Fc1 is flat in trial 2"):
+        eegmmidb.load(folder, [1], [4, 8], rate=80, band=band, standardise=True)
+    assert np.isfinite(eegmmidb.load(folder, [1], [4, 8], rate=80, band=band).signals).all()
 
 
 def test_a_task_names_its_classes(folder: Path) -> None:
@@ -188,7 +214,7 @@ def test_prepared_trials_are_what_was_made(tmp_path: Path) -> None:
     arguments = {name: SYNTHETIC[name] for name in ("subjects", "trials", "rate", "window_s", "seed")}
     assert opened.series.digest() == eeg_synthetic.generate(**arguments).digest() == opened.data_hash
     split, about = opened.fold(seed=7)
-    assert about == Split("subjects")
+    assert about == Split("subjects", shared=0)
     assert {name: len(rows) for name, rows in split.items()} == {"train": 40, "validation": 20, "test": 20}
     prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
     assert manifest.read_bytes() == first
@@ -199,8 +225,9 @@ def test_the_seed_says_which_run_is_left_out(folder: Path, tmp_path: Path) -> No
     settings = {"subjects": [1], "runs": [4, 8], "rate": 40, "split": "runs", "split_seed": 0}
     prepared.prepare(Eegmmidb(**settings), manifest, folder)
     opened = Prepared.open(manifest)
-    assert opened.fold(0)[1] == Split("runs", 0, 2, 4)
-    assert opened.fold(3)[1] == Split("runs", 1, 2, 8)
+    # The two recordings are copies, and the record says so.
+    assert opened.fold(0)[1] == Split("runs", 0, 2, 4, shared=4)
+    assert opened.fold(3)[1] == Split("runs", 1, 2, 8, shared=4)
 
 
 def test_damaged_trials_are_refused(tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ class UserError(Exception):
         return "\n".join(_readable(str(line)) for line in self.args)
 
 
+def short(said: object, longest: int = 120) -> str:
+    """What a file or a library says, as one printable line of at most `longest` characters."""
+    line = " ".join(str(said).split())
+    line = "".join(mark if mark.isprintable() else "?" for mark in line[: 2 * longest])
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
 def _readable(line: str) -> str:
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    line = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in line)
     half = _LONGEST // 2
     return line if len(line) <= _LONGEST else f"{line[:half]} ... {line[-half:]}"

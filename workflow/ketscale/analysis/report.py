@@ -57,7 +57,7 @@ def shown(config: Config) -> dict[str, dict[str, str]]:
         "runs": {
             "workload": "workload", "model": "model", **sizes, "batch": "batch",
             "simulator": "simulator", "layout": "layout", "protocol": "protocol", "seed": "seed",
-            "split": "split by", "status": "status",
+            "split": "split by", "shared": "samples in two parts", "status": "status",
             "step_s": "step (ms)", "first_step_s": "first step (ms)", "samples_per_s": "samples/s",
             **{f"test_{name}": f"test {name}" for name in figures}, "epochs": "epochs", "peak_rss_bytes": "memory (MB)",
             "quiet": "quiet", "others_share": "others' share", "resumed": "resumed", "parameters": "parameters",

@@ -78,7 +78,7 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
     return (
         *_identity_columns(config), "studies", "status", "reason", "resumed", "timed", "precision", "features", "mistake",
         *(f"{split}_{metric}" for split in SPLITS for metric in metrics(config)), "test_chance", "test_samples",
-        "epochs", "best_epoch", "planned_epochs", "split", "fold", "folds",
+        "epochs", "best_epoch", "planned_epochs", "split", "fold", "folds", "shared",
         "step_s", "step_q25_s", "step_q75_s", "step_count", "first_step_s", "startup_s", "data_s", "validation_s",
         "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "train_s",
         "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
@@ -105,7 +105,7 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         "planned_epochs": protocol["epochs"],
         **_wrong_divisors(protocol, timing),
         "split": record["split"]["by"],
-        **{name: record["split"][name] for name in ("fold", "folds")},
+        **{name: record["split"][name] for name in ("fold", "folds", "shared")},
         "step_s": timing["step"]["median_s"],
         "step_q25_s": timing["step"]["q25_s"],
         "step_q75_s": timing["step"]["q75_s"],

@@ -137,13 +137,14 @@ class Split:
 
     by: the unit that is never in two of the sets, such as 'subjects'; None if there is no split. fold, folds,
     held_out: if each of several folds is the test set once, which fold this is, how many there are and what it holds
-    out.
+    out. shared: how many samples of validation and test equal one of a set before theirs (train, validation, test).
     """
 
     by: str | None = None
     fold: int | None = None
     folds: int | None = None
     held_out: int | None = None
+    shared: int | None = None
 
 
 @dataclass(frozen=True)

@@ -143,13 +143,15 @@ class Split(_Part):
     """How the data were split.
 
     by: the unit that is never in two of training, validation and test. fold, folds, held_out: with folds, which one
-    is the test set, how many there are and what is held out.
+    is the test set, how many there are and what is held out. shared: how many samples of validation and test equal one
+    of a part before theirs (train, validation, test); None without a split.
     """
 
     by: str | None
     fold: int | None
     folds: int | None
     held_out: int | None
+    shared: Natural | None
 
 
 class Record(_Part):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import zipfile
-import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 
-_UNREADABLE = (OSError, EOFError, ValueError, KeyError, zlib.error, zipfile.BadZipFile)
+_ZIP, _NPY = b"PK", b"\x93NUMPY"
+# The versions of the format that NumPy writes for numbers and text.
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def read_npy(path: Path) -> NDArray[Any]:
@@ -23,14 +26,14 @@ def read_npy(path: Path) -> NDArray[Any]:
     Raises:
         UserError: the file is not an .npy file, is damaged, or holds Python objects.
     """
-    try:
-        array = np.load(path, allow_pickle=False)
-    except _UNREADABLE as error:
-        raise _refused(path, str(path), "numpy.save", error) from None
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise UserError(f"{path}: is an .npz archive, not an .npy file; give it as file instead")
-    return array
+    with _readable(str(path)), path.open("rb") as file:
+        start = file.read(len(_NPY))
+        if start.startswith(_ZIP):
+            raise UserError(f"{path}: is an .npz archive, not an .npy file; give it as file instead")
+        if start != _NPY:
+            raise UserError(f"{path}: is not a file of arrays; save it with numpy.save")
+        file.seek(0)
+        return _array(file, path.stat().st_size, str(path))
 
 
 def read_npz(
@@ -43,40 +46,64 @@ def read_npz(
     optional: keys of `wanted` that may be missing.
 
     Raises:
-        UserError: the file is damaged, or an array is missing, has two of its names or holds Python objects.
+        UserError: the file is damaged, or an array is missing, is there twice, or holds Python objects.
     """
     found = {}
-    name = ""
-    try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
+    with _readable(str(path)), path.open("rb") as whole:
+        start = whole.read(len(_NPY))
+        if start == _NPY:
             raise UserError(f"{path}: is a single array, not an .npz archive; save it with numpy.savez")
-        with archive:
+        if not start.startswith(_ZIP):
+            raise UserError(f"{path}: is not a file of arrays; save it with numpy.savez")
+        with zipfile.ZipFile(whole) as archive:
+            members = [
+                member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")
+            ]
             for what, names in wanted.items():
-                there = [name for name in names if name in archive.files]
+                there = sorted(name for name in members if name in names)
                 if len(there) > 1:
                     raise UserError(f"{path}: has both {there[0]} and {there[1]}; keep one")
                 if not there and what not in optional:
+                    has = short(", ".join(members)) or "none"
                     raise UserError(
-                        f"{path}: has no array called {' or '.join(names)} (it has {', '.join(archive.files) or 'none'}); "
-                        "save it under that name"
+                        f"{path}: has no array called {' or '.join(names)} (it has {has}); save it under that name"
                     )
                 for name in there:
-                    found[what] = archive[name]
-    except _UNREADABLE as error:
-        raise _refused(path, f"{path}: {name}" if name else str(path), "numpy.savez", error) from None
+                    where, member = f"{path}: {name}", f"{name}.npy"
+                    with _readable(where), archive.open(member) as file:
+                        found[what] = _array(file, archive.getinfo(member).file_size, where)
     return found
 
 
-def _refused(path: Path, where: str, save: str, error: Exception) -> UserError:
-    if "Object arrays" in str(error):
-        return UserError(
+def _array(file: IO[bytes], size: int, where: str) -> NDArray[Any]:
+    """The array of an .npy stream of `size` bytes, which must be what its header promises before memory is taken."""
+    shape, _, kind = _HEADERS[np.lib.format.read_magic(file)](file)
+    if kind.hasobject:
+        raise UserError(
             f"{where}: holds Python objects, which are never loaded; save numbers or text, "
             "e.g. numpy.array(values, dtype=str)"
         )
-    if "pickle" in str(error):
-        return UserError(f"{path}: is not a file of arrays; save it with {save}")
-    return UserError(f"{path}: cannot be read ({error}); save or copy it again")
+    promised = file.tell() + kind.itemsize * math.prod(shape)
+    if size != promised:
+        raise UserError(
+            f"{where}: has {size:,} bytes, but its header gives {promised:,}; save or copy it again"
+        )
+    file.seek(0)
+    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    return array
+
+
+@contextmanager
+def _readable(where: str) -> Iterator[None]:
+    """Turn what is raised here into an error that names the file."""
+    try:
+        yield
+    except UserError:
+        raise
+    # The parsers of NumPy and zipfile raise errors of any type on a damaged header.
+    except Exception as error:
+        said = short(f"{type(error).__name__}: {error}")
+        raise UserError(f"{where}: cannot be read ({said}); save or copy it again") from None
 
 
 def real(array: NDArray[Any], where: str) -> NDArray[Any]:
@@ -88,7 +115,9 @@ def real(array: NDArray[Any], where: str) -> NDArray[Any]:
         UserError: the array has another type, or holds NaN or infinity; the error gives the index.
     """
     if array.dtype.kind not in "buif":
-        raise UserError(f"{where}: holds {array.dtype}, not real numbers; save it as float32 or float64")
+        raise UserError(
+            f"{where}: holds {short(array.dtype)}, not real numbers; save it as float32 or float64"
+        )
     if array.dtype.kind == "f":
         finite = np.isfinite(array)
         if not finite.all():
@@ -124,7 +153,7 @@ def named(array: NDArray[Any], count: int, where: str, each: str) -> NDArray[Any
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8", "replace")
     if array.dtype.kind not in "buiU":
-        raise UserError(f"{where}: holds {array.dtype}; save whole numbers or text")
+        raise UserError(f"{where}: holds {short(array.dtype)}; save whole numbers or text")
     return array
 
 
@@ -151,7 +180,9 @@ def classes_of(
     """
     labels, classes = coded(named(array, count, where, each))
     if len(classes) < 2:
-        raise UserError(f"{where}: has {len(classes)} class ({', '.join(classes)}); at least 2 are needed")
+        raise UserError(
+            f"{where}: has {len(classes)} class ({short(', '.join(classes))}); at least 2 are needed"
+        )
     return labels, classes
 
 

@@ -1,18 +1,52 @@
-"""Splits of labelled samples into training, validation and test."""
+"""Splits of samples into training, validation and test.
+
+A split that is drawn puts equal samples into one part, as if they were one. A split that is given, or that follows
+groups or recordings, is kept as it is, and the samples that two of its parts share are counted.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.problems import arrays
 
 SPLITS = ("train", "validation", "test")
 # The sorted indices of the samples in each of `SPLITS`, which are disjoint.
 Parts = dict[str, NDArray[np.int64]]
+
+
+def first_equal(samples: NDArray[Any]) -> NDArray[np.int64]:
+    """For each of the samples (n, ...) the index of the first one with the same values, int64 (n,).
+
+    Values are compared exactly.
+    """
+    first: dict[bytes, int] = {}
+    # Adding 0 makes -0.0 the 0.0 that it equals.
+    digests = (hashlib.blake2b((sample + 0).tobytes(), digest_size=16).digest() for sample in samples)
+    return np.array([first.setdefault(digest, i) for i, digest in enumerate(digests)], dtype=np.int64)
+
+
+def with_copies(parts: Parts, equal: NDArray[np.int64]) -> Parts:
+    """The parts of the samples that equal no earlier one, and with them those that do.
+
+    equal: `first_equal` of all samples.
+    """
+    return {name: np.flatnonzero(np.isin(equal, rows)) for name, rows in parts.items()}
+
+
+def shared(parts: Parts, equal: NDArray[np.int64]) -> int:
+    """How many samples of validation and test equal one of a part before theirs (train, validation, test).
+
+    equal: `first_equal` of all samples.
+    """
+    train, validation, test = (equal[parts[name]] for name in SPLITS)
+    return int(np.isin(validation, train).sum() + np.isin(test, np.append(train, validation)).sum())
 
 
 def stratified(
@@ -29,31 +63,39 @@ def stratified(
 
 
 def by_shares(
-    labels: NDArray[np.int64], classes: Sequence[str], shares: Mapping[str, float], seed: int
+    labels: NDArray[np.int64],
+    classes: Sequence[str],
+    shares: Mapping[str, float],
+    seed: int,
+    equal: NDArray[np.int64],
 ) -> Parts:
     """Draw a share of each class for every part in `shares`, at least one sample; the rest is train.
 
-    labels: int64 (n,), indices into `classes`.
+    Equal samples count as one, of the class of the first of them, and are in one part.
+
+    labels: int64 (n,), indices into `classes`. equal: `first_equal` of the samples.
 
     Raises:
         UserError: a class has too few samples for all parts.
     """
+    different = equal == np.arange(len(labels))
+    once = "" if different.all() else ", if equal ones count once"
     generator = np.random.default_rng(seed)
     drawn: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ("train", *shares)}
     for label, name in enumerate(classes):
-        rows = generator.permutation(np.flatnonzero(labels == label))
+        rows = generator.permutation(np.flatnonzero(different & (labels == label)))
         counts = {part: max(1, round(share * len(rows))) for part, share in shares.items()}
         if len(rows) <= sum(counts.values()):
             parts = ", ".join(f"{count} for {part}" for part, count in counts.items())
             raise UserError(
-                f"class {name!r} has {len(rows)} samples: after {parts} none is left to train on; "
+                f"class {short(repr(name))} has {len(rows)} samples{once}: after {parts} none is left to train on; "
                 f"add samples, or leave the class out"
             )
         for part, count in counts.items():
             drawn[part].append(rows[:count])
             rows = rows[count:]
         drawn["train"].append(rows)
-    return {part: np.sort(np.concatenate(rows)) for part, rows in drawn.items()}
+    return with_copies({part: np.concatenate(rows) for part, rows in drawn.items()}, equal)
 
 
 def by_group(groups: NDArray[np.int64], validation: float, test: float, seed: int, what: str) -> Parts:
@@ -87,7 +129,9 @@ def as_given(names: NDArray[np.str_], labels: NDArray[np.int64], classes: Sequen
     names = arrays.named(names, len(labels), where, "sample")
     other = sorted(set(map(str, names.tolist())) - set(SPLITS))
     if other:
-        raise UserError(f"{where}: {other[0]!r} is not a part; each value must be one of {', '.join(SPLITS)}")
+        raise UserError(
+            f"{where}: {short(repr(other[0]))} is not a part; each value must be one of {', '.join(SPLITS)}"
+        )
     parts = {name: np.flatnonzero(names == name) for name in SPLITS}
     for name, rows in parts.items():
         if not len(rows):
@@ -106,4 +150,4 @@ def check_trained(parts: Parts, labels: NDArray[np.int64], classes: Sequence[str
     """
     missing = set(range(len(classes))) - set(np.unique(labels[parts["train"]]).tolist())
     if missing:
-        raise UserError(f"class {classes[min(missing)]!r} has no training sample; {remedy}")
+        raise UserError(f"class {short(repr(classes[min(missing)]))} has no training sample; {remedy}")

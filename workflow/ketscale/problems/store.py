@@ -20,7 +20,17 @@ from ketscale.files import write_atomic
 
 SCHEMA = 2
 INNER = "manifest.json"
-KEYS = {"schema", "folder", "hash", "data_hash", "settings", "files", "code_version", "identified_by"}
+KEYS = {
+    "schema",
+    "folder",
+    "hash",
+    "data_hash",
+    "settings",
+    "files",
+    "code_version",
+    "identified_by",
+    "shared",
+}
 
 
 def publish(
@@ -32,8 +42,8 @@ def publish(
     """Build the folder of `identity` unless it exists and is intact, then point `manifest` to it.
 
     identity: all that determines the content, with `data_hash`, `settings` and `code_version`.
-    fill: writes `files` into the folder that it is given, and returns further entries of the manifest. It may write
-        more files, which are not checked.
+    fill: writes `files` into the folder that it is given, and returns further entries of the manifest, with `shared`,
+        `splits.shared` of the split. It may write more files, which are not checked.
     """
     identity = {"schema": SCHEMA, **identity}
     name = _name(identity)

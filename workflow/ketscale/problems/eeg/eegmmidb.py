@@ -7,13 +7,14 @@ told otherwise. Volts become millivolts. Nothing is filtered or standardised unl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.optional import needed_for
 from ketscale.problems.eeg.edf import CHANNELS, RATE, TASKS, eeg_file
 from ketscale.problems.eeg.series import Series, standardised
@@ -48,7 +49,7 @@ def load(
     for subject in subjects:
         for run in runs:
             path = folder / eeg_file(subject, run)
-            cut, cues = _trials(path, rate, window, band)
+            cut, cues = _trials(path, rate, window, band, standardise)
             signals.append(cut)
             labels.append(cues)
             of_subject.append(np.full(len(cues), subject))
@@ -66,40 +67,78 @@ def load(
 
 
 def _trials(
-    path: Path, rate: float, window: Sequence[float], band: Sequence[float] | None
+    path: Path, rate: float, window: Sequence[float], band: Sequence[float] | None, standardise: bool
 ) -> tuple[Any, Any]:
     """Volts (trials, channels, steps) and labels (trials,) of one run."""
     with needed_for("workload eegmmidb"):
         import mne
 
-    raw = _read(path)
-    _check(path, raw)
-    if band is not None:
-        raw.filter(*band, verbose="ERROR")
-    raw.resample(rate, verbose="ERROR")
-    cues = [a for a in raw.annotations if a["description"] in CUES]
-    if not cues:
-        raise UserError(
-            f"{path}: has no cue T1 or T2, as if it were of a run at rest; fetch or copy it again"
+    with _readable(path):
+        _check_size(path)
+        raw = mne.io.read_raw_edf(path, preload=True, verbose="ERROR")
+        _check_recording(path, raw)
+        onsets = [a["onset"] for a in raw.annotations if a["description"] in CUES]
+        if not onsets:
+            raise UserError(
+                f"{path}: has no cue T1 or T2, as if it were of a run at rest; fetch or copy it again"
+            )
+        if standardise:
+            _check_varies(path, raw, onsets, window)
+        if band is not None:
+            raw.filter(*band, verbose="ERROR")
+        raw.resample(rate, verbose="ERROR")
+        events, _ = mne.events_from_annotations(raw, event_id=CUES, verbose="ERROR")
+        epochs = mne.Epochs(
+            raw, events, CUES, *window, baseline=None, preload=True, proj=False, verbose="ERROR"
         )
-    events, _ = mne.events_from_annotations(raw, event_id=CUES, verbose="ERROR")
-    epochs = mne.Epochs(raw, events, CUES, *window, baseline=None, preload=True, proj=False, verbose="ERROR")
-    if len(epochs) != len(events):
-        raise UserError(
-            f"{path}: ends before {window[1]} s after its last cue; shorten the window, or fetch or copy it again"
-        )
-    return epochs.get_data(copy=False), epochs.events[:, 2]
+        if len(epochs) != len(events):
+            raise UserError(
+                f"{path}: ends before {window[1]} s after its last cue; shorten the window, or fetch or copy it again"
+            )
+        return epochs.get_data(copy=False), epochs.events[:, 2]
 
 
-def _check(path: Path, raw: Any) -> None:
-    """Raise UserError unless a recording has the channels and the rate of the database."""
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn what is raised here into an error that names the file."""
+    if not path.is_file():
+        raise UserError(
+            f"{path}: is missing; put it into the workload's folder, or leave folder out to fetch it"
+        )
+    try:
+        yield
+    except UserError:
+        raise
+    # MNE raises errors of any type on damaged files.
+    except Exception as error:
+        said = short(f"{type(error).__name__}: {error}")
+        raise UserError(f"{path}: is not a readable EDF file ({said}); fetch or copy it again") from error
+
+
+def _check_size(path: Path) -> None:
+    """Raise unless the file is as long as its header says, so that the header asks for no other memory."""
+    with path.open("rb") as file:
+        header = file.read(256)
+        signals = int(header[252:256])
+        # Behind the label (16 bytes), transducer (80), unit (8), four limits (8 each) and filter (80) of each signal.
+        file.seek(256 + signals * 216)
+        per_record = sum(int(file.read(8)) for _ in range(signals))
+    promised, size = int(header[184:192]) + 2 * per_record * int(header[236:244]), path.stat().st_size
+    if size != promised:
+        raise UserError(
+            f"{path}: has {size:,} bytes, but its header gives {promised:,}; fetch or copy it again"
+        )
+
+
+def _check_recording(path: Path, raw: Any) -> None:
+    """Raise UserError unless a recording has the channels and the rate of the database, and numbers in each."""
     names = [name.rstrip(".") for name in raw.ch_names]
     if len(names) != len(CHANNELS):
         raise UserError(f"{path}: has {len(names)} channels, not {len(CHANNELS)}; fetch or copy it again")
     for number, (found, wanted) in enumerate(zip(names, CHANNELS, strict=True), 1):
         if found != wanted:
             raise UserError(
-                f"{path}: channel {number} is {found}, in the database it is {wanted}; use the original file, or a "
+                f"{path}: channel {number} is {short(found)}, in the database it is {wanted}; use the original file, or a "
                 "workload of kind series"
             )
     if raw.info["sfreq"] != RATE:
@@ -107,26 +146,26 @@ def _check(path: Path, raw: Any) -> None:
             f"{path}: is sampled at {raw.info['sfreq']:g} Hz, not {RATE:g} (known of subjects 88, 92 and 100); leave "
             "this subject out"
         )
+    for wanted, signal in zip(CHANNELS, raw.get_data(), strict=True):
+        if not np.isfinite(signal).all():
+            raise UserError(f"{path}: channel {wanted} has NaN or infinity; fetch or copy it again")
 
 
-def _read(path: Path) -> Any:
-    import mne
+def _check_varies(path: Path, raw: Any, onsets: Sequence[float], window: Sequence[float]) -> None:
+    """Raise UserError if a channel is flat in a trial, as of a loose electrode: it has no deviation to be divided by.
 
-    if not path.is_file():
-        raise UserError(
-            f"{path}: is missing; put it into the workload's folder, or leave folder out to fetch it"
-        )
-    try:
-        raw = mne.io.read_raw_edf(path, preload=True, verbose="ERROR")
-    # MNE's parser raises errors of any type on a damaged header.
-    except Exception as error:
-        raise UserError(
-            f"{path}: is not a readable EDF file ({type(error).__name__}: {error}); fetch or copy it again"
-        ) from error
-    promised = int(path.read_bytes()[236:244])
-    if promised * raw.info["sfreq"] > raw.n_times + raw.info["sfreq"]:
-        raise UserError(f"{path}: is shorter than its header says; fetch or copy it again")
-    return raw
+    Checked before a filter turns the flat channel into rounding errors, which would become signals of deviation 1.
+    """
+    signals = raw.get_data()
+    for number, onset in enumerate(onsets, 1):
+        start, stop = (max(0, round((onset + at) * RATE)) for at in window)
+        trial = signals[:, start : stop + 1]
+        flat = np.flatnonzero((trial == trial[:, :1]).all(axis=1))
+        if trial.size and len(flat):
+            raise UserError(
+                f"{path}: channel {CHANNELS[flat[0]]} is flat in trial {number}, so it cannot be standardised; leave the "
+                "run or the subject out, or set standardise: false"
+            )
 
 
 def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> list[Path]:

@@ -67,17 +67,17 @@ def load(
     if signals.ndim != 3 or not signals.size:
         raise UserError(f"{where}: has shape {signals.shape}, not (trials, channels, steps)")
     data = arrays.single(signals, where)
+    if standardise:
+        data = standardised(data)
     labels, classes = arrays.classes_of(there["labels"].values, len(data), there["labels"].where, "trial")
     groups = {}
     if split == "given":
         parts = splits.as_given(there["split"].values, labels, classes, there["split"].where)
     elif split == "trials":
-        parts = splits.by_shares(labels, classes, shares, seed)
+        parts = splits.by_shares(labels, classes, shares, seed, splits.first_equal(data))
     else:
         given = arrays.named(there["groups"].values, len(data), there["groups"].where, "trial")
         groups["groups"], _ = arrays.coded(given)
         parts = splits.by_group(groups["groups"], seed=seed, what="groups", **shares)
         splits.check_trained(parts, labels, classes, "choose another split_seed, or add groups")
-    if standardise:
-        data = standardised(data)
     return Series(signals=data, labels=labels, classes=classes, groups=groups), [parts]

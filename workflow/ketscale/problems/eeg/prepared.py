@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ketscale.config import Split
-from ketscale.problems import arrays, store
+from ketscale.problems import arrays, splits, store
 from ketscale.problems.eeg.series import Series
 from ketscale.problems.splits import SPLITS, Parts
 
@@ -24,12 +24,13 @@ FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
 class Prepared:
     """Trials as a run reads them, mapped from disk, with the folds of their split.
 
-    how: the setting `split`. hash: the folder's name, which a record keeps. data_hash: `Series.digest`.
+    how: the setting `split`. shared: `splits.shared` of each fold. hash: the folder's name, which a record keeps. data_hash: `Series.digest`.
     """
 
     series: Series
     folds: list[Parts]
     how: str
+    shared: list[int]
     hash: str
     data_hash: str
 
@@ -52,7 +53,8 @@ class Prepared:
         with np.load(folder / "splits.npz") as archive:
             count = len(archive.files) // len(SPLITS)
             folds = [{name: archive[f"{i}.{name}"] for name in SPLITS} for i in range(count)]
-        return cls(series, folds, described["settings"]["split"], described["hash"], described["data_hash"])
+        how, shared = described["settings"]["split"], described["shared"]
+        return cls(series, folds, how, shared, described["hash"], described["data_hash"])
 
     def fold(self, seed: int) -> tuple[Parts, Split]:
         """The split of the run with this seed, and its description for the record.
@@ -60,10 +62,10 @@ class Prepared:
         With split: runs, fold number seed modulo the number of folds.
         """
         if self.how != "runs":
-            return self.folds[0], Split(self.how)
+            return self.folds[0], Split(self.how, shared=self.shared[0])
         number = seed % len(self.folds)
         held_out = int(self.series.groups["runs"][self.folds[number]["test"][0]])
-        return self.folds[number], Split("runs", number, len(self.folds), held_out)
+        return self.folds[number], Split("runs", number, len(self.folds), held_out, self.shared[number])
 
 
 def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> None:
@@ -91,6 +93,11 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
         np.save(folder / "labels.npy", series.labels)
         np.savez(folder / "groups.npz", allow_pickle=False, **series.groups)
         np.savez(folder / "splits.npz", allow_pickle=False, **named)
-        return {"samples": len(series.labels), "shape": list(series.signals.shape[1:])}
+        equal = splits.first_equal(series.signals)
+        return {
+            "samples": len(series.labels),
+            "shape": list(series.signals.shape[1:]),
+            "shared": [splits.shared(fold, equal) for fold in folds],
+        }
 
     store.publish(manifest, identity, FILES, fill)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError
 from ketscale.problems import arrays
-from ketscale.problems.splits import Parts, by_group, stratified
+from ketscale.problems.splits import Parts, by_group, check_trained, stratified
 
 TRAIN_SHARE, VALIDATION_SHARE = 0.70, 0.15
 # The share of the other runs' trials that early stopping looks at when one run is held out.
@@ -52,10 +52,12 @@ def by_subject(series: Series, seed: int) -> Parts:
     """70/15/15 % of the subjects, drawn with `seed`, for train, validation and test: no subject is in two parts.
 
     Raises:
-        UserError: there are fewer than three subjects.
+        UserError: there are fewer than three subjects, or a class has no training sample.
     """
     held_out = 1 - TRAIN_SHARE - VALIDATION_SHARE
-    return by_group(series.groups["subjects"], held_out, held_out, seed, "subjects")
+    parts = by_group(series.groups["subjects"], held_out, held_out, seed, "subjects")
+    check_trained(parts, series.labels, series.classes, "choose another split_seed, or add subjects")
+    return parts
 
 
 def leaving_one_run_out(series: Series, seed: int) -> list[Parts]:

@@ -98,7 +98,10 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         | None
     ) = None
     standardise: Annotated[
-        bool, Meta(description="Give each channel of a trial mean 0 and standard deviation 1")
+        bool,
+        Meta(
+            description="Give each channel of a trial mean 0 and standard deviation 1; a flat channel is an error"
+        ),
     ] = False
 
     def faults(self) -> Iterator[str]:

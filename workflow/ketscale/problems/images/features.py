@@ -48,7 +48,7 @@ class Features:
     embeddings: float32 (n, features), standardised.
     pixels: as in `Images`; None if no network made the embeddings.
     labels, splits, classes: as in `Images`.
-    hash: the folder's name, which a record keeps. data_hash: the digest of `Images` or `Vectors`.
+    hash: the folder's name, which a record keeps. data_hash: the digest of `Images` or `Vectors`. shared: theirs too.
     """
 
     embeddings: NDArray[np.float32]
@@ -58,6 +58,7 @@ class Features:
     classes: tuple[str, ...]
     hash: str
     data_hash: str
+    shared: int
     settings: dict[str, Any]
     folder: Path
 
@@ -79,6 +80,7 @@ class Features:
             hash=described["hash"],
             classes=tuple(described["classes"]),
             data_hash=described["data_hash"],
+            shared=described["shared"],
             settings=described["settings"],
             folder=folder,
         )
@@ -167,7 +169,7 @@ def _publish(
         **more,
     }
     files = FILES + NETWORK_FILES if isinstance(data, Images) else FILES
-    store.publish(manifest, identity, files, fill)
+    store.publish(manifest, identity, files, lambda folder: {**fill(folder), "shared": data.shared()})
 
 
 def _shown_by(bar: tqdm[NoReturn]) -> Callable[[int, int, float], None]:

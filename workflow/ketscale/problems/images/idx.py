@@ -7,16 +7,20 @@ data, big-endian in C order. Source: Y. LeCun, "The MNIST database of handwritte
 from __future__ import annotations
 
 import gzip
+import math
+import struct
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+MOST_DIMENSIONS = 4  # those of images in colour
+_PIECE = 1 << 20
 
 
 def read(path: Path) -> NDArray[Any]:
@@ -26,22 +30,45 @@ def read(path: Path) -> NDArray[Any]:
         UserError: the file cannot be read or is damaged.
     """
     try:
-        data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read ({error}); fetch or copy it again") from None
-    if len(data) < 4 or data[:2] != b"\x00\x00" or data[2] not in _TYPES:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            if not packed:
+                return _array(file, path)
+            with gzip.open(file) as unpacked:
+                return _array(unpacked, path)
+    except (OSError, EOFError, zlib.error, MemoryError) as error:
+        raise UserError(f"{path}: cannot be read ({short(error)}); fetch or copy it again") from None
+
+
+def header(shape: tuple[int, ...]) -> bytes:
+    """What a file starts with that holds bytes of this shape."""
+    return struct.pack(f">4B{len(shape)}I", 0, 0, 0x08, len(shape), *shape)
+
+
+def _array(file: IO[bytes] | gzip.GzipFile, path: Path) -> NDArray[Any]:
+    start = file.read(4)
+    if len(start) < 4 or start[:2] != b"\x00\x00" or start[2] not in _TYPES:
         raise UserError(
-            f"{path}: is not an idx file (it starts with {data[:4].hex() or 'nothing'}); fetch or copy it again"
+            f"{path}: is not an idx file (it starts with {start.hex() or 'nothing'}); fetch or copy it again"
         )
-    kind = np.dtype(_TYPES[data[2]])
-    start = 4 + 4 * data[3]
-    shape = tuple(int(size) for size in np.frombuffer(data[4:start], ">u4")) if len(data) >= start else ()
-    expected = start + kind.itemsize * int(np.prod(shape, dtype=np.int64))
-    if not shape or len(data) != expected:
+    kind, dimensions = np.dtype(_TYPES[start[2]]), start[3]
+    sizes = file.read(4 * dimensions)
+    # Python's integers do not overflow.
+    shape = struct.unpack(f">{len(sizes) // 4}I", sizes[: len(sizes) // 4 * 4])
+    promised = kind.itemsize * math.prod(shape)
+    if not 1 <= dimensions <= MOST_DIMENSIONS or len(sizes) < 4 * dimensions or not promised:
         raise UserError(
-            f"{path}: has {len(data):,} bytes, but its header gives {expected:,}; fetch or copy it again"
+            f"{path}: its header gives {dimensions} dimensions with the sizes {short(shape)}, which is no array of 1 to "
+            f"{MOST_DIMENSIONS} dimensions; fetch or copy it again"
         )
-    array = np.frombuffer(data, kind, offset=start).reshape(shape)
-    return array.astype(kind.newbyteorder("="), copy=False)
+    data = bytearray()
+    # Piece by piece, and at most a byte more than promised: neither a header nor a packed file takes all memory.
+    while len(data) <= promised and (piece := file.read(min(_PIECE, promised + 1 - len(data)))):
+        data += piece
+    if len(data) != promised:
+        found = "more" if len(data) > promised else f"{len(data):,}"
+        raise UserError(
+            f"{path}: its header gives {promised:,} bytes of data, but it has {found}; fetch or copy it again"
+        )
+    return np.frombuffer(data, kind).reshape(shape).astype(kind.newbyteorder("="), copy=False)

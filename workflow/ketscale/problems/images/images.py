@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.problems import arrays
+from ketscale.problems import arrays, splits
 from ketscale.problems.splits import SPLITS, Parts
 
 
@@ -41,6 +41,10 @@ class Images:
             (self.pixels, self.labels, *(self.splits[name] for name in SPLITS)), head=str(self.peak)
         )
 
+    def shared(self) -> int:
+        """How many samples of validation and test equal one of another part; see `splits.shared`."""
+        return splits.shared(self.splits, splits.first_equal(self.pixels))
+
     def brightness(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation of each channel's pixels in the training split, with full ink as 1.
 
@@ -70,3 +74,7 @@ class Vectors:
     def digest(self) -> str:
         """SHA-256 over values, labels and splits: the data's identity."""
         return arrays.digest((self.values, self.labels, *(self.splits[name] for name in SPLITS)))
+
+    def shared(self) -> int:
+        """How many samples of validation and test equal one of another part; see `splits.shared`."""
+        return splits.shared(self.splits, splits.first_equal(self.values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,8 @@ from ketscale.problems.images.images import Images
 from ketscale.problems.splits import stratified
 
 PEAK = 255
-SIDE = 28
 VALIDATION = 6_000  # taken from the 60,000 training images
 HELD_OUT = 1_000  # of the 10,000 test images, each for validation and test, if only these are used
-COUNTS = {"train": 60_000, "t10k": 10_000}
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist"
 SHA256 = {
     "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
@@ -28,37 +27,45 @@ SHA256 = {
     "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
     "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
 }
+# Of what the files above hold, which others may have gzipped with another result, or not at all.
+CONTENT_SHA256 = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
 
 
-def load(folder: Path, split: str, split_seed: int) -> Images:
-    """MNIST from the idx files in `folder`, gzipped or not.
+def load(files: Sequence[Path], split_seed: int) -> Images:
+    """MNIST from its idx files, gzipped or not: images and labels for training, then for the test, or only these.
 
-    split: "original" gives 54,000/6,000/10,000 and needs all four files; "test-images" gives 8,000/1,000/1,000 of the
-        10,000 test images and needs only their two files.
+    All four give 54,000/6,000/10,000 images, those of the test alone 8,000/1,000/1,000.
 
     Raises:
-        UserError: a file is missing, damaged, or not the data set's.
+        UserError: a file is damaged, or not the published one.
     """
-    if not folder.is_dir():
-        raise UserError(
-            f"{folder}: there is no such folder; set the workload's folder, or leave it out to fetch MNIST"
-        )
-    if split == "test-images":
-        pixels, labels = _pair(folder, "t10k")
+    read = [_published(path) for path in files]
+    pixels, labels = np.concatenate(read[::2]), np.concatenate(read[1::2]).astype(np.int64)
+    if len(files) == 2:
         rest, test = stratified(labels, np.arange(len(labels)), HELD_OUT, split_seed)
         train, validation = stratified(labels, rest, HELD_OUT, split_seed)
     else:
-        if not any(path.exists() for path in _candidates(folder, "train-images-idx3-ubyte")):
-            raise UserError(
-                f"{folder}: train-images-idx3-ubyte(.gz) is missing; add it, "
-                "or set split: test-images to use the test images alone"
-            )
-        both = [_pair(folder, "train"), _pair(folder, "t10k")]
-        pixels, labels = np.concatenate([p for p, _ in both]), np.concatenate([v for _, v in both])
-        train, validation = stratified(labels, np.arange(COUNTS["train"]), VALIDATION, split_seed)
-        test = np.arange(COUNTS["train"], len(labels))
+        train, validation = stratified(labels, np.arange(len(read[0])), VALIDATION, split_seed)
+        test = np.arange(len(read[0]), len(labels))
     splits = {"train": train, "validation": validation, "test": test}
     return Images(pixels=pixels, labels=labels, splits=splits, peak=PEAK, classes=tuple("0123456789"))
+
+
+def _published(path: Path) -> NDArray[np.uint8]:
+    """The array in an idx file, which must be the published one."""
+    array = idx.read(path)
+    content = hashlib.sha256(idx.header(array.shape) + array.tobytes())
+    if array.dtype != np.uint8 or content.hexdigest() != CONTENT_SHA256[path.name.removesuffix(".gz")]:
+        raise UserError(
+            f"{path}: is not the file that was published as MNIST; fetch or copy it again, or use a workload of kind idx "
+            "for other images"
+        )
+    return array
 
 
 def fetch(folder: Path, mirror: str = MIRROR) -> list[Path]:
@@ -91,38 +98,3 @@ def _download(url: str, target: Path, digest: str) -> None:
         raise UserError(
             f"{url}: cannot be fetched ({error}); fetch it elsewhere and set the workload's folder"
         ) from None
-
-
-def _candidates(folder: Path, name: str) -> tuple[Path, Path]:
-    return folder / name, folder / f"{name}.gz"
-
-
-def _find(folder: Path, name: str) -> Path:
-    for path in _candidates(folder, name):
-        if path.exists():
-            return path
-    raise UserError(
-        f"{folder}: {name}(.gz) is missing; put the original idx files into the workload's folder"
-    )
-
-
-def _pair(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The checked images and labels of one part, "train" or "t10k"."""
-    images_path, labels_path = (
-        _find(folder, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1")
-    )
-    pixels, labels = idx.read(images_path), idx.read(labels_path)
-    if pixels.shape != (COUNTS[part], SIDE, SIDE) or pixels.dtype != np.uint8:
-        raise UserError(
-            f"{images_path}: holds {pixels.shape} of {pixels.dtype}, not {COUNTS[part]:,} images of 28x28 bytes; fetch it again"
-        )
-    if labels.shape != (len(pixels),) or labels.dtype != np.uint8:
-        raise UserError(
-            f"{labels_path}: holds {labels.shape} of {labels.dtype}, not {len(pixels):,} bytes; "
-            "fetch or copy it again"
-        )
-    if labels.max() > 9:
-        raise UserError(
-            f"{labels_path}: holds the label {labels.max()}, but labels are 0 to 9; fetch or copy it again"
-        )
-    return pixels, labels.astype(np.int64)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.problems import arrays, splits
 from ketscale.problems.images import idx
 from ketscale.problems.images.images import Images, Vectors
 from ketscale.problems.splits import Parts
 
+if TYPE_CHECKING:
+    from PIL import Image
+
+# Of the suffixes that are taken. Other formats, such as PostScript, are not left to Pillow's guess.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # Pillow's modes with 8 bits or fewer a channel, grey and in colour.
 _GREY = {"1", "L"}
 _COLOUR = {"P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
@@ -32,23 +39,23 @@ def from_npz(file: Path, network: bool, shares: Shares | None, seed: int) -> Ima
     """
     wanted = {"values": ("images", "features", "x"), "labels": ("labels", "y"), "split": ("split",)}
     there = arrays.read_npz(file, wanted, optional=() if shares is None else ("split",))
-    values = _formed(there["values"], f"{file}: samples", network)
+    values, peak = _checked(there["values"], f"{file}: samples", network)
     labels, classes = arrays.classes_of(there["labels"], len(values), f"{file}: labels", "sample")
     if shares is None:
         parts = splits.as_given(there["split"], labels, classes, f"{file}: split")
     elif "split" in there:
         raise arrays.unused_split(file, "samples")
     else:
-        parts = splits.by_shares(labels, classes, shares, seed)
-    return _samples(values, f"{file}: samples", labels, classes, parts)
+        parts = splits.by_shares(labels, classes, shares, seed, splits.first_equal(values))
+    return _samples(values, peak, labels, classes, parts)
 
 
 def from_npy(samples: Path, labels: Path, network: bool, shares: Shares, seed: int) -> Images | Vectors:
     """The samples of a pair of .npy files; arguments and errors are those of `from_npz`."""
-    values = _formed(arrays.read_npy(samples), str(samples), network)
+    values, peak = _checked(arrays.read_npy(samples), str(samples), network)
     coded, classes = arrays.classes_of(arrays.read_npy(labels), len(values), str(labels), "sample")
-    parts = splits.by_shares(coded, classes, shares, seed)
-    return _samples(values, str(samples), coded, classes, parts)
+    parts = splits.by_shares(coded, classes, shares, seed, splits.first_equal(values))
+    return _samples(values, peak, coded, classes, parts)
 
 
 def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
@@ -67,7 +74,7 @@ def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
         raise UserError(f"{files[2]}: its images have another size or type than those of {files[0]}")
     pixels, peak = _pixels(np.concatenate(read[::2]), str(files[0]))
     labels, classes = arrays.classes_of(np.concatenate(read[1::2]), len(pixels), str(files[1]), "image")
-    parts = splits.by_shares(labels[:first], classes, shares, seed)
+    parts = splits.by_shares(labels[:first], classes, shares, seed, splits.first_equal(pixels[:first]))
     if len(files) == 4:
         if not len(read[2]):
             raise UserError(f"{files[2]}: has no images; leave test_images and test_labels out")
@@ -87,17 +94,16 @@ def from_files(files: Mapping[str, Sequence[Path]], size: int, shares: Shares, s
     classes = tuple(files)
     counts = [len(paths) for paths in files.values()]
     labels = np.repeat(np.arange(len(classes)), counts)
-    # The split comes first, so that its errors come before thousands of files are read.
-    parts = splits.by_shares(labels, classes, shares, seed)
     paths = [path for of_class in files.values() for path in of_class]
     # Every file is checked, although the first one in colour decides the mode.
     mode = "L" if {_mode(path) for path in paths} <= _GREY else "RGB"
     pixels = np.stack([_resized(path, mode, size) for path in paths])
+    parts = splits.by_shares(labels, classes, shares, seed, splits.first_equal(pixels))
     return Images(pixels=pixels, labels=labels, splits=parts, peak=255, classes=classes)
 
 
-def _formed(values: NDArray[Any], where: str, network: bool) -> NDArray[Any]:
-    """Return the values if they have the dimensions of images (with `network`) or of features (without)."""
+def _checked(values: NDArray[Any], where: str, network: bool) -> tuple[NDArray[Any], int]:
+    """The values and their peak, as of images with `network`; without it as of features, which have no peak: 0."""
     if network and values.ndim == 2:
         raise UserError(
             f"{where}: shape {values.shape} is that of features, not images; leave weights and image_size out"
@@ -108,18 +114,18 @@ def _formed(values: NDArray[Any], where: str, network: bool) -> NDArray[Any]:
         )
     if values.ndim == 0 or (not network and (values.ndim != 2 or not values.size)):
         raise UserError(f"{where}: shape {values.shape} is not that of features, (samples, features)")
-    return values
+    if not network:
+        return arrays.real(values, where).astype(np.float64), 0
+    return _pixels(values, where)
 
 
 def _samples(
-    values: NDArray[Any], where: str, labels: NDArray[np.int64], classes: tuple[str, ...], parts: Parts
+    values: NDArray[Any], peak: int, labels: NDArray[np.int64], classes: tuple[str, ...], parts: Parts
 ) -> Images | Vectors:
     """Features if the values have two dimensions, else images."""
     if values.ndim == 2:
-        features = arrays.real(values, where).astype(np.float64)
-        return Vectors(values=features, labels=labels, splits=parts, classes=classes)
-    pixels, peak = _pixels(values, where)
-    return Images(pixels=pixels, labels=labels, splits=parts, peak=peak, classes=classes)
+        return Vectors(values=values, labels=labels, splits=parts, classes=classes)
+    return Images(pixels=values, labels=labels, splits=parts, peak=peak, classes=classes)
 
 
 def _pixels(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
@@ -139,7 +145,7 @@ def _pixels(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
         return values, 255
     if values.dtype.kind != "f":
         raise UserError(
-            f"{where}: holds {values.dtype}; save pixels as uint8 (0 to 255) or as floats from 0 to 1"
+            f"{where}: holds {short(values.dtype)}; save pixels as uint8 (0 to 255) or as floats from 0 to 1"
         )
     low, high = float(arrays.real(values, where).min()), float(values.max())
     if low < 0 or high > 1:
@@ -155,13 +161,8 @@ def _mode(path: Path) -> str:
     Raises:
         UserError: the file cannot be read, has several frames, or has a mode other than the 8-bit ones above.
     """
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            mode, frames = image.mode, getattr(image, "n_frames", 1)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UserError(f"{path}: is not a readable image ({error}); save or copy it again") from None
+    with _opened(path) as image:
+        mode, frames = image.mode, getattr(image, "n_frames", 1)
     if mode not in _GREY | _COLOUR:
         raise UserError(f"{path}: its mode is {mode}; save it with 8 bits a channel, grey or in colour")
     if frames > 1:
@@ -177,12 +178,33 @@ def _resized(path: Path, mode: str, size: int) -> NDArray[np.uint8]:
     """
     from PIL import Image, ImageOps
 
+    with _opened(path) as image:
+        upright = ImageOps.exif_transpose(image)
+        if upright.has_transparency_data and np.asarray(upright.convert("RGBA"))[..., 3].min() < 255:
+            raise UserError(f"{path}: is transparent in places; save it on a background")
+        resized = upright.convert(mode).resize((size, size), Image.Resampling.BILINEAR)
+        return np.asarray(resized, np.uint8)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """An image file of a usual format.
+
+    Raises:
+        UserError: the file is damaged or too large.
+    """
+    from PIL import Image
+
     try:
-        with Image.open(path) as image:
-            upright = ImageOps.exif_transpose(image)
-            if upright.has_transparency_data and np.asarray(upright.convert("RGBA"))[..., 3].min() < 255:
-                raise UserError(f"{path}: is transparent in places; save it on a background")
-            resized = upright.convert(mode).resize((size, size), Image.Resampling.BILINEAR)
-            return np.asarray(resized, np.uint8)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UserError(f"{path}: is not a readable image ({error}); save or copy it again") from None
+        with warnings.catch_warnings():
+            # A small file can hold more pixels than there is memory.
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=FORMATS) as image:
+                yield image
+    except UserError:
+        raise
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        raise UserError(f"{path}: has more than {Image.MAX_IMAGE_PIXELS:,} pixels; save it smaller") from None
+    # Pillow's decoders raise errors of any type on a damaged file.
+    except Exception as error:
+        raise UserError(f"{path}: is not a readable image ({short(error)}); save or copy it again") from None

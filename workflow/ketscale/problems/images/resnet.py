@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.files import write_atomic
 from ketscale.problems.images.images import Images
 
@@ -161,13 +161,17 @@ def read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
     try:
         with safe_open(path, framework="pt") as file:
-            info = json.loads((file.metadata() or {}).get(INFO, "{}"))
+            info = dict(json.loads((file.metadata() or {}).get(INFO, "{}")))
             state = {name: file.get_tensor(name) for name in sorted(file.keys())}
+        found = _digest(state)
     except FileNotFoundError:
         raise UserError(f"{path}: there are no such weights; run the rule fetch") from None
-    except (OSError, SafetensorError, json.JSONDecodeError) as error:
-        raise UserError(f"{path}: is not a weight file ({error}); delete it and make it again") from None
-    if info.pop("sha256", None) != _digest(state):
+    # Of another type than numbers that NumPy has: TypeError. RecursionError: a thousand brackets.
+    except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
+        raise UserError(
+            f"{path}: is not a weight file ({short(error)}); delete it and make it again"
+        ) from None
+    if info.pop("sha256", None) != found:
         raise UserError(f"{path}: the weights do not match their checksum; delete the file and make it again")
     return state, info
 
@@ -219,7 +223,7 @@ def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
         tensors = load_file(source)
     except (OSError, SafetensorError) as error:
         raise UserError(
-            f"{source}: is not a weight file ({error}); weights_folder must be a download of {IMAGENET}"
+            f"{source}: is not a weight file ({short(error)}); weights_folder must be a download of {IMAGENET}"
         ) from None
     prefix = "resnet." if any(name.startswith("resnet.") for name in tensors) else ""
     state = {

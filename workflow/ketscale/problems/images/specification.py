@@ -51,7 +51,8 @@ def read(settings: Settings, manifest: Path) -> Data:
 
     features = Features.open(manifest)
     assert isinstance(settings.workload, ImageWorkload)
-    return Data(features, Split(settings.workload.split_by), features.data_hash, features.hash)
+    split = Split(settings.workload.split_by, shared=features.shared)
+    return Data(features, split, features.data_hash, features.hash)
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:

@@ -155,9 +155,11 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
 
     def sources(self) -> list[Path]:
         """The idx files in the folder."""
-        if self.folder is None:
-            return []
-        folder, files = Path(self.folder).expanduser(), []
+        return [] if self.folder is None else self._files(Path(self.folder).expanduser())
+
+    def _files(self, folder: Path) -> list[Path]:
+        """The files in a folder, each as it is or, if it is not there, gzipped."""
+        files = []
         for name in _TEST if self.split == "test-images" else _TRAIN + _TEST:
             path = next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
             if path is None:
@@ -175,4 +177,4 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
         folder = Path(self.folder).expanduser() if self.folder is not None else fetched
         if folder is None:
             raise UserError("workloads: mnist needs its idx files; run the rule fetch, or set folder")
-        return mnist.load(folder, self.split, self.split_seed)
+        return mnist.load(self._files(folder), self.split_seed)

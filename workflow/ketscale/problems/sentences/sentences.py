@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.problems import store
-from ketscale.problems.splits import SPLITS
+from ketscale.problems.splits import SPLITS, Parts, first_equal, shared, with_copies
 
 if TYPE_CHECKING:
     from ketscale.problems.sentences.settings import SentencesWorkload
@@ -33,6 +33,8 @@ BUILT_IN = (
     "Bright stars fill winter skies",
     "My sister paints blue doors",
 )
+# All sentences take the memory of the longest one.
+LONGEST = 1000
 SIZE = 4
 SPREAD = 0.1
 
@@ -75,7 +77,7 @@ def read(path: Path) -> list[str]:
     """The sentences of a text file, one on each line; empty lines are skipped.
 
     Raises:
-        UserError: the file cannot be read, is not UTF-8, or has no sentence or one of a single word.
+        UserError: the file cannot be read, is not UTF-8, or has no sentence, one of a single word or one longer than `LONGEST`.
     """
     try:
         # Without a byte-order mark. Only a line's end ends a line: no form feed, no Unicode separator.
@@ -86,9 +88,15 @@ def read(path: Path) -> list[str]:
         broken = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}, line {broken}: is not UTF-8; save the file as UTF-8") from None
     for number, line in enumerate(lines, 1):
-        if len(line.split()) == 1:
+        words = len(line.split())
+        if words > LONGEST:
             raise UserError(
-                f"{path}, line {number}: {line.strip()!r} is one word, which has no next word; "
+                f"{path}, line {number}: has {words:,} words, but a sentence has at most {LONGEST:,}; "
+                "write one sentence on each line"
+            )
+        if words == 1:
+            raise UserError(
+                f"{path}, line {number}: {short(repr(line.strip()))} is one word, which has no next word; "
                 "write sentences of two words or more, one on each line"
             )
     sentences = [line for line in lines if line.split()]
@@ -113,23 +121,27 @@ def _position(position: int) -> Vectors:
     return np.stack([np.sin(rates), np.cos(rates)], axis=1).reshape(-1)
 
 
-def split(count: int, held_out: int, seed: int) -> dict[str, NDArray[np.int64]]:
+def split(equal: NDArray[np.int64], held_out: int, seed: int) -> Parts:
     """Indices of train, validation and test; `held_out` sentences for each of the last two are drawn with `seed`.
+
+    equal: `splits.first_equal` of the sentences. Equal ones count as one, and are in one part.
 
     Raises:
         UserError: no sentence is left to train on.
     """
+    different = np.unique(equal)
+    count = len(different)
     if 2 * held_out >= count:
         raise UserError(
-            f"held_out: {held_out} of {count} sentences each for validation and test leave "
+            f"held_out: {held_out} of {count} different sentences each for validation and test leave "
             "none to train on; hold out fewer"
         )
-    order = np.random.default_rng(seed).permutation(count) if held_out else np.arange(count)
+    order = different[np.random.default_rng(seed).permutation(count)] if held_out else different
     parts = (order[2 * held_out :], order[held_out : 2 * held_out], order[:held_out])
-    return {name: np.sort(part) for name, part in zip(SPLITS, parts, strict=True)}
+    return with_copies(dict(zip(SPLITS, parts, strict=True)), equal)
 
 
-VERSION = 1  # increase it whenever the words, vectors or splits of the same settings change
+VERSION = 2  # increase it whenever the words, vectors or splits of the same settings change
 FILES = ("words.npy", "splits.npz", "vocabulary.txt")
 
 
@@ -137,12 +149,14 @@ FILES = ("words.npy", "splits.npz", "vocabulary.txt")
 class Prepared:
     """Sentences as a run reads them.
 
-    seed: seed of the words' vectors. hash: the folder's name, which a record keeps. data_hash: `Sentences.digest`.
+    seed: seed of the words' vectors. shared: `splits.shared`. hash: the folder's name, which a record keeps. data_hash:
+    `Sentences.digest`.
     """
 
     sentences: Sentences
     splits: Mapping[str, NDArray[np.int64]]
     seed: int
+    shared: int
     hash: str
     data_hash: str
 
@@ -159,14 +173,19 @@ class Prepared:
         vocabulary = tuple((folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n"))
         sentences = Sentences(np.load(folder / "words.npy"), vocabulary)
         return cls(
-            sentences, splits, described["settings"]["seed"], described["hash"], described["data_hash"]
+            sentences,
+            splits,
+            described["settings"]["seed"],
+            described["shared"],
+            described["hash"],
+            described["data_hash"],
         )
 
     @classmethod
     def of(cls, lines: Sequence[str], seed: int) -> Prepared:
         """Sentences from texts, all of them in the training split and without hashes."""
         made = Sentences.of(lines)
-        return cls(made, split(len(made.words), 0, 0), seed, "", "")
+        return cls(made, split(first_equal(made.words), 0, 0), seed, 0, "", "")
 
 
 def prepare(workload: SentencesWorkload, manifest: Path) -> None:
@@ -177,7 +196,8 @@ def prepare(workload: SentencesWorkload, manifest: Path) -> None:
     """
     sources = workload.sources()
     sentences = Sentences.of(read(sources[0]) if sources else BUILT_IN)
-    splits = split(len(sentences.words), workload.held_out, workload.split_seed)
+    equal = first_equal(sentences.words)
+    splits = split(equal, workload.held_out, workload.split_seed)
     identity = {
         "workload": type(workload).__name__,
         "settings": workload.content(),
@@ -189,6 +209,6 @@ def prepare(workload: SentencesWorkload, manifest: Path) -> None:
         np.save(folder / "words.npy", sentences.words)
         np.savez(folder / "splits.npz", allow_pickle=False, **splits)
         (folder / "vocabulary.txt").write_text("\n".join(sentences.vocabulary), encoding="utf-8")
-        return {"samples": len(sentences.words)}
+        return {"samples": len(sentences.words), "shared": shared(splits, equal)}
 
     store.publish(manifest, identity, FILES, fill)

@@ -44,7 +44,7 @@ def read(settings: Settings, manifest: Path) -> Data:
     from ketscale.problems.sentences.sentences import Prepared
 
     prepared = Prepared.open(manifest)
-    return Data(prepared, Split("sentences"), prepared.data_hash, prepared.hash)
+    return Data(prepared, Split("sentences", shared=prepared.shared), prepared.data_hash, prepared.hash)
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
