@@ -68,19 +68,32 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
         (CANCELLED.replace(" ***", " DUE TO JOB REQUEUE ***"), 143, "its job was requeued; "),
         (CANCELLED.replace(" ***", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"), 143, "its node failed; "),
         ("There are not enough slots available in the system to satisfy the 3\nslots that were requested by the application:\n---\n \0", 1, "fewer slots (cores) than the run's 3 ranks: take a layout with fewer"),
+        ("It looks like MPI_INIT failed for some reason; your parallel process is\nlikely to abort.\nsrun: error: node1: tasks 0-1: Segmentation fault", 139, "MPI failed while the ranks started (MPI_INIT failed), before the run began: run it again"),
+        ("[node1:71] PMIX ERROR: PMIX_ERR_UNREACH in file client.c at line 4\nMPI_INIT failed", 1, "started (PMIX ERROR: PMIX_ERR_UNREACH)"),
         ("prterun: bad option\n---\n \0", 1, "exit status 1: prterun: bad option"),
         (TORCHRUN.replace("-9 ", "1 ").replace("Signal 9 (SIGKILL) received by PID 4711", "<N/A>"), 1, "exit status 1: "),
     ],
 )  # fmt: skip
 def test_the_end_of_a_run_is_explained(said, status, reason, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert reason in supervise.explain(said.splitlines(), status, stopped=False)
+    assert reason in supervise.explain(said.splitlines(), status, stopped=None)
+
+
+def test_an_interruption_is_told_from_other_stops():
+    said = ["ketscale: stopped at step 9; the checkpoint is written, run the same command to resume"]
+    assert supervise.explain(said, 143, signal.SIGINT).startswith(
+        "it was interrupted (Ctrl-C); stopped at step 9"
+    )
+    assert supervise.explain([], 130, signal.SIGINT).startswith("it was interrupted (Ctrl-C); it will resume")
+    assert supervise.explain(said, 143, signal.SIGTERM).startswith(
+        "it was told to stop (SIGTERM); stopped at step 9"
+    )
 
 
 def test_a_full_memory_is_said_with_the_request_that_comes_next(monkeypatch):
     monkeypatch.setattr(supervise.queue, "memory_mb", {"7": 1400}.get)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    said = supervise.explain(OOM.splitlines(), 137, stopped=False)
+    said = supervise.explain(OOM.splitlines(), 137, stopped=None)
     assert "asked for 1400 MB per node" in said and "gets 2800 MB" in said
 
 

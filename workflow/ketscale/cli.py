@@ -38,7 +38,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 if it did what was asked, 2 after a `UserError`, 143 when stopped by SIGTERM."""
+    """Run the command; 0 if it did what was asked, 2 after a `UserError`, 130 or 143 if it was stopped."""
     options = _parser().parse_args(arguments)
     try:
         return options.command(options) or 0
@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:

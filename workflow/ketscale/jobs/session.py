@@ -35,16 +35,22 @@ _REPORT_S = 2.0
 
 
 class Signals:
-    """Requests that the trainer sees between steps: stop (SIGTERM), or save a checkpoint and go on (SIGUSR1)."""
+    """Requests that the trainer sees between steps: stop (SIGTERM, SIGINT), or save a checkpoint and go on (SIGUSR1).
+
+    A second Ctrl-C does not wait for the end of the step.
+    """
 
     def __init__(self) -> None:
         self.stop = False
         self._save = False
         signal.signal(signal.SIGTERM, self._ask_to_stop)
+        signal.signal(signal.SIGINT, self._ask_to_stop)
         signal.signal(signal.SIGUSR1, self._ask_to_save)
 
     def _ask_to_stop(self, signum: int, frame: Any) -> None:
         self.stop = True
+        if signum == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _ask_to_save(self, signum: int, frame: Any) -> None:
         self._save = True
@@ -69,7 +75,7 @@ def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path |
     Raises:
         UserError: something that the run needs is missing here, the ranks are not those that it needs, or another
             process has taken the run over.
-        Stopped: SIGTERM came and the checkpoint is written.
+        Stopped: SIGTERM or SIGINT came and the checkpoint is written.
     """
     signals = Signals()
     run, protocol = settings.run, settings.protocol

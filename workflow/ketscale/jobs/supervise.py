@@ -48,6 +48,8 @@ _DEAD_RANK = (
     re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Killed)"),
 )
 _NO_SLOTS = re.compile(r"not enough slots available in the system to satisfy the\s+(\d+)")
+# Open MPI's and PMIx's words for ranks that did not find each other; MPI_Init returns only when they have.
+_MPI_START = re.compile(r"MPI_INIT failed|ompi_mpi_init: |MPI_Init_thread|PMIX ERROR: \S+|opal_init failed")
 # What the kernel does when memory runs out, and nobody else tells; not the only reason for this signal.
 _PERHAPS_MEMORY = "; perhaps memory ran out: then use more of it, fewer ranks or a smaller batch"
 # The last line of a Python traceback; that of torchrun's own traceback is useless.
@@ -57,13 +59,14 @@ _RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b
 def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     """Run a shell command that trains the run in `folder`; returns its exit status, 128 + n after signal n.
 
-    SIGTERM is passed on, so that the run saves a checkpoint. SIGINT and SLURM's warning before the time limit reach
-    the ranks directly. If a rank or its launcher dies after the run's record is written, the run has succeeded.
+    SIGTERM is passed on, so that the run saves a checkpoint. SIGINT of a terminal and SLURM's warning before the time
+    limit reach the ranks directly. If a rank or its launcher dies after the run's record is written, the run has succeeded.
     """
     (folder / NOTE).unlink(missing_ok=True)
     before = _written(folder / RECORD)
-    for ignored in (signal.SIGINT, signal.SIGUSR1):
-        signal.signal(ignored, signal.SIG_IGN)
+    asked: list[int] = []
+    signal.signal(signal.SIGINT, lambda signum, frame: asked.append(signum))
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     kept: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
     # On a terminal the ranks write to it themselves, and the person who watches needs no note.
     watched = sys.stderr.isatty()
@@ -73,7 +76,6 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         stderr=None if watched else subprocess.PIPE,
         preexec_fn=_become_launcher,
     )
-    asked: list[int] = []
 
     def pass_on(signum: int, frame: Any) -> None:
         asked.append(signum)
@@ -81,7 +83,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         # A short note at once: the sender of SIGTERM may not wait for the run's own message. One note, since a second
         # signal may come while it is written.
         if len(asked) == 1:
-            leave_note(folder, explain([], 128 + signum, True))
+            leave_note(folder, explain([], 128 + signum, signum))
 
     signal.signal(signal.SIGTERM, pass_on)
     if child.stderr is not None:
@@ -100,7 +102,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         (folder / NOTE).unlink(missing_ok=True)
         return 0
     if status and not watched:
-        reason = explain(list(kept), status, bool(asked))
+        reason = explain(list(kept), status, asked[0] if asked else None)
         if f"ketscale: {reason}" not in kept:
             print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
         leave_note(folder, reason)
@@ -144,13 +146,13 @@ def read_note(folder: Path) -> dict[str, Any] | None:
     return note if isinstance(note, dict) else {}
 
 
-def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
+def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     """Why a run failed, in one line, from the last lines of it and its launcher.
 
     Args:
         lines: the last lines of its stderr.
         status: its exit status.
-        stopped: whether SIGTERM was passed on to it.
+        stopped: the signal by which it was told to stop, if it was.
     """
     text = "\n".join(lines)
     own = [line.removeprefix("ketscale: ") for line in lines if line.startswith("ketscale: ")]
@@ -160,9 +162,8 @@ def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
     ended = _ENDED.search(text)
     why = _asked_by((ended and ended["why"]) or "")
     if why or stopped or saved:
-        return (
-            f"{why or why_stopped()}; {saved or 'it will resume from its last checkpoint, if there is one'}"
-        )
+        interrupted = stopped == signal.SIGINT
+        return f"{why or ('it was interrupted (Ctrl-C)' if interrupted else why_stopped())}; {saved or 'it will resume from its last checkpoint, if there is one'}"
     if own:
         # A failing rank only names itself; what it raised comes below.
         told = [line for line in own if not line.endswith("failed and ends the run")]
@@ -175,6 +176,12 @@ def explain(lines: Sequence[str], status: int, stopped: bool) -> str:
             "share cores with PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe in the environment"
         )
     raised = [line for line in lines if _RAISED.match(line)]
+    began = _MPI_START.search(text)
+    if began and not raised:
+        return (
+            f"MPI failed while the ranks started ({began[0].rstrip(': ')}), before the run began: run it again; "
+            "if it fails each time, `ketscale doctor` starts two ranks of the same MPI"
+        )
     dead = next((found for pattern in _DEAD_RANK if (found := pattern.search(text))), None)
     if dead and not (raised and dead["how"] == "Killed"):
         where = f" on {dead['host']}" if "host" in dead.groupdict() else ""

@@ -1,0 +1,58 @@
+"""Ctrl-C in the terminal of Snakemake: SIGINT to it and to everything that it has started."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.contract.tiny_study import ROOT, environment
+from tests.faults import SEED
+from tests.faults.test_kills import MARK, PATIENCE_S, PLACES, Subject, of_mark
+
+# One family is enough: what is interrupted are launchers.
+FAMILY = "sentences"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_interrupted_study_resumes_to_the_same_end(place: str, tmp_path: Path) -> None:
+    subject = Subject(tmp_path, FAMILY, place)
+    folder, results = subject.project.folder, subject.project.config["results"]
+    mark = uuid.uuid4().hex
+    command = ["snakemake", "-s", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / "local")]
+    target = f"{results}/{subject.run.path}"
+    rng = random.Random(f"{SEED} {place}")
+    with (folder / "said").open("wb") as said:
+        driver = subprocess.Popen(
+            [*command, target],
+            cwd=folder,
+            env=environment(ROOT / "workflow") | {MARK: mark},
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+    checkpoints, end = subject.record(results).parent / "checkpoint", time.monotonic() + 120
+    while not list(checkpoints.glob("*.pt")):
+        assert time.monotonic() < end and driver.poll() is None, subject.said()
+        time.sleep(0.02)
+    time.sleep(rng.uniform(0, 1))
+    os.killpg(driver.pid, signal.SIGINT)
+    assert driver.wait(PATIENCE_S) != 0, subject.said()
+    end = time.monotonic() + PATIENCE_S
+    while left := of_mark(mark):
+        assert time.monotonic() < end, f"{left} did not end"
+        time.sleep(0.05)
+    # torchrun shows a traceback of its own.
+    assert "KeyboardInterrupt" not in subject.said(), subject.said()
+    assert f"{Path(target).parent}: it was interrupted (Ctrl-C); stopped at step" in subject.said()
+    assert not subject.record(results).exists() and list(checkpoints.glob("*.pt"))
+    subject.project.snakemake(target)
+    record = subject.checked(results).record
+    assert record["resumed"] == 1
+    assert record["weights_hash"] == subject.undisturbed["weights_hash"]
