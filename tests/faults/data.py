@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from tests.own_files import ANIMALS, COLOUR, GREY, NETWORK, SIGNALS, VECTORS, idx, npy, npz, pictures
-from tests.unit.edf_factory import RATE, write_edf
 
 from ketscale.errors import UserError
 from ketscale.problems.eeg.edf import eeg_file
@@ -30,6 +28,8 @@ from ketscale.problems.images.resnet import read_weights, write_weights
 from ketscale.problems.registry import workload_of
 from ketscale.problems.sentences.sentences import Sentences
 from ketscale.problems.sentences.sentences import read as read_sentences
+from tests.own_files import ANIMALS, COLOUR, GREY, NETWORK, SIGNALS, VECTORS, idx, npy, npz, pictures
+from tests.unit.edf_factory import RATE, write_edf
 
 LONGEST_S, MORE_MEMORY = 30, 2 << 30
 LONGEST_MESSAGE, MOST_LINES = 500, 2

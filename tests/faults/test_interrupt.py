@@ -50,7 +50,9 @@ def test_an_interrupted_study_resumes_to_the_same_end(place: str, tmp_path: Path
         time.sleep(0.05)
     # torchrun shows a traceback of its own.
     assert "KeyboardInterrupt" not in subject.said(), subject.said()
-    assert f"{Path(target).parent}: it was interrupted (Ctrl-C); stopped at step" in subject.said()
+    assert f"{Path(target).parent}: it was interrupted (Ctrl-C); " in subject.said()
+    # mpirun gives its ranks one second, which may be too little for a step and a checkpoint on a busy machine.
+    assert subject.run.backend == "mpi" or "(Ctrl-C); stopped at step" in subject.said()
     assert not subject.record(results).exists() and list(checkpoints.glob("*.pt"))
     subject.project.snakemake(target)
     record = subject.checked(results).record
