@@ -26,7 +26,7 @@ ENV := env -u PYTHONPATH -u PYTHONHOME PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # A live display on a terminal; a log file gets plain lines, which say more.
 LIVE := $(shell test -t 2 && echo --logger rich)
 
-.PHONY: study setup env-cuda bench-extra triton-extra test wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
+.PHONY: study setup env-cuda bench-extra triton-extra test test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
@@ -39,6 +39,13 @@ setup: $(SETUP) ## the environment .venv from envs/cpu.lock
 test: $(SETUP) ## the tests
 	@echo "==> Testing"
 	@$(ENV) python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+test-faults: $(SETUP) ## the tests of kills, Ctrl-C, damaged files and wrong settings at random (SEED=, COUNT=; minutes)
+	@echo "==> Testing under damage"
+	@$(ENV) $(if $(SEED),KETSCALE_FAULT_SEED=$(SEED)) $(if $(COUNT),KETSCALE_FAULT_COUNT=$(COUNT)) python -m pytest tests/faults -s
+
+test-faults-long: ## the same with 2,000 kills, settings, bytes and bits of each kind (SEED=; a night)
+	@$(MAKE) test-faults COUNT=2000
 
 wheel-check: ## build sdist and wheel, install them into an empty environment, and train from another folder
 	@echo "==> Checking the wheel"
