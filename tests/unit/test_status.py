@@ -137,7 +137,7 @@ def test_a_record_of_these_settings_is_a_result_whatever_its_status(one, outcome
     ],
 )
 def test_a_record_that_is_damaged_or_of_other_settings_is_stale(one, content, why):
-    finish(*one, **stale(one))
+    stale(*one)
     if content is not None:
         (RESULTS / one[1].path).write_text(content)
     seen = state_of(one)
@@ -245,12 +245,11 @@ def took(minutes, **changes):
     return {"started": "2026-01-01T00:00:00+00:00", "stopped": stopped} | changes
 
 
-def stale(one):
-    """What makes a record one of other settings."""
-    config, run = one
+def stale(config, run):
+    """A record of other settings."""
     content = config.settings(run).content
     content = content | {"protocol": content["protocol"] | {"learning_rate": 0.5}}
-    return {"config": content, "config_hash": config_hash(content)}
+    maker.forge(RESULTS, config.settings(run), config=content, config_hash=config_hash(content))
 
 
 def test_the_estimate_takes_the_median_of_siblings_first_of_the_same_place():
@@ -341,7 +340,7 @@ def test_failed_lists_every_one_with_what_runs_it_again(capsys):
     write_config(config)
     runs = config.runs
     fail(runs[0])
-    finish(config, runs[1], **stale((config, runs[1])))
+    stale(config, runs[1])
     out = call(capsys, "--failed")
     assert f"results/{runs[0].path}\n    failed: out of memory" in out
     assert f"\n    snakemake --profile profiles/local results/{runs[0].path}\n" in out

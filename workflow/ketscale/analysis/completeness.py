@@ -50,7 +50,7 @@ def inspect(config: Config, results: Path) -> list[Finding]:
 def _inspect(
     config: Config, results: Path, run: Run, studies: tuple[str, ...], features: str | None
 ) -> Finding:
-    found = check(results / run.path, run, config.settings(run).hash, features)
+    found = check(results / run.path, config.settings(run), features)
     why = found.why
     if found.state == "missing":
         why = _last_line(results / run.folder / "train.log") or "not run yet"

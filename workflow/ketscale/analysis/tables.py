@@ -192,8 +192,7 @@ def _with_history(config: Config) -> set[Run]:
 
 def _history(config: Config, results: Path, finding: Finding) -> list[dict[str, Any]]:
     """Rows of history.csv: the epochs of a run, with the columns of its history file."""
-    path = results / finding.run.folder / HISTORY
-    if finding.record is None or not path.exists():
+    if finding.record is None:
         return []
-    with path.open(newline="") as file:
+    with (results / finding.run.folder / HISTORY).open(newline="") as file:
         return [{**row, **_identity(config, finding)} for row in csv.DictReader(file)]

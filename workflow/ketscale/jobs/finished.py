@@ -91,7 +91,7 @@ def forget(folder: Path) -> None:
 
 def of_this_code(path: Path, settings: Settings, features_hash: str | None) -> dict[str, Any] | None:
     """The record at `path` if it belongs to these settings and features and to this code, else None."""
-    found = check(path, settings.run, settings.hash, features_hash).record
+    found = check(path, settings, features_hash).record
     return found if found is not None and found["code"]["hash"] == code_hash() else None
 
 

@@ -14,7 +14,18 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError
 
-_UNREADABLE = (OSError, EOFError, ValueError, KeyError, zlib.error, zipfile.BadZipFile)
+# A damaged archive may also seem to be encrypted (RuntimeError), to be of an unknown compression (NotImplementedError,
+# one of those) or to hold an array of any size.
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    RuntimeError,
+    MemoryError,
+    zlib.error,
+    zipfile.BadZipFile,
+)
 
 
 def read_npy(path: Path) -> NDArray[Any]:
@@ -48,10 +59,11 @@ def read_npz(
     found = {}
     name = ""
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise UserError(f"{path}: is a single array, not an .npz archive; save it with numpy.savez")
-        with archive:
+        # NumPy does not close a damaged archive that it has opened itself.
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise UserError(f"{path}: is a single array, not an .npz archive; save it with numpy.savez")
             for what, names in wanted.items():
                 there = [name for name in names if name in archive.files]
                 if len(there) > 1:

@@ -136,7 +136,7 @@ def _see(
         names = set(os.listdir(folder))
     except OSError:
         names = set()
-    found = check(folder / grid.RECORD, run, settings.hash, features)
+    found = check(folder / grid.RECORD, settings, features)
     if found.record is not None:
         return Seen(run, "done", found.why, status=found.state, wall_s=_wall_s(found.record))
     note = supervise.read_note(folder) if supervise.NOTE in names else None
