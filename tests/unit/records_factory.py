@@ -13,7 +13,7 @@ import yaml
 
 from ketscale import analysis
 from ketscale.config import Config
-from ketscale.grid import HISTORY, Run
+from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.measure import record as records
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -202,6 +202,11 @@ def history(config: Config, run: Run) -> str:
         figure = 1 - loss / 3 if metric.better == "up" else 0.7**epoch
         lines.append(f"{epoch},{20 * epoch},{loss:.4f},{loss + 0.05:.4f},{figure:.6g},0.2")
     return "\n".join(lines) + "\n"
+
+
+def sealed(made: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with its digest."""
+    return {**made, "digest": config_hash(made)}
 
 
 def write(config: Config, results: Path, made: Mapping[str, Any]) -> Path:
