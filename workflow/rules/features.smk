@@ -22,8 +22,8 @@ rule fetch:
 
 # Prepared data are beside the manifest, in a folder that is named by its hash. Nobody knows the hash in advance, so
 # only the manifest is declared as output. It is small, so Snakemake compares its content, not its time. A source file
-# may be anywhere on this machine, so its time says nothing (ancient) and its folder is not a param: only --forcerun
-# reads changed data again.
+# may be anywhere on this machine, so its time says nothing (ancient) and its folder is not a param: names and contents
+# of the sources are.
 rule prepare:
     """Convert a workload's data, once, to the form that runs read."""
     input:
@@ -41,6 +41,7 @@ rule prepare:
         host=HOST,
     params:
         settings=workload_settings,
+        sources=sources_digest,
     shell:
         "ketscale prepare {wildcards.workload} --settings {params.settings:q} --local {resources.places:q}"
         " --fetched {input.fetched:q} --out {output:q} > {log:q} 2>&1"

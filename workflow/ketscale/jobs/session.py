@@ -19,7 +19,7 @@ from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_csv
 from ketscale.grid import HISTORY, RECORD
-from ketscale.jobs import finished, kept, outcome, supervise
+from ketscale.jobs import finished, kept, outcome, prepared, supervise
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.slurm import queue
 from ketscale.measure import host, process, record, topology
@@ -133,7 +133,7 @@ def _finished_meanwhile(world: World, folder: Path, settings: Settings, manifest
     """The status of the record that the previous process wrote. Rank 0 looks; other nodes may see the file later."""
     status = None
     if world.rank == 0:
-        found = finished.of_this_code(folder / RECORD, settings, finished.features_hash(manifest))
+        found = finished.of_this_code(folder / RECORD, settings, prepared.features_hash(manifest))
         status = found["status"] if found else None
     return world.gather(status)[0]
 
