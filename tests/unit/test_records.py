@@ -93,7 +93,7 @@ def test_what_training_measures_is_taken(path, changes):
         ({"sizes": {"qubits": 5, "layers": 3}}, "sizes"),
         ({"weights_hash": None}, "it is completed"),
         ({"status": "diverged", "reason": None}, "it is diverged"),
-        ({"quality": measured()}, "without completed epochs"),
+        ({"quality": measured()}, "completed epochs have a quality"),
         ({"losses": [0.1]}, "1 losses of 0 steps"),
         ({"machine": {**made()["machine"], "ranks": made()["machine"]["ranks"] * 2}}, "2 of 1 ranks"),
         ({"node_hours": -0.1}, ">= 0"),

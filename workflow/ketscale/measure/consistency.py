@@ -33,11 +33,9 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
     if (record.family, record.sizes) != (settings.family.name, settings.sizes):
         yield "its family or its sizes are not those of its settings"
     if completed != (record.reason is None) or completed != (record.weights_hash is not None):
-        yield f"it is {record.status}, " + (
-            "which has no reason, but weights" if completed else "which has a reason, but no weights"
-        )
+        yield f"it is {record.status}; a completed run has weights, and any other a reason instead"
     if (record.quality is not None) != (completed and settings.protocol.by_epochs):
-        yield "it has a quality without completed epochs, or the other way round"
+        yield "completed epochs have a quality, and nothing else has"
     if completed and len(record.losses) != min(LOSSES_KEPT, record.timing.steps):
         yield f"{len(record.losses)} losses of {record.timing.steps} steps are kept"
     # A rank that is out of memory reports for itself alone.
