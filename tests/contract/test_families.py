@@ -103,8 +103,8 @@ def test_the_trained_model_is_kept_and_loads(project: Project) -> None:
         model = library.load(folder.parent)
         assert sum(p.numel() for p in model.parameters()) > 0
         assert all(torch.isfinite(p).all() for p in model.parameters())
-        assert set(record["model"]) >= {"model.safetensors"}
-        assert ("predictions.npz" in record["model"]) == (record["quality"] is not None)
+        assert set(record["files"]) >= {"history.csv", "model.safetensors"}
+        assert ("predictions.npz" in record["files"]) == (record["quality"] is not None)
 
 
 def _layout(run: dict[str, object]) -> str:

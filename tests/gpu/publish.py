@@ -21,7 +21,7 @@ from ketscale.bench import bars, heatmap, output
 from ketscale.bench.rows import best_s
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
-from ketscale.grid import Run
+from ketscale.grid import HISTORY, Run
 from ketscale.measure.duration import duration
 from ketscale.problems.registry import read_config
 
@@ -376,7 +376,7 @@ def page(result: Result, drawn: Sequence[str]) -> str:
 
 
 def keep_records(result: Result, folder: Path) -> int:
-    """Write the records of whole runs below the study's results folder; how many.
+    """Write the records of whole runs and their histories below the study's results folder; how many.
 
     Raises:
         UserError: there is a record of another host at the same path.
@@ -396,6 +396,10 @@ def keep_records(result: Result, folder: Path) -> int:
                 )
     for path, record in found.items():
         write_atomic(results / path, (json.dumps(record, indent=1) + "\n").encode())
+    # Results from before records had schema 4 have none.
+    for one in part(result, "ranks"):
+        if "history" in one:
+            write_atomic((results / one["run"]).with_name(HISTORY), one["history"].encode())
     return len(found)
 
 

@@ -133,7 +133,14 @@ def test_kept_records_are_tabulated_like_any_others(tmp_path: Path) -> None:
 
     config = analysis.read(publish.STUDY)
     runs = [run for run in config.runs if run.layout in ("cpu-n1r1t1", "gpu-n1r1t1") and run.batch == 128]
-    found = [{"run": run.path, "record": factory.record(config, run)} for run in runs]
+    found = [
+        {
+            "run": run.path,
+            "record": factory.sealed(factory.record(config, run)),
+            "history": factory.history(config, run),
+        }
+        for run in runs
+    ]
     publish.keep_records({"parts": of("ranks", found)}, tmp_path)
     for name in ("eeg-synthetic", "digits"):
         manifest = tmp_path / config.results / "features" / name / "features.json"

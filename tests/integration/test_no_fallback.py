@@ -1,9 +1,12 @@
 """Invariant: what is asked for and missing is an error of a line or two, never a slower path, and leaves nothing."""
 
+import json
 import subprocess
 
 import pytest
 
+from ketscale.jobs import finished
+from ketscale.training import checkpoint
 from tests.integration import study
 from tests.parallel.worlds import environment
 
@@ -13,6 +16,24 @@ def leftovers(folder):
     expected = ("config.yaml", "failure.json")
     files = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "lease"]
     return [path for path in files if path.name not in expected]
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"resumed": 0, "lost_s": 0.0, "saved": 0.0, "model": {}}], ids=["empty", "of another model"]
+)
+def test_a_checkpoint_that_holds_no_state_of_the_run_is_an_error_that_names_it(
+    tmp_path, digits_features, state
+):
+    run = study.run()
+    settings, features = study.settings(run), json.loads(digits_features.read_text())["hash"]
+    key = checkpoint.identify(settings.hash, features, finished.code_hash())
+    checkpoint.save(study.results(tmp_path, run), key, state)
+    with study.launch(tmp_path, run, digits_features) as process:
+        _, error = process.communicate(timeout=100)
+    assert process.returncode != 0 and "Traceback" not in error
+    assert (
+        f"{checkpoint.path_of(study.results(tmp_path, run), key).name}: not a checkpoint of this run" in error
+    )
 
 
 BAD = {

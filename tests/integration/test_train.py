@@ -15,7 +15,7 @@ def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
     trace = tmp_path / "trace.json"
     record = study.train(tmp_path, run, digits_features, "--trace", str(trace))
     settings, features = study.settings(run), json.loads(digits_features.read_text())["hash"]
-    assert check(tmp_path / study.record(run), run, settings.hash, features).record == record
+    assert check(tmp_path / study.record(run), settings, features).record == record
     assert grid.Run.of(record["run"]) == run and record["sizes"] == {"qubits": 2, "layers": 1}
     assert record["config"] == settings.content and record["features_hash"] == features
     assert record["status"] == "completed" and record["resumed"] == 0 and record["quality"] is None

@@ -48,7 +48,7 @@ def local() -> Path:
     results = ROOT / "results"
     try:
         for run in RUNS:
-            found = check(results / run.path, run, CONFIG.settings(run).hash, None)
+            found = check(results / run.path, CONFIG.settings(run), None)
             if found.record is None:
                 raise UserError(f"{run.path}: {found.state} {found.why}")
         return results / "tables"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +14,14 @@ import msgspec.inspect
 from msgspec.inspect import Type
 
 from ketscale.config import Config, Settings
+from ketscale.grid import HISTORY, config_hash
 from ketscale.measure import record
 from ketscale.problems.registry import FAMILIES, read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 FEATURES = "f" * 64
+NO_EPOCHS = "epoch,step\n"
+TIME = "2026-01-01T00:00:00+00:00"
 
 
 def given(**studies: Any) -> dict[str, Any]:
@@ -38,7 +45,11 @@ def study(**axes: Any) -> dict[str, Any]:
 
 
 def of(settings: Settings, **changes: Any) -> dict[str, Any]:
-    """A record of a run with these settings that completed; `changes` replace its parts."""
+    """A record, without its digest, of a run with these settings that completed; `changes` replace its parts."""
+    completed = changes.get("status", "completed") == "completed"
+    least = _least(msgspec.inspect.type_info(record.Record))
+    del least["digest"]
+    least["machine"]["ranks"] *= settings.run.ranks
     known = {
         "schema": record.SCHEMA_VERSION,
         "family": settings.family.name,
@@ -47,14 +58,41 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
         "config": settings.content,
         "config_hash": settings.hash,
         "features_hash": FEATURES,
+        "reason": None if completed else "NaN at step 3",
+        "weights_hash": "0" * 64 if completed else None,
+        "started": TIME,
+        "stopped": TIME,
+        "files": {HISTORY: hashlib.sha256(NO_EPOCHS.encode()).hexdigest()},
     }
-    return {**_least(msgspec.inspect.type_info(record.Record)), **known, **changes}
+    if completed and settings.protocol.by_epochs:
+        known["quality"] = {"epochs": 1, "best_epoch": 0, "validation": {}, "test": {}}
+    made = {**least, **known, **changes}
+    seconds = (
+        datetime.fromisoformat(made["stopped"]) - datetime.fromisoformat(made["started"])
+    ).total_seconds()
+    return {**made, "node_hours": changes.get("node_hours", seconds / 3600 * settings.run.nodes)}
+
+
+def sealed(made: Mapping[str, Any]) -> str:
+    """The text of a record with the digest of its content, whatever that is: an editor may know how it is computed."""
+    made = {name: value for name, value in made.items() if name != "digest"}
+    return json.dumps({**made, "digest": config_hash(made)})
+
+
+def forge(results: Path, settings: Settings, **changes: Any) -> Path:
+    """Such a record and its history below a results folder, though training would not write it; its path."""
+    path = results / settings.run.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(sealed(of(settings, **changes)))
+    (path.parent / HISTORY).write_text(NO_EPOCHS)
+    return path
 
 
 def write(results: Path, settings: Settings, **changes: Any) -> Path:
-    """Such a record below a results folder, as training writes it; its path."""
+    """Such a record below a results folder with its history, as training writes them; its path."""
     path = results / settings.run.path
-    record.write(path, of(settings, **changes))
+    record.write(path, settings, of(settings, **changes))
+    (path.parent / HISTORY).write_text(NO_EPOCHS)
     return path
 
 
@@ -75,6 +113,8 @@ def _least(kind: Type) -> Any:
             return float(kind.ge or 0)
         case msgspec.inspect.IntType():
             return kind.ge or 0
+        case msgspec.inspect.DateTimeType():
+            return TIME
         case msgspec.inspect.BoolType():
             return False
         case msgspec.inspect.StrType():

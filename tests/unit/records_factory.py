@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -12,7 +13,7 @@ import yaml
 
 from ketscale import analysis
 from ketscale.config import Config
-from ketscale.grid import HISTORY, Run
+from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.measure import record as records
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,13 +99,16 @@ def metrics(config: Config, run: Run) -> dict[str, Any]:
 
 
 def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
-    """A complete record of `run`; `step_s` sets the step time, other `changes` replace top-level keys."""
+    """A record of `run`, without its digest; `step_s` sets the step time, other `changes` replace top-level keys."""
     settings = config.settings(run)
     protocol = settings.protocol
     step_s = changes.pop("step_s", step_time(run, settings.sizes))
     nothing = {"median_s": None, "q25_s": None, "q75_s": None, "count": 0}
     around = {"median_s": step_s, "q25_s": 0.97 * step_s, "q75_s": 1.04 * step_s, "count": 50}
-    spans = {name: {**around, "median_s": share * step_s} for name, share in SPANS.items()}
+    spans = {
+        name: {key: share * value if key != "count" else value for key, value in around.items()}
+        for name, share in SPANS.items()
+    }
     steps_per_epoch = -(-1257 // run.batch)
     quality = {"epochs": 30 + run.seed, "best_epoch": 20}
     quality |= {split: metrics(config, run) for split in ("validation", "test")}
@@ -117,19 +121,21 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "cpu_s": 1.0,
         "samples": 10,
     }
+    completed = changes.get("status", "completed") == "completed"
+    steps = protocol.steps or 60
     made = {
         "schema": records.SCHEMA_VERSION,
         "family": settings.family.name,
         "run": asdict(run),
         "sizes": settings.sizes,
         "status": "completed",
-        "reason": None,
+        "reason": None if completed else "NaN at step 3",
         "resumed": 0,
         "lost_s": 0.0,
         "call": None,
-        "weights_hash": None,
+        "weights_hash": "e" * 64 if completed else None,
         "split": {"by": "labels", "fold": None, "folds": None, "held_out": None, "shared": 0},
-        "model": {},
+        "files": {HISTORY: hashlib.sha256(history(config, run).encode()).hexdigest()},
         "routes": [],
         "parameters": 70186,
         "config": settings.content,
@@ -161,8 +167,8 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
             "cpus": [0],
             "oversubscribed": False,
         },
-        "quality": quality if protocol.by_epochs else None,
-        "losses": [2.3 * 0.9**step for step in range(min(20, protocol.steps or 20))],
+        "quality": quality if protocol.by_epochs and completed else None,
+        "losses": [2.3 * 0.9**step for step in range(min(20, steps))],
         "timing": {
             "startup_s": 1.5,
             "data_s": 0.1,
@@ -172,20 +178,22 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
             "sampled_step": around if protocol.sampled_steps else nothing,
             "validation_s": 0.01,
             "epoch": around if protocol.by_epochs else nothing,
-            "steps": 60,
+            "steps": steps,
             "steps_per_epoch": steps_per_epoch,
             "epoch_s": steps_per_epoch * step_s,
             "samples_per_s": run.batch / step_s,
             "train_s": 10.0,
         },
-        "node_hours": 0.01,
+        "node_hours": run.nodes / 60,
         "gpu_hours": 0.0,
     }
     return {**made, **changes}
 
 
-def write_history(config: Config, folder: Path, run: Run) -> None:
-    """A history.csv of 30 epochs, two fewer with every seed, that falls and levels off."""
+def history(config: Config, run: Run) -> str:
+    """A history.csv: with epochs 30 of them, two fewer with every seed, that fall and level off."""
+    if not config.protocols[run.protocol].by_epochs:
+        return "epoch,step\n"
     metric = config.family(run.workload).headline
     columns = ["epoch", "step", "train_loss", "validation_loss", f"validation_{metric.name}", "epoch_s"]
     lines = [",".join(columns)]
@@ -193,8 +201,20 @@ def write_history(config: Config, folder: Path, run: Run) -> None:
         loss = 2.3 * 0.85**epoch + 0.1 + 0.02 * run.seed
         figure = 1 - loss / 3 if metric.better == "up" else 0.7**epoch
         lines.append(f"{epoch},{20 * epoch},{loss:.4f},{loss + 0.05:.4f},{figure:.6g},0.2")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / HISTORY).write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
+
+
+def sealed(made: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with its digest."""
+    return {**made, "digest": config_hash(made)}
+
+
+def write(config: Config, results: Path, made: Mapping[str, Any]) -> Path:
+    """Such a record below a results folder with its history, as training writes them; the run's folder."""
+    run = Run.of(made["run"])
+    records.write(results / run.path, config.settings(run), made)
+    (results / run.folder / HISTORY).write_text(history(config, run))
+    return results / run.folder
 
 
 Change = Callable[[Run], Mapping[str, Any] | None]
@@ -210,6 +230,4 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
     for run in config.runs:
         changes = change(run)
         if changes is not None:
-            records.write(results / run.path, record(config, run, **changes))
-            if config.protocols[run.protocol].by_epochs:
-                write_history(config, results / run.folder, run)
+            write(config, results, record(config, run, **changes))

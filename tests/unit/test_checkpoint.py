@@ -1,5 +1,8 @@
 """Checkpoints are whole or absent, checked before use, and keyed by the run's settings."""
 
+import hashlib
+import io
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +15,12 @@ from ketscale.errors import UserError
 from ketscale.training import checkpoint
 
 HASH, OTHER = "a" * 64, "b" * 64
+
+
+def saved(state):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
 
 
 def test_round_trip_keeps_bits(tmp_path):
@@ -34,6 +43,7 @@ def test_none_when_absent_or_of_other_settings(tmp_path):
         (lambda data: data[:-5] + b"abcde", "checksum"),
         (lambda data: data[: len(data) // 2], "checksum"),
         (lambda data: b"garbage", "not a checkpoint"),
+        (lambda data: b"3\nxyz", "not a checkpoint"),
         (lambda data: data.replace(b"a" * 64, b"b" * 64, 1), "other settings"),
     ],
 )
@@ -46,13 +56,24 @@ def test_damage_is_an_error_that_names_the_file(tmp_path, damage, message):
     assert path.name in str(error.value)
 
 
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\x80\x04.", saved([1]), saved(torch.ones(2))[:-30]])
+def test_garbage_with_a_right_sum_is_an_error_that_names_the_file(tmp_path, content):
+    path = checkpoint.path_of(tmp_path, HASH)
+    path.parent.mkdir()
+    header = {"key": HASH, "sha256": hashlib.sha256(content).hexdigest()}
+    path.write_bytes(json.dumps(header).encode() + b"\n" + content)
+    with pytest.raises(UserError, match="not a checkpoint of this run") as error:
+        checkpoint.load(tmp_path, HASH)
+    assert path.name in str(error.value) and "\n" not in str(error.value)
+
+
 def test_code_in_a_checkpoint_is_not_executed(tmp_path):
     class Evil:
         def __reduce__(self):
             return (os.mkdir, (str(tmp_path / "executed"),))
 
     checkpoint.save(tmp_path, HASH, {"step": Evil()})
-    with pytest.raises(Exception, match=r"(?i)weights"):
+    with pytest.raises(UserError, match=r"(?i)weights"):
         checkpoint.load(tmp_path, HASH)
     assert not (tmp_path / "executed").exists()
 

@@ -85,16 +85,3 @@ def test_the_hash_of_the_code_is_that_of_what_trains(tmp_path, monkeypatch):
 
 def test_what_does_not_train_is_still_there_under_its_name():
     assert all((finished.PACKAGE / name).exists() for name in finished._NOT_TRAINING)
-
-
-def test_the_features_in_use_are_those_of_the_manifests(tmp_path):
-    manifest = tmp_path / "features/digits/features.json"
-    assert finished.manifest(CONFIG, tmp_path, "digits") == manifest
-    names = set(CONFIG.workloads)
-    assert finished.features_hashes(CONFIG, tmp_path) == dict.fromkeys(names)
-    manifest.parent.mkdir(parents=True)
-    manifest.write_text('{"hash": "abc"}')
-    assert finished.features_hashes(CONFIG, tmp_path)["digits"] == "abc"
-    for damaged in ("", "[]", "{}"):
-        manifest.write_text(damaged)
-        assert finished.features_hash(manifest) is None

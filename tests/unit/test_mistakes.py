@@ -52,9 +52,11 @@ def test_each_mistake_is_compared_with_one_fair_rank(tmp_path: Path) -> None:
         {"cpu-n1r1t1": 1.0, "mpi-n1r2t1": 0.6, "mpi-n1r2t1, unsharded": 1.1}
     )
     assert drawn["slowdown_high"]["mpi-n1r2t1"] == pytest.approx(0.6)
-    # The factory's runs: 60 steps in 10 s, 1.6 s before them.
-    assert drawn["account_step_with_first_s"]["cpu-n1r1t1"] == pytest.approx(10 / 60)
-    assert drawn["account_step_with_start_s"]["cpu-n1r1t1"] == pytest.approx(11.6 / 60)
+    # The factory's runs: all steps in 10 s, 1.6 s before them.
+    steps = config().protocols["timing"].steps
+    assert steps
+    assert drawn["account_step_with_first_s"]["cpu-n1r1t1"] == pytest.approx(10 / steps)
+    assert drawn["account_step_with_start_s"]["cpu-n1r1t1"] == pytest.approx(11.6 / steps)
     assert drawn["fair"].to_dict() == {
         "cpu-n1r1t1": True, "mpi-n1r2t1": True, "mpi-n1r2t1, unsharded": False
     }  # fmt: skip

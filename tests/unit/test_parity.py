@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from ketscale.analysis import parity
-from ketscale.analysis.completeness import Finding
+from ketscale.analysis.parity import held, subject
 from ketscale.grid import Run
+from ketscale.measure import parity
+from ketscale.measure.record import Checked
 from tests.unit import records_factory as factory
 
 CONFIG = factory.default_config()
@@ -19,18 +20,23 @@ RANKS = replace(RUN, backend="mpi", ranks=2)
 LOSSES = [2.3 * 0.9**step for step in range(20)]
 
 
-def found(run: Run, off: float = 0.0, **changes: Any) -> Finding:
+Found = tuple[Run, Checked]
+
+
+def found(run: Run, off: float = 0.0, **changes: Any) -> Found:
     """A finished run whose losses are off by a relative amount."""
     losses = [loss * (1 + off) for loss in LOSSES]
-    return Finding(
-        run, ("parity",), "completed", record=factory.record(CONFIG, run, **{"losses": losses, **changes})
-    )
+    return run, Checked("completed", record=factory.record(CONFIG, run, **{"losses": losses, **changes}))
 
 
-def refused(*findings: Finding) -> set[Run]:
+def compare(*pairs: Found) -> list[parity.Comparison]:
+    return parity.compare(dict(pairs))
+
+
+def refused(*pairs: Found) -> set[Run]:
     """The runs that the comparison refuses."""
-    kept = parity.refuse(findings, parity.compare(findings))
-    return {finding.run for finding in kept if finding.state == "refused"}
+    kept = parity.refuse(dict(pairs), compare(*pairs))
+    return {run for run, checked in kept.items() if checked.state == "refused"}
 
 
 def test_equal_losses_hold() -> None:
@@ -75,11 +81,11 @@ def test_only_common_steps_are_compared() -> None:
     ids=str,
 )
 def test_runs_that_train_differently_are_not_compared(other: Run) -> None:
-    assert parity.compare([found(RUN), found(other, 0.5)]) == []
+    assert compare(found(RUN), found(other, 0.5)) == []
 
 
 def test_runs_on_other_features_are_not_compared() -> None:
-    assert parity.compare([found(RUN), found(LIGHTNING, 0.5, features_hash="other")]) == []
+    assert compare(found(RUN), found(LIGHTNING, 0.5, features_hash="other")) == []
 
 
 def test_cached_and_inline_features_must_give_the_same_losses() -> None:
@@ -90,19 +96,20 @@ def test_cached_and_inline_features_must_give_the_same_losses() -> None:
 
 def test_nothing_is_promised_above_the_largest_learning_rate() -> None:
     pair = [found(RUN), found(LIGHTNING, 0.5)]
-    for finding in pair:
-        assert finding.record is not None
-        finding.record["config"]["protocol"]["learning_rate"] = 0.01
-    assert parity.compare(pair) == []
+    for _, checked in pair:
+        assert checked.record is not None
+        checked.record["config"]["protocol"]["learning_rate"] = 0.01
+    assert compare(*pair) == []
 
 
 def test_diverged_runs_are_not_compared() -> None:
-    assert parity.compare([found(RUN), replace(found(LIGHTNING, 0.5), state="diverged")]) == []
+    run, checked = found(LIGHTNING, 0.5)
+    assert compare(found(RUN), (run, replace(checked, state="diverged"))) == []
 
 
 def test_a_refusal_says_what_differed_from_what_and_by_how_much() -> None:
-    findings = [found(RUN), found(LIGHTNING, 1e-3)]
-    broken = parity.refuse(findings, parity.compare(findings))[1]
+    pair = [found(RUN), found(LIGHTNING, 1e-3)]
+    broken = parity.refuse(dict(pair), compare(*pair))[LIGHTNING]
     assert broken.record is None
     assert broken.why == (
         "its first 20 losses differ by 1.0e-03 relative, over 1e-09 (fp64), from those of default.qubit on cpu-n1r1t1 (parity)"
@@ -111,7 +118,7 @@ def test_a_refusal_says_what_differed_from_what_and_by_how_much() -> None:
 
 def test_a_point_says_in_which_precisions_parity_held() -> None:
     serial, other = replace(RUN, protocol="timing"), replace(LIGHTNING, protocol="timing")
-    held = parity.held(parity.compare([found(RUN), found(LIGHTNING), found(serial), found(other)]))
-    assert held[parity.subject(LIGHTNING)] == held[parity.subject(RUN)] == "held fp64+fp32"
-    assert parity.held(parity.compare([found(serial), found(other)]))[parity.subject(other)] == "held fp32"
-    assert parity.held(parity.compare([found(RUN), found(LIGHTNING, 1.0)])) == {}
+    words = held(compare(found(RUN), found(LIGHTNING), found(serial), found(other)))
+    assert words[subject(LIGHTNING)] == words[subject(RUN)] == "held fp64+fp32"
+    assert held(compare(found(serial), found(other)))[subject(other)] == "held fp32"
+    assert held(compare(found(RUN), found(LIGHTNING, 1.0))) == {}

@@ -2,8 +2,9 @@
 
 import json
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from ketscale import files, grid
@@ -15,92 +16,201 @@ RUN = CONFIG.runs[0]
 SETTINGS = CONFIG.settings(RUN)
 
 
-def made(**changes):
-    return maker.of(SETTINGS, **changes)
+# A protocol with epochs has metrics too.
+EPOCHS = CONFIG.settings(replace(RUN, protocol="quality"))
 
 
-def check(path, run=RUN, settings_hash=SETTINGS.hash, features=maker.FEATURES):
-    return record.check(path, run, settings_hash, features)
+def made(settings=SETTINGS, **changes):
+    return maker.of(settings, **changes)
+
+
+def check(path, settings=SETTINGS, features=maker.FEATURES):
+    return record.check(path, settings, features)
 
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "a" / "metrics.json"
+    """Where a record goes; its history is there."""
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / grid.HISTORY).write_text(maker.NO_EPOCHS)
+    return folder / grid.RECORD
 
 
 @pytest.mark.parametrize(
     "status, reason", [("completed", None), ("diverged", "NaN at step 3"), ("out_of_memory", "no room")]
 )
 def test_what_was_written_is_read_and_its_status_is_its_state(path, status, reason):
-    record.write(path, made(status=status, reason=reason))
-    assert check(path) == record.Checked(status, reason or "", made(status=status, reason=reason))
-    assert check(path).record
-    assert os.listdir(path.parent) == ["metrics.json"]
+    record.write(path, SETTINGS, made(status=status, reason=reason))
+    found = check(path)
+    assert (found.state, found.why) == (status, reason or "")
+    assert {**found.record, "digest": None} == {**made(status=status, reason=reason), "digest": None}
+    assert sorted(os.listdir(path.parent)) == [grid.HISTORY, grid.RECORD]
+
+
+def timed(**changes):
+    """Timing of a run with a median step of 0.5 s, five steps an epoch and the whole batch in each."""
+    step = {"median_s": 0.5, "q25_s": 0.4, "q75_s": 0.6, "count": 3}
+    return made()["timing"] | {
+        "step": step, "steps_per_epoch": 5, "epoch_s": 2.5, "samples_per_s": 2 * RUN.batch,
+    } | changes  # fmt: skip
+
+
+def measured(**figures):
+    """The quality of a run whose test metrics are these."""
+    return {"epochs": 2, "best_epoch": 1, "validation": {}, "test": figures}
 
 
 @pytest.mark.parametrize(
-    "change",
+    "changes",
     [
-        {"status": "fine"},
-        {"surprise": 1},
-        {"resumed": -1},
-        {"losses": [0.1] * 21},
-        {"run": None},
-        {"machine": {}},
-        {"quality": {"epochs": 1}},
-        {"config": {"run": {}}},
-        {"family": "eeg"},
-        {"machine": {**made()["machine"], "ranks": [{}]}},
+        {"timing": timed()},
+        # Fewer samples than the batch, as at the end of small data.
+        {"timing": timed(samples_per_s=2)},
+        {"settings": EPOCHS, "quality": measured(accuracy=1, auc=None, count=180, confusion=[[1]])},
     ],
-    ids=lambda change: next(iter(change)),
+    ids=["timed", "small", "quality"],
 )
-def test_a_record_that_breaks_its_types_is_neither_written_nor_trusted(path, change):
-    with pytest.raises(ValueError, match="not a record"):
-        record.write(path, made(**change))
+def test_what_training_measures_is_taken(path, changes):
+    settings = changes.pop("settings", SETTINGS)
+    record.write(path, settings, made(settings, **changes))
+    assert check(path, settings).record
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        ({"status": "fine"}, "Invalid enum value 'fine'"),
+        ({"surprise": 1}, "unknown field `surprise`"),
+        ({"resumed": -1}, ">= 0"),
+        ({"parameters": 2**63}, "<="),
+        ({"losses": [0.1] * 21}, "length <= 20"),
+        ({"run": None}, "Expected `object`"),
+        ({"machine": {}}, "required field"),
+        ({"machine": {**made()["machine"], "ranks": [{}]}}, "required field"),
+        ({"config": {"run": {}}}, "do not match its config hash"),
+        ({"family": "eeg"}, "family"),
+        ({"sizes": {"qubits": 5, "layers": 3}}, "sizes"),
+        ({"weights_hash": None}, "it is completed"),
+        ({"status": "diverged", "reason": None}, "it is diverged"),
+        ({"quality": measured()}, "completed epochs have a quality"),
+        ({"losses": [0.1]}, "1 losses of 0 steps"),
+        ({"machine": {**made()["machine"], "ranks": made()["machine"]["ranks"] * 2}}, "2 of 1 ranks"),
+        ({"node_hours": -0.1}, ">= 0"),
+        ({"node_hours": 0.1}, "node_hours"),
+        ({"gpu_hours": 0.1}, "gpu_hours"),
+        ({"stopped": "2025-01-01T00:00:00+00:00"}, ">= 0|node_hours"),
+        ({"timing": timed(train_s=1e3)}, "train_s"),
+        ({"timing": timed(train_s=1e300)}, "<="),
+        ({"timing": timed(epoch_s=0.25)}, "epoch_s"),
+        ({"timing": timed(samples_per_s=3 * RUN.batch)}, "samples_per_s"),
+        ({"timing": timed(samples_per_s=0.1)}, "samples_per_s"),
+        ({"timing": timed(step=timed()["step"] | {"median_s": 0.05})}, "quartiles of step"),
+        ({"timing": timed(step=timed()["step"] | {"count": 0})}, "quartiles of step"),
+        ({"timing": timed(step=made()["timing"]["step"])}, "median step"),
+    ],
+    ids=str,
+)
+def test_a_record_that_cannot_be_is_neither_written_nor_trusted(path, change, why):
+    _refused(path, SETTINGS, change, why)
+
+
+@pytest.mark.parametrize(
+    "quality, why",
+    [
+        ({"epochs": 1}, "required field"),
+        (measured() | {"best_epoch": 2}, "best epoch"),
+        (measured(accuracy=17), "accuracy on the test samples is 17"),
+        (measured(accuracy=-0.1), "accuracy on"),
+        (measured(auc=1.5), "auc on"),
+        (measured(accuracy=[1]), "accuracy on"),
+        (measured(chance=2), "chance on"),
+        (measured(count=0), "count on"),
+        (measured(count=1.5), "count on"),
+    ],
+    ids=str,
+)
+def test_metrics_are_in_the_ranges_that_the_family_declares(path, quality, why):
+    _refused(path, EPOCHS, {"quality": quality}, why)
+
+
+def _refused(path, settings, change, why):
+    """Nobody can write it, and whoever forges it with its digest is not believed."""
+    with pytest.raises(ValueError, match=why):
+        record.write(path, settings, made(settings, **change))
     assert not path.exists()
-    path.parent.mkdir()
-    path.write_text(json.dumps(made(**change)))
-    found = check(path)
-    assert found.state == "refused" and found.record is None
-    assert "its record does not have the form that this version writes" in found.why
+    path.write_text(maker.sealed(made(settings, **change)))
+    found = check(path, settings)
+    assert (found.state, found.record) == ("refused", None)
 
 
-def test_settings_that_are_not_those_of_the_hash_beside_them_are_refused(path):
-    other = made(config=SETTINGS.content | {"family": "eeg"})
-    path.parent.mkdir()
-    path.write_text(json.dumps(other))
+def test_an_edited_record_is_refused(path):
+    record.write(path, SETTINGS, made(lost_s=3.0))
+    path.write_text(path.read_text().replace('"lost_s": 3.0', '"lost_s": 2.0'))
+    assert check(path).state == "refused" and "edited or damaged" in check(path).why
+
+
+def test_a_reader_finds_the_digest_by_itself(path):
+    record.write(path, SETTINGS, made())
+    written = json.loads(path.read_text())
+    digest = written.pop("digest")
+    assert digest == grid.config_hash(written)
+    # Neither spaces nor the order of the keys are part of it.
+    path.write_text(json.dumps({"digest": digest, **written}))
+    assert check(path).record
+
+
+@pytest.mark.parametrize("where", ["at the top", "deep"])
+def test_a_key_that_is_given_twice_is_refused(path, where):
+    text = maker.sealed(made())
+    old = '"resumed": 0' if where == "at the top" else '"data_s": 0.0'
+    assert old in text
+    path.write_text(text.replace(old, f"{old}, {old}"))
+    assert check(path).state == "refused" and "is given twice" in check(path).why
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_nan_is_no_number_of_a_record(path, number):
+    with pytest.raises(ValueError, match=r"not JSON compliant"):
+        record.write(path, SETTINGS, made(losses=[number]))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e999"])
+def test_a_number_that_is_not_finite_is_refused(path, text):
+    path.write_text(maker.sealed(made(lost_s=3.5)).replace("3.5", text))
     assert check(path).state == "refused"
-    assert "do not match its config hash" in check(path).why
-    # Even where the hash is the one that is looked for.
-    assert check(path, settings_hash=grid.config_hash(other["config"])).state == "refused"
 
 
 def test_a_part_that_is_missing_is_named(path):
     whole = made()
     del whole["timing"]["step"]
     with pytest.raises(ValueError, match=r"step.*\$\.timing"):
-        record.write(path, whole)
+        record.write(path, SETTINGS, whole)
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_nan_is_no_number_of_a_record(path, number):
-    with pytest.raises(ValueError, match=r"not JSON compliant|not a record"):
-        record.write(path, made(node_hours=number))
-    assert not path.exists()
-    path.parent.mkdir()
-    path.write_text(json.dumps(made(losses=[number])))
-    assert check(path).state == "refused" and "is not a JSON number" in check(path).why
+@pytest.mark.parametrize(
+    "damage, why",
+    [
+        (lambda history: history.unlink(), "its history.csv is missing"),
+        (lambda history: history.write_text("epoch,step\n0,1\n"), "its history.csv is not the one"),
+        (lambda history: (history.unlink(), history.mkdir()), "its history.csv cannot be read"),
+    ],
+)
+def test_a_record_vouches_for_its_history(path, damage, why):
+    record.write(path, SETTINGS, made())
+    damage(path.parent / grid.HISTORY)
+    assert check(path).state == "refused" and why in check(path).why
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"{} {}"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"{} {}", b"[" * 100_000])
 def test_a_damaged_file_is_refused(path, content):
-    path.parent.mkdir()
     path.write_bytes(content)
     assert check(path).state == "refused" and "cannot be read" in check(path).why
 
 
 def test_what_cannot_be_opened_is_refused(path):
-    path.mkdir(parents=True)
+    path.mkdir()
     assert check(path).state == "refused" and "Is a directory" in check(path).why
 
 
@@ -108,28 +218,28 @@ def test_an_absent_record_is_missing(path):
     assert check(path) == record.Checked("missing")
 
 
-@pytest.mark.parametrize("content", ['{"schema": 2}', "[1]", "{}", "3"])
+@pytest.mark.parametrize("content", ['{"schema": 3}', "[1]", "{}", "3"])
 def test_a_record_of_another_version_is_stale(path, content):
-    path.parent.mkdir()
     path.write_text(content)
-    assert check(path).state == "stale" and "this version reads 3" in check(path).why
+    assert check(path).state == "stale" and "this version reads 4" in check(path).why
 
 
 def test_a_record_of_another_run_is_refused(path):
-    other = replace(RUN, seed=1)
-    record.write(path, made(run=asdict(other)))
+    other = CONFIG.settings(replace(RUN, seed=1))
+    record.write(path, other, made(other))
     assert check(path).state == "refused" and "axes in the record" in check(path).why
-    assert check(path, run=other).state == "completed"
+    assert check(path, other).state == "completed"
 
 
 def test_a_record_of_other_settings_is_stale(path):
-    record.write(path, made())
-    found = check(path, settings_hash="0" * 64)
+    record.write(path, SETTINGS, made())
+    other = replace(SETTINGS, protocol=msgspec.structs.replace(SETTINGS.protocol, learning_rate=0.5))
+    found = check(path, other)
     assert found.state == "stale" and "other settings" in found.why
 
 
 def test_a_record_of_other_features_is_stale_where_those_in_use_are_known(path):
-    record.write(path, made())
+    record.write(path, SETTINGS, made())
     found = check(path, features="0" * 64)
     assert found.state == "stale" and "other features" in found.why
     assert check(path, features=None).record

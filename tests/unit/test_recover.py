@@ -24,7 +24,7 @@ rule all:
     input: [f"{folder}/metrics.json" for folder in open("folders").read().split()]
 rule train:
     output: "results/runs/{run}/metrics.json", "results/runs/{run}/history.csv"
-    shell: "echo {wildcards.run} >> trained; cp records/$(basename {wildcards.run}) {output[0]}; touch {output[1]}; sleep 300"
+    shell: "echo {wildcards.run} >> trained; cp records/$(basename {wildcards.run}) {output[0]}; cp records/history {output[1]}; sleep 300"
 """
 
 
@@ -199,7 +199,8 @@ def test_finished_runs_of_a_killed_snakemake_are_not_trained_again(capsys, start
     Path("Snakefile").write_text(SNAKEFILE)
     Path("folders").write_text(" ".join(f"results/{run.folder}" for run in runs))
     Path("records").mkdir()
-    Path("records/seed0").write_text(json.dumps(maker.of(config.settings(runs[0]))))
+    Path("records/seed0").write_text(maker.sealed(maker.of(config.settings(runs[0]))))
+    Path("records/history").write_text(maker.NO_EPOCHS)
     # Killed in the middle: its record is of no use.
     Path("records/seed1").write_text("{")
     killed = start(sys.executable, "-m", "snakemake", "--cores", "2", stderr=subprocess.PIPE, text=True)

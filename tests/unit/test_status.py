@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from ketscale import cli
+from ketscale.analysis import tables
+from ketscale.errors import UserError
 from ketscale.grid import config_hash
 from ketscale.jobs import lease
 from ketscale.jobs.slurm.queue import Job
@@ -128,20 +130,34 @@ def test_a_record_of_these_settings_is_a_result_whatever_its_status(one, outcome
 
 
 @pytest.mark.parametrize(
-    "content, why",
+    "content, state, why",
     [
-        ("{", "cannot be read"),
-        ("[]", "schema None"),
-        ('{"schema": 1}', "schema 1"),
-        (None, "other settings"),
+        ("{", "refused", "cannot be read"),
+        ("[]", "stale", "schema None"),
+        ('{"schema": 1}', "stale", "schema 1"),
+        (None, "stale", "other settings"),
     ],
 )
-def test_a_record_that_is_damaged_or_of_other_settings_is_stale(one, content, why):
-    finish(*one, **stale(one))
+def test_a_record_that_is_damaged_is_refused_and_one_of_other_settings_stale(one, content, state, why):
+    stale(*one)
     if content is not None:
         (RESULTS / one[1].path).write_text(content)
     seen = state_of(one)
-    assert seen.state == "stale" and why in seen.reason and "delete it" in seen.reason
+    assert seen.state == state and why in seen.reason and "delete it" in seen.reason
+
+
+def test_what_tables_refuse_is_not_done(tmp_path):
+    config = study(simulator=["default.qubit", "fused"], seed=0)
+    usual = maker.of(config.settings(config.runs[0]))["timing"] | {"steps": 2}
+    for run, losses in zip(config.runs, ([1.0, 0.9], [1.0, 0.5]), strict=True):
+        finish(config, run, losses=losses, timing=usual)
+    states = {seen.run.simulator: seen.state for seen in see(config)}
+    assert states == {"default.qubit": "done", "fused": "refused"}
+    (seen,) = (seen for seen in see(config) if seen.state == "refused")
+    with pytest.raises(UserError, match=r"1 of 2 runs cannot be used \(1 refused\)") as error:
+        tables.collect(config, RESULTS)
+    why = seen.reason.removesuffix("; delete it and run it again")
+    assert "its first 2 losses differ" in why and why in str(error.value)
 
 
 def test_a_record_of_other_features_is_stale(one):
@@ -245,12 +261,11 @@ def took(minutes, **changes):
     return {"started": "2026-01-01T00:00:00+00:00", "stopped": stopped} | changes
 
 
-def stale(one):
-    """What makes a record one of other settings."""
-    config, run = one
+def stale(config, run):
+    """A record of other settings."""
     content = config.settings(run).content
     content = content | {"protocol": content["protocol"] | {"learning_rate": 0.5}}
-    return {"config": content, "config_hash": config_hash(content)}
+    maker.forge(RESULTS, config.settings(run), config=content, config_hash=config_hash(content))
 
 
 def test_the_estimate_takes_the_median_of_siblings_first_of_the_same_place():
@@ -341,7 +356,7 @@ def test_failed_lists_every_one_with_what_runs_it_again(capsys):
     write_config(config)
     runs = config.runs
     fail(runs[0])
-    finish(config, runs[1], **stale((config, runs[1])))
+    stale(config, runs[1])
     out = call(capsys, "--failed")
     assert f"results/{runs[0].path}\n    failed: out of memory" in out
     assert f"\n    snakemake --profile profiles/local results/{runs[0].path}\n" in out

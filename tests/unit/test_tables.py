@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +145,8 @@ def test_a_record_on_other_features_is_stale(tmp_path: Path) -> None:
 
 def test_a_record_whose_axes_are_not_its_paths_is_refused(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
-    record = json.loads((tmp_path / FIRST.path).read_text())
-    record["run"]["seed"] = 7
-    (tmp_path / FIRST.path).write_text(json.dumps(record))
+    other = next(run for run in RUNS if run.seed == 1 and run.protocol == FIRST.protocol)
+    (tmp_path / FIRST.path).write_bytes((tmp_path / other.path).read_bytes())
     found = collected(tmp_path, PARTIAL)
     assert state(found, FIRST) == ("refused", "the axes in the record differ from those in its path")
 
@@ -163,6 +162,19 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
         for row in found["runs"]
         if row["layout"] == FIRST.layout and row["protocol"] == FIRST.protocol
     }
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [(Path.unlink, "is missing"), (lambda path: path.write_text("epoch,step\n0,1\n"), "edited or damaged")],
+)
+def test_a_record_without_the_history_that_its_run_wrote_is_refused(
+    tmp_path: Path, change: Callable[[Path], object], why: str
+) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    change(tmp_path / FIRST.folder / HISTORY)
+    found = collected(tmp_path, PARTIAL)
+    assert state(found, FIRST)[0] == "refused" and why in state(found, FIRST)[1]
 
 
 def test_a_record_that_breaks_parity_is_refused_and_in_no_other_table(tmp_path: Path) -> None:
@@ -215,8 +227,10 @@ def test_a_model_is_compared_with_its_control_seed_by_seed(tmp_path: Path) -> No
 
 def test_history_keeps_whatever_columns_there_are(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
-    folder = tmp_path / next(run for run in RUNS if run.protocol == "quality").folder
-    (folder / HISTORY).write_text("epoch,step,train_loss,surprise\n1,20,2.0,7\n")
+    changed = next(run for run in RUNS if run.protocol == "quality")
+    text = "epoch,step,train_loss,surprise\n1,20,2.0,7\n"
+    files = {HISTORY: hashlib.sha256(text.encode()).hexdigest()}
+    (factory.write(CONFIG, tmp_path, factory.record(CONFIG, changed, files=files)) / HISTORY).write_text(text)
     history = collected(tmp_path)["history"]
     whole = sum(30 - 2 * run.seed for run in RUNS if run.protocol == "quality")
     replaced = next(30 - 2 * run.seed for run in RUNS if run.protocol == "quality")

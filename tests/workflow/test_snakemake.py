@@ -283,6 +283,29 @@ def on_mnist(project: Path, block: str) -> None:
     )
 
 
+def test_other_content_of_a_source_prepares_its_data_again_and_a_new_time_alone_does_not(
+    fresh: Path, tmp_path: Path
+) -> None:
+    images, labels = (tmp_path / f"t10k-{what}-ubyte.gz" for what in ("images-idx3", "labels-idx1"))
+    images.write_bytes(b"1")
+    labels.write_bytes(b"1")
+    on_mnist(fresh, f"split: test-images, weights: selfsupervised, folder: {tmp_path}")
+    run_in(fresh, "--profile", "profiles/local")
+    os.utime(images, ns=(1, 1))
+    done = run_in(fresh, "--profile", "profiles/local", "-n")
+    assert "Nothing to be done" in done.stdout + done.stderr
+    images.write_bytes(b"2")
+    assert planned(run_in(fresh, "--profile", "profiles/local", "-n"))["prepare"] == 1
+    # A partial report prepares nothing, but is made anew: its records are stale.
+    partial = planned(
+        run_in(fresh, "--profile", "profiles/local", "report", "--config", "partial=true", "-n")
+    )
+    assert partial["collect"] == 1 and "prepare" not in partial
+    images.write_bytes(b"1")
+    done = run_in(fresh, "--profile", "profiles/local", "-n")
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
 def test_data_that_only_move_rerun_nothing(fresh: Path, tmp_path: Path) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir()
@@ -467,7 +490,7 @@ def test_it_is_a_module_of_another_workflow(tmp_path: Path) -> None:
     (project / "Snakefile").write_text(MODULE.format(snakefile=ROOT / "Snakefile"))
     done = run_in(project, "--cores", "2")
     assert "localrules directive" not in done.stderr
-    assert (project / "summary.txt").read_text() == "<!doctype html>"
+    assert (project / "summary.txt").read_text() .startswith("<!doctype html>")
     assert all((project / record(run)).exists() for run in RUNS)
     jobs = planned(run_in(project, "--cores", "2", "-n", "--forceall"))
     assert jobs["ketscale_train"] == len(RUNS) and jobs["summary"] == 1

@@ -155,6 +155,11 @@ def _parser() -> argparse.ArgumentParser:
                 "--partial", action="store_true", help="use the runs that exist and list the missing ones"
             )
         source.add_argument("--study", help="the whole config as JSON, instead of a file")
+        if name == "collect":
+            sub.add_argument(
+                "--local",
+                help="with --study: where the files of each workload are on this machine, as JSON",
+            )
 
     sub = command(
         "status",
@@ -167,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--failed",
         action="store_true",
-        help="list only runs that failed, were interrupted or are stale, each with the command that runs it again",
+        help="list only runs that failed, were interrupted, or are stale or refused, each with the command that runs it again",
     )
     sub = command(
         "recover",
@@ -299,12 +304,12 @@ def _train(options: argparse.Namespace) -> int:
 
 def _launch(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from ketscale.jobs import finished, launch, supervise
+    from ketscale.jobs import finished, launch, prepared, supervise
     from ketscale.jobs.slurm import queue
     from ketscale.measure.process import slurm_job
 
     run, folder, manifest = settings.run, _folder(options), _manifest(options, settings)
-    if finished.restore(folder, settings, finished.features_hash(manifest)):
+    if finished.restore(folder, settings, prepared.features_hash(manifest)):
         print(f"{run.folder}: already finished in this call")
         return 0
     arguments = ["ketscale", "train", options.record, "--settings", settings.text]
@@ -347,6 +352,7 @@ def _fetch(options: argparse.Namespace) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> None:
+    from ketscale.jobs import prepared
     from ketscale.problems import fetching
     from ketscale.problems.registry import family_of
 
@@ -360,7 +366,10 @@ def _prepare(options: argparse.Namespace) -> None:
             options.fetched or results / grid.FETCHED.format(workload=options.workload)
         )
     out = options.out or results / grid.PREPARED.format(workload=options.workload)
+    # Before they are read: what changes meanwhile is prepared again.
+    sources = prepared.digest(workload.sources(), out)
     family.prepare(workload, out, fetched)
+    prepared.note(out, sources)
 
 
 def _study(options: argparse.Namespace) -> tuple[Config, Path]:
@@ -370,7 +379,12 @@ def _study(options: argparse.Namespace) -> tuple[Config, Path]:
 
     given = _json(options.study, "--study") if options.study else load(options.config)
     partial = {"partial": True} if getattr(options, "partial", False) else {}
-    config = analysis.of({**given, **partial}, placed=not options.study)
+    local = getattr(options, "local", None)
+    if options.study and local:
+        places = _json(local, "--local")
+        blocks = {name: {**block, **places.get(name, {})} for name, block in given["workloads"].items()}
+        given = {**given, "workloads": blocks}
+    config = analysis.of({**given, **partial}, placed=not options.study or local is not None)
     return config, Path(config.results)
 
 

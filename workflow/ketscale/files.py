@@ -1,8 +1,9 @@
-"""Atomic writes: readers, and crashes, find either the old file or the new one, never a part."""
+"""Atomic writes: readers, and crashes, find either the old file or the new one, never a part. And their checksums."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,3 +37,9 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[s
     writer.writeheader()
     writer.writerows(rows)
     write_atomic(path, text.getvalue().encode())
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

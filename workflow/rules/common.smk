@@ -1,4 +1,5 @@
 # What the rules share: the checked config, the runs of the grid, and where and when a run may start. No rules.
+import functools
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from ketscale import config as settings
 from ketscale.analysis.catalogue import FORMATS, TABLES, figures as figure_names
 from ketscale.analysis.claims import LEDGER
 from ketscale.errors import UserError
-from ketscale.jobs import finished
+from ketscale.jobs import finished, prepared
 
 
 wildcard_constraints:
@@ -41,6 +42,8 @@ RESULTS = CONFIG.results
 RUN = f"{RESULTS}/{grid.RUNS}/{grid.PATTERN}"
 FEATURES = f"{RESULTS}/{grid.PREPARED}"
 FETCHED = f"{RESULTS}/{grid.FETCHED}"
+# Where the files of each workload are on this machine; a resource, since it changes no number.
+PLACES = grid.canonical({name: CONFIG.workloads[name][1].places() for name in SOURCES})
 FIGURES = figure_names(CONFIG)
 ORDER = {run: index for index, run in enumerate(RUNS)}
 
@@ -96,9 +99,18 @@ def workload_places(wildcards):
     return grid.canonical(CONFIG.workloads[wildcards.workload][1].places())
 
 
+@functools.cache
+def digest_of(workload):
+    """Names and contents of the files that a workload reads."""
+    try:
+        return prepared.digest(settings.sources(CONFIG, workload), Path(FEATURES.format(workload=workload)))
+    except UserError as error:
+        raise WorkflowError(str(error)) from None
+
+
 def sources(wildcards):
-    """The data files that a workload reads; none if its data are generated or fetched."""
-    return SOURCES.get(wildcards.workload, [])
+    """The digest of a workload's files: if it changes, its data are prepared again."""
+    return digest_of(wildcards.workload)
 
 
 def fetched(wildcards):

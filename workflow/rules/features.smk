@@ -21,13 +21,12 @@ rule fetch:
 
 
 # Prepared data are beside the manifest, in a folder that is named by its hash. Nobody knows the hash in advance, so
-# only the manifest is declared as output. It is small, so Snakemake compares its content, not its time. A source file
-# may be anywhere on this machine, so its time says nothing (ancient) and its folder is not a param: only --forcerun
-# reads changed data again.
+# only the manifest is declared as output. It is small, so Snakemake compares its content, not its time. The
+# workload's own files are no input but a param, by their names and contents: they may be anywhere on this machine, their
+# times say nothing, and in a path of an input, braces would be wildcards.
 rule prepare:
     """Convert a workload's data, once, to the form that runs read."""
     input:
-        sources=ancient(sources),
         fetched=fetched,
     output:
         FEATURES,
@@ -41,6 +40,7 @@ rule prepare:
         host=HOST,
     params:
         settings=workload_settings,
+        sources=sources,
     shell:
         "ketscale prepare {wildcards.workload} --settings {params.settings:q} --local {resources.places:q}"
         " --fetched {input.fetched:q} --out {output:q} > {log:q} 2>&1"

@@ -21,10 +21,14 @@ rule collect:
     localrule: True
     conda:
         "../../envs/ketscale.yaml"
+    resources:
+        places=PLACES,
     params:
         study=study,
+        # Other sources: other data, in a partial report too, which prepares none.
+        sources=lambda wildcards: {name: digest_of(name) for name in SOURCES},
         partial="--partial" if PARTIAL else "",
         # For a partial report, a record that is deleted changes the tables too.
         present=len(records()) if PARTIAL else "all",
     shell:
-        "ketscale collect --study {params.study:q} {params.partial} > {log:q} 2>&1"
+        "ketscale collect --study {params.study:q} --local {resources.places:q} {params.partial} > {log:q} 2>&1"

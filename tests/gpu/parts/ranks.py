@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from ketscale.config import Config
-from ketscale.grid import BACKENDS, Run
+from ketscale.grid import BACKENDS, HISTORY, Run
 from ketscale.problems.registry import read_config
 from tests.gpu.measure import Part
 
@@ -90,7 +90,8 @@ def launch(part: Part, where: Path, config: Config, run: Run, manifest: Path | N
     if done.returncode or not record.exists():
         part.say(run=run.path, failed=(done.stdout + done.stderr)[-800:])
         return
-    part.say(run=run.path, record=json.loads(record.read_text()))
+    history = record.with_name(HISTORY).read_text()
+    part.say(run=run.path, record=json.loads(record.read_text()), history=history)
 
 
 def command(words: list[str], where: Path, seconds: float) -> subprocess.CompletedProcess[str]:

@@ -1,18 +1,18 @@
-"""The state of every run of the grid: its record is checked, and if it cannot be used, the reason is given."""
+"""The state of every run of the grid, and the reason if its record cannot be used."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import finished
-from ketscale.measure.record import check
+from ketscale.jobs.records import Records
+from ketscale.measure.record import Checked
 
 # Runs in these states are only in the completeness table; without `partial` they stop the collection. Diverged and
 # out-of-memory runs are results: they are shown, but no median or fit includes them.
@@ -30,27 +30,17 @@ class Finding:
     why: str = ""
     record: dict[str, Any] | None = None
 
-    def refused(self, why: str) -> Finding:
-        """The same run, its record no longer trusted."""
-        return replace(self, state="refused", why=why, record=None)
 
-
-def inspect(config: Config, results: Path) -> list[Finding]:
-    """Every run of the config's studies, sorted, with its record below `results` read and checked."""
+def of(config: Config, results: Path, records: Records) -> list[Finding]:
+    """Every run of the config's studies, sorted, with what was found of it below `results`."""
     studies: dict[Run, list[str]] = {}
     for study in config.studies:
         for run in study.runs:
             studies.setdefault(run, []).append(study.name)
-    features = finished.features_hashes(config, results)
-    return [
-        _inspect(config, results, run, tuple(studies[run]), features[run.workload]) for run in sorted(studies)
-    ]
+    return [_of(results, run, tuple(studies[run]), records.checked[run]) for run in sorted(studies)]
 
 
-def _inspect(
-    config: Config, results: Path, run: Run, studies: tuple[str, ...], features: str | None
-) -> Finding:
-    found = check(results / run.path, run, config.settings(run).hash, features)
+def _of(results: Path, run: Run, studies: tuple[str, ...], found: Checked) -> Finding:
     why = found.why
     if found.state == "missing":
         why = _last_line(results / run.folder / "train.log") or "not run yet"

@@ -15,6 +15,7 @@ from ketscale.analysis.points import Collected, metrics, size_axes, sizes_of
 from ketscale.config import Config, Metric
 from ketscale.files import write_csv
 from ketscale.grid import AXES, HISTORY, Run
+from ketscale.jobs import records
 
 SPLITS = ("test", "validation")
 
@@ -29,9 +30,8 @@ def collect(config: Config, results: Path) -> None:
     Raises:
         UserError: a run is missing, stale or refused, and `partial` does not allow it.
     """
-    findings = completeness.inspect(config, results)
-    comparisons = parity.compare(findings)
-    findings = parity.refuse(findings, comparisons)
+    found = records.read(config, results)
+    findings, comparisons = completeness.of(config, results, found), found.comparisons
     if not config.partial:
         completeness.demand_all(findings, config.results)
     rows = [_run(config, finding, finding.record) for finding in findings if finding.record]
@@ -192,8 +192,7 @@ def _with_history(config: Config) -> set[Run]:
 
 def _history(config: Config, results: Path, finding: Finding) -> list[dict[str, Any]]:
     """Rows of history.csv: the epochs of a run, with the columns of its history file."""
-    path = results / finding.run.folder / HISTORY
-    if finding.record is None or not path.exists():
+    if finding.record is None:
         return []
-    with path.open(newline="") as file:
+    with (results / finding.run.folder / HISTORY).open(newline="") as file:
         return [{**row, **_identity(config, finding)} for row in csv.DictReader(file)]

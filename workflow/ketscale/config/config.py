@@ -35,7 +35,7 @@ B = TypeVar("B", bound=Block)
 class Config:
     """A config whose every name and value has been checked.
 
-    given: the settings as they were given.
+    given: the settings as they were given. placed: whether they say where things are on this machine.
     """
 
     given: Mapping[str, Any]
@@ -48,6 +48,7 @@ class Config:
     simulators: Mapping[str, Simulator]
     protocols: Mapping[str, Protocol]
     studies: tuple[Study, ...]
+    placed: bool = True
 
     @classmethod
     def of(cls, given: Mapping[str, Any], families: Families, placed: bool = True) -> Config:
@@ -85,6 +86,7 @@ class Config:
             _simulators(file.simulators, families),
             protocols,
             (),
+            placed,
         )
         for name, protocol in protocols.items():
             for simulator in protocol.steps_for:

@@ -6,6 +6,7 @@ problem. `ketscale.problems.registry` gives the families to the code that reads 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -29,7 +30,8 @@ class Metric:
     name: used in metrics and tables, e.g. 'accuracy'. title: used in figures and sentences. unit: on axes, e.g.
     'share correct'; one that begins with 'share' means a share of counted cases, from 0 to 1. better: which direction
     is better, 'up' or 'down'. chance: the value that guessing gives; 'data' if it depends on the data, so that the
-    problem's metrics have it as `chance` (of the headline metric); None if there is no such value.
+    problem's metrics have it as `chance` (of the headline metric); None if there is no such value. least, most: no
+    value is smaller or larger; a record with one is refused. Those of a share are 0 and 1.
     """
 
     name: str
@@ -37,6 +39,13 @@ class Metric:
     unit: str
     better: Literal["up", "down"]
     chance: float | Literal["data"] | None = None
+    least: float = -math.inf
+    most: float = math.inf
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the largest possible value."""
+        return (0, 1) if self.is_share else (self.least, self.most)
 
     @property
     def is_share(self) -> bool:

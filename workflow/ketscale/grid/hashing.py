@@ -9,8 +9,12 @@ from typing import Any
 
 
 def canonical(settings: Mapping[str, Any]) -> str:
-    """Sorted JSON without spaces."""
-    return json.dumps(settings, sort_keys=True, separators=(",", ":"))
+    """Sorted JSON without spaces.
+
+    Raises:
+        ValueError: a number is not finite, which JSON cannot say.
+    """
+    return json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def config_hash(settings: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import shutil
 import uuid
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale import grid
-from ketscale.config import Config, Settings
+from ketscale.config import Settings
 from ketscale.files import write_atomic
 from ketscale.measure import process
 from ketscale.measure.record import check
@@ -32,6 +31,8 @@ _NOT_TRAINING = (
     "jobs/status",
     "jobs/doctor.py",
     "jobs/recover.py",
+    "jobs/records.py",
+    "measure/parity.py",
 )
 _FILES = (grid.HISTORY, grid.RECORD)
 
@@ -91,26 +92,8 @@ def forget(folder: Path) -> None:
 
 def of_this_code(path: Path, settings: Settings, features_hash: str | None) -> dict[str, Any] | None:
     """The record at `path` if it belongs to these settings and features and to this code, else None."""
-    found = check(path, settings.run, settings.hash, features_hash).record
+    found = check(path, settings, features_hash).record
     return found if found is not None and found["code"]["hash"] == code_hash() else None
-
-
-def features_hash(manifest: Path | None) -> str | None:
-    """The features hash in a manifest; None if there is no readable one."""
-    try:
-        return str(json.loads(manifest.read_text())["hash"]) if manifest else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def features_hashes(config: Config, results: Path) -> dict[str, str | None]:
-    """The hash of the prepared features of each workload in the config; None if it has none."""
-    return {name: features_hash(manifest(config, results, name)) for name in config.workloads}
-
-
-def manifest(config: Config, results: Path, workload: str) -> Path | None:
-    """The path of a workload's manifest; None if its family prepares nothing."""
-    return results / grid.PREPARED.format(workload=workload) if config.family(workload).prepared else None
 
 
 def _kept(folder: Path) -> Path:

@@ -17,9 +17,9 @@ import torch
 
 from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError
-from ketscale.files import write_csv
+from ketscale.files import sha256, write_csv
 from ketscale.grid import HISTORY, RECORD
-from ketscale.jobs import finished, kept, outcome, supervise
+from ketscale.jobs import finished, kept, outcome, prepared, supervise
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.slurm import queue
 from ketscale.measure import host, process, record, topology
@@ -139,7 +139,7 @@ def _finished_meanwhile(world: World, folder: Path, settings: Settings, manifest
     """The status of the record that the previous process wrote. Rank 0 looks; other nodes may see the file later."""
     status = None
     if world.rank == 0:
-        found = finished.of_this_code(folder / RECORD, settings, finished.features_hash(manifest))
+        found = finished.of_this_code(folder / RECORD, settings, prepared.features_hash(manifest))
         status = found["status"] if found else None
     return world.gather(status)[0]
 
@@ -210,9 +210,12 @@ def _train(
     # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
     saved = world.gather(checkpoint.load(folder, key) if world.rank == 0 else None)[0]
     if saved is not None:
-        resumed = saved["resumed"] + 1
-        lost_s = saved["lost_s"] + _lost_s(lease, saved["saved"]) + process.age_s()
-        trainer.restore(saved)
+        try:
+            resumed = saved["resumed"] + 1
+            lost_s = saved["lost_s"] + _lost_s(lease, saved["saved"]) + process.age_s()
+            trainer.restore(saved)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise checkpoint.unusable(checkpoint.path_of(folder, key), repr(error)) from None
     elif checkpoint.others(folder, key) and world.rank == 0:
         print(
             "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting from the "
@@ -236,7 +239,7 @@ def _train(
             "mpi_library": world.library,
             "machine": {**machine, "ranks": ranks},
             "quiet": quiet.report(sum(r["cpu_s"] for r in ranks if r["host"] == process.node_name())),
-            "model": kept.keep(settings, problem, ended, folder),
+            "files": {HISTORY: sha256(folder / HISTORY), **kept.keep(settings, problem, ended, folder)},
             "timing": {
                 "startup_s": startup_s,
                 "data_s": data_s,
@@ -244,7 +247,8 @@ def _train(
             },
             **outcome.spent(started, time.monotonic() - clock_s, run, world.device),
         }
-        record.write(folder / RECORD, outcome.record_of(settings, data, problem, trainer, ended, measured))
+        made = outcome.record_of(settings, data, problem, trainer, ended, measured)
+        record.write(folder / RECORD, settings, made)
         finished.keep(folder)
         (folder / supervise.NOTE).unlink(missing_ok=True)
         checkpoint.clear(folder)

@@ -1,27 +1,35 @@
 """The record of a run, and the validator that says whether it can be trusted.
 
-Training, status, tables and the report all use `check`. Imports nothing heavy, so that thousands of records take
-about a second.
+Training, status, tables and the report all use `check`. A record has a digest of its own content, which damage
+changes. Someone who edits numbers may compute it again, so numbers must also be in their ranges and agree with each
+other. Imports nothing heavy, so that thousands of records take about a second.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from ketscale.files import write_atomic
-from ketscale.grid import Run, config_hash
+from ketscale.config import Settings
+from ketscale.files import sha256, write_atomic
+from ketscale.grid import HISTORY, config_hash
+from ketscale.measure.consistency import contradictions
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
-Seconds = Annotated[float, Meta(ge=0)]
-Natural = Annotated[int, Meta(ge=0)]
+# No process runs for a century.
+Seconds = Annotated[float, Meta(ge=0, le=3.2e9)]
+# What files and messages can count.
+Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Share = Annotated[float, Meta(ge=0)]
+Time = Annotated[datetime, Meta(tz=True)]
 # A metric, a table such as a confusion matrix, or None if it is not defined.
 Figure = float | list[Any] | None
 
@@ -69,7 +77,7 @@ class Quality(_Part):
     """Metrics of the best weights; each split has the loss and the metrics of the family."""
 
     epochs: Natural
-    best_epoch: int
+    best_epoch: Natural
     validation: dict[str, Figure]
     test: dict[str, Figure]
 
@@ -103,8 +111,8 @@ class Quiet(_Part):
     """
 
     quiet: bool
-    others_share: float
-    steal_share: float
+    others_share: Share
+    steal_share: Share
     cpus: list[int] | None
     oversubscribed: bool
 
@@ -121,8 +129,8 @@ class Machine(msgspec.Struct, kw_only=True):
 
     host: str
     cpu: str
-    cores: int
-    memory_bytes: int
+    cores: Natural
+    memory_bytes: Natural
     gpus: list[Any] | None
     topology: Topology | None
     ranks: Annotated[list[Rank], Meta(min_length=1)]
@@ -131,9 +139,9 @@ class Machine(msgspec.Struct, kw_only=True):
 class Route(_Part):
     """How fused evaluated the circuits of batches above 2^qubits, and the modelled seconds that decided it."""
 
-    qubits: int
-    gates: int
-    batch: int
+    qubits: Natural
+    gates: Natural
+    batch: Natural
     route: Literal["sweep", "matrix"]
     sweep_s: Seconds | None
     matrix_s: Seconds | None
@@ -148,8 +156,8 @@ class Split(_Part):
     """
 
     by: str | None
-    fold: int | None
-    folds: int | None
+    fold: Natural | None
+    folds: Natural | None
     held_out: int | None
     shared: Natural | None
 
@@ -162,10 +170,11 @@ class Record(_Part):
     call: the call of Snakemake that trained the run; None by hand. parameters: the number of trainable ones; a
     complex number counts once. config: the resolved settings. started, stopped: UTC, ISO 8601. losses: of the first
     20 steps.
-    model: SHA-256 of each file of the trained model beside the record.
+    files: SHA-256 of each file of the run beside the record: its history, and the trained model where it is kept.
+    digest: SHA-256 of all the rest as canonical JSON.
     """
 
-    schema: Literal[3]
+    schema: Literal[4]
     family: str
     run: dict[str, int | str]
     sizes: dict[str, Natural]
@@ -185,17 +194,18 @@ class Record(_Part):
     mpi_library: str | None
     machine: Machine
     slurm_job_id: str | None
-    started: str
-    stopped: str
+    started: Time
+    stopped: Time
     quiet: Quiet
     quality: Quality | None
     losses: Annotated[list[float], Meta(max_length=20)]
     weights_hash: str | None
-    model: dict[str, str]
+    files: dict[str, str]
     routes: list[Route]
     timing: Timing
     node_hours: Annotated[float, Meta(ge=0)]
     gpu_hours: Annotated[float, Meta(ge=0)]
+    digest: str
 
 
 State = Literal["missing", "refused", "stale", "completed", "diverged", "out_of_memory"]
@@ -214,11 +224,27 @@ class Checked:
     record: dict[str, Any] | None = None
 
 
-def check(path: Path, run: Run, settings_hash: str, features_hash: str | None) -> Checked:
-    """Check that the record at `path` is complete and belongs to this run with these settings and features.
+def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
+    """Check that the record at `path` is complete, belongs to the run with these settings and features, and has its
+    history beside it.
 
     features_hash: of the prepared data in use; None if they are unknown, or the family has none.
     """
+    found = read(path)
+    if found.record is not None:
+        found = _compared(found.record, settings)
+    if found.record is None:
+        return found
+    fault = damaged(path.parent, found.record, HISTORY)
+    if fault:
+        return Checked("refused", fault)
+    if features_hash is not None and found.record["features_hash"] != features_hash:
+        return Checked("stale", "trained on other features: its features hash is not the manifest's")
+    return found
+
+
+def read(path: Path) -> Checked:
+    """Check the record at `path` by itself: its form and its digest."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -226,47 +252,97 @@ def check(path: Path, run: Run, settings_hash: str, features_hash: str | None) -
     except OSError as error:
         return Checked("refused", f"its record cannot be read ({error.strerror})")
     try:
-        record = json.loads(data, parse_constant=_refuse)
-    except ValueError as error:
+        record = _parsed(data)
+    except (ValueError, RecursionError) as error:
         return Checked("refused", f"its record cannot be read (not JSON: {error})")
     version = record.get("schema") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
         return Checked("stale", f"its record has schema {version!r}, but this version reads {SCHEMA_VERSION}")
-    fault = _fault(record)
-    if fault:
-        return Checked("refused", f"its record does not have the form that this version writes: {fault}")
-    if record["run"] != asdict(run):
-        return Checked("refused", "the axes in the record differ from those in its path")
-    if record["config_hash"] != settings_hash:
-        return Checked("stale", "trained with other settings: its config hash is not the config's")
-    if features_hash is not None and record["features_hash"] != features_hash:
-        return Checked("stale", "trained on other features: its features hash is not the manifest's")
-    return Checked(record["status"], record["reason"] or "", record)
+    return _formed(record)
+
+
+def damaged(folder: Path, record: Mapping[str, Any], name: str) -> str:
+    """What is wrong with a file in the run's folder that its record vouches for; '' if nothing is."""
+    expected = record["files"].get(name)
+    if expected is None:
+        return f"its record has no {name}"
+    try:
+        found = sha256(folder / name)
+    except FileNotFoundError:
+        return f"its {name} is missing"
+    except OSError as error:
+        return f"its {name} cannot be read ({error.strerror})"
+    return "" if found == expected else f"its {name} is not the one that the run wrote: edited or damaged"
+
+
+def _parsed(data: bytes) -> Any:
+    """The value of JSON text.
+
+    Raises:
+        ValueError: it is not JSON, has a number that JSON has not, or a key twice.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(data, parse_constant=_refuse, object_pairs_hook=_distinct)
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def _fault(record: Mapping[str, Any]) -> str:
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is given twice")
+    return found
+
+
+def _formed(record: dict[str, Any]) -> Checked:
+    """Check the digest and the form of a record."""
     try:
+        # Python reads a number such as 1e999 as infinity, which has no canonical JSON.
+        if _digest(record) != record.get("digest"):
+            return Checked(
+                "refused", "its record was edited or damaged: its digest is not that of its content"
+            )
         msgspec.convert(record, Record)
-    except msgspec.ValidationError as error:
-        return str(error)
-    if config_hash(record["config"]) != record["config_hash"]:
-        return "its settings do not match its config hash"
-    if record["family"] != record["config"].get("family"):
-        return "its family is not that of its settings"
-    return ""
+    except (ValueError, RecursionError) as error:  # msgspec.ValidationError is a ValueError
+        return Checked("refused", f"its record does not have the form that this version writes: {error}")
+    return Checked(record["status"], record["reason"] or "", record)
 
 
-def write(path: Path, record: Mapping[str, Any]) -> None:
-    """Check the record and write it atomically.
+def _compared(record: dict[str, Any], settings: Settings) -> Checked:
+    """Check a record of the right form against the settings of its run, and its parts against each other."""
+    if record["run"] != settings.content["run"]:
+        return Checked("refused", "the axes in the record differ from those in its path")
+    if record["config_hash"] != settings.hash:
+        return Checked("stale", "trained with other settings: its config hash is not the config's")
+    if record["config"] != settings.content:
+        return Checked("refused", "the settings in the record do not match its config hash")
+    why = next(contradictions(msgspec.convert(record, Record), settings), None)
+    if why:
+        return Checked("refused", f"its record contradicts itself: {why}")
+    return Checked(record["status"], record["reason"] or "", record)
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    return config_hash({name: value for name, value in record.items() if name != "digest"})
+
+
+def write(path: Path, settings: Settings, record: Mapping[str, Any]) -> None:
+    """Add the digest to the record of the run with these settings, check it as a reader will, and write it atomically.
 
     Raises:
-        ValueError: the record does not fit `Record`, or a number in it is not finite.
+        ValueError: the record does not fit `Record` or the settings, contradicts itself, or a number in it is not
+            finite.
     """
-    fault = _fault(record)
-    if fault:
-        raise ValueError(f"{path}: not a record: {fault}")
-    write_atomic(path, (json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+    # As a reader will have it, so that the digest is that of the text.
+    plain = json.loads(json.dumps(record, allow_nan=False))
+    whole = {**plain, "digest": _digest(plain)}
+    found = _formed(whole)
+    if found.record is not None:
+        found = _compared(whole, settings)
+    if found.record is None:
+        raise ValueError(f"{path}: not a record: {found.why}")
+    write_atomic(path, (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode())

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ketscale.config import Workload
 from ketscale.errors import UserError
-from ketscale.files import write_atomic
-from ketscale.problems import store
+from ketscale.files import sha256, write_atomic
 
 
 def fetch(workload: Workload, manifest: Path) -> None:
@@ -23,7 +22,7 @@ def fetch(workload: Workload, manifest: Path) -> None:
         )
     manifest.parent.mkdir(parents=True, exist_ok=True)
     files = {path.relative_to(manifest.parent).as_posix(): path for path in workload.fetch(manifest.parent)}
-    sums = {name: store.sha256(path) for name, path in sorted(files.items())}
+    sums = {name: sha256(path) for name, path in sorted(files.items())}
     write_atomic(manifest, (json.dumps({"files": sums}, indent=1) + "\n").encode())
 
 
@@ -43,7 +42,7 @@ def folder_of(manifest: Path) -> Path:
         ) from None
     for name, digest in files.items():
         path = manifest.parent / name
-        if not path.is_file() or store.sha256(path) != digest:
+        if not path.is_file() or sha256(path) != digest:
             fault = "damaged" if path.exists() else "missing"
             raise UserError(f"{path}: {fault}; delete it and {manifest}, and run the rule fetch again")
     return manifest.parent

@@ -7,6 +7,6 @@ from ketscale.config import Metric
 # What `Classification` gives; see there.
 CLASSIFICATION = (
     Metric("accuracy", "accuracy", "share correct", "up", chance="data"),
-    Metric("auc", "AUC", "", "up", chance=0.5),
-    Metric("f1", "F1", "", "up"),
+    Metric("auc", "AUC", "", "up", chance=0.5, least=0, most=1),
+    Metric("f1", "F1", "", "up", least=0, most=1),
 )

@@ -51,13 +51,17 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})[models.INFO])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        if about.pop("digest") != models.digest(about, state):
+            raise ValueError("its digest is not that of its content")
         settings = Settings.of(about["settings"], FAMILIES, str(path))
     except FileNotFoundError:
         raise UserError(
             f"{path}: there is no trained model; train the run with keep_model: true in its protocol"
         ) from None
-    except (OSError, SafetensorError, ValueError, KeyError) as error:
-        raise UserError(f"{path}: is not a model of this version ({error}); train the run again") from None
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: is damaged, or not a model of this version ({error}); train the run again"
+        ) from None
     if simulator is not None and not models.takes(settings, "simulator"):
         raise UserError(f"{path}: {settings.model_kind} takes no simulator; leave it out")
     model = models.of_settings(settings, simulator, **about["arguments"])

@@ -5,13 +5,16 @@ Families import this; `ketscale.problems.library`, which knows all families, fin
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Model, Settings
 from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.grid import canonical
 
 if TYPE_CHECKING:
     import torch
@@ -74,6 +77,8 @@ def implementation(settings: type[Model]) -> type[nn.Module]:
 def saved(settings: Settings, problem: Problem) -> bytes:
     """The model's weights as the bytes of a safetensors file, whose metadata say how to build the model.
 
+    The metadata have the digest of both, so that a damaged file is not taken for another model.
+
     A complex tensor is written as real pairs (..., 2), since the format has no complex128.
     """
     import torch
@@ -85,4 +90,11 @@ def saved(settings: Settings, problem: Problem) -> bytes:
         name: (torch.view_as_real(tensor) if tensor.is_complex() else tensor).contiguous()
         for name, tensor in state.items()
     }
-    return save(real, {INFO: json.dumps(about, sort_keys=True)})
+    return save(real, {INFO: json.dumps({**about, "digest": digest(about, real)}, sort_keys=True)})
+
+
+def digest(about: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 of a trained model: of what builds it, and of names, types, shapes and values of its weights."""
+    from safetensors.torch import save
+
+    return hashlib.sha256(canonical(about).encode() + save(dict(weights))).hexdigest()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.errors import UserError
-from ketscale.files import write_atomic
+from ketscale.files import sha256, write_atomic
 
 SCHEMA = 2
 INNER = "manifest.json"
@@ -82,12 +82,6 @@ def opened(manifest: Path, files: Sequence[str], code_version: int) -> tuple[Pat
 def _name(identity: Mapping[str, Any]) -> str:
     """The folder of an identity, and its hash."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _build(

@@ -37,7 +37,7 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     """The state to resume from, on the CPU; None if there is none.
 
     Raises:
-        UserError: the checkpoint is damaged, or was written under another key.
+        UserError: the checkpoint is damaged, was written under another key, or holds something else.
     """
     path = path_of(folder, key)
     try:
@@ -46,12 +46,26 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        raise UserError(f"{path}: not a checkpoint; delete it and start the run again") from None
+        about = None
+    if not isinstance(about, dict):
+        raise UserError(f"{path}: not a checkpoint; delete it and start the run again")
     if about.get("sha256") != hashlib.sha256(content).hexdigest():
         raise UserError(f"{path}: damaged (its checksum differs); delete it and start the run again")
     if about.get("key") != key:
         raise UserError(f"{path}: written with other settings of this run; delete it and start the run again")
-    return torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    try:
+        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    except Exception as error:  # torch and pickle raise whatever garbage leads them to
+        raise unusable(path, error) from None
+    if not isinstance(state, dict):
+        raise unusable(path, "it is not a state")
+    return state
+
+
+def unusable(path: Path, why: object) -> UserError:
+    """The error of a checkpoint whose checksum is right, but not its content."""
+    said = next(iter(str(why).splitlines()), repr(why))
+    return UserError(f"{path}: not a checkpoint of this run ({said}); delete it and start the run again")
 
 
 def others(folder: Path, key: str) -> bool:

@@ -19,6 +19,7 @@ from tqdm import tqdm
 from ketscale.config import Metric, Protocol
 from ketscale.errors import UserError
 from ketscale.measure.clock import Clock
+from ketscale.measure.consistency import LOSSES_KEPT
 from ketscale.measure.spans import recording
 from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
@@ -26,7 +27,6 @@ from ketscale.problems.problem import Problem
 from ketscale.training import lbfgs, optimiser
 from ketscale.training.step import Figures, Stepper
 
-LOSSES_KEPT = 20
 # Each agreement of the ranks on losses, NaN and requests is a message, so they agree only every AGREE_STEPS steps. If
 # steps are slow they agree sooner, so that a request to stop waits no longer than about AGREE_S seconds.
 AGREE_STEPS = 10

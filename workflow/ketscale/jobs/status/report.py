@@ -62,7 +62,7 @@ def command(configfile: Path) -> str:
 
 
 def as_json(report: Report, trouble_only: bool = False) -> str:
-    """The report for scripts; `trouble_only` keeps only runs that failed, were interrupted or are stale."""
+    """The report for scripts; `trouble_only` keeps only runs that failed, were interrupted, or are stale or refused."""
     runs = [
         {
             "run": f"{report.results}/{one.run.path}",
@@ -103,7 +103,7 @@ def as_json(report: Report, trouble_only: bool = False) -> str:
 
 
 def as_text(report: Report, trouble_only: bool = False) -> str:
-    """The report for people; `trouble_only` lists all failed, interrupted and stale runs, each with its command."""
+    """The report for people; `trouble_only` lists all failed, interrupted, stale and refused runs, each with its command."""
     if trouble_only:
         return "\n".join(_each_trouble(report))
     blocks = [_head(report), _table(report.seen), _running(report), _trouble(report), _left(report)]
@@ -191,7 +191,7 @@ def _running(report: Report) -> list[str]:
 
 
 def _trouble(report: Report) -> list[str]:
-    """Failed, interrupted and stale runs, grouped by reason."""
+    """Failed, interrupted, stale and refused runs, grouped by reason."""
     alike: dict[tuple[str, str], list[Seen]] = {}
     for state in TROUBLE:
         for one in report.seen:
@@ -214,14 +214,14 @@ def _each_trouble(report: Report) -> list[str]:
     lines = []
     for one in (one for state in TROUBLE for one in report.seen if one.state == state):
         path = shlex.quote(f"{report.results}/{one.run.path}")
-        # Otherwise Snakemake would keep a stale record if it has no note of its settings.
-        delete = f"rm {path} && " if one.state == "stale" else ""
+        # Otherwise Snakemake would keep the record if it has no note of its settings.
+        delete = f"rm {path} && " if one.state in ("stale", "refused") else ""
         lines += [
             f"{report.results}/{one.run.path}",
             f"    {one.state}: {one.reason}{_when(one)}",
             f"    {delete}{report.command} {path}",
         ]
-    return lines or ["no run has failed, been interrupted or become stale"]
+    return lines or ["no run has failed, been interrupted, or become stale or refused"]
 
 
 def _left(report: Report) -> list[str]:

@@ -15,16 +15,16 @@ from ketscale import grid
 from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import finished, lease, supervise
+from ketscale.jobs import lease, records, supervise
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm.packs import packs
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.slurm.site import Site
-from ketscale.measure.record import check
+from ketscale.measure.record import Checked
 
 # A run that is done has a record of these settings, whatever its status; the others have none that can be trusted.
-STATES = ("done", "running", "queued", "failed", "interrupted", "stale", "missing")
-TROUBLE = ("failed", "interrupted", "stale")
+STATES = ("done", "running", "queued", "failed", "interrupted", "stale", "refused", "missing")
+TROUBLE = ("failed", "interrupted", "stale", "refused")
 SNAKEMAKE = Path(".snakemake")
 # A lease that was renewed within this many beats counts as held.
 _BEATS = 5
@@ -86,12 +86,12 @@ def ask(config: Config, root: Path, site: Site | None) -> Queue:
 def survey(config: Config, root: Path, queue: Queue, now: datetime) -> list[Seen]:
     """Every run of a config with its state, in scheduling order."""
     results = root / config.results
-    features = finished.features_hashes(config, results)
+    checked = records.read(config, results).checked
     submitted = marked(root) if queue.jobs else set()
     seen = []
     for run in config.runs:
         job = queue.job_of(run) if f"{config.results}/{run.path}" in submitted else None
-        seen.append(_see(config.settings(run), features[run.workload], results, queue, job, now))
+        seen.append(_see(config.settings(run), checked[run], results, queue, job, now))
     return seen
 
 
@@ -124,7 +124,7 @@ def counts(seen: Iterable[Seen]) -> dict[str, int]:
 
 def _see(
     settings: Settings,
-    features: str | None,
+    found: Checked,
     results: Path,
     queue: Queue,
     job: Job | None,
@@ -136,7 +136,6 @@ def _see(
         names = set(os.listdir(folder))
     except OSError:
         names = set()
-    found = check(folder / grid.RECORD, run, settings.hash, features)
     if found.record is not None:
         return Seen(run, "done", found.why, status=found.state, wall_s=_wall_s(found.record))
     note = supervise.read_note(folder) if supervise.NOTE in names else None
@@ -162,7 +161,7 @@ def _see(
         )
         return Seen(run, "queued", waits, job=job.id, checkpoint=checkpoint)
     if found.why:
-        return Seen(run, "stale", f"{found.why}; delete it and run it again", checkpoint=checkpoint)
+        return Seen(run, found.state, f"{found.why}; delete it and run it again", checkpoint=checkpoint)
     if note is not None:
         reason = str(note.get("reason") or f"its {supervise.NOTE} cannot be read; see train.log")
         return Seen(run, "failed", reason, job=note.get("job"), at=note.get("at"), checkpoint=checkpoint)

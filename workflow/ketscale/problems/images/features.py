@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from ketscale.errors import UserError
-from ketscale.files import write_atomic
+from ketscale.files import sha256, write_atomic
 from ketscale.problems import store
 from ketscale.problems.arrays import single
 from ketscale.problems.images import resnet
@@ -145,7 +145,7 @@ def compute(workload: ImageWorkload, images: Images, weights: Path, manifest: Pa
         manifest,
         normalisation,
         lambda folder: _fill(folder, images, scaling, weights),
-        weights_hash=store.sha256(weights),
+        weights_hash=sha256(weights),
     )
 
 

@@ -65,7 +65,7 @@ FAMILY = Family(
     simulators=(CircuitSimulator, LikelihoodSimulator),
     metrics=(
         Metric("accuracy", "accuracy", "share of next words", "up", chance="data"),
-        Metric("reciprocal_rank", "mean reciprocal rank", "", "up"),
+        Metric("reciprocal_rank", "mean reciprocal rank", "", "up", least=0, most=1),
     ),
     tiny={
         "workloads": {"sentences": {"seed": 1, "held_out": 1, "split_seed": 0}},

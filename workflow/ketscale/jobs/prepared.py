@@ -1,0 +1,110 @@
+"""The prepared data of a workload, and whether the files that they were made from have changed since.
+
+The names and contents of a workload's source files have one digest, which is noted beside the manifest when the data
+are prepared. A file is read again only if its path, size or time is new: what was read is kept in a file beside the
+manifest, so that nobody reads large data in every call. So a file that is replaced by one of the same size and time
+goes unnoticed. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ketscale import grid
+from ketscale.config import Config, sources
+from ketscale.errors import UserError
+from ketscale.files import sha256, write_atomic
+
+# Beside the manifest: the digest of the sources that it was made from, and the contents that were read so far.
+_MADE_FROM = "made_from.json"
+_READ = "sources.json"
+# Whoever waits for so much to be read is told why.
+_MUCH = 2**31
+
+
+def manifest(config: Config, results: Path, workload: str) -> Path | None:
+    """The path of a workload's manifest; None if its family prepares nothing."""
+    return results / grid.PREPARED.format(workload=workload) if config.family(workload).prepared else None
+
+
+def features_hash(manifest: Path | None) -> str | None:
+    """The features hash in a manifest; None if there is no readable one."""
+    found = _read(manifest).get("hash") if manifest else None
+    return found if isinstance(found, str) else None
+
+
+def note(manifest: Path, digest: str) -> None:
+    """Note the digest of the sources that the data of a manifest were made from."""
+    made = {"features": features_hash(manifest), "sources": digest}
+    write_atomic(manifest.with_name(_MADE_FROM), (json.dumps(made, indent=1) + "\n").encode())
+
+
+def outdated(config: Config, results: Path, workload: str) -> bool:
+    """Whether a workload's data were prepared from other source files than those that the config names now.
+
+    False where that cannot be known: the data or a source file is not here, or the config is one of a `text`, which
+    does not say where files are.
+    """
+    path = manifest(config, results, workload)
+    hashed = features_hash(path)
+    if path is None or hashed is None or not config.placed:
+        return False
+    try:
+        files = sources(config, workload)
+    except UserError:
+        return False
+    made = _read(path.with_name(_MADE_FROM))
+    if not files and not made:
+        return False
+    return made != {"features": hashed, "sources": digest(files, path)}
+
+
+def digest(files: Sequence[Path], manifest: Path) -> str:
+    """SHA-256 of names and contents of source files, in their order; the same wherever their folder is.
+
+    Raises:
+        UserError: a file cannot be read.
+    """
+    if not files:
+        return ""
+    cache = manifest.with_name(_READ)
+    paths = list(dict.fromkeys(os.path.abspath(file) for file in files))
+    known = _read(cache)
+    try:
+        found = _contents(paths, known)
+    except OSError as error:
+        raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from None
+    if found != known:
+        # Without it the files are read again next time.
+        with contextlib.suppress(OSError):
+            write_atomic(cache, json.dumps(found).encode())
+    top = os.path.commonpath([os.path.dirname(path) for path in paths])
+    named = zip((os.path.relpath(path, top) for path in paths), found.values(), strict=True)
+    return grid.config_hash({"sources": list(named)})
+
+
+def _contents(paths: Sequence[str], known: dict[str, Any]) -> dict[str, str]:
+    """The SHA-256 of each file's content by size, time and path; what is `known` under these is not read again."""
+    sizes = {}
+    for path in paths:
+        stat = os.stat(path)
+        sizes[f"{stat.st_size} {stat.st_mtime_ns} {path}"] = stat.st_size
+    size = sum(size for key, size in sizes.items() if key not in known)
+    if size > _MUCH:
+        print(f"ketscale: reading {size / 2**30:.0f} GiB of new or changed source files", file=sys.stderr)
+    return {key: str(known.get(key) or sha256(Path(key.split(" ", 2)[2]))) for key in sizes}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if there is none."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,109 @@
+"""What the parts of a record say about each other, and about the settings of its run.
+
+Each relation holds by construction, whatever was measured: a record that breaks one was edited.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from ketscale.config import Metric, Settings
+from ketscale.grid import Run
+
+if TYPE_CHECKING:
+    from ketscale.measure.record import Quality, Quartiles, Record, Timing
+
+# A record keeps the losses of so many first steps.
+LOSSES_KEPT = 20
+# Of products of floats, and of metrics that were averaged in single precision.
+_ROUNDING = 1e-9
+_SINGLE = 1e-6
+# Start and stop are in microseconds.
+_TICK_S = 1e-5
+# Of two clocks.
+_SLACK_S = 0.05
+
+
+def contradictions(record: Record, settings: Settings) -> Iterator[str]:
+    """What in a record of the run with these settings does not go together."""
+    run, completed = settings.run, record.status == "completed"
+    if (record.family, record.sizes) != (settings.family.name, settings.sizes):
+        yield "its family or its sizes are not those of its settings"
+    if completed != (record.reason is None) or completed != (record.weights_hash is not None):
+        yield f"it is {record.status}; a completed run has weights, and any other a reason instead"
+    if (record.quality is not None) != (completed and settings.protocol.by_epochs):
+        yield "completed epochs have a quality, and nothing else has"
+    if completed and len(record.losses) != min(LOSSES_KEPT, record.timing.steps):
+        yield f"{len(record.losses)} losses of {record.timing.steps} steps are kept"
+    # A rank that is out of memory reports for itself alone.
+    if record.status != "out_of_memory" and len(record.machine.ranks) != run.ranks:
+        yield f"{len(record.machine.ranks)} of {run.ranks} ranks are described"
+    yield from _hours(record, run)
+    yield from _timing(record.timing, run.batch)
+    if record.quality is not None:
+        yield from _quality(record.quality, settings.family.metrics)
+
+
+def _hours(record: Record, run: Run) -> Iterator[str]:
+    seconds = (record.stopped - record.started).total_seconds()
+    spent = {"node_hours": (record.node_hours, run.nodes)}
+    if record.gpu_hours:
+        spent["gpu_hours"] = (record.gpu_hours, run.ranks)
+    for name, (hours, number) in spent.items():
+        if not math.isclose(3600 * hours / number, seconds, rel_tol=_ROUNDING, abs_tol=_TICK_S):
+            yield f"{name} are not {number} times the {seconds:g} s from started to stopped"
+    if record.timing.data_s + record.timing.train_s > seconds + _SLACK_S:
+        yield f"train_s is more than the {seconds:g} s from started to stopped"
+
+
+def _timing(timing: Timing, batch: int) -> Iterator[str]:
+    measured = {"step": timing.step, "sampled_step": timing.sampled_step, "epoch": timing.epoch}
+    for name, quartiles in (measured | timing.spans).items():
+        if not _ordered(quartiles):
+            yield f"the quartiles of {name} are out of order, or their count is wrong"
+    step_s = timing.step.median_s
+    if not step_s:
+        if timing.epoch_s != step_s or timing.samples_per_s != step_s:
+            yield "epoch_s and samples_per_s need a median step"
+        return
+    if not _same(timing.epoch_s, timing.steps_per_epoch * step_s):
+        yield f"epoch_s is not {timing.steps_per_epoch} times the median step"
+    samples = round((timing.samples_per_s or 0) * step_s)
+    if not (1 <= samples <= batch and _same(timing.samples_per_s, samples / step_s)):
+        yield f"samples_per_s is not a number of samples up to {batch} in the median step"
+
+
+def _ordered(times: Quartiles) -> bool:
+    """Whether the quartiles rise; there are none where nothing was counted."""
+    known = [value for value in (times.q25_s, times.median_s, times.q75_s) if value is not None]
+    rising = all(low <= high * (1 + _ROUNDING) for low, high in pairwise(known))
+    return len(known) == (3 if times.count else 0) and rising
+
+
+def _same(value: float | None, expected: float) -> bool:
+    return value is not None and math.isclose(value, expected, rel_tol=_ROUNDING)
+
+
+def _quality(quality: Quality, metrics: tuple[Metric, ...]) -> Iterator[str]:
+    if quality.best_epoch >= quality.epochs:
+        yield f"the best epoch, {quality.best_epoch}, is not among its {quality.epochs}, counted from 0"
+    for split, figures in (("validation", quality.validation), ("test", quality.test)):
+        for name, metric in [("chance", metrics[0]), *((metric.name, metric) for metric in metrics)]:
+            if not _within(figures.get(name), *metric.range):
+                yield f"{name} on the {split} samples is {figures[name]}"
+        if not _counted(figures.get("count")):
+            yield f"count on the {split} samples is {figures['count']}"
+
+
+def _within(value: Any, least: float, most: float) -> bool:
+    """Whether a figure is undefined or in its range."""
+    if value is None:
+        return True
+    return isinstance(value, (int, float)) and least - _SINGLE <= value <= most + _SINGLE
+
+
+def _counted(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and value >= 1 and value == int(value))

@@ -1,0 +1,121 @@
+"""The invariant "same numbers everywhere": compares the first 20 losses of runs that must train alike.
+
+Chaos makes later steps drift apart. So only the losses in the records (the first 20 steps) are compared, over the
+steps that both runs took, and only at learning rates up to 3e-3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ketscale import grid
+from ketscale.measure.record import Checked
+
+# Largest relative difference of a loss.
+ACROSS_SIMULATORS = 1e-9  # fp64
+ACROSS_LAYOUTS = 1e-10  # fp64: backends, ranks and threads of one simulator
+SINGLE_PRECISION = 1e-3  # fp32, across simulators and layouts
+LARGEST_LEARNING_RATE = 3e-3
+REFERENCE = ("default.qubit", "cpu-n1r1t1")
+
+# Settings of a protocol that change the arithmetic of the first steps. `features` is not among them: with the same
+# features hash, cached and inline features must give the same losses.
+ARITHMETIC = ("precision", "optimiser", "learning_rate", "weight_decay", "clip_norm", "dropout")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs that must have the same first losses, and their largest relative difference (dimensionless)."""
+
+    run: grid.Run
+    reference: grid.Run
+    precision: str
+    steps: int
+    difference: float
+    limit: float
+
+    @property
+    def held(self) -> bool:
+        """Whether the losses are the same within the limit."""
+        return self.difference <= self.limit
+
+    @property
+    def why(self) -> str:
+        """The breach in words."""
+        return (
+            f"its first {self.steps} losses differ by {self.difference:.1e} relative, over {self.limit:.0e} "
+            f"({self.precision}), from those of {self.reference.simulator} on {self.reference.layout} "
+            f"({self.reference.protocol})"
+        )
+
+
+def difference(losses: Sequence[float], reference: Sequence[float]) -> float:
+    """max_k |a_k - b_k| / |b_k| over the common steps (dimensionless)."""
+    pairs = list(zip(losses, reference, strict=False))
+    return max((abs(a - b) / max(abs(b), 1e-300) for a, b in pairs), default=0.0)
+
+
+Record = Mapping[str, Any]
+Found = tuple[grid.Run, Record]
+
+
+def compare(checked: Mapping[grid.Run, Checked]) -> list[Comparison]:
+    """Compare each completed run with its group's reference, and with the first run of its own simulator."""
+    groups: dict[tuple[Any, ...], list[Found]] = {}
+    for run, found in checked.items():
+        key = _group(run, found.record) if found.state == "completed" and found.record else None
+        if key is not None and found.record:
+            groups.setdefault(key, []).append((run, found.record))
+    return [comparison for key in sorted(groups, key=repr) for comparison in _compare(groups[key])]
+
+
+def _group(run: grid.Run, record: Record) -> tuple[Any, ...] | None:
+    """The key of runs whose first losses must agree; None if a run's losses need not agree with any other's."""
+    protocol = record["config"]["protocol"]
+    settings = tuple(protocol[name] for name in ARITHMETIC)
+    if protocol["precision"] not in ("fp32", "fp64") or protocol["learning_rate"] > LARGEST_LEARNING_RATE:
+        return None
+    if not record["losses"]:
+        return None
+    data = (record["data_hash"], record["features_hash"])
+    return (*run.without("simulator", *grid.LAYOUT, "protocol"), *settings, *data)
+
+
+def _compare(group: Sequence[Found]) -> list[Comparison]:
+    ordered = sorted(group, key=lambda found: (_distance(found[0]), found[0]))
+    reference, comparisons = ordered[0], []
+    own = {found[0].simulator: found for found in reversed(ordered)}
+    broken: set[grid.Run] = set()
+    for found in ordered[1:]:
+        run, against = found[0], [reference]
+        serial = own[run.simulator]
+        if serial not in (reference, found) and serial[0] not in broken:
+            against.append(serial)
+        for other in against:
+            comparison = _pair(found, other)
+            comparisons.append(comparison)
+            if not comparison.held:
+                broken.add(run)
+    return comparisons
+
+
+def _distance(run: grid.Run) -> tuple[bool, bool]:
+    """Sort key that puts the reference first: default.qubit on one rank and thread, if there is such a run."""
+    return run.simulator != REFERENCE[0], run.layout != REFERENCE[1]
+
+
+def _pair(found: Found, reference: Found) -> Comparison:
+    (run, ours), (other, theirs) = found, reference
+    precision = ours["config"]["protocol"]["precision"]
+    same = run.simulator == other.simulator
+    limit = SINGLE_PRECISION if precision == "fp32" else ACROSS_LAYOUTS if same else ACROSS_SIMULATORS
+    steps = min(len(ours["losses"]), len(theirs["losses"]))
+    return Comparison(run, other, precision, steps, difference(ours["losses"], theirs["losses"]), limit)
+
+
+def refuse(checked: Mapping[grid.Run, Checked], comparisons: Sequence[Comparison]) -> dict[grid.Run, Checked]:
+    """The same, with the record of every run refused that broke a limit; the reference itself is kept."""
+    breaches = {comparison.run: comparison.why for comparison in reversed(comparisons) if not comparison.held}
+    return {**checked, **{run: Checked("refused", why) for run, why in breaches.items()}}
