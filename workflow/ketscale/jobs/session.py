@@ -19,10 +19,10 @@ from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.files import write_csv
 from ketscale.grid import HISTORY, RECORD
-from ketscale.jobs import finished, kept, outcome, supervise
+from ketscale.jobs import finished, kept, outcome, supervise, waiting
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.slurm import queue
-from ketscale.measure import host, process, record, topology
+from ketscale.measure import host, host_lock, process, record, topology
 from ketscale.measure.clock import Clock, sampled_steps
 from ketscale.parallel.world import World, check_nodes, open_world
 from ketscale.problems.problem import Problem
@@ -38,10 +38,15 @@ class Signals:
     """Requests that the trainer sees between steps: stop (SIGTERM), or save a checkpoint and go on (SIGUSR1)."""
 
     def __init__(self) -> None:
+        """Take note of SIGUSR1. SIGTERM ends the process at once, in whatever library it waits for the other ranks."""
         self.stop = False
         self._save = False
-        signal.signal(signal.SIGTERM, self._ask_to_stop)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, self._ask_to_save)
+
+    def heed_stop(self) -> None:
+        """From now on there may be something to save, so SIGTERM is a request."""
+        signal.signal(signal.SIGTERM, self._ask_to_stop)
 
     def _ask_to_stop(self, signum: int, frame: Any) -> None:
         self.stop = True
@@ -76,8 +81,11 @@ def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path |
     host.set_threads(run.threads)
     if protocol.mistake == "oversubscribed":
         host.set_threads_of_all_cores(run.threads)
-    with host.alone(protocol.timed):
+    sign = waiting.Sign(folder)
+    with host_lock.hold(protocol.timed, sign.show):
+        sign.remove()
         world = open_world(run)
+        signals.heed_stop()
         lease = Lease(folder, job_over=queue.job_over)
         try:
             if _hold(lease, world, signals):
