@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 
 from ketscale.files import write_atomic
 from ketscale.grid import RECORD
+from ketscale.jobs import lease
 from ketscale.jobs.slurm import queue, site
 from ketscale.measure import process
 
@@ -60,6 +62,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     the ranks directly. If a rank or its launcher dies after the run's record is written, the run has succeeded.
     """
     (folder / NOTE).unlink(missing_ok=True)
+    launch = uuid.uuid4().hex
     before = _written(folder / RECORD)
     for ignored in (signal.SIGINT, signal.SIGUSR1):
         signal.signal(ignored, signal.SIG_IGN)
@@ -68,7 +71,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     watched = sys.stderr.isatty()
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command}"],
-        env=environment,
+        env={**environment, lease.LAUNCH: launch},
         stderr=None if watched else subprocess.PIPE,
         preexec_fn=_become_launcher,
     )
@@ -80,7 +83,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         # A short note at once: the sender of SIGTERM may not wait for the run's own message. One note, since a second
         # signal may come while it is written.
         if len(asked) == 1:
-            leave_note(folder, explain([], 128 + signum, True))
+            _leave_note_of(launch, folder, explain([], 128 + signum, True))
 
     signal.signal(signal.SIGTERM, pass_on)
     if child.stderr is not None:
@@ -102,7 +105,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         reason = explain(list(kept), status, bool(asked))
         if f"ketscale: {reason}" not in kept:
             print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
-        leave_note(folder, reason)
+        _leave_note_of(launch, folder, reason)
     return status
 
 
@@ -119,6 +122,14 @@ def _become_launcher() -> None:
     """In the child: react to SIGINT again (only the parent ignores it), and get SIGTERM if the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _leave_note_of(launch: str, folder: Path, reason: str) -> None:
+    """Leave a note, unless another launch trains the run: that one has not failed."""
+    held = lease.read(folder)
+    others = held and not held["released"] and held.get("launch") != launch
+    if not (held and others and lease.shows_life(held, datetime.now(UTC))):
+        leave_note(folder, reason)
 
 
 def leave_note(folder: Path, reason: str) -> None:
