@@ -1,4 +1,4 @@
-"""Atomic writes: readers, and crashes, find either the old file or the new one, never a part."""
+"""Paths that users give, and atomic writes: readers, and crashes, find the old file or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -8,6 +8,36 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from ketscale.errors import UserError
+
+
+def home() -> Path:
+    """The user's home folder.
+
+    Raises:
+        UserError: the user has none, as in a container that runs under any number.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise UserError(
+            f"user {os.getuid()} has no home folder, and HOME is not set: set HOME to a folder of your own"
+        ) from None
+
+
+def expanded(path: str) -> Path:
+    """The path that a user has given; ~ is the home folder.
+
+    Raises:
+        UserError: it begins with ~, and there is no such home folder.
+    """
+    if path == "~" or path.startswith("~/"):
+        home()
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(f"{path}: there is no user {path[1:].partition('/')[0]} on this machine") from None
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -76,11 +76,11 @@ def _open(lock: Path) -> int:
             except FileExistsError:  # another run was faster
                 continue
             except OSError as error:
-                raise _refused(lock, error.strerror) from None
+                raise _refused(lock, str(error.strerror)) from None
             finally:
                 os.umask(previous)
         except OSError as error:
-            raise _refused(lock, error.strerror) from None
+            raise _refused(lock, str(error.strerror)) from None
         if stat.S_ISREG(os.fstat(file).st_mode):
             return file
         os.close(file)

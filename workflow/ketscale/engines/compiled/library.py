@@ -23,6 +23,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from ketscale.errors import UserError
+from ketscale.files import home
 
 CHECKSUM = hashlib.sha256().digest_size
 
@@ -133,9 +134,16 @@ def _environment(sources: tuple[Path, ...]) -> bytes:
 
 
 def cache_folder() -> Path:
-    """The folder of compiled code."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("KETSCALE_CACHE") or Path(base) / "ketscale")
+    """The folder of compiled code.
+
+    Raises:
+        UserError: none is set, and there is no home folder.
+    """
+    own = os.environ.get("KETSCALE_CACHE")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else home() / ".cache") / "ketscale"
 
 
 def _cached(recipe: Recipe) -> bytes:

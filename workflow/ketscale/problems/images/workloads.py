@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from ketscale.config import Seed, Workload
 from ketscale.errors import UserError
+from ketscale.files import expanded
 
 if TYPE_CHECKING:
     from ketscale.problems.images.images import Images, Vectors
@@ -85,7 +86,7 @@ class ImageWorkload(Workload, frozen=True, kw_only=True):
         from ketscale.problems.images import resnet
 
         resnet.fetch_imagenet(
-            folder / IMAGENET_FILE, Path(self.weights_folder).expanduser() if self.weights_folder else None
+            folder / IMAGENET_FILE, expanded(self.weights_folder) if self.weights_folder else None
         )
         return [folder / IMAGENET_FILE]
 
@@ -157,7 +158,7 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
         """The idx files in the folder."""
         if self.folder is None:
             return []
-        folder, files = Path(self.folder).expanduser(), []
+        folder, files = expanded(self.folder), []
         for name in _TEST if self.split == "test-images" else _TRAIN + _TEST:
             path = next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
             if path is None:
@@ -172,7 +173,7 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
         """Read the images from the folder, or from the fetched files."""
         from ketscale.problems.images import mnist
 
-        folder = Path(self.folder).expanduser() if self.folder is not None else fetched
+        folder = expanded(self.folder) if self.folder is not None else fetched
         if folder is None:
             raise UserError("workloads: mnist needs its idx files; run the rule fetch, or set folder")
         return mnist.load(folder, self.split, self.split_seed)
