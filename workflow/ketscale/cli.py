@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale import __version__, grid
-from ketscale.errors import UserError
+from ketscale.errors import UserError, in_words
 from ketscale.optional import needed_for
 
 if TYPE_CHECKING:
@@ -38,15 +38,20 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 if it did what was asked, 2 after a `UserError`, 143 when stopped by SIGTERM."""
+    """Run the command; 0 if it did what was asked, 2 after an error that the user can fix, 143 when stopped by SIGTERM."""
     options = _parser().parse_args(arguments)
     try:
-        return options.command(options) or 0
-    except UserError as error:
-        print(f"ketscale: {error}", file=sys.stderr)
-        return 2
+        status = options.command(options) or 0
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:
         return 1
+    except (UserError, OSError) as error:
+        said = in_words(error)
+        if said is None:
+            raise
+        print(f"ketscale: {said}", file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,22 +43,41 @@ def expanded(path: str) -> Path:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace the content of `path` with `data`: write a temporary file, fsync, rename."""
+    """Replace the content of `path` with `data`: write a temporary file, fsync, rename.
+
+    Raises:
+        OSError: it cannot be written; names `path`, or the folder that cannot be made.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with naming(path):
+        if path.exists() and not path.is_file():
+            # A device or a pipe, such as /dev/stdout, would be replaced by a file.
+            raise OSError(errno.EINVAL, "is not a file", str(path))
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Make an error that names no file, or only the temporary one of `path`, name `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None and f"/.{path.name}." not in f"/{error.filename}":
+            raise
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ketscale.config import Data, Protocol, Settings
-from ketscale.errors import UserError
+from ketscale.errors import UserError, in_words
 from ketscale.files import write_csv
 from ketscale.grid import HISTORY, RECORD
 from ketscale.jobs import finished, kept, outcome, supervise, waiting
@@ -147,9 +147,9 @@ def _finished_meanwhile(world: World, folder: Path, settings: Settings, manifest
 
 
 def _say_why(rank: int) -> None:
-    error = sys.exception()
-    if isinstance(error, UserError):
-        print(f"ketscale: {error}", file=sys.stderr, flush=True)
+    said = in_words(sys.exception())
+    if said is not None:
+        print(f"ketscale: {said}", file=sys.stderr, flush=True)
     else:
         print(f"ketscale: rank {rank} failed and ends the run", file=sys.stderr)
         traceback.print_exc()

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ketscale.errors import in_words
 from ketscale.files import write_atomic
 from ketscale.grid import RECORD
 from ketscale.jobs import lease
@@ -128,8 +129,13 @@ def _leave_note_of(launch: str, folder: Path, reason: str) -> None:
     """Leave a note, unless another launch trains the run: that one has not failed."""
     held = lease.read(folder)
     others = held and not held["released"] and held.get("launch") != launch
-    if not (held and others and lease.shows_life(held, datetime.now(UTC))):
+    if held and others and lease.shows_life(held, datetime.now(UTC)):
+        return
+    try:
         leave_note(folder, reason)
+    except OSError as error:
+        # Where no note can be written the run itself has failed of that; and ranks may still be saving something.
+        print(f"ketscale: {in_words(error)}", file=sys.stderr, flush=True)
 
 
 def leave_note(folder: Path, reason: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.errors import UserError
-from ketscale.files import write_atomic
+from ketscale.files import naming, write_atomic
 
 SCHEMA = 2
 INNER = "manifest.json"
@@ -40,7 +40,8 @@ def publish(
     folder = manifest.parent / name
     if not _valid(folder, files, identity["code_version"]):
         about = {"identified_by": sorted(identity), "hash": name, "folder": name}
-        _build(folder, {**identity, **about}, files, fill)
+        with naming(folder):
+            _build(folder, {**identity, **about}, files, fill)
     write_atomic(manifest, (folder / INNER).read_bytes())
 
 

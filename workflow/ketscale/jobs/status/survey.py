@@ -86,6 +86,10 @@ def ask(config: Config, root: Path, site: Site | None) -> Queue:
 def survey(config: Config, root: Path, queue: Queue, now: datetime) -> list[Seen]:
     """Every run of a config with its state, in scheduling order."""
     results = root / config.results
+    if os.path.lexists(results) and not results.is_dir():
+        raise UserError(
+            f"{config.results}: is not a folder, nor a link to one; move it away or set `results`"
+        )
     features = finished.features_hashes(config, results)
     submitted = marked(root) if queue.jobs else set()
     seen = []
@@ -134,7 +138,7 @@ def _see(
     folder = results / run.folder
     try:
         names = set(os.listdir(folder))
-    except OSError:
+    except FileNotFoundError:
         names = set()
     found = check(folder / grid.RECORD, run, settings.hash, features)
     if found.record is not None:
