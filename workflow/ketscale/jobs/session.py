@@ -176,60 +176,69 @@ def _train(
     shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
     quiet = host.Quiet({cpu for cpus in here for cpu in cpus}, run.threads * len(here))
     startup_s = process.age_s()
+    # Known even if the data do not fit in memory: a record belongs to them.
+    data, problem, data_s = Data(features_hash=finished.features_hash(manifest)), None, 0.0
     start = time.perf_counter()
-    data = read(settings, manifest)
-    data_s = time.perf_counter() - start
+    with outcome.Memory() as memory:
+        data = read(settings, manifest)
+        data_s = time.perf_counter() - start
+        problem = build(settings, data, world.device)
+    # If it does not fit on one rank, the others must not wait for that one.
+    misfit = next((why for why in world.gather(memory.ran_out) if why), None)
     # A run never resumes from a checkpoint of other settings, features or code.
     key = checkpoint.identify(settings.hash, data.features_hash or "", finished.code_hash())
-    problem = build(settings, data, world.device)
-    clock = _clock(protocol, problem, run.batch, world.device)
-    if trace is not None and not clock.sampled:
-        raise UserError(
-            f"--trace: protocol {run.protocol} samples no step of this run, so there is nothing to trace; "
-            "set sampled_steps, and give it at least two steps after warm-up"
-        )
+    resumed, lost_s = 0, _lost_s(lease, None)
+    clock, trainer = Clock(world.device, protocol.warmup, frozenset()), None
 
     def save(state: dict[str, Any]) -> None:
         lease.check()
         about = {"resumed": resumed, "lost_s": lost_s, "saved": time.time()}
         checkpoint.save(folder, key, {**state, **about})
 
-    trainer = Trainer(
-        problem,
-        world,
-        clock,
-        protocol,
-        run.batch,
-        run.seed,
-        save=save,
-        stop_requested=lambda: signals.stop,
-        save_requested=signals.save,
-        report=_seldom(lambda history: write_history(folder / HISTORY, history)),
-        progress=sys.stderr.isatty(),
-        metrics=settings.family.metrics,
-    )
-    resumed, lost_s = 0, _lost_s(lease, None)
-    # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
-    saved = world.gather(checkpoint.load(folder, key) if world.rank == 0 else None)[0]
-    if saved is not None:
-        resumed = saved["resumed"] + 1
-        lost_s = saved["lost_s"] + _lost_s(lease, saved["saved"]) + process.age_s()
-        trainer.restore(saved)
-    elif checkpoint.others(folder, key) and world.rank == 0:
-        print(
-            "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting from the "
-            "beginning",
-            file=sys.stderr,
-        )
-    ended = outcome.run(trainer)
-    # After running out of memory the other ranks may be stuck, so there can be no collective.
-    collective = ended.status != "out_of_memory" or world.ranks == 1
+    if problem is not None and misfit is None:
+        clock = _clock(protocol, problem, run.batch, world.device)
+        if trace is not None and not clock.sampled:
+            raise UserError(
+                f"--trace: protocol {run.protocol} samples no step of this run, so there is nothing to trace; "
+                "set sampled_steps, and give it at least two steps after warm-up"
+            )
+        with memory:
+            trainer = Trainer(
+                problem,
+                world,
+                clock,
+                protocol,
+                run.batch,
+                run.seed,
+                save=save,
+                stop_requested=lambda: signals.stop,
+                save_requested=signals.save,
+                report=_seldom(lambda history: write_history(folder / HISTORY, history)),
+                progress=sys.stderr.isatty(),
+                metrics=settings.family.metrics,
+            )
+            # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
+            saved = world.gather(checkpoint.load(folder, key) if world.rank == 0 else None)[0]
+            if saved is not None:
+                resumed = saved["resumed"] + 1
+                lost_s = saved["lost_s"] + _lost_s(lease, saved["saved"]) + process.age_s()
+                trainer.restore(saved)
+            elif checkpoint.others(folder, key) and world.rank == 0:
+                print(
+                    "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting "
+                    "from the beginning",
+                    file=sys.stderr,
+                )
+    unfit = misfit or memory.ran_out
+    ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
+    # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
+    collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
     mine = outcome.of_rank(world, cores, shared, quiet, trainer)
     ranks = world.gather(mine) if collective else [mine]
     if world.rank == 0 or not collective:
         if world.rank == 0:
             lease.check()
-        write_history(folder / HISTORY, trainer.history)
+        write_history(folder / HISTORY, trainer.history if trainer else [])
         if trace:
             clock.write_trace(trace)
         measured = {
@@ -246,7 +255,7 @@ def _train(
             },
             **outcome.spent(started, time.monotonic() - clock_s, run, world.device),
         }
-        record.write(folder / RECORD, outcome.record_of(settings, data, problem, trainer, ended, measured))
+        record.write(folder / RECORD, outcome.record_of(settings, data, trainer, ended, measured))
         finished.keep(folder)
         (folder / supervise.NOTE).unlink(missing_ok=True)
         checkpoint.clear(folder)
