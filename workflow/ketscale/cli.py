@@ -180,7 +180,13 @@ def _parser() -> argparse.ArgumentParser:
         "from being trained again. Call it on the machine where Snakemake ran.",
     )
     _add_config(sub)
-    sub.add_argument("--wait", action="store_true", help="let running jobs finish; cancel only pending ones")
+    jobs = sub.add_mutually_exclusive_group()
+    jobs.add_argument("--wait", action="store_true", help="let running jobs finish; cancel only pending ones")
+    jobs.add_argument(
+        "--no-queue",
+        action="store_true",
+        help="do not ask SLURM, because no job of this folder is in its queue",
+    )
     sub = command(
         "schema", _schema, "Print the JSON schema of configs", "Editors use it to complete and check a file."
     )
@@ -409,7 +415,7 @@ def _recover(options: argparse.Namespace) -> None:
     from ketscale.jobs.recover import recover
     from ketscale.problems.registry import read_config
 
-    recover(read_config(options.config), options.config, options.wait)
+    recover(read_config(options.config), options.config, options.wait, not options.no_queue)
 
 
 def _schema(options: argparse.Namespace) -> None:
