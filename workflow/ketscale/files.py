@@ -5,13 +5,23 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import functools
+import hashlib
 import io
 import os
+import re
+import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ketscale.errors import UserError
+from ketscale.measure import process
+
+# Names of temporary files; those of version 0.3 do not say where the process was.
+_TEMPORARY = re.compile(r"\..+\.(?:(?P<processes>[0-9a-f]{8})-)?(?P<pid>[0-9]+)\.(?:\w+\.)?tmp")
+_ABANDONED_S = 86400.0
 
 
 def home() -> Path:
@@ -49,7 +59,7 @@ def write_atomic(path: Path, data: bytes) -> None:
         OSError: it cannot be written; names `path`, or the folder that cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{temporary_prefix(path)}tmp")
     with naming(path):
         if path.exists() and not path.is_file():
             # A device or a pipe, such as /dev/stdout, would be replaced by a file.
@@ -67,6 +77,52 @@ def write_atomic(path: Path, data: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def temporary_prefix(path: Path) -> str:
+    """How the names of this process's temporary files and folders for `path` begin; they end with "tmp"."""
+    return f".{path.name}.{_processes()}-{os.getpid()}."
+
+
+def clear(*folders: Path) -> None:
+    """Remove what killed writers have left in some folders, which need not exist.
+
+    A temporary file is abandoned if its writer is known to have ended, or, if that was on another machine, if it has
+    not changed for a day.
+    """
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                match = _TEMPORARY.fullmatch(name)
+                if match and _is_abandoned(folder / name, match["processes"], int(match["pid"])):
+                    _remove(folder / name)
+
+
+@functools.cache
+def _processes() -> str:
+    """Equal for processes that see each other under the same numbers."""
+    here = (process.node_name(), *process.boot_and_namespace())
+    return hashlib.sha256(repr(here).encode()).hexdigest()[:8]
+
+
+def _is_abandoned(path: Path, processes: str | None, pid: int) -> bool:
+    if processes != _processes():
+        return time.time() - path.lstat().st_mtime > _ABANDONED_S
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # it is another user's
+        return False
+    return False
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # another process was faster, or it is another user's
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 @contextlib.contextmanager

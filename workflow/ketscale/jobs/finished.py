@@ -34,6 +34,8 @@ _NOT_TRAINING = (
     "jobs/recover.py",
 )
 _FILES = (grid.HISTORY, grid.RECORD)
+# The copy's folder, beside the checkpoints.
+KEPT = "finished"
 
 
 def begin_call() -> None:
@@ -114,4 +116,4 @@ def manifest(config: Config, results: Path, workload: str) -> Path | None:
 
 
 def _kept(folder: Path) -> Path:
-    return folder / "checkpoint" / "finished"
+    return folder / "checkpoint" / KEPT

@@ -25,9 +25,8 @@ from ketscale.measure import process
 
 # The variable that names the call of `ketscale launch` that started a process.
 LAUNCH = "KETSCALE_LAUNCH"
-# The file of a generation, and the temporary file of a process that was killed while it wrote one.
+# The file of a generation.
 _NAME = re.compile(r"([1-9][0-9]*)\.json")
-_LEFTOVER = re.compile(r"\.([1-9][0-9]*)\.json\.[0-9]+\.tmp")
 # One look counts for at most this share of the patience (see `_unchanged`).
 _LONGEST_LOOK = 1 / 3
 # A holder may miss at least this many beats, whatever the patience.
@@ -231,7 +230,7 @@ class Lease:
         folder = _path(self.folder, self._generation).parent
         with contextlib.suppress(OSError):  # a file that remains is harmless, since a higher one exists
             for name in os.listdir(folder):
-                match = _NAME.fullmatch(name) or _LEFTOVER.fullmatch(name)
+                match = _NAME.fullmatch(name)
                 if match and int(match[1]) < self._generation:
                     (folder / name).unlink(missing_ok=True)
 
@@ -349,10 +348,7 @@ def _equal(one: Mapping[str, Any], other: Mapping[str, Any], keys: tuple[str, ..
 
 def identity() -> dict[str, Any]:
     """What distinguishes this process from every other, and where it can be found."""
-    boot = pid_namespace = None
-    with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        pid_namespace = os.readlink("/proc/self/ns/pid")
+    boot, pid_namespace = process.boot_and_namespace()
     return {
         "host": process.node_name(),
         "pid": os.getpid(),

@@ -17,7 +17,7 @@ import torch
 
 from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError, in_words
-from ketscale.files import write_csv
+from ketscale.files import clear, write_csv
 from ketscale.grid import HISTORY, RECORD
 from ketscale.jobs import finished, kept, outcome, supervise, waiting
 from ketscale.jobs.lease import Lease
@@ -88,7 +88,11 @@ def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path |
         signals.heed_stop()
         lease = Lease(folder, job_over=queue.job_over)
         try:
-            if _hold(lease, world, signals):
+            waited = _hold(lease, world, signals)
+            if world.rank == 0:
+                checkpoints = folder / checkpoint.FOLDER
+                clear(folder, folder / "lease", checkpoints, checkpoints / finished.KEPT)
+            if waited:
                 status = _finished_meanwhile(world, folder, settings, manifest)
                 if status is not None:
                     return status

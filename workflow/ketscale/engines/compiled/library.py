@@ -12,7 +12,6 @@ import ctypes
 import fcntl
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -23,7 +22,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from ketscale.errors import UserError
-from ketscale.files import home
+from ketscale.files import clear, home, write_atomic
 
 CHECKSUM = hashlib.sha256().digest_size
 
@@ -191,14 +190,8 @@ def _read(file: Path) -> bytes | None:
 
 
 def _write(file: Path, code: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=file.stem)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(hashlib.sha256(code).digest() + code)
-        os.replace(temporary, file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    clear(file.parent)
+    write_atomic(file, hashlib.sha256(code).digest() + code)
 
 
 @contextmanager
