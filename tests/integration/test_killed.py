@@ -83,3 +83,21 @@ def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digi
     record = json.loads((tmp_path / study.record(run)).read_text())
     pids = {rank["pid"] for rank in record["machine"]["ranks"]}
     assert f"process {pids.pop()} on " in said
+
+
+@pytest.mark.parametrize("place", ["cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1"])
+def test_a_second_writer_that_is_stopped_says_nothing_about_the_first(tmp_path, digits_features, place):
+    run = study.run(place, protocol="longer")
+    with study.launch(tmp_path, run, digits_features) as first:
+        until_saved(tmp_path, run)
+        with study.launch(tmp_path, run, digits_features) as second:
+            said = []
+            while not said or "waiting until it ends" not in said[-1]:
+                said.append(second.stderr.readline())
+                assert said[-1], said
+            second.terminate()
+            second.communicate(timeout=60)
+        noted, ended = (study.results(tmp_path, run) / "failure.json").exists(), first.poll()
+        first.terminate()
+        first.communicate(timeout=60)
+    assert second.returncode != 0 and ended is None and not noted

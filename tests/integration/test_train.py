@@ -2,12 +2,15 @@
 
 import csv
 import json
+import shlex
+import sys
 
 import pytest
 
 from ketscale import grid
 from ketscale.measure.record import check
 from tests.integration import study
+from tests.parallel import worlds
 
 
 def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
@@ -59,18 +62,51 @@ def test_a_diverged_run_leaves_a_record_that_says_so(tmp_path, digits_features):
     assert record["quality"] is None and record["weights_hash"] is None
 
 
-@pytest.mark.parametrize("message", ["[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"])
+@pytest.mark.parametrize("where", ["read", "build", "wrap", "forward"])
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), MemoryError()],
+)
 def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
-    tmp_path, digits_features, monkeypatch, one_thread, message
+    tmp_path, digits_features, monkeypatch, one_thread, where, error
 ):
     from ketscale.jobs import session
+    from ketscale.parallel.single import Single
     from ketscale.problems.images.vqc import VQC
 
-    def forward(self, x):
-        raise RuntimeError(message)
+    def full(*_):
+        raise error
 
-    monkeypatch.setattr(VQC, "forward", forward)
+    place = {"wrap": Single, "forward": VQC}.get(where, session)
+    monkeypatch.setattr(place, where, full)
     run = study.run()
     status = session.train(study.settings(run), study.results(tmp_path, run), digits_features, None)
-    record = json.loads((tmp_path / study.record(run)).read_text())
-    assert status == record["status"] == "out_of_memory" and message in record["reason"]
+    features = json.loads(digits_features.read_text())["hash"]
+    found = check(tmp_path / study.record(run), run, study.settings(run).hash, features)
+    assert status == found.state == "out_of_memory" and (str(error) or "no memory left") in found.why
+    assert (found.record["parameters"] is None) == (where in ("read", "build", "wrap"))
+
+
+@pytest.mark.parametrize("where", ["mpi-n1r2t1", "ddp-cpu-n1r2t1"])
+def test_memory_that_runs_out_on_one_rank_ends_all_with_a_record(tmp_path, digits_features, where):
+    run = study.run(where)
+    path, config = tmp_path / study.record(run), study.write_config(tmp_path)
+    command = [sys.executable, "-m", "tests.parallel.one_rank_unfit", "train", path, "--config", config]
+    done = worlds.start(where, shlex.join(map(str, [*command, "--features", digits_features])))
+    assert done.returncode == 0, done.stderr
+    record = json.loads(path.read_text())
+    assert record["status"] == "out_of_memory" and "allocate memory" in record["reason"]
+    assert len(record["machine"]["ranks"]) == 2
+
+
+def test_an_error_that_is_not_of_memory_is_none(tmp_path, digits_features, monkeypatch, one_thread):
+    from ketscale.jobs import session
+
+    def build(*_):
+        raise RuntimeError("another")
+
+    monkeypatch.setattr(session, "build", build)
+    run = study.run()
+    with pytest.raises(RuntimeError, match="another"):
+        session.train(study.settings(run), study.results(tmp_path, run), digits_features, None)
+    assert not (tmp_path / study.record(run)).exists()

@@ -282,7 +282,7 @@ def test_accuracy_is_pooled_where_every_fold_was_the_test_once(tmp_path: Path) -
     config = factory.small_config({"s": {"kind": "accuracy", "question": "?", "axes": axes}})
 
     def fold(run: Run) -> dict[str, Any]:
-        return {"split": {"by": "runs", "fold": run.seed, "folds": 3, "held_out": 4 + run.seed}}
+        return {"split": {"by": "runs", "fold": run.seed, "folds": 3, "held_out": 4 + run.seed, "shared": 0}}
 
     factory.write_all(config, tmp_path, fold)
     tables.collect(config, tmp_path)

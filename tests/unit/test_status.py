@@ -68,6 +68,14 @@ def hold(run, **changes):
     path.write_text(json.dumps(content))
 
 
+def wait(run, **changes):
+    """The sign of a process of another host that waits for it, renewed a moment ago."""
+    about = {"host": "node1", "boot": "theirs", "since": at(300), "at": at(9), "interval_s": 10.0}
+    content = lease.identity() | about | {"whom": "process 7 of ada"} | changes
+    folder_of(run).mkdir(parents=True, exist_ok=True)
+    (folder_of(run) / "waiting.json").write_text(json.dumps(content))
+
+
 def fail(run, **changes):
     note = {"reason": "out of memory", "at": at(1800), "job": "12", "call": None} | changes
     folder_of(run).mkdir(parents=True, exist_ok=True)
@@ -205,6 +213,26 @@ def test_a_note_that_cannot_be_read_still_says_failed(one):
     fail(one[1])
     (folder_of(one[1]) / "failure.json").write_text("{")
     assert state_of(one).state == "failed"
+
+
+def test_a_run_whose_process_waits_for_its_host_is_waiting(one):
+    wait(one[1])
+    seen = state_of(one)
+    assert (seen.state, seen.reason, seen.at) == ("waiting", "node1 is held by process 7 of ada", at(300))
+    wait(one[1], at=at(51))
+    assert state_of(one).state == "missing"
+    wait(one[1])
+    fail(one[1], at=at(5))
+    assert state_of(one).state == "failed"
+    hold(one[1], since=at(1), at=at(1))
+    assert state_of(one).state == "running"
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]"])
+def test_a_sign_of_waiting_that_cannot_be_read_is_none(one, content):
+    wait(one[1])
+    (folder_of(one[1]) / "waiting.json").write_text(content)
+    assert state_of(one).state == "missing"
 
 
 def test_a_run_waits_while_its_pack_is_in_the_queue(one):
@@ -349,6 +377,17 @@ def test_the_text_says_it_all(capsys):
         and "min at the one run that is running now" in out
     )
     assert max(map(len, out.splitlines())) <= 120
+
+
+def test_what_a_run_waits_for_is_said(capsys):
+    config = study(seed=[0, 1])
+    write_config(config)
+    me = {**lease.identity(), "host": "here", "job": None}
+    for run in config.runs:
+        wait(run, **me)
+    out = call(capsys)
+    assert "2 runs: 0 done, 2 waiting\n" in out
+    assert f"2 waiting: here is held by process 7 of ada\n    such as {config.runs[0].name}" in out
 
 
 def test_failed_lists_every_one_with_what_runs_it_again(capsys):

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from ketscale.jobs import launch, supervise
+from ketscale.jobs.lease import Lease
 from tests.toys import run_at
 
 # As SLURM 22.05, Open MPI 5 and torchrun 2.13 were seen to say it.
@@ -177,6 +178,26 @@ def test_a_second_signal_while_the_note_is_written_leaves_one_note(tmp_path):
     assert process.wait(60) == 143
     assert "told to stop (SIGTERM)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
     assert "Traceback" not in (tmp_path / "train.log").read_text()
+
+
+ACQUIRE = "from pathlib import Path; from ketscale.jobs.lease import Lease; Lease(Path({!r})).try_acquire()"
+
+
+@pytest.mark.parametrize("trains", ["another launch", "this launch", "nobody"])
+def test_only_a_launch_that_trains_the_run_says_that_it_failed(tmp_path, trains):
+    """A launch waits while another one trains the run: if it is stopped, the run has not failed."""
+    held = Lease(tmp_path)
+    held.try_acquire()
+    if trains != "another launch":
+        held.release()
+    mine = ACQUIRE.format(str(tmp_path)) if trains == "this launch" else ""
+    code = f"import time\n{mine}\nopen('{tmp_path}/ready', 'w')\ntime.sleep(60)"
+    process = supervised(tmp_path, shlex.join([sys.executable, "-c", code]))
+    wait_for((tmp_path / "ready").exists)
+    process.terminate()
+    assert process.wait(60) == 143
+    held.release()
+    assert (tmp_path / supervise.NOTE).exists() == (trains != "another launch")
 
 
 @pytest.mark.parametrize("earlier", [False, True])

@@ -490,7 +490,7 @@ def test_it_is_a_module_of_another_workflow(tmp_path: Path) -> None:
     (project / "Snakefile").write_text(MODULE.format(snakefile=ROOT / "Snakefile"))
     done = run_in(project, "--cores", "2")
     assert "localrules directive" not in done.stderr
-    assert (project / "summary.txt").read_text() .startswith("<!doctype html>")
+    assert (project / "summary.txt").read_text().startswith("<!doctype html>")
     assert all((project / record(run)).exists() for run in RUNS)
     jobs = planned(run_in(project, "--cores", "2", "-n", "--forceall"))
     assert jobs["ketscale_train"] == len(RUNS) and jobs["summary"] == 1

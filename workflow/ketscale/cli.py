@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale import __version__, grid
-from ketscale.errors import UserError
+from ketscale.errors import UserError, in_words
 from ketscale.optional import needed_for
 
 if TYPE_CHECKING:
@@ -38,17 +38,22 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 if it did what was asked, 2 after a `UserError`, 130 or 143 if it was stopped."""
+    """Run the command; 0 if it did what was asked, 2 after an error that the user can fix, 130 or 143 if stopped."""
     options = _parser().parse_args(arguments)
     try:
-        return options.command(options) or 0
-    except UserError as error:
-        print(f"ketscale: {error}", file=sys.stderr)
-        return 2
+        status = options.command(options) or 0
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:
         return 1
     except KeyboardInterrupt:
         return 130
+    except (UserError, OSError) as error:
+        said = in_words(error)
+        if said is None:
+            raise
+        print(f"ketscale: {said}", file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -182,7 +187,13 @@ def _parser() -> argparse.ArgumentParser:
         "from being trained again. Call it on the machine where Snakemake ran.",
     )
     _add_config(sub)
-    sub.add_argument("--wait", action="store_true", help="let running jobs finish; cancel only pending ones")
+    jobs = sub.add_mutually_exclusive_group()
+    jobs.add_argument("--wait", action="store_true", help="let running jobs finish; cancel only pending ones")
+    jobs.add_argument(
+        "--no-queue",
+        action="store_true",
+        help="do not ask SLURM, because no job of this folder is in its queue",
+    )
     sub = command(
         "schema", _schema, "Print the JSON schema of configs", "Editors use it to complete and check a file."
     )
@@ -420,7 +431,7 @@ def _recover(options: argparse.Namespace) -> None:
     from ketscale.jobs.recover import recover
     from ketscale.problems.registry import read_config
 
-    recover(read_config(options.config), options.config, options.wait)
+    recover(read_config(options.config), options.config, options.wait, not options.no_queue)
 
 
 def _schema(options: argparse.Namespace) -> None:

@@ -1,33 +1,139 @@
-"""Atomic writes: readers, and crashes, find either the old file or the new one, never a part. And their checksums."""
+"""Paths that users give, checksums, and atomic writes: readers find the old file or the new one, never a part."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
+import functools
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ketscale.errors import UserError
+from ketscale.measure import process
+
+# Names of temporary files; those of version 0.3 do not say where the process was.
+_TEMPORARY = re.compile(r"\..+\.(?:(?P<processes>[0-9a-f]{8})-)?(?P<pid>[0-9]+)\.(?:\w+\.)?tmp")
+_ABANDONED_S = 86400.0
+
+
+def home() -> Path:
+    """The user's home folder.
+
+    Raises:
+        UserError: the user has none, as in a container that runs under any number.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise UserError(
+            f"user {os.getuid()} has no home folder, and HOME is not set: set HOME to a folder of your own"
+        ) from None
+
+
+def expanded(path: str) -> Path:
+    """The path that a user has given; ~ is the home folder.
+
+    Raises:
+        UserError: it begins with ~, and there is no such home folder.
+    """
+    if path == "~" or path.startswith("~/"):
+        home()
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(f"{path}: there is no user {path[1:].partition('/')[0]} on this machine") from None
+
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace the content of `path` with `data`: write a temporary file, fsync, rename."""
+    """Replace the content of `path` with `data`: write a temporary file, fsync, rename.
+
+    Raises:
+        OSError: it cannot be written; names `path`, or the folder that cannot be made.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    temporary = path.with_name(f"{temporary_prefix(path)}tmp")
+    with naming(path):
+        if path.exists() and not path.is_file():
+            # A device or a pipe, such as /dev/stdout, would be replaced by a file.
+            raise OSError(errno.EINVAL, "is not a file", str(path))
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def temporary_prefix(path: Path) -> str:
+    """How the names of this process's temporary files and folders for `path` begin; they end with "tmp"."""
+    return f".{path.name}.{_processes()}-{os.getpid()}."
+
+
+def clear(*folders: Path) -> None:
+    """Remove what killed writers have left in some folders, which need not exist.
+
+    A temporary file is abandoned if its writer is known to have ended, or, if that was on another machine, if it has
+    not changed for a day.
+    """
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                match = _TEMPORARY.fullmatch(name)
+                if match and _is_abandoned(folder / name, match["processes"], int(match["pid"])):
+                    _remove(folder / name)
+
+
+@functools.cache
+def _processes() -> str:
+    """Equal for processes that see each other under the same numbers."""
+    here = (process.node_name(), *process.boot_and_namespace())
+    return hashlib.sha256(repr(here).encode()).hexdigest()[:8]
+
+
+def _is_abandoned(path: Path, processes: str | None, pid: int) -> bool:
+    if processes != _processes():
+        return time.time() - path.lstat().st_mtime > _ABANDONED_S
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # it is another user's
+        return False
+    return False
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # another process was faster, or it is another user's
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Make an error that names no file, or only the temporary one of `path`, name `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None and f"/.{path.name}." not in f"/{error.filename}":
+            raise
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from ketscale.analysis import catalogue
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.config import Config
-from ketscale.files import write_atomic
+from ketscale.files import clear, write_atomic
 
 
 def draw(config: Config, results: Path) -> None:
@@ -22,6 +22,7 @@ def draw(config: Config, results: Path) -> None:
         UserError: a table is missing.
     """
     style.theme()
+    clear(results / "figures")
     inputs = Inputs.read(config, results / "tables")
     for figure in catalogue.figures_of(config):
         drawing, data = figure.draw(inputs)

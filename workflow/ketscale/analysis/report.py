@@ -17,7 +17,7 @@ from ketscale.analysis.kinds import kind
 from ketscale.analysis.points import metrics, size_axes
 from ketscale.config import Config
 from ketscale.errors import UserError
-from ketscale.files import write_atomic
+from ketscale.files import clear, write_atomic
 from ketscale.grid import RECORD, RUNS
 
 PAGE = "report.html.j2"
@@ -124,6 +124,7 @@ def build(config: Config, results: Path) -> None:
         raise UserError(
             f"{out}: {len(data) / 1e6:.1f} MB, more than 5 MB; split the study into several configs"
         )
+    clear(results)
     write_atomic(out, data)
 
 

@@ -13,7 +13,7 @@ from ketscale.analysis.completeness import Finding
 from ketscale.analysis.kinds import accuracy, kinds, speed
 from ketscale.analysis.points import Collected, metrics, size_axes, sizes_of
 from ketscale.config import Config, Metric
-from ketscale.files import write_csv
+from ketscale.files import clear, write_csv
 from ketscale.grid import AXES, HISTORY, Run
 from ketscale.jobs import records
 
@@ -42,6 +42,7 @@ def collect(config: Config, results: Path) -> None:
     spans = [row for finding in findings for row in _spans(config, finding)]
     collected = Collected.of(config, rows, parity.held(comparisons))
     out = results / "tables"
+    clear(out)
     write_csv(out / "runs.csv", rows, _runs_columns(config))
     write_csv(out / "completeness.csv", completeness.table(findings, config.results), completeness.COLUMNS)
     write_csv(out / "scaling.csv", _of_studies("scaling", collected), speed.columns(config))

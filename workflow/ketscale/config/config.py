@@ -26,6 +26,7 @@ from ketscale.config.file import ConfigFile, StudyBlock, axes_schema
 from ketscale.config.parsing import at, check, parse, suggestion
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
+from ketscale.files import expanded
 from ketscale.grid import Run, Study, canonical, decode, expand, schedule
 
 B = TypeVar("B", bound=Block)
@@ -79,7 +80,7 @@ class Config:
             families,
             file.title,
             # As Snakemake has it: out/ and ./out are out.
-            os.path.normpath(os.path.expanduser(file.results)),
+            os.path.normpath(expanded(file.results)),
             file.partial,
             workloads,
             models,

@@ -112,11 +112,15 @@ def _worlds() -> Iterator[Finding]:
             yield Finding("two ranks of mpi", False, f"no mpi4py; {remedy('mpi')}", enables)
             continue
         run = Run("digits", "vqc", "q4-l3", 64, "default.qubit", backend, 1, 2, 1, "timing", 0)
-        yield Finding(f"two ranks of {backend}", *_two_ranks(prefix_here(run), probe), enables)
+        yield Finding(f"two ranks of {backend}", *_two_ranks(run, probe), enables)
 
 
-def _two_ranks(start: str, probe: str) -> tuple[bool, str]:
-    """Whether two processes that are started this way form one world of two, and what was seen."""
+def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
+    """Whether two processes that are started as a run's ranks form one world of two, and what was seen."""
+    try:
+        start = prefix_here(run)
+    except UserError as error:
+        return False, str(error)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     try:
         done = subprocess.run(

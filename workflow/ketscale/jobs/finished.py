@@ -35,6 +35,8 @@ _NOT_TRAINING = (
     "measure/parity.py",
 )
 _FILES = (grid.HISTORY, grid.RECORD)
+# The copy's folder, beside the checkpoints.
+KEPT = "finished"
 
 
 def begin_call() -> None:
@@ -97,4 +99,4 @@ def of_this_code(path: Path, settings: Settings, features_hash: str | None) -> d
 
 
 def _kept(folder: Path) -> Path:
-    return folder / "checkpoint" / "finished"
+    return folder / "checkpoint" / KEPT

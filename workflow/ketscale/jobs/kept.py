@@ -17,14 +17,14 @@ from ketscale.problems.problem import Problem
 PREDICTIONS = "predictions.npz"
 
 
-def keep(settings: Settings, problem: Problem, ended: Outcome, folder: Path) -> dict[str, str]:
+def keep(settings: Settings, problem: Problem | None, ended: Outcome, folder: Path) -> dict[str, str]:
     """Write the model of a completed run, unless its protocol sets keep_model: false. Returns SHA-256 by file name.
 
     Files of an earlier training of the run are deleted.
     """
     for name in (models.WEIGHTS, PREDICTIONS):
         (folder / name).unlink(missing_ok=True)
-    if ended.status != "completed" or not settings.protocol.keep_model:
+    if problem is None or ended.status != "completed" or not settings.protocol.keep_model:
         return {}
     files = {models.WEIGHTS: models.saved(settings, problem)}
     if ended.outputs is not None:

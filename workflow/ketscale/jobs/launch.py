@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ketscale.files import home
 from ketscale.grid import BACKENDS, Run
 from ketscale.jobs.slurm import site
 from ketscale.measure.process import THREAD_VARIABLES, slurm_job
@@ -61,6 +62,8 @@ def prefix_here(run: Run) -> str:
     """The prefix for this process: inside an allocation srun, with the MPI that the site file names.
 
     Raises:
-        UserError: inside an allocation, the site file is missing or invalid.
+        UserError: inside an allocation, the site file is missing or invalid; or for MPI there is no home folder.
     """
+    if BACKENDS[run.backend].launcher == "mpirun":
+        home()  # without one Open MPI does not start
     return prefix(run, site.read_file().mpi if slurm_job() else None)

@@ -15,7 +15,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,17 @@ from ketscale.errors import UserError
 from ketscale.files import write_atomic
 from ketscale.measure import process
 
-# The file of a generation, and the temporary file of a process that was killed while it wrote one.
+# The variable that names the call of `ketscale launch` that started a process.
+LAUNCH = "KETSCALE_LAUNCH"
+# The file of a generation.
 _NAME = re.compile(r"([1-9][0-9]*)\.json")
-_LEFTOVER = re.compile(r"\.([1-9][0-9]*)\.json\.[0-9]+\.tmp")
 # One look counts for at most this share of the patience (see `_unchanged`).
 _LONGEST_LOOK = 1 / 3
 # A holder may miss at least this many beats, whatever the patience.
 _BEATS = 3
+# One that was renewed within this many beats counts as held, where only people are told.
+_BEATS_SHOWN = 5
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def _unknown(job: str) -> bool | None:
@@ -182,7 +186,7 @@ class Lease:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         except FileExistsError:
             return False
-        self._me |= {"token": secrets.token_hex(16), "since": _utc()}
+        self._me |= {"token": secrets.token_hex(16), "since": utc()}
         self._generation, self._beat = generation, 0
         try:
             self._write()
@@ -226,7 +230,7 @@ class Lease:
         folder = _path(self.folder, self._generation).parent
         with contextlib.suppress(OSError):  # a file that remains is harmless, since a higher one exists
             for name in os.listdir(folder):
-                match = _NAME.fullmatch(name) or _LEFTOVER.fullmatch(name)
+                match = _NAME.fullmatch(name)
                 if match and int(match[1]) < self._generation:
                     (folder / name).unlink(missing_ok=True)
 
@@ -251,7 +255,7 @@ class Lease:
         return content.get("token") == self._me["token"] and newest <= self._generation
 
     def _content(self, released: bool = False) -> dict[str, Any]:
-        state = {"beat": self._beat, "at": _utc(), "released": released, "finished": self.finished}
+        state = {"beat": self._beat, "at": utc(), "released": released, "finished": self.finished}
         return self._me | state
 
     def _write(self, released: bool = False) -> None:
@@ -274,6 +278,28 @@ def read(folder: Path) -> dict[str, Any] | None:
     return {}
 
 
+def shows_life(content: Mapping[str, Any], now: datetime, job_runs: bool = False) -> bool:
+    """Whether the process of a lease, or of a sign with the same keys, seems to be alive.
+
+    For what people are told, never for who may write: it compares clocks of different hosts.
+    """
+    me = identity()
+    if content["boot"] is not None and _equal(content, me, ("boot", "pid_namespace")):
+        alive = is_alive(content["pid"], content["started"])
+        if alive is not None:
+            return alive
+    return job_runs or now - time_of(content["at"]) < timedelta(seconds=_BEATS_SHOWN * content["interval_s"])
+
+
+def time_of(text: Any) -> datetime:
+    """A UTC time from a lease, sign, note or record; a time long ago if there is none."""
+    try:
+        time = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return _LONG_AGO
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
 def who(content: Mapping[str, Any]) -> str:
     """The holder of a lease with this content, in words."""
     return "nobody" if content.get("released") else _process(content)
@@ -290,7 +316,7 @@ def _path(folder: Path, generation: int) -> Path:
     return folder / "lease" / f"{generation}.json"
 
 
-def _utc() -> str:
+def utc() -> str:
     """The time, for people and for differences of times on one host. Times of two hosts are never compared."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -322,10 +348,7 @@ def _equal(one: Mapping[str, Any], other: Mapping[str, Any], keys: tuple[str, ..
 
 def identity() -> dict[str, Any]:
     """What distinguishes this process from every other, and where it can be found."""
-    boot = pid_namespace = None
-    with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        pid_namespace = os.readlink("/proc/self/ns/pid")
+    boot, pid_namespace = process.boot_and_namespace()
     return {
         "host": process.node_name(),
         "pid": os.getpid(),
@@ -335,6 +358,7 @@ def identity() -> dict[str, Any]:
         "job": process.slurm_job(),
         "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
+        "launch": os.environ.get(LAUNCH),
     }
 
 

@@ -56,9 +56,35 @@ class Outcome:
     outputs: torch.Tensor | None = None
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means that memory ran out; torch's CPU allocator says so only in its message."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+class Memory:
+    """A context in which running out of memory is no error; `ran_out` says then what happened, in a line."""
+
+    def __init__(self) -> None:
+        self.ran_out: str | None = None
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if error is not None and is_out_of_memory(error):
+            self.ran_out = (str(error) or "there is no memory left").splitlines()[0]
+        return self.ran_out is not None
+
+
 def run(trainer: Trainer) -> Outcome:
     """Train. Divergence and running out of memory are outcomes too."""
     start = time.perf_counter()
+    with Memory() as memory:
+        return _run(trainer, start)
+    return Outcome("out_of_memory", time.perf_counter() - start, memory.ran_out)
+
+
+def _run(trainer: Trainer, start: float) -> Outcome:
     try:
         trainer.run()
         train_s = time.perf_counter() - start
@@ -73,10 +99,6 @@ def run(trainer: Trainer) -> Outcome:
         return Outcome("completed", train_s, quality=quality, outputs=outputs["test"])
     except Diverged as error:
         return Outcome("diverged", time.perf_counter() - start, str(error))
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
-        return Outcome("out_of_memory", time.perf_counter() - start, str(error).splitlines()[0])
 
 
 def _finite(split: str, problem: Problem, outputs: torch.Tensor) -> dict[str, Any]:
@@ -92,20 +114,14 @@ def _finite(split: str, problem: Problem, outputs: torch.Tensor) -> dict[str, An
     return metrics
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out; torch's CPU allocator says so only in its message."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
-
-
 def record_of(
     settings: Settings,
     data: Data,
-    problem: Problem,
-    trainer: Trainer,
+    trainer: Trainer | None,
     ended: Outcome,
     measured: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The record: what was requested, how it ended, and what was measured."""
+    """The record: what was requested, how it ended, and what was measured; without a trainer if memory ran out before."""
     return {
         "schema": SCHEMA_VERSION,
         "family": settings.family.name,
@@ -114,7 +130,7 @@ def record_of(
         "status": ended.status,
         "reason": ended.reason,
         "call": finished.call(),
-        "parameters": parameter_count(problem.model),
+        "parameters": parameter_count(trainer.problem.model) if trainer else None,
         "config": settings.content,
         "config_hash": settings.hash,
         "data_hash": data.data_hash,
@@ -128,15 +144,15 @@ def record_of(
         "packages": _packages(),
         "slurm_job_id": process.slurm_job(),
         "quality": ended.quality,
-        "losses": trainer.losses,
-        "weights_hash": trainer.weights_hash() if ended.status == "completed" else None,
-        "routes": routes_taken(problem),
+        "losses": trainer.losses if trainer else [],
+        "weights_hash": trainer.weights_hash() if trainer and ended.status == "completed" else None,
+        "routes": routes_taken(trainer.problem) if trainer else [],
         **measured,
     }
 
 
 def of_rank(
-    world: World, cores: list[int], shared: bool | None, quiet: host.Quiet, trainer: Trainer
+    world: World, cores: list[int], shared: bool | None, quiet: host.Quiet, trainer: Trainer | None
 ) -> dict[str, Any]:
     """This rank's entry in the record.
 
@@ -155,14 +171,17 @@ def of_rank(
         "peak_rss_bytes": host.peak_rss_bytes(),
         "peak_device_bytes": torch.cuda.max_memory_allocated() if gpu else None,
         "cpu_s": quiet.own_s(),
-        "samples": trainer.samples_seen,
+        "samples": trainer.samples_seen if trainer else 0,
     }
 
 
-def timing(clock: Clock, trainer: Trainer, ended: Outcome) -> dict[str, Any]:
+def timing(clock: Clock, trainer: Trainer | None, ended: Outcome) -> dict[str, Any]:
     """What the clock has measured, in seconds."""
-    # A batch larger than the data has no more samples than there are.
-    samples = min(trainer.batch, trainer.problem.sampler.samples or trainer.batch)
+    steps = steps_per_epoch = samples = 0
+    if trainer:
+        steps, steps_per_epoch = trainer.step, trainer.steps_per_epoch
+        # A batch larger than the data has no more samples than there are.
+        samples = min(trainer.batch, trainer.problem.sampler.samples or trainer.batch)
     step = quartiles(clock.steady_s)
     median = step["median_s"]
     return {
@@ -172,9 +191,9 @@ def timing(clock: Clock, trainer: Trainer, ended: Outcome) -> dict[str, Any]:
         "sampled_step": quartiles(clock.sampled_s),
         "validation_s": quartiles(clock.validations_s)["median_s"],
         "epoch": quartiles(clock.epochs_s),
-        "steps": trainer.step,
-        "steps_per_epoch": trainer.steps_per_epoch,
-        "epoch_s": median and median * trainer.steps_per_epoch,
+        "steps": steps,
+        "steps_per_epoch": steps_per_epoch,
+        "epoch_s": median and median * steps_per_epoch,
         "samples_per_s": median and samples / median,
         "train_s": ended.train_s,
     }

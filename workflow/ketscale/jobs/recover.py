@@ -33,13 +33,14 @@ _MESSAGE_S = 60.0
 _PATIENCE_S = 180.0
 
 
-def recover(config: Config, configfile: Path, wait: bool) -> None:
+def recover(config: Config, configfile: Path, wait: bool, ask_queue: bool = True) -> None:
     """Make the current folder ready for the next call of Snakemake, and report each step.
 
     Args:
         config: the config.
         configfile: the file that it was read from.
         wait: whether running jobs may finish.
+        ask_queue: whether SLURM is asked for jobs of this folder; if not, the user says that there are none.
 
     Raises:
         UserError: a Snakemake still runs in this folder, or SLURM or Snakemake fails.
@@ -47,7 +48,7 @@ def recover(config: Config, configfile: Path, wait: bool) -> None:
     alive = running_snakemake(Path.cwd())
     if alive is not None:
         raise UserError(f"Snakemake (process {alive}) still runs here; end it first (Ctrl-C)")
-    if queue.available():
+    if ask_queue and queue.available():
         _end_jobs(Path.cwd(), wait)
     options = [] if configfile == Path("config.yaml") else ["--configfile", str(configfile)]
     _unlock(options)
@@ -92,7 +93,13 @@ def _is_python(command: Sequence[str]) -> bool:
 
 
 def _end_jobs(folder: Path, wait: bool) -> None:
-    found = queue.jobs(folder)
+    try:
+        found = queue.jobs(folder)
+    except UserError as error:
+        # Not taken for an empty queue: a job that is still there would train beside the next call.
+        raise UserError(
+            f"{error}\nif you know that no job of this folder is in the queue: ketscale recover --no-queue"
+        ) from None
     if not found:
         _say("the queue has no jobs of this folder")
         return

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from ketscale.config import Data, Protocol, Settings
-from ketscale.errors import UserError
-from ketscale.files import sha256, write_csv
+from ketscale.errors import UserError, in_words
+from ketscale.files import clear, sha256, write_csv
 from ketscale.grid import HISTORY, RECORD
-from ketscale.jobs import finished, kept, outcome, prepared, supervise
+from ketscale.jobs import finished, kept, outcome, prepared, supervise, waiting
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.slurm import queue
-from ketscale.measure import host, process, record, topology
+from ketscale.measure import host, host_lock, process, record, topology
 from ketscale.measure.clock import Clock, sampled_steps
 from ketscale.parallel.world import World, check_nodes, open_world
 from ketscale.problems.problem import Problem
@@ -41,11 +41,16 @@ class Signals:
     """
 
     def __init__(self) -> None:
+        """Take note of SIGUSR1. SIGTERM ends the process at once, in whatever library it waits for the other ranks."""
         self.stop = False
         self._save = False
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGUSR1, self._ask_to_save)
+
+    def heed_stop(self) -> None:
+        """From now on there may be something to save, so SIGTERM and SIGINT are requests."""
         signal.signal(signal.SIGTERM, self._ask_to_stop)
         signal.signal(signal.SIGINT, self._ask_to_stop)
-        signal.signal(signal.SIGUSR1, self._ask_to_save)
 
     def _ask_to_stop(self, signum: int, frame: Any) -> None:
         self.stop = True
@@ -82,11 +87,18 @@ def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path |
     host.set_threads(run.threads)
     if protocol.mistake == "oversubscribed":
         host.set_threads_of_all_cores(run.threads)
-    with host.alone(protocol.timed):
+    sign = waiting.Sign(folder)
+    with host_lock.hold(protocol.timed, sign.show):
+        sign.remove()
         world = open_world(run)
+        signals.heed_stop()
         lease = Lease(folder, job_over=queue.job_over)
         try:
-            if _hold(lease, world, signals):
+            waited = _hold(lease, world, signals)
+            if world.rank == 0:
+                checkpoints = folder / checkpoint.FOLDER
+                clear(folder, folder / "lease", checkpoints, checkpoints / finished.KEPT)
+            if waited:
                 status = _finished_meanwhile(world, folder, settings, manifest)
                 if status is not None:
                     return status
@@ -145,9 +157,9 @@ def _finished_meanwhile(world: World, folder: Path, settings: Settings, manifest
 
 
 def _say_why(rank: int) -> None:
-    error = sys.exception()
-    if isinstance(error, UserError):
-        print(f"ketscale: {error}", file=sys.stderr, flush=True)
+    said = in_words(sys.exception())
+    if said is not None:
+        print(f"ketscale: {said}", file=sys.stderr, flush=True)
     else:
         print(f"ketscale: rank {rank} failed and ends the run", file=sys.stderr)
         traceback.print_exc()
@@ -174,63 +186,67 @@ def _train(
     shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
     quiet = host.Quiet({cpu for cpus in here for cpu in cpus}, run.threads * len(here))
     startup_s = process.age_s()
+    # Known even if the data do not fit in memory: a record belongs to them.
+    data, problem, data_s = Data(features_hash=prepared.features_hash(manifest)), None, 0.0
     start = time.perf_counter()
-    data = read(settings, manifest)
-    data_s = time.perf_counter() - start
+    with outcome.Memory() as memory:
+        data = read(settings, manifest)
+        data_s = time.perf_counter() - start
+        problem = build(settings, data, world.device)
+    # If it does not fit on one rank, the others must not wait for that one.
+    misfit = next((why for why in world.gather(memory.ran_out) if why), None)
     # A run never resumes from a checkpoint of other settings, features or code.
     key = checkpoint.identify(settings.hash, data.features_hash or "", finished.code_hash())
-    problem = build(settings, data, world.device)
-    clock = _clock(protocol, problem, run.batch, world.device)
-    if trace is not None and not clock.sampled:
-        raise UserError(
-            f"--trace: protocol {run.protocol} samples no step of this run, so there is nothing to trace; "
-            "set sampled_steps, and give it at least two steps after warm-up"
-        )
+    resumed, lost_s = 0, _lost_s(lease, None)
+    clock, trainer = Clock(world.device, protocol.warmup, frozenset()), None
 
     def save(state: dict[str, Any]) -> None:
         lease.check()
         about = {"resumed": resumed, "lost_s": lost_s, "saved": time.time()}
         checkpoint.save(folder, key, {**state, **about})
 
-    trainer = Trainer(
-        problem,
-        world,
-        clock,
-        protocol,
-        run.batch,
-        run.seed,
-        save=save,
-        stop_requested=lambda: signals.stop,
-        save_requested=signals.save,
-        report=_seldom(lambda history: write_history(folder / HISTORY, history)),
-        progress=sys.stderr.isatty(),
-        metrics=settings.family.metrics,
-    )
-    resumed, lost_s = 0, _lost_s(lease, None)
-    # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
-    saved = world.gather(checkpoint.load(folder, key) if world.rank == 0 else None)[0]
-    if saved is not None:
-        try:
-            resumed = saved["resumed"] + 1
-            lost_s = saved["lost_s"] + _lost_s(lease, saved["saved"]) + process.age_s()
-            trainer.restore(saved)
-        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise checkpoint.unusable(checkpoint.path_of(folder, key), repr(error)) from None
-    elif checkpoint.others(folder, key) and world.rank == 0:
-        print(
-            "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting from the "
-            "beginning",
-            file=sys.stderr,
-        )
-    ended = outcome.run(trainer)
-    # After running out of memory the other ranks may be stuck, so there can be no collective.
-    collective = ended.status != "out_of_memory" or world.ranks == 1
+    if problem is not None and misfit is None:
+        clock = _clock(protocol, problem, run.batch, world.device)
+        if trace is not None and not clock.sampled:
+            raise UserError(
+                f"--trace: protocol {run.protocol} samples no step of this run, so there is nothing to trace; "
+                "set sampled_steps, and give it at least two steps after warm-up"
+            )
+        with memory:
+            trainer = Trainer(
+                problem,
+                world,
+                clock,
+                protocol,
+                run.batch,
+                run.seed,
+                save=save,
+                stop_requested=lambda: signals.stop,
+                save_requested=signals.save,
+                report=_seldom(lambda history: write_history(folder / HISTORY, history)),
+                progress=sys.stderr.isatty(),
+                metrics=settings.family.metrics,
+            )
+            # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
+            saved = world.gather(checkpoint.load(folder, key) if world.rank == 0 else None)[0]
+            if saved is not None:
+                resumed, lost_s = _restore(trainer, saved, lease, checkpoint.path_of(folder, key))
+            elif checkpoint.others(folder, key) and world.rank == 0:
+                print(
+                    "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting "
+                    "from the beginning",
+                    file=sys.stderr,
+                )
+    unfit = misfit or memory.ran_out
+    ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
+    # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
+    collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
     mine = outcome.of_rank(world, cores, shared, quiet, trainer)
     ranks = world.gather(mine) if collective else [mine]
     if world.rank == 0 or not collective:
         if world.rank == 0:
             lease.check()
-        write_history(folder / HISTORY, trainer.history)
+        write_history(folder / HISTORY, trainer.history if trainer else [])
         if trace:
             clock.write_trace(trace)
         measured = {
@@ -247,7 +263,7 @@ def _train(
             },
             **outcome.spent(started, time.monotonic() - clock_s, run, world.device),
         }
-        made = outcome.record_of(settings, data, problem, trainer, ended, measured)
+        made = outcome.record_of(settings, data, trainer, ended, measured)
         record.write(folder / RECORD, settings, made)
         finished.keep(folder)
         (folder / supervise.NOTE).unlink(missing_ok=True)
@@ -290,6 +306,25 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
         )
     problem.convert(device, torch.float64 if settings.protocol.precision == "fp64" else torch.float32)
     return problem
+
+
+def _restore(trainer: Trainer, saved: dict[str, Any], lease: Lease, path: Path) -> tuple[int, float]:
+    """Continue from the checkpoint that was read from `path`; how often the run has resumed, and the seconds lost.
+
+    Raises:
+        UserError: the checkpoint is of another form.
+    """
+    try:
+        resumed = saved["resumed"] + 1
+        lost_s = saved["lost_s"] + _lost_s(lease, saved["saved"]) + process.age_s()
+        trainer.restore(saved)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise checkpoint.unusable(path, repr(error)) from None
+    except RuntimeError as error:
+        if outcome.is_out_of_memory(error):
+            raise
+        raise checkpoint.unusable(path, repr(error)) from None
+    return resumed, lost_s
 
 
 def _clock(protocol: Protocol, problem: Problem, batch: int, device: torch.device) -> Clock:

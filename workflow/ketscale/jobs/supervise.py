@@ -14,13 +14,16 @@ import re
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ketscale.errors import in_words
 from ketscale.files import write_atomic
 from ketscale.grid import RECORD
+from ketscale.jobs import lease
 from ketscale.jobs.slurm import queue, site
 from ketscale.measure import process
 
@@ -63,6 +66,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     limit reach the ranks directly. If a rank or its launcher dies after the run's record is written, the run has succeeded.
     """
     (folder / NOTE).unlink(missing_ok=True)
+    launch = uuid.uuid4().hex
     before = _written(folder / RECORD)
     asked: list[int] = []
     signal.signal(signal.SIGINT, lambda signum, frame: asked.append(signum))
@@ -72,7 +76,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     watched = sys.stderr.isatty()
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command}"],
-        env=environment,
+        env={**environment, lease.LAUNCH: launch},
         stderr=None if watched else subprocess.PIPE,
         preexec_fn=_become_launcher,
     )
@@ -83,7 +87,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         # A short note at once: the sender of SIGTERM may not wait for the run's own message. One note, since a second
         # signal may come while it is written.
         if len(asked) == 1:
-            leave_note(folder, explain([], 128 + signum, signum))
+            _leave_note_of(launch, folder, explain([], 128 + signum, signum))
 
     signal.signal(signal.SIGTERM, pass_on)
     if child.stderr is not None:
@@ -105,7 +109,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         reason = explain(list(kept), status, asked[0] if asked else None)
         if f"ketscale: {reason}" not in kept:
             print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
-        leave_note(folder, reason)
+        _leave_note_of(launch, folder, reason)
     return status
 
 
@@ -122,6 +126,19 @@ def _become_launcher() -> None:
     """In the child: react to SIGINT again (only the parent ignores it), and get SIGTERM if the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _leave_note_of(launch: str, folder: Path, reason: str) -> None:
+    """Leave a note, unless another launch trains the run: that one has not failed."""
+    held = lease.read(folder)
+    others = held and not held["released"] and held.get("launch") != launch
+    if held and others and lease.shows_life(held, datetime.now(UTC)):
+        return
+    try:
+        leave_note(folder, reason)
+    except OSError as error:
+        # Where no note can be written the run itself has failed of that; and ranks may still be saving something.
+        print(f"ketscale: {in_words(error)}", file=sys.stderr, flush=True)
 
 
 def leave_note(folder: Path, reason: str) -> None:

@@ -1,15 +1,13 @@
-"""The host of a run: its processor, the ranks' threads and cores, a lock, and whether it was quiet."""
+"""The host of a run: its processor, the ranks' threads and cores, and whether it was quiet."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import platform
 import subprocess
-import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import torch
 
 from ketscale.errors import UserError
 from ketscale.measure import topology
-from ketscale.measure.process import THREAD_VARIABLES, local_rank, node_name
+from ketscale.measure.process import THREAD_VARIABLES, node_name
 
 # If others used more than this share of the run's cores, the run was not timed alone.
 QUIET_SHARE = 0.05
@@ -113,35 +111,6 @@ def bind_to(cpus: Collection[int]) -> None:
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):  # it has ended
             os.sched_setaffinity(int(thread), cpus)
-
-
-@contextlib.contextmanager
-def alone(timed: bool) -> Iterator[None]:
-    """Hold a lock on this host from before the ranks connect: exclusive for a timed run, shared for untimed runs.
-
-    The first local rank of a timed run takes the lock and writes the id of the launcher that started all ranks into
-    the file; the others sleep until they read it. (They do not wait in a collective, since MPI waits by spinning,
-    which would disturb the run that holds the lock.)
-    """
-    path = Path(tempfile.gettempdir()) / f"ketscale-host-{node_name()}.lock"
-    previous = os.umask(0)
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    finally:
-        os.umask(previous)
-    launcher = f"{os.getppid():<20}".encode()
-    try:
-        if not timed:
-            fcntl.flock(file, fcntl.LOCK_SH)
-        elif local_rank() == 0:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            os.pwrite(file, launcher, 0)
-        else:
-            while os.pread(file, len(launcher), 0) != launcher:
-                time.sleep(0.02)
-        yield
-    finally:
-        os.close(file)
 
 
 class Quiet:

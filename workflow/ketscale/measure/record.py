@@ -168,7 +168,7 @@ class Record(_Part):
     run: the axes. sizes: the model's sizes by name. reason: why the run did not complete, with the step. resumed: how
     often it resumed from a checkpoint. lost_s: the cost of interruptions in seconds, for repeated work and restarts.
     call: the call of Snakemake that trained the run; None by hand. parameters: the number of trainable ones; a
-    complex number counts once. config: the resolved settings. started, stopped: UTC, ISO 8601. losses: of the first
+    complex number counts once; None if memory ran out before there was a model. config: the resolved settings. started, stopped: UTC, ISO 8601. losses: of the first
     20 steps.
     files: SHA-256 of each file of the run beside the record: its history, and the trained model where it is kept.
     digest: SHA-256 of all the rest as canonical JSON.
@@ -183,7 +183,7 @@ class Record(_Part):
     resumed: Natural
     lost_s: Seconds
     call: str | None
-    parameters: Natural
+    parameters: Natural | None
     config: dict[str, Any]
     config_hash: str
     data_hash: str | None

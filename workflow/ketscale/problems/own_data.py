@@ -12,6 +12,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ketscale.errors import UserError
+from ketscale.files import expanded
 
 SHARE = 0.15
 Share = Annotated[
@@ -27,7 +28,7 @@ def found(given: str, setting: str) -> Path:
     Raises:
         UserError: there is no such file.
     """
-    path = Path(given).expanduser()
+    path = expanded(given)
     if not path.is_file():
         raise UserError(f"{setting}: there is no file {path}; name another")
     return path

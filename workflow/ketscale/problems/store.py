@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.errors import UserError
-from ketscale.files import sha256, write_atomic
+from ketscale.files import clear, naming, sha256, temporary_prefix, write_atomic
 
 SCHEMA = 2
 INNER = "manifest.json"
@@ -47,10 +47,12 @@ def publish(
     """
     identity = {"schema": SCHEMA, **identity}
     name = _name(identity)
+    clear(manifest.parent)
     folder = manifest.parent / name
     if not _valid(folder, files, identity["code_version"]):
         about = {"identified_by": sorted(identity), "hash": name, "folder": name}
-        _build(folder, {**identity, **about}, files, fill)
+        with naming(folder):
+            _build(folder, {**identity, **about}, files, fill)
     write_atomic(manifest, (folder / INNER).read_bytes())
 
 
@@ -92,7 +94,7 @@ def _build(
 ) -> None:
     """Write `folder` completely or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    temporary = Path(tempfile.mkdtemp(".tmp", temporary_prefix(folder), folder.parent))
     try:
         temporary.chmod(0o755)
         more = fill(temporary)

@@ -13,6 +13,8 @@ import torch
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
 
+FOLDER = "checkpoint"
+
 
 def identify(*parts: str) -> str:
     """The key of a checkpoint: one hexadecimal SHA-256 of the hashes that it depends on."""
@@ -21,7 +23,7 @@ def identify(*parts: str) -> str:
 
 def path_of(folder: Path, key: str) -> Path:
     """The checkpoint's path in a run's folder. A run with another key starts from the beginning, in another file."""
-    return folder / "checkpoint" / f"{key[:16]}.pt"
+    return folder / FOLDER / f"{key[:16]}.pt"
 
 
 def save(folder: Path, key: str, state: dict[str, Any]) -> None:
@@ -70,10 +72,10 @@ def unusable(path: Path, why: object) -> UserError:
 
 def others(folder: Path, key: str) -> bool:
     """Whether there are checkpoints of this run under other keys."""
-    return any(path != path_of(folder, key) for path in (folder / "checkpoint").glob("*.pt"))
+    return any(path != path_of(folder, key) for path in (folder / FOLDER).glob("*.pt"))
 
 
 def clear(folder: Path) -> None:
     """Delete all checkpoints of a run that has its record, so that a rerun starts from the beginning."""
-    for path in (folder / "checkpoint").glob("*.pt"):
+    for path in (folder / FOLDER).glob("*.pt"):
         path.unlink()

@@ -12,7 +12,6 @@ import ctypes
 import fcntl
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -23,6 +22,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from ketscale.errors import UserError
+from ketscale.files import clear, home, write_atomic
 
 CHECKSUM = hashlib.sha256().digest_size
 
@@ -133,9 +133,16 @@ def _environment(sources: tuple[Path, ...]) -> bytes:
 
 
 def cache_folder() -> Path:
-    """The folder of compiled code."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("KETSCALE_CACHE") or Path(base) / "ketscale")
+    """The folder of compiled code.
+
+    Raises:
+        UserError: none is set, and there is no home folder.
+    """
+    own = os.environ.get("KETSCALE_CACHE")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else home() / ".cache") / "ketscale"
 
 
 def _cached(recipe: Recipe) -> bytes:
@@ -183,14 +190,8 @@ def _read(file: Path) -> bytes | None:
 
 
 def _write(file: Path, code: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=file.stem)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(hashlib.sha256(code).digest() + code)
-        os.replace(temporary, file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    clear(file.parent)
+    write_atomic(file, hashlib.sha256(code).digest() + code)
 
 
 @contextmanager

@@ -96,7 +96,10 @@ def _check_age_of_ended_jobs(status_command: str | None) -> None:
 
 def _check_account(site: Site) -> None:
     """Check account and QoS. They are known only if SLURM keeps a database of accounts; otherwise sbatch decides."""
-    user = getpass.getuser()
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # it has no name here, so its accounts are not known
+        return
     try:
         lines = ask(
             "sacctmgr", "-nP", "show", "associations", f"user={user}", "format=account,qos"

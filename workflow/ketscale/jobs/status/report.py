@@ -106,7 +106,8 @@ def as_text(report: Report, trouble_only: bool = False) -> str:
     """The report for people; `trouble_only` lists all failed, interrupted, stale and refused runs, each with its command."""
     if trouble_only:
         return "\n".join(_each_trouble(report))
-    blocks = [_head(report), _table(report.seen), _running(report), _trouble(report), _left(report)]
+    waiting = _by_reason(report, ("waiting",))
+    blocks = [_head(report), _table(report.seen), _running(report), waiting, _trouble(report), _left(report)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -192,8 +193,17 @@ def _running(report: Report) -> list[str]:
 
 def _trouble(report: Report) -> list[str]:
     """Failed, interrupted, stale and refused runs, grouped by reason."""
+    lines = _by_reason(report, TROUBLE)
+    return (
+        [*lines, "all of them, each with the command that runs it again: ketscale status --failed"]
+        if lines
+        else []
+    )
+
+
+def _by_reason(report: Report, states: Iterable[str]) -> list[str]:
     alike: dict[tuple[str, str], list[Seen]] = {}
-    for state in TROUBLE:
+    for state in states:
         for one in report.seen:
             if one.state == state:
                 alike.setdefault((state, one.reason), []).append(one)
@@ -203,11 +213,7 @@ def _trouble(report: Report) -> list[str]:
         lines.append(f"    {'such as ' if len(runs) > 1 else ''}{runs[0].run.name}{_when(runs[0])}")
     if len(alike) > _REASONS:
         lines.append(f"... and {len(alike) - _REASONS} more reasons")
-    return (
-        [*lines, "all of them, each with the command that runs it again: ketscale status --failed"]
-        if lines
-        else []
-    )
+    return lines
 
 
 def _each_trouble(report: Report) -> list[str]:

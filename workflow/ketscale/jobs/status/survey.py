@@ -7,7 +7,7 @@ from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from ketscale import grid
 from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import lease, records, supervise
+from ketscale.jobs import lease, records, supervise, waiting
+from ketscale.jobs.lease import time_of
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm.packs import packs
 from ketscale.jobs.slurm.queue import Job
@@ -23,12 +24,9 @@ from ketscale.jobs.slurm.site import Site
 from ketscale.measure.record import Checked
 
 # A run that is done has a record of these settings, whatever its status; the others have none that can be trusted.
-STATES = ("done", "running", "queued", "failed", "interrupted", "stale", "refused", "missing")
+STATES = ("done", "running", "waiting", "queued", "failed", "interrupted", "stale", "refused", "missing")
 TROUBLE = ("failed", "interrupted", "stale", "refused")
 SNAKEMAKE = Path(".snakemake")
-# A lease that was renewed within this many beats counts as held.
-_BEATS = 5
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,9 @@ class Seen:
     wall_s: float | None = None  # how long it took, if its record tells
     host: str | None = None
     job: str | None = None
-    at: str | None = None  # a running run's start, a failed one's end, an interrupted one's last sign of life
+    at: str | None = (
+        None  # a running or waiting run's start, a failed one's end, an interrupted one's last sign of life
+    )
     progress: str = ""
     checkpoint: bool = False
 
@@ -86,6 +86,10 @@ def ask(config: Config, root: Path, site: Site | None) -> Queue:
 def survey(config: Config, root: Path, queue: Queue, now: datetime) -> list[Seen]:
     """Every run of a config with its state, in scheduling order."""
     results = root / config.results
+    if os.path.lexists(results) and not results.is_dir():
+        raise UserError(
+            f"{config.results}: is not a folder, nor a link to one; move it away or set `results`"
+        )
     checked = records.read(config, results).checked
     submitted = marked(root) if queue.jobs else set()
     seen = []
@@ -134,7 +138,7 @@ def _see(
     folder = results / run.folder
     try:
         names = set(os.listdir(folder))
-    except OSError:
+    except FileNotFoundError:
         names = set()
     if found.record is not None:
         return Seen(run, "done", found.why, status=found.state, wall_s=_wall_s(found.record))
@@ -150,6 +154,17 @@ def _see(
             job=held["job"],
             at=held["since"],
             progress=progress,
+            checkpoint=checkpoint,
+        )
+    sign = waiting.read(folder) if waiting.NAME in names else None
+    if sign and is_alive(sign, note, queue, now):
+        return Seen(
+            run,
+            "waiting",
+            f"{sign['host']} is held by {sign['whom']}",
+            host=sign["host"],
+            job=sign["job"],
+            at=sign["since"],
             checkpoint=checkpoint,
         )
     # A run that failed in a job is not queued in it, though the job still trains the rest of its job group.
@@ -196,20 +211,11 @@ def _wall_s(record: Mapping[str, Any]) -> float | None:
 
 
 def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Queue, now: datetime) -> bool:
-    """Whether the holder of a lease still trains. Only for display: it compares clocks of different hosts, which the
-    trainer never does (see jobs/lease.py).
-    """
+    """Whether the process of a lease or of a sign of waiting is still there."""
     # The note is written after a run ends, and deleted before the next start.
     if note is not None and time_of(held["since"]) <= time_of(note.get("at")):
         return False
-    me = lease.identity()
-    if held["boot"] is not None and all(held[key] == me[key] for key in ("boot", "pid_namespace")):
-        alive = lease.is_alive(held["pid"], held["started"])
-        if alive is not None:
-            return alive
-    if queue.is_running(held["job"]):
-        return True
-    return now - time_of(held["at"]) < timedelta(seconds=_BEATS * held["interval_s"])
+    return lease.shows_life(held, now, queue.is_running(held["job"]))
 
 
 def _progress(path: Path, protocol: Protocol) -> str:
@@ -222,12 +228,3 @@ def _progress(path: Path, protocol: Protocol) -> str:
         return ""
     # Epochs count from 0, and a row is written at the end of each.
     return f"{unit} {last + (unit == 'epoch')} of {protocol.epochs or protocol.steps}"
-
-
-def time_of(text: Any) -> datetime:
-    """A UTC time from a lease, note or record; a time long ago if there is none."""
-    try:
-        time = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        return _LONG_AGO
-    return time if time.tzinfo else time.replace(tzinfo=UTC)

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from ketscale.config import MOST, Positive, Seed, Workload
 from ketscale.errors import UserError
+from ketscale.files import expanded
 from ketscale.problems.eeg.edf import CHANNELS, LONGEST_WINDOW_S, RATE, SUBJECTS, TASKS, eeg_file
 from ketscale.problems.own_data import File, Share, found, share, share_faults
 
@@ -146,7 +147,7 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         """The EDF files in the folder."""
         if self.folder is None:
             return []
-        folder = Path(self.folder).expanduser()
+        folder = expanded(self.folder)
         files = [folder / eeg_file(subject, run) for subject in self.subjects for run in self.runs]
         for file in files:
             if not file.is_file():
@@ -160,7 +161,7 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         """Read the trials from the folder, or from the fetched files."""
         from ketscale.problems.eeg import eegmmidb, series
 
-        folder = Path(self.folder).expanduser() if self.folder is not None else fetched
+        folder = expanded(self.folder) if self.folder is not None else fetched
         if folder is None:
             raise UserError("workloads: eegmmidb needs its EDF files; run the rule fetch, or set folder")
         trials = eegmmidb.load(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.errors import UserError
+from ketscale.files import expanded
 from ketscale.problems.images.workloads import ImageWorkload, Side, Weights
 from ketscale.problems.own_data import File, Share, found, share, share_faults
 
@@ -146,7 +147,7 @@ class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
 
     def _files(self) -> dict[str, list[Path]]:
         """The image files of each class; hidden files and files beside the classes' folders are ignored."""
-        folder = Path(self.folder or "").expanduser()
+        folder = expanded(self.folder or "")
         if not folder.is_dir():
             raise UserError(f"folder: there is no folder {folder}; name another")
         classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from ketscale.config import Seed, Workload
 from ketscale.errors import UserError
+from ketscale.files import expanded
 
 if TYPE_CHECKING:
     from ketscale.problems.images.images import Images, Vectors
@@ -85,7 +86,7 @@ class ImageWorkload(Workload, frozen=True, kw_only=True):
         from ketscale.problems.images import resnet
 
         resnet.fetch_imagenet(
-            folder / IMAGENET_FILE, Path(self.weights_folder).expanduser() if self.weights_folder else None
+            folder / IMAGENET_FILE, expanded(self.weights_folder) if self.weights_folder else None
         )
         return [folder / IMAGENET_FILE]
 
@@ -155,7 +156,7 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
 
     def sources(self) -> list[Path]:
         """The idx files in the folder."""
-        return [] if self.folder is None else self._files(Path(self.folder).expanduser())
+        return [] if self.folder is None else self._files(expanded(self.folder))
 
     def _files(self, folder: Path) -> list[Path]:
         """The files in a folder, each as it is or, if it is not there, gzipped."""
@@ -174,7 +175,7 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
         """Read the images from the folder, or from the fetched files."""
         from ketscale.problems.images import mnist
 
-        folder = Path(self.folder).expanduser() if self.folder is not None else fetched
+        folder = expanded(self.folder) if self.folder is not None else fetched
         if folder is None:
             raise UserError("workloads: mnist needs its idx files; run the rule fetch, or set folder")
         return mnist.load(self._files(folder), self.split_seed)

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from ketscale.config import Count, Seed, Settings, Simulator, Workload
 from ketscale.errors import UserError
+from ketscale.files import expanded
 from ketscale.grid import BACKENDS
 
 
@@ -35,7 +36,7 @@ class SentencesWorkload(Workload, frozen=True, kw_only=True):
         """The text file."""
         if self.file is None:
             return []
-        file = Path(self.file).expanduser()
+        file = expanded(self.file)
         if not file.is_file():
             raise UserError(
                 f"file: there is no file {file}; name another, or leave file out for those built in"

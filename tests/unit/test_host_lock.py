@@ -1,0 +1,147 @@
+"""The lock of a host: any user can take it, who holds it is said, and nothing but a file can be one."""
+
+import errno
+import fcntl
+import getpass
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ketscale.errors import UserError
+from ketscale.measure import host_lock
+
+HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1])
+fcntl.flock(file, getattr(fcntl, sys.argv[2]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def lock(tmp_path, monkeypatch):
+    """A lock that no other test uses."""
+    monkeypatch.setattr(host_lock.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    return host_lock.path()
+
+
+class Waited(Exception):
+    """The lock is held; the message says by whom."""
+
+
+def take(timed):
+    def waits(whom):
+        raise Waited(whom)
+
+    with host_lock.hold(timed, waits):
+        pass
+
+
+@pytest.fixture
+def held(lock):
+    """Holds the lock, in a process whose arguments are those of a run's."""
+    started = []
+
+    def hold(kind):
+        lock.touch()
+        command = [sys.executable, "-c", HOLDER, str(lock), kind, "results/runs/a/seed0/metrics.json"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "held\n"
+        started.append(process)
+        return process
+
+    yield hold
+    for process in started:
+        process.communicate()
+
+
+@pytest.mark.parametrize("timed, kind", [(True, "LOCK_EX"), (True, "LOCK_SH"), (False, "LOCK_EX")])
+def test_who_holds_the_host_is_said_with_user_and_run(held, timed, kind):
+    process = held(kind)
+    with pytest.raises(Waited) as said:
+        take(timed)
+    assert str(said.value) == f"process {process.pid} of {getpass.getuser()} (results/runs/a/seed0)"
+
+
+def test_untimed_runs_share_the_host(held):
+    held("LOCK_SH")
+    take(False)
+
+
+def test_all_who_share_the_host_are_said(held):
+    pids = [held("LOCK_SH").pid for _ in range(5)]
+    with pytest.raises(Waited) as said:
+        take(True)
+    assert str(said.value).count("process ") == 3 and str(said.value).endswith(" and 2 more")
+    assert sum(f"process {pid} " in str(said.value) for pid in pids) == 3
+
+
+def test_a_second_user_can_take_the_lock_that_a_first_one_made(lock, monkeypatch):
+    """As the kernel does with fs.protected_regular=2: O_CREAT of another user's file in a sticky folder fails."""
+    take(False)
+    assert lock.stat().st_mode & 0o777 == 0o666
+    real = os.open
+
+    def protected(path, flags, *mode):
+        if flags & os.O_CREAT and os.path.exists(path) and not flags & os.O_EXCL:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", protected)
+    take(True)
+
+
+def test_two_who_make_the_lock_at_once_take_the_same(lock, monkeypatch):
+    real = os.open
+
+    def slower(path, flags, *mode):
+        if flags & os.O_CREAT:
+            os.close(real(path, flags, *mode))
+        return real(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", slower)
+    take(True)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda lock: lock.mkdir(),
+        lambda lock: lock.symlink_to("elsewhere"),
+        lambda lock: os.mkfifo(lock),
+        lambda lock: lock.parent.rmdir(),
+    ],
+    ids=["folder", "link", "pipe", "no-folder"],
+)
+def test_what_cannot_be_the_lock_is_named(lock, make):
+    make(lock)
+    with pytest.raises(UserError, match=f"{lock}: cannot be the lock .* set TMPDIR"):
+        take(True)
+    assert not (lock.parent / "elsewhere").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_lock_that_is_not_permitted_is_named(lock):
+    lock.touch(mode=0o600)
+    os.chmod(lock.parent, 0o755)
+    child = os.fork()
+    if child == 0:
+        os.setuid(12345)
+        try:
+            take(True)
+        except UserError:
+            os._exit(3)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+def test_the_other_ranks_of_a_timed_run_go_on_when_the_first_holds_it(lock, monkeypatch):
+    take(True)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with open(lock) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        take(True)

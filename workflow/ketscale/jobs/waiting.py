@@ -1,0 +1,54 @@
+"""The sign that a process leaves in its run's folder while it waits for its host, for `ketscale status`."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ketscale.files import write_atomic
+from ketscale.jobs import lease
+
+NAME = "waiting.json"
+_INTERVAL_S = 10.0
+
+
+class Sign:
+    """Says for whom a process waits: once on stderr, and in a file that it renews as a lease is renewed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._since = lease.utc()
+        self._whom: str | None = None
+        self._renewed = -math.inf
+
+    def show(self, whom: str) -> None:
+        """Call this often while waiting, with who holds the host.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        if self._whom is None:
+            print(f"ketscale: waiting for this host, which is held by {whom}", file=sys.stderr, flush=True)
+        now = time.monotonic()
+        if whom != self._whom or now - self._renewed >= _INTERVAL_S:
+            about = {"since": self._since, "at": lease.utc(), "interval_s": _INTERVAL_S, "whom": whom}
+            write_atomic(self._path, (json.dumps(lease.identity() | about, indent=1) + "\n").encode())
+            self._whom, self._renewed = whom, now
+
+    def remove(self) -> None:
+        """Remove the file, also one of an earlier process that was killed while it waited."""
+        self._path.unlink(missing_ok=True)
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """The sign in a run's folder; None if there is none that can be read."""
+    try:
+        sign = json.loads((folder / NAME).read_bytes())
+    except (OSError, ValueError):
+        return None
+    keys = lease.identity().keys() | {"since", "at", "interval_s", "whom"}
+    return sign if isinstance(sign, dict) and sign.keys() >= keys else None

@@ -1,0 +1,133 @@
+"""The lock of a host: a timed run has the host to itself, untimed runs share it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pwd
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ketscale.errors import UserError
+from ketscale.grid import RECORD
+from ketscale.measure.process import local_rank, node_name
+
+_LOOK_S = 0.2
+_LOCKS = Path("/proc/locks")
+_NAMED = 3
+
+
+def path() -> Path:
+    """The file whose lock is the host's; everybody who uses the host must have the same folder for temporary files."""
+    return Path(tempfile.gettempdir()) / f"ketscale-host-{node_name()}.lock"
+
+
+@contextlib.contextmanager
+def hold(timed: bool, waits: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of this host from before the ranks connect: alone for a timed run, shared for untimed runs.
+
+    The first local rank of a timed run takes the lock and writes the id of the launcher that started all ranks into
+    the file; the others sleep until they read it. (They do not wait in a collective, since MPI waits by spinning,
+    which would disturb the run that holds the lock.)
+
+    Args:
+        waits: called on the first local rank, a few times a second while others hold the lock, with who they are.
+
+    Raises:
+        UserError: the lock's file cannot be opened.
+    """
+    file = _open(path())
+    launcher = f"{os.getppid():<20}".encode()
+    first = local_rank() == 0
+    try:
+        if timed and not first:
+            while os.pread(file, len(launcher), 0) != launcher:
+                time.sleep(0.02)
+        else:
+            while not _try(file, fcntl.LOCK_EX if timed else fcntl.LOCK_SH):
+                if first:
+                    waits(_holders(file))
+                time.sleep(_LOOK_S)
+            if timed:
+                os.pwrite(file, launcher, 0)
+        yield
+    finally:
+        os.close(file)
+
+
+def _open(lock: Path) -> int:
+    """Open the file for reading and writing, and make it for all users if there is none.
+
+    In a folder such as /tmp the kernel refuses to open another user's file with O_CREAT (fs.protected_regular in
+    proc(5)), so that is used only for a new file. Links are not followed: anyone may put one there.
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        try:
+            file = os.open(lock, flags)
+        except FileNotFoundError:
+            previous = os.umask(0)
+            try:
+                file = os.open(lock, flags | os.O_CREAT | os.O_EXCL, 0o666)
+            except FileExistsError:  # another run was faster
+                continue
+            except OSError as error:
+                raise _refused(lock, str(error.strerror)) from None
+            finally:
+                os.umask(previous)
+        except OSError as error:
+            raise _refused(lock, str(error.strerror)) from None
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return file
+        os.close(file)
+        raise _refused(lock, "not a regular file")
+
+
+def _refused(lock: Path, why: str) -> UserError:
+    return UserError(
+        f"{lock}: cannot be the lock by which runs take turns on this host ({why}): let its owner move it away, or "
+        "set TMPDIR to another folder, the same for everyone who trains on this host"
+    )
+
+
+def _try(file: int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _holders(file: int) -> str:
+    """Who holds the lock, in words, from the kernel's list of locks (proc_locks(5)); those that wait have an arrow there."""
+    status = os.fstat(file)
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    pids = []
+    with contextlib.suppress(OSError):
+        for line in _LOCKS.read_text().splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and words[5] == f"{device}:{status.st_ino}":
+                pids.append(int(words[4]))
+    if not pids:  # in another container, or it has just ended
+        return "a process that cannot be seen from here"
+    more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
+    return ", ".join(_described(pid) for pid in pids[:_NAMED]) + more
+
+
+def _described(pid: int) -> str:
+    """A process with its user, and its run if it trains one."""
+    said = f"process {pid}"
+    with contextlib.suppress(OSError):
+        user = os.stat(f"/proc/{pid}").st_uid
+        try:
+            said += f" of {pwd.getpwuid(user).pw_name}"
+        except KeyError:
+            said += f" of user {user}"
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        run = next((word for word in words if word.endswith(f"/{RECORD}")), None)
+        said += f" ({run.removesuffix(f'/{RECORD}')})" if run else ""
+    return said
