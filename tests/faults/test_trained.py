@@ -60,7 +60,8 @@ def test_what_is_not_refused_trains_or_says_why_not(family: str, tmp_path: Path)
         assert record.exists() == (status == 0), f"{told}\n{said}"
         note = next((line for line in reversed(said.splitlines()) if line.startswith("ketscale: ")), "")
         assert status == 0 or status == 130 or note, f"{told}\n{said}"
-        assert "Traceback" not in said, f"{told}\n{said}"
+        # torchrun shows a traceback of its own when it is interrupted.
+        assert status == 130 or "Traceback" not in said, f"{told}\n{said}"
 
 
 def study(folder: Path, target: str) -> tuple[int, str]:
