@@ -53,7 +53,6 @@ def test_inline_features_give_the_losses_of_cached_ones(tmp_path, digits_feature
     cached = study.train(tmp_path, study.run(), digits_features)
     inline = study.train(tmp_path, study.run(protocol="inline"), digits_features)
     assert inline["losses"] == pytest.approx(cached["losses"], rel=1e-3)
-    assert inline["timing"]["step"]["median_s"] > cached["timing"]["step"]["median_s"]
 
 
 def test_a_diverged_run_leaves_a_record_that_says_so(tmp_path, digits_features):
