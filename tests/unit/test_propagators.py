@@ -9,10 +9,13 @@ import pickle
 import pytest
 import torch
 
+from ketscale.config import parse
 from ketscale.engines.dynamics import Tasks, propagator, qubit, transmon
 from ketscale.engines.dynamics.evolution import substeps
+from ketscale.engines.dynamics.factory import build_propagator
 from ketscale.engines.dynamics.literal import Literal
 from ketscale.engines.dynamics.propagators import Batched, Propagator
+from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
 from tests.unit.test_dynamics import SYSTEMS, random_tasks, real
@@ -277,12 +280,43 @@ def test_as_many_steps_are_taken_as_fit(segment: float, dt: float, steps: int) -
         ("rk4", None, "auto", "dt: rk4 needs a positive step"),
         ("literal", None, "auto", "dt: rk4 needs a positive step"),
         ("euler", -1.0, "auto", "dt: euler needs a positive step"),
-        ("literal", 0.1, "torch", "route: literal has none"),
+        ("literal", 0.1, "torch", "route: the published loop has none"),
     ],
 )
 def test_names_and_steps_are_checked(name: str, dt: float | None, route: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         propagator(name, dt, route)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given, made",
+    [
+        ({"device": "exact"}, Batched()),
+        ({"device": "rk4", "dt": 0.01, "tolerance": 1e-6, "route": "torch"}, Batched("rk4", 0.01, "torch")),
+        ({"device": "euler", "batching": "loop", "dt": 0.02, "tolerance": 0.1}, Literal("euler", 0.02)),
+    ],
+)
+def test_settings_make_propagators(given: dict[str, object], made: Propagator) -> None:
+    assert build_propagator("mine", parse(DynamicsSimulator, given, "simulators.mine")) == made
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"device": "rk5"}, "device: 'rk5' is not one of its values"),
+        ({"device": "exact", "dt": 0.1}, "dt: exact has none"),
+        ({"device": "exact", "batching": "loop"}, "batching: exact evolves all tasks at once only"),
+        ({"device": "rk4", "dt": 0.1}, "tolerance: rk4 needs one"),
+        ({"device": "euler", "dt": 0.0, "tolerance": 0.1}, r"dt: 0\.0 is too small"),
+        (
+            {"device": "rk4", "batching": "loop", "dt": 0.1, "tolerance": 0.1, "route": "torch"},
+            "route: a loop",
+        ),
+    ],
+)
+def test_settings_are_checked(given: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=rf"^simulators\.mine\.{said}"):
+        parse(DynamicsSimulator, given, "simulators.mine")
 
 
 def test_the_published_loop_is_not_exact() -> None:

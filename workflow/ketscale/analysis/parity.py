@@ -1,7 +1,8 @@
 """The invariant "same numbers everywhere": compares the first 20 losses of runs that must train alike.
 
 Chaos makes later steps drift apart. So only the losses in the records (the first 20 steps) are compared, over the
-steps that both runs took, and only at learning rates up to 3e-3.
+steps that both runs took, and only at learning rates up to 3e-3. A simulator that declares itself approximate is
+allowed its declared error against other simulators, but none against itself on other backends, ranks or threads.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from ketscale import grid
 from ketscale.analysis.completeness import Finding
+from ketscale.config import TOLERANCE
 
 # Largest relative difference of a loss.
 ACROSS_SIMULATORS = 1e-9  # fp64
@@ -83,7 +85,7 @@ def _group(finding: Finding) -> tuple[Any, ...] | None:
 
 
 def _compare(group: Sequence[Finding]) -> list[Comparison]:
-    ordered = sorted(group, key=lambda f: (_distance(f.run), f.run))
+    ordered = sorted(group, key=lambda f: (_tolerance(f) > 0, _distance(f.run), f.run))
     reference, found = ordered[0], []
     own = {finding.run.simulator: finding for finding in reversed(ordered)}
     broken: set[grid.Run] = set()
@@ -100,8 +102,14 @@ def _compare(group: Sequence[Finding]) -> list[Comparison]:
     return found
 
 
+def _tolerance(finding: Finding) -> float:
+    """The relative error that the run's simulator declares; 0 if it is exact."""
+    assert finding.record is not None
+    return (finding.record["config"]["simulator"] or {}).get(TOLERANCE) or 0.0
+
+
 def _distance(run: grid.Run) -> tuple[bool, bool]:
-    """Sort key that puts the reference first: default.qubit on one rank and thread, if there is such a run."""
+    """Sort key of exact simulators that puts the reference first: default.qubit on one rank and thread, if it is there."""
     return run.simulator != REFERENCE[0], run.layout != REFERENCE[1]
 
 
@@ -111,6 +119,8 @@ def _pair(finding: Finding, reference: Finding) -> Comparison:
     precision = finding.record["config"]["protocol"]["precision"]
     same = finding.run.simulator == reference.run.simulator
     limit = SINGLE_PRECISION if precision == "fp32" else ACROSS_LAYOUTS if same else ACROSS_SIMULATORS
+    if not same:
+        limit = max(limit, _tolerance(finding) + _tolerance(reference))
     ours, theirs = finding.record["losses"], reference.record["losses"]
     steps = min(len(ours), len(theirs))
     return Comparison(finding.run, reference.run, precision, steps, difference(ours, theirs), limit)
