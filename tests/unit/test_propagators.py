@@ -251,6 +251,17 @@ def test_tensors_without_tasks_hold_for_all() -> None:
             torch.testing.assert_close(mine, theirs.sum(0))
 
 
+@pytest.mark.parametrize("name", [*NAMES, "literal"])
+def test_strides_and_lazy_signs_do_not_matter(name: str) -> None:
+    simulator = propagator(name, {**NAMES, "literal": 0.1}[name])
+    plain = torch.randn(3, 5, 2, dtype=torch.float64)
+    conjugated = torch.complex(plain, -plain).conj()  # its imaginary part is `plain`, negated when it is read
+    for controls in (conjugated.imag, plain.mT.contiguous().mT, torch.cat([plain, plain], -1)[..., :2]):
+        torch.testing.assert_close(
+            simulator.state(qubit(), Tasks(controls, 1.0)), simulator.state(qubit(), Tasks(plain, 1.0))
+        )
+
+
 def test_what_is_not_a_number_stays_in_its_task() -> None:
     tasks = random_tasks(qubit(), 1.0, tasks=4)
     for task, value in ((1, math.nan), (2, math.inf), (3, 1e9)):

@@ -194,6 +194,7 @@ def _call(
 
 def _by_task(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with the floats of each task side by side; tasks that share them still do."""
+    tensor = tensor.resolve_neg()
     return tensor if tensor[0].is_contiguous() else tensor.contiguous()
 
 

@@ -17,7 +17,7 @@ from ketscale.engines.dynamics.evolution import substeps
 from ketscale.engines.dynamics.methods import Scheme
 from ketscale.engines.dynamics.propagators import as_observables, check_step
 from ketscale.engines.dynamics.system import Operators, System
-from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks
+from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, usual_parameters
 from ketscale.errors import UserError
 
 SMALLEST_TRACE = 1e-10
@@ -102,7 +102,7 @@ class _Created(NamedTuple):
         initial[0, 0] = 1
         if tasks.initial is not None:
             initial = own(tasks.initial, 2)
-        parameters = tasks.controls.new_tensor(list(system.parameters.values()))
+        parameters = usual_parameters(system, tasks.controls)
         if tasks.parameters is not None:
             parameters = own(tasks.parameters, 1)
         for value, operator in zip(parameters, tensors(system.drift), strict=True):

@@ -82,7 +82,7 @@ def coefficients(system: System, tasks: Tasks) -> Coefficients:
     controls, count = tasks.controls, len(tasks.controls)
     parameters = tasks.parameters
     if parameters is None:
-        parameters = controls.new_tensor(list(system.parameters.values()))
+        parameters = usual_parameters(system, controls)
     fixed = parameters.expand(count, -1)
     if tasks.rates is not None:
         fixed = torch.cat([fixed, tasks.rates.expand(count, -1)], 1)
@@ -93,6 +93,11 @@ def coefficients(system: System, tasks: Tasks) -> Coefficients:
         )
         initial[0, 0] = 1
     return Coefficients(fixed, controls, coordinates(initial).expand(count, -1))
+
+
+def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
+    """The system's own parameters (terms,), of the precision and on the device of `like`."""
+    return torch.tensor(list(system.parameters.values()), dtype=like.dtype, device=like.device)
 
 
 def coordinates(matrices: torch.Tensor) -> torch.Tensor:
