@@ -256,9 +256,16 @@ def test_strides_and_lazy_signs_do_not_matter(name: str) -> None:
     simulator = propagator(name, {**NAMES, "literal": 0.1}[name])
     plain = torch.randn(3, 5, 2, dtype=torch.float64)
     conjugated = torch.complex(plain, -plain).conj()  # its imaginary part is `plain`, negated when it is read
-    for controls in (conjugated.imag, plain.mT.contiguous().mT, torch.cat([plain, plain], -1)[..., :2]):
+    shared = plain[:1].expand(3, -1, -1)
+    for controls in (
+        conjugated.imag,
+        plain.mT.contiguous().mT,
+        torch.cat([plain, plain], -1)[..., :2],
+        shared,
+    ):
         torch.testing.assert_close(
-            simulator.state(qubit(), Tasks(controls, 1.0)), simulator.state(qubit(), Tasks(plain, 1.0))
+            simulator.state(qubit(), Tasks(controls, 1.0)),
+            simulator.state(qubit(), Tasks(controls.resolve_neg().contiguous(), 1.0)),
         )
 
 

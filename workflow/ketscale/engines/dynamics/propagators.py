@@ -100,14 +100,19 @@ class Batched:
         if self.scheme != "exact" and tasks.initial is not None:
             initial = initial / (initial[:, :1] * math.sqrt(system.dimension))
         generators = system.unitary_generators if tasks.rates is None else system.generators
-        evolution = Evolution(generators, tasks.segment, self._division(tasks))
+        evolution = Evolution(generators, tasks.segment, self.division(tasks.segment, controls.dtype))
         evolved: torch.Tensor = getattr(self._module(controls), what)(fixed, controls, initial, evolution)
         return evolved
 
-    def _division(self, tasks: Tasks) -> Division:
+    def division(self, segment: float, dtype: torch.dtype) -> Division:
+        """How segments of this duration are divided.
+
+        Raises:
+            UserError: the step is longer than a segment.
+        """
         if self.dt is None:
-            return EXACT[tasks.controls.dtype]
-        return Division((DEGREES[self.scheme],), steps=substeps(tasks.segment, self.dt))
+            return EXACT[dtype]
+        return Division((DEGREES[self.scheme],), steps=substeps(segment, self.dt))
 
     def _module(self, controls: torch.Tensor) -> ModuleType:
         if self.route == "torch" or (self.route == "auto" and not controls.is_cpu):
