@@ -16,8 +16,9 @@ from ketscale import cli
 from ketscale.bench.dynamics import measure
 from ketscale.bench.dynamics.arithmetic import flops
 from ketscale.bench.dynamics.case import Call, Case, case_of
-from ketscale.bench.dynamics.measure import DynamicsRow, create
+from ketscale.bench.dynamics.measure import create
 from ketscale.bench.dynamics.own import OwnSubject
+from ketscale.bench.dynamics.rows import DynamicsRow
 from ketscale.bench.dynamics.selection import PEERS, Cell, DynamicsSelection, parse
 from ketscale.engines.dynamics.evolution import Division
 from ketscale.errors import UserError

@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -267,6 +268,16 @@ def test_strides_and_lazy_signs_do_not_matter(name: str) -> None:
             simulator.state(qubit(), Tasks(controls, 1.0)),
             simulator.state(qubit(), Tasks(controls.resolve_neg().contiguous(), 1.0)),
         )
+
+
+@pytest.mark.parametrize("route", ["compiled", "torch"])
+def test_what_commutes_with_everything_changes_nothing(route: str) -> None:
+    system = System({}, {}, {"phase": np.eye(3)}, {"none": np.eye(3)})
+    tasks = differentiable(random_tasks(system, 1.0))
+    found = first_gradients(propagator("exact", route=route), system, tasks)  # type: ignore[arg-type]
+    assert tasks.initial is not None
+    torch.testing.assert_close(found[0], tasks.initial)
+    assert not found[1].any() and not found[2].any()
 
 
 def test_what_is_not_a_number_stays_in_its_task() -> None:

@@ -66,9 +66,10 @@ def dynamics(selection: DynamicsSelection, files: Files) -> None:
         UserError: a propagator that was asked for is not installed, or it was interrupted (what was measured is written).
     """
     from ketscale.bench.dynamics import measure as benchmark
+    from ketscale.bench.dynamics import rows as shown
 
-    result = benchmark.measure(selection, lambda cell, rows: print(benchmark.line(cell, rows), flush=True))
-    _publish(result, files, benchmark.as_markdown, None, benchmark.factors(result["rows"]))
+    result = benchmark.measure(selection, lambda cell, rows: print(shown.line(cell, rows), flush=True))
+    _publish(result, files, shown.as_markdown, None, shown.factors(result["rows"]))
 
 
 def _check(files: Files) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from ketscale.bench.dynamics.case import Case
 from ketscale.engines.dynamics.evolution import Division
-from ketscale.engines.dynamics.kernels import BLOCK, Forms
+from ketscale.engines.dynamics.plan import BLOCK, Forms
 from ketscale.engines.dynamics.tasks import Tasks, coefficients
 
 

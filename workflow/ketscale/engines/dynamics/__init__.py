@@ -8,7 +8,8 @@
 
 `system` and `systems` define what evolves, `noise` its rates and `states` what is read from the result. `factory` makes a
 propagator by its name. `basis` turns the Lindblad equation into a real linear system (`generators`), which `evolution`
-evolves with the machine code of `kernels`, and `batched` with torch's operators.
+evolves: `cpu` with the machine code that `kernels` and `lanes` write for a `plan`, `plain` with torch's operators.
+`literal` is the published way.
 """
 
 from __future__ import annotations

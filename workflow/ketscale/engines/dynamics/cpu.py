@@ -16,19 +16,18 @@ from typing import Any
 import torch
 
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
-from ketscale.engines.dynamics import generators as generators_module
 from ketscale.engines.dynamics import kernels
 from ketscale.engines.dynamics.evolution import Evolution
-from ketscale.engines.dynamics.kernels import ARGUMENTS, Plan
+from ketscale.engines.dynamics.plan import ARGUMENTS, Plan
 
 # With fewer multiply-adds for each thread, more threads cost more than they save.
-WORK_PER_THREAD = 2_000_000
+WORK_PER_THREAD = 4_000_000
 
 # Up to this many coordinates two vectors are interleaved, since one alone waits for its own results.
 FEW_COORDINATES = 4
 
-# The files whose changes make the compiled code outdated.
-SOURCES = (Path(kernels.__file__), Path(generators_module.__file__))
+# The sources that the machine code depends on: all of this package.
+SOURCES = tuple(sorted(Path(__file__).parent.glob("*.py")))
 
 
 def evolve(
