@@ -24,8 +24,9 @@ from ketscale.engines.dynamics.methods import USUAL
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.errors import UserError
 
-# What is not an integrator of ours has to agree with the reference to this share of its norm.
-LARGEST_ERROR = 1e-8
+# What is not an integrator of ours has to agree with the reference to this share of its norm. JAX's exponential of
+# matrices is off by up to 1e-8 for two qubits.
+LARGEST_ERROR = 1e-7
 CEILING = "matmul64_gflops"
 
 

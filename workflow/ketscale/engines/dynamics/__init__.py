@@ -1,7 +1,7 @@
 """Open quantum systems under piecewise-constant controls: their dynamics, exact or integrated, and its derivatives.
 
     system = qubit()
-    controls = torch.zeros(200, 20, 2, dtype=torch.float64, requires_grad=True)
+    controls = torch.randn(200, 20, 2, dtype=torch.float64, requires_grad=True)
     rho = propagator("exact").state(system, Tasks(controls, duration=1.0))
     loss = 1 - fidelity(rho, system.targets["x"]).mean()
     loss.backward()

@@ -11,8 +11,9 @@ from ketscale.engines.dynamics.basis import PAULI, word
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
 
-# Two transmons of Sheldon et al., Phys. Rev. A 93, 060302 (2016), arXiv:1603.04821: 4.914 and 5.114 GHz, anharmonicity
-# -330 MHz, exchange coupling 3.8 MHz, T1 38 and 41 us, T2 50 and 61 us. Angular frequencies in rad/ns, times in ns.
+# Two transmons of Sheldon et al., Phys. Rev. A 93, 060302 (2016), arXiv:1603.04821: the control (qubit 1) at 5.114 GHz with
+# T1 = 38 us and T2 = 50 us, the target (qubit 2) at 4.914 GHz with 41 and 61 us; both with an anharmonicity of -330 MHz;
+# an exchange coupling of 3.8 MHz. Angular frequencies in rad/ns, times in ns.
 DIFFERENCE = 2 * pi * 0.2
 ANHARMONICITY = -2 * pi * 0.33
 COUPLING = 2 * pi * 0.0038
