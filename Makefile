@@ -8,9 +8,11 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 CUDA := .venv-cuda
+DYNAMICS := .venv-dynamics-bench
 # A stamp has the checksum of the lock that its environment was made from, so an edited lock makes it again.
 SETUP := $(VENV)/.ketscale-$(shell cksum < envs/cpu.lock | cut -d' ' -f1)
 SETUP_CUDA := $(CUDA)/.ketscale-$(shell cksum < envs/cuda.lock | cut -d' ' -f1)
+SETUP_DYNAMICS := $(DYNAMICS)/.ketscale-$(shell cksum < envs/dynamics-bench.lock | cut -d' ' -f1)
 BENCH := $(VENV)/.bench-$(shell cksum < envs/bench.lock | cut -d' ' -f1)
 TRITON := $(VENV)/.triton-$(shell cksum < envs/triton.lock | cut -d' ' -f1)
 
@@ -26,7 +28,7 @@ ENV := env -u PYTHONPATH -u PYTHONHOME PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # A live display on a terminal; a log file gets plain lines, which say more.
 LIVE := $(shell test -t 2 && echo --logger rich)
 
-.PHONY: study setup env-cuda bench-extra triton-extra test test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
+.PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra test test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
@@ -86,6 +88,9 @@ format: $(SETUP) ## format the code as `make lint` requires
 env-cuda: $(SETUP_CUDA) ## the environment .venv-cuda for GPUs, with lightning.gpu, from envs/cuda.lock
 	@echo "==> $(CUDA) is ready: source $(CUDA)/bin/activate && snakemake --profile profiles/local"
 
+env-dynamics-bench: $(SETUP_DYNAMICS) ## the environment .venv-dynamics-bench for `ketscale bench dynamics` with outside packages
+	@echo "==> $(DYNAMICS) is ready: $(DYNAMICS)/bin/ketscale bench dynamics"
+
 bench-extra: $(BENCH) ## adds the outside simulators of `ketscale bench simulators` to .venv, from envs/bench.lock
 	@echo "==> $(VENV) has the outside simulators: ketscale bench simulators"
 
@@ -114,6 +119,9 @@ endef
 
 $(SETUP):
 	$(call install,$(VENV),envs/cpu.lock)
+
+$(SETUP_DYNAMICS):
+	$(call install,$(DYNAMICS),envs/dynamics-bench.lock)
 
 $(BENCH): $(SETUP)
 	@echo "==> Adding envs/bench.lock to $(VENV)"

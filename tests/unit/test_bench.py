@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from ketscale import cli
-from ketscale.bench import agreement, output, selection, simulators, stopwatch, subjects, summary
+from ketscale.bench import agreement, selection, simulators, stopwatch, subjects, summary
 from ketscale.bench.arithmetic import literal_flops
 from ketscale.bench.cases import Call, Case
 from ketscale.bench.own import Own
@@ -24,6 +25,7 @@ from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, give
 from ketscale.errors import UserError
 from ketscale.measure.duration import duration
 
+COLUMNS = tuple(field.name for field in fields(CircuitRow))
 CELL = Cell("vqc", 2, 3, 3)
 CPU = torch.device("cpu")
 PEERS = (*selection.OUTSIDE, selection.BY_HAND)
@@ -259,9 +261,9 @@ def test_a_whole_benchmark(tmp_path: Path, capsys: Any) -> None:
     assert all(
         row["fraction"] == pytest.approx(row["gflops"] / 100) for row in result["rows"] if row["gflops"]
     )
-    assert set(result["rows"][0]) == set(output.COLUMNS)
+    assert set(result["rows"][0]) == set(COLUMNS)
     with files["csv"].open() as file:
-        assert tuple(next(csv.reader(file))) == output.COLUMNS
+        assert tuple(next(csv.reader(file))) == COLUMNS
     first, second = table_of(files["md"])
     assert [first[name] for name in ("ansatz", "qubits", "batch", "layers")] == ["vqc", "2", "1", "3"]
     medians = {(row["batch"], row["simulator"]): duration(row["median_s"]) for row in result["rows"]}

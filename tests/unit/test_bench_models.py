@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ import torch
 
 from ketscale import cli
 from ketscale.bench import memory, models, steps
-from ketscale.bench.output import MODEL_COLUMNS
-from ketscale.bench.rows import OUT_OF_MEMORY
+from ketscale.bench.rows import OUT_OF_MEMORY, ModelRow
 from ketscale.bench.steps import ModelCell
 from ketscale.config import Protocol
 from ketscale.training.step import Stepper
@@ -34,7 +34,7 @@ def test_a_whole_benchmark_of_models(tmp_path: Path, capsys: Any) -> None:
         assert row["median_s"] > 0 and row["peak_bytes"] > 0
         assert {"circuit.forward", "circuit.backward", "classical.forward", "optimiser"} <= set(row["spans"])
     with files["csv"].open() as file:
-        assert tuple(next(csv.reader(file))) == MODEL_COLUMNS
+        assert tuple(next(csv.reader(file))) == tuple(field.name for field in fields(ModelRow))
     assert "| mamba_hybrid | 2 | 2 | literal |" in files["md"].read_text()
     assert files["png"].read_bytes().startswith(b"\x89PNG")
     assert "mamba_hybrid 2q x 2: together " in capsys.readouterr().out

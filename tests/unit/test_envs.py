@@ -13,7 +13,9 @@ def pins(name: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-@pytest.mark.parametrize("name", ["cpu.lock", "cuda.lock", "bench.lock", "triton.lock", "gpu-kit.lock"])
+@pytest.mark.parametrize(
+    "name", ["cpu.lock", "cuda.lock", "bench.lock", "triton.lock", "gpu-kit.lock", "dynamics-bench.lock"]
+)
 def test_a_lock_pins_every_package_once_and_names_no_machine(name: str) -> None:
     lines = pins(name)
     assert all(line.count("==") == 1 for line in lines)
@@ -22,7 +24,7 @@ def test_a_lock_pins_every_package_once_and_names_no_machine(name: str) -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("name", ["cpu.lock", "cuda.lock"])
+@pytest.mark.parametrize("name", ["cpu.lock", "cuda.lock", "dynamics-bench.lock"])
 def test_torch_stands_first_since_it_is_installed_first_by_itself(name: str) -> None:
     assert pins(name)[0].startswith("torch==")
 
@@ -42,6 +44,13 @@ def test_the_cuda_lock_is_the_cpu_lock_and_what_gpus_need() -> None:
 def test_an_extra_changes_nothing_that_the_environment_has(name: str) -> None:
     names = {line.split("==")[0].lower().replace("_", "-") for line in pins("cpu.lock")}
     assert not names & {line.split("==")[0].lower().replace("_", "-") for line in pins(name)}
+
+
+def test_the_dynamics_benchmark_differs_from_the_environment_by_its_older_qiskit_only() -> None:
+    cpu, bench = (
+        dict(line.split("==") for line in pins(f"{name}.lock")) for name in ("cpu", "dynamics-bench")
+    )
+    assert {name for name in cpu.keys() & bench.keys() if cpu[name] != bench[name]} == {"qiskit"}
 
 
 def test_the_kit_for_gpus_has_the_pins_of_the_cpu_lock() -> None:

@@ -33,6 +33,14 @@ def compare(*pairs: Found) -> list[parity.Comparison]:
     return parity.compare(dict(pairs))
 
 
+def approximate(run: Run, off: float, tolerance: float) -> Found:
+    """The same of a run whose simulator declares its error."""
+    run, checked = found(run, off)
+    assert checked.record is not None
+    checked.record["config"]["simulator"]["tolerance"] = tolerance
+    return run, checked
+
+
 def refused(*pairs: Found) -> set[Run]:
     """The runs that the comparison refuses."""
     kept = parity.refuse(dict(pairs), compare(*pairs))
@@ -68,6 +76,34 @@ def test_without_it_the_first_run_is_the_reference() -> None:
 def test_ranks_are_also_compared_with_their_own_simulator() -> None:
     ranks = replace(LIGHTNING, backend="mpi", ranks=2)
     assert refused(found(RUN), found(LIGHTNING), found(ranks, 5e-10)) == {ranks}
+
+
+@pytest.mark.parametrize("off, kept", [(0.9e-2, True), (1.1e-2, False)])
+def test_an_approximate_simulator_is_held_to_its_declared_error(off: float, kept: bool) -> None:
+    run = replace(LIGHTNING, simulator="qiskit")
+    expected = set() if kept else {run}
+    assert refused(found(LIGHTNING), approximate(run, off, 1e-2)) == expected
+
+
+def test_exact_simulators_are_compared_as_closely_beside_an_approximate_one() -> None:
+    findings = [
+        approximate(RUN, 1e-2, 2e-2),
+        found(LIGHTNING),
+        found(replace(RUN, simulator="qiskit"), 1e-8),
+    ]
+    assert refused(*findings) == {findings[2][0]}
+
+
+def test_two_approximate_simulators_may_differ_by_the_errors_of_both() -> None:
+    other = replace(RUN, simulator="qiskit")
+    pair = [approximate(LIGHTNING, 0.0, 1e-2), approximate(other, 2.5e-2, 2e-2)]
+    assert refused(*pair) == set()
+    assert refused(pair[0], approximate(other, 3.5e-2, 2e-2)) == {other}
+
+
+def test_an_approximate_simulator_gives_the_same_numbers_on_all_ranks() -> None:
+    ranks = replace(RANKS, simulator="lightning.qubit")
+    assert refused(approximate(LIGHTNING, 0.0, 1e-2), approximate(ranks, 1e-9, 1e-2)) == {ranks}
 
 
 def test_only_common_steps_are_compared() -> None:

@@ -244,8 +244,22 @@ def _add_bench(commands: Any) -> None:
     ):
         models.add_argument(f"--{option}", metavar=metavar, help=text)
     models.set_defaults(command=_bench_models)
-    for subject in (simulators, models):
-        for kind in ("json", "csv", "figure", "markdown"):
+    text = "value and gradient of control tasks with every propagator"
+    dynamics = subjects.add_parser("dynamics", help=text, description=f"Time {text}. See docs/benchmarks.md.")
+    for option, metavar, text in (
+        ("problem", "NAMES", "problems, separated by commas (control)"),
+        ("qubits", "NUMBERS", "numbers of qubits, separated by commas (default: 1)"),
+        ("segments", "NUMBER", "segments of every pulse (default: 20)"),
+        ("batch", "NUMBERS", "numbers of tasks, separated by commas (default: 200)"),
+        ("simulators", "NAMES", "propagators, separated by commas"),
+        ("budget", "SECONDS", "skip a propagator whose first call takes longer"),
+        ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
+        ("threads", "NUMBER", "threads of every propagator (default: as many as cores)"),
+    ):
+        dynamics.add_argument(f"--{option}", metavar=metavar, help=text)
+    dynamics.set_defaults(command=_bench_dynamics, figure=None)
+    for subject in (simulators, models, dynamics):
+        for kind in ("json", "csv", "markdown", *(() if subject is dynamics else ("figure",))):
             subject.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the results as {kind}")
 
 
@@ -456,6 +470,15 @@ def _bench_models(options: argparse.Namespace) -> None:
     names = ("models", "qubits", "batch", "simulators", "budget", "repeats", "threads", "device")
     chosen = models.parse(**{name: getattr(options, name) for name in names})
     command.models(chosen, _files(options))
+
+
+def _bench_dynamics(options: argparse.Namespace) -> None:
+    from ketscale.bench import command
+    from ketscale.bench.dynamics import selection
+
+    names = ("problem", "qubits", "segments", "batch", "simulators", "budget", "repeats", "threads")
+    chosen = selection.parse(**{name: getattr(options, name) for name in names})
+    command.dynamics(chosen, _files(options))
 
 
 def _files(options: argparse.Namespace) -> Files:

@@ -12,6 +12,7 @@ from ketscale.optional import needed_for
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ketscale.bench.dynamics.selection import DynamicsSelection
     from ketscale.bench.models import ModelSelection
     from ketscale.bench.selection import Selection
 
@@ -58,6 +59,19 @@ def models(selection: ModelSelection, files: Files) -> None:
     _publish(result, files, output.models_markdown, _bars, benchmark.factors(result["rows"]))
 
 
+def dynamics(selection: DynamicsSelection, files: Files) -> None:
+    """Run the benchmark of dynamics.
+
+    Raises:
+        UserError: a propagator that was asked for is not installed, or it was interrupted (what was measured is written).
+    """
+    from ketscale.bench.dynamics import measure as benchmark
+    from ketscale.bench.dynamics import rows as shown
+
+    result = benchmark.measure(selection, lambda cell, rows: print(shown.line(cell, rows), flush=True))
+    _publish(result, files, shown.as_markdown, None, shown.factors(result["rows"]))
+
+
 def _check(files: Files) -> None:
     if files.figure:
         with needed_for("--figure"):
@@ -81,7 +95,7 @@ def _publish(
     result: Result,
     files: Files,
     as_markdown: Callable[[Result], bytes],
-    draw: Callable[[Result], Figure],
+    draw: Callable[[Result], Figure] | None,
     lines: Iterable[str],
 ) -> None:
     from ketscale.bench import output
@@ -94,7 +108,7 @@ def _publish(
     for path, write in writers:
         if path:
             write_atomic(path, write(result))
-    if files.figure:
+    if files.figure and draw:
         from ketscale.bench import heatmap
 
         heatmap.save(draw(result), files.figure)

@@ -73,7 +73,7 @@ def _versions() -> dict[str, str]:
     found = {}
     for name in (
         "torch", "triton", "pennylane", "pennylane-lightning", "pennylane-lightning-gpu", "tensorcircuit-ng", "jax",
-        "deepquantum",
+        "deepquantum", "qutip", "dynamiqs", "qiskit-dynamics",
     ):  # fmt: skip
         try:
             found[name] = metadata.version(name)

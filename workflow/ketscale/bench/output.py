@@ -6,16 +6,12 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from ketscale.bench.rows import TIMED, CircuitRow, ModelRow, best_s
 from ketscale.bench.selection import KNOWN, Cell
 from ketscale.bench.summary import factors, lines
 from ketscale.measure.duration import duration
-
-COLUMNS = tuple(field.name for field in fields(CircuitRow))
-MODEL_COLUMNS = tuple(field.name for field in fields(ModelRow))
 
 
 def as_json(result: Mapping[str, Any]) -> bytes:
@@ -26,8 +22,7 @@ def as_json(result: Mapping[str, Any]) -> bytes:
 def as_csv(result: Mapping[str, Any]) -> bytes:
     """The rows, nothing where there is no number."""
     text = io.StringIO()
-    columns = MODEL_COLUMNS if "model" in result["rows"][0] else COLUMNS
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer = csv.DictWriter(text, tuple(result["rows"][0]), lineterminator="\n")
     writer.writeheader()
     for row in result["rows"]:
         writer.writerow({k: json.dumps(v) if isinstance(v, dict) else v for k, v in row.items()})
@@ -42,14 +37,14 @@ def as_markdown(result: Mapping[str, Any]) -> bytes:
     cells: dict[Cell, dict[str, str]] = {}
     for row in rows:
         cells.setdefault(Cell.of(row), {})[row["simulator"]] = _short(row)
-    table = _table(
+    table = markdown_table(
         [*Cell._fields, *names, "fused over fastest peer"],
         [
             [*cell, *(shown.get(name, "") for name in names), speedups.get(cell, "")]
             for cell, shown in cells.items()
         ],
     )
-    return _document(result, table, summary(result))
+    return document(result, table, summary(result))
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:
@@ -115,16 +110,16 @@ def models_markdown(result: Mapping[str, Any]) -> bytes:
             ", ".join(f"{name} {duration(value)}" for name, value in (row["spans"] or {}).items()),
         ]
         table.append(cells)
-    return _document(result, _table(head, table), models.factors(result["rows"]))
+    return document(result, markdown_table(head, table), models.factors(result["rows"]))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """The lines of a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return ["| " + " | ".join(map(str, cells)) + " |" for cells in lines]
 
 
-def _document(result: Mapping[str, Any], table: list[str], summary: Iterable[str]) -> bytes:
+def document(result: Mapping[str, Any], table: list[str], summary: Iterable[str]) -> bytes:
     """A table with the machine above it and the summary below."""
     text = [f"Machine: {hardware(result['machine'])}.", "", *table, "", *(f"- {line}" for line in summary)]
     return ("\n".join(text) + "\n").encode()

@@ -7,6 +7,7 @@ from ketscale.config.block import MOST, Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, sources
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
+    TOLERANCE,
     Data,
     Families,
     Family,
@@ -26,6 +27,7 @@ from ketscale.grid import SizeAxis
 
 __all__ = [
     "MOST",
+    "TOLERANCE",
     "Block",
     "Config",
     "Count",

@@ -119,10 +119,17 @@ class Model(Part, frozen=True, kw_only=True):
     sizes: ClassVar[Mapping[str, int]] = {}
 
 
+# The field by which an approximate simulator declares its error; `analysis.parity` reads it from records.
+TOLERANCE = "tolerance"
+
+
 class Simulator(Part, frozen=True, kw_only=True):
     """Settings of a simulator; an engine or a family has a subclass for the devices that it provides.
 
     device: how the physics is evaluated. Subclasses restrict it to the names of their devices.
+
+    A subclass with approximate devices has a field `TOLERANCE`: the largest relative difference of its losses from
+    those of an exact simulator, as measured, or None for exact devices.
     """
 
     devices: ClassVar[tuple[str, ...]] = ()

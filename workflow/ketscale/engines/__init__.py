@@ -1,1 +1,1 @@
-"""Evaluates and differentiates physics: circuits, and code compiled for this processor."""
+"""Evaluates and differentiates physics: circuits, dynamics, and code compiled for this processor."""

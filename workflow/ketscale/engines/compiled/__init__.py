@@ -6,5 +6,5 @@ try:
     import llvmlite  # noqa: F401
 except ModuleNotFoundError:
     raise UserError(
-        "simulator 'fused' and the classical models' scan need llvmlite, which is not installed: pip install llvmlite (in a checkout: make setup)"
+        "simulator 'fused', compiled propagators and the classical models' scan need llvmlite, which is not installed: pip install llvmlite (in a checkout: make setup)"
     ) from None

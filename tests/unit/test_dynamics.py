@@ -1,0 +1,241 @@
+"""The physics of `engines.dynamics`: against QuTiP, closed forms and published figures, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import qutip
+import torch
+
+from ketscale.engines.dynamics import (
+    System,
+    Tasks,
+    coupled_qubits,
+    fidelity,
+    noise_rates,
+    propagator,
+    qubit,
+    relaxation_rates,
+    transmon,
+    violations,
+)
+from ketscale.engines.dynamics.basis import PAULI
+from ketscale.engines.dynamics.states import check_physical
+from ketscale.engines.dynamics.systems import T1, T2
+from ketscale.errors import UserError
+
+EXACT = propagator("exact")
+# Each with the duration of a usual pulse.
+SYSTEMS = {
+    "qubit": (qubit(), 1.0),
+    "relaxing qubit": (qubit(noise="relaxation"), 1.0),
+    "transmon": (transmon(), 20.0),
+    "coupled qubits": (coupled_qubits(), 160.0),
+}
+
+
+def real(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def random_tasks(system: System, duration: float, tasks: int = 3, segments: int = 5, seed: int = 0) -> Tasks:
+    """Strong controls and noise, and mixed initial states."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    d = system.dimension
+    root = torch.complex(normal(tasks, d, d), normal(tasks, d, d))
+    rho = root @ root.mH
+    return Tasks(
+        6 / duration * normal(tasks, segments, len(system.controls)),
+        duration,
+        normal(tasks, len(system.jumps)).square() / duration,
+        real(*system.parameters.values()) + normal(tasks, len(system.drift)) / duration,
+        rho / rho.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None, None],
+    )
+
+
+def by_qutip(system: System, tasks: Tasks, task: int) -> np.ndarray[Any, Any]:
+    """One task by QuTiP's mesolve, segment by segment."""
+    rates, parameters, initial = tasks[2:]
+    assert rates is not None
+    assert parameters is not None
+    assert initial is not None
+    state = qutip.Qobj(initial[task].numpy())
+    jumps = [
+        math.sqrt(rate) * qutip.Qobj(each)
+        for rate, each in zip(rates[task], system.jumps.values(), strict=True)
+    ]
+    for amplitudes in tasks.controls[task]:
+        terms = [*zip(parameters[task], system.drift.values(), strict=True)]
+        terms += zip(amplitudes, system.controls.values(), strict=True)
+        hamiltonian = sum(float(value) * qutip.Qobj(operator) for value, operator in terms)
+        options = {"rtol": 1e-12, "atol": 1e-13, "nsteps": 100_000, "progress_bar": ""}
+        state = qutip.mesolve(hamiltonian, state, [0, tasks.segment], jumps, options=options).states[-1]
+    found: np.ndarray[Any, Any] = state.full()
+    return found
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_qutip_finds_the_same_states(name: str) -> None:
+    system, duration = SYSTEMS[name]
+    tasks = random_tasks(system, duration)
+    found = EXACT.state(system, tasks)
+    for task in range(len(found)):
+        np.testing.assert_allclose(found[task].numpy(), by_qutip(system, tasks, task), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_states_stay_physical(name: str) -> None:
+    system, duration = SYSTEMS[name]
+    check_physical(EXACT.state(system, random_tasks(system, duration, tasks=500)), 1e-12)
+
+
+def test_rabi_oscillations() -> None:
+    rabi, detuning, time = 2.0, 0.7, 3.0
+    controls = torch.full((1, 4, 2), 0.0, dtype=torch.float64)
+    controls[..., 0] = rabi / 2
+    system = qubit(detuning=detuning / 2)
+    total = math.hypot(rabi, detuning)
+    excited = (rabi / total * math.sin(total * time / 2)) ** 2
+    assert EXACT.state(system, Tasks(controls, time))[0, 1, 1].real.item() == pytest.approx(
+        excited, abs=1e-14
+    )
+
+
+@pytest.mark.parametrize(
+    "system",
+    [qubit(detuning=0.0, noise="relaxation"), transmon(), coupled_qubits(0.0, 0.0, 0.0)],
+    ids=["qubit", "transmon", "pair"],
+)
+def test_relaxation_and_dephasing_have_the_times_that_they_are_given(system: System) -> None:
+    t1, t2, time, d = 40.0, 25.0, 13.0, system.dimension
+    # |+> of the qubit, or of the first of two.
+    plus = torch.zeros(d, dtype=torch.complex128)
+    plus[0] = plus[d // 2] = math.sqrt(0.5)
+    controls = torch.zeros(1, 2, len(system.controls), dtype=torch.float64)
+    rates = torch.zeros(len(system.jumps), dtype=torch.float64)
+    rates[:2] = relaxation_rates(real(t1), real(t2))[0]
+    rho = EXACT.state(system, Tasks(controls, time, rates, initial=torch.outer(plus, plus)))[0]
+    assert rho[d // 2, d // 2].real.item() == pytest.approx(0.5 * math.exp(-time / t1), abs=1e-14)
+    assert abs(rho[0, d // 2].item()) == pytest.approx(0.5 * math.exp(-time / t2), abs=1e-14)
+
+
+@pytest.mark.parametrize("letter", "XYZ")
+def test_pauli_noise_shrinks_the_other_bloch_components(letter: str) -> None:
+    rate, time = 0.3, 2.0
+    rates = torch.tensor([rate * (each == letter) for each in "XYZ"], dtype=torch.float64)
+    for other in "XYZ":
+        initial = torch.from_numpy((PAULI["I"] + PAULI[other]) / 2)
+        tasks = Tasks(torch.zeros(1, 3, 2, dtype=torch.float64), time, rates, initial=initial)
+        left = 1.0 if other == letter else math.exp(-2 * rate * time)
+        found = EXACT.expval(qubit(detuning=0.0), tasks, PAULI[other][None])
+        assert found.item() == pytest.approx(left, abs=1e-14)
+
+
+def published(name: str, dt: float | None = None) -> tuple[float, float]:
+    """Overlap with X|0> and smallest eigenvalue at u_x = pi / 2, in the middle of the published range of tasks."""
+    controls = torch.zeros(1, 20, 2, dtype=torch.float64)
+    controls[..., 0] = math.pi / 2
+    rates = noise_rates(real(1.25), real(5e-3), real(500.0)).expand(1, 3)
+    system = qubit()
+    rho = propagator(name, dt).state(system, Tasks(controls, 1.0, rates))
+    return fidelity(rho, system.targets["x"]).item(), torch.linalg.eigvalsh(rho).min().item()
+
+
+@pytest.mark.parametrize(
+    "name, dt, least, most",
+    [
+        ("rk4", 0.001, 0, 1e-13),
+        ("rk4", 0.02, 2e-8, 4e-8),
+        ("euler", 0.01, 2e-2, 3e-2),
+        ("euler", 0.02, 6e-2, 7e-2),
+    ],
+)
+def test_the_integrators_have_the_errors_of_the_published_steps(
+    name: str, dt: float, least: float, most: float
+) -> None:
+    assert least <= abs(published(name, dt)[0] - published("exact")[0]) <= most
+
+
+@pytest.mark.parametrize("dt, overlap, lowest", [(0.01, 1.021, -0.025), (0.02, 1.061, -0.065)])
+def test_the_published_steps_of_euler_leave_the_physical_states(
+    dt: float, overlap: float, lowest: float
+) -> None:
+    assert published("euler", dt) == pytest.approx((overlap, lowest), abs=1e-3)
+
+
+@pytest.mark.parametrize("dt", [0.001, 0.02])
+def test_rk4_stays_physical(dt: float) -> None:
+    assert published("rk4", dt)[1] > -1e-12
+
+
+def test_published_environments_are_nearly_noiseless() -> None:
+    corners = torch.cartesian_prod(real(0.5, 2.0), real(1e-3, 1e-2), real(100.0, 1000.0))
+    rates = noise_rates(*corners.T)
+    assert rates.min().item() == pytest.approx(5e-10, rel=0.05)
+    assert rates.max().item() == pytest.approx(4e-4, rel=0.1)
+
+
+def test_the_squared_form_is_the_published_one() -> None:
+    rho = torch.diag(real(0.3, 0.7)).to(torch.complex128)
+    assert fidelity(rho, [0, 1]).item() == pytest.approx(0.7)
+    assert fidelity(rho, [0, 1], "squared").item() == pytest.approx(0.49)
+    beyond = torch.diag(real(-0.06, 1.06)).to(torch.complex128)
+    assert fidelity(beyond, [0, 1], "squared").item() == 1.0
+
+
+def test_violations_are_measured_and_named() -> None:
+    rho = torch.tensor([[1.2, 0.1], [0.3, -0.1]], dtype=torch.complex128)
+    found = violations(rho)
+    assert found.trace.item() == pytest.approx(0.1)
+    assert found.hermiticity.item() == pytest.approx(0.2)
+    assert found.negativity.item() == pytest.approx((math.hypot(1.3, 0.4) - 1.1) / 2)
+    with pytest.raises(UserError, match=r"trace is violated by 1\.0e-01"):
+        check_physical(rho)
+    with pytest.raises(UserError, match="not finite"):
+        check_physical(rho * math.nan)
+
+
+def test_the_defaults_of_two_qubits_are_physical_times() -> None:
+    rates = relaxation_rates(real(*T1), real(*T2)).flatten()
+    assert len(rates) == len(coupled_qubits().jumps)
+    assert (rates > 0).all()
+
+
+Z, X = PAULI["Z"], PAULI["X"]
+
+
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (lambda: System({"z": [[0, 1], [0, 0]]}, {"z": 1.0}, {}), r"drift\.z: is not Hermitian"),
+        (lambda: System({}, {}, {"x": X, "y": np.eye(3)}), r"controls\.y: its shape is \(3, 3\)"),
+        (lambda: System({}, {}, {"x": [[0, math.nan], [math.nan, 0]]}), r"controls\.x: has entries"),
+        (lambda: System({}, {}, {"x": "X"}), r"controls\.x: is not an array"),
+        (lambda: System({}, {}, {"x": 1.0}), r"controls\.x: is a number"),
+        (lambda: System({}, {}, {}), "at least one operator"),
+        (lambda: System({"z": Z}, {}, {"x": X}), r"parameters: .*\['z'\]"),
+        (lambda: System({"z": Z}, {"z": math.inf}, {}), r"parameters\.z: inf"),
+        (lambda: System({"z": Z}, {"z": 1.0}, {}, targets={"t": [1, 1]}), r"targets\.t"),
+        (lambda: qubit(noise="white"), "noise: 'white'"),  # type: ignore[arg-type]
+        (lambda: qubit().projector("y"), "target: 'y'"),
+        (lambda: transmon(levels=2), "levels: 2"),
+        (lambda: relaxation_rates(real(1.0), real(2.1)), "t2: is at most twice"),
+        (lambda: relaxation_rates(real(-1.0), real(1.0)), "t1, t2"),
+        (lambda: noise_rates(real(2.0), real(-1.0), real(1.0)), "amplitude: must be at least 0"),
+        (lambda: noise_rates(real(2.0), real(1.0), real(0.0)), "cutoff: must be above 0"),
+        (lambda: noise_rates(real(math.nan), real(1.0), real(1.0)), "alpha: must be at least 0 and finite"),
+        (lambda: fidelity(torch.eye(2) + 0j, [1, 0, 0]), "target must be a state of 2"),
+        (lambda: fidelity(torch.eye(2) + 0j, [1, 0], "cubed"), "form: 'cubed'"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_impossible_is_refused_by_the_name_of_its_setting(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        make()

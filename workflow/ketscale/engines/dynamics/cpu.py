@@ -1,0 +1,210 @@
+"""The compiled evolution of real linear systems, differentiable to any order.
+
+The backward pass keeps the state before each segment only: a dissipative evolution is not integrated backwards, and
+the steps within a segment are computed again. The gradient is itself differentiable: the derivative of a linear system
+in a direction is a linear system of twice the size (`Generators.with_tangent`), which the same code evolves.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.dynamics import kernels
+from ketscale.engines.dynamics.evolution import Evolution
+from ketscale.engines.dynamics.plan import ARGUMENTS, Plan
+
+# With fewer multiply-adds for each thread, more threads cost more than they save.
+WORK_PER_THREAD = 4_000_000
+
+# Up to this many coordinates two vectors are interleaved, since one alone waits for its own results.
+FEW_COORDINATES = 4
+
+# The sources that the machine code depends on: all of this package.
+SOURCES = tuple(sorted(Path(__file__).parent.glob("*.py")))
+
+
+def evolve(
+    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+) -> torch.Tensor:
+    """Final coordinates (tasks, size), differentiable in all three; on the CPU, in fp32 or fp64.
+
+    fixed: (tasks, F). controls: (tasks, segments, K). initial: (tasks, size). See `Generators`.
+    """
+    if not (
+        torch.is_grad_enabled() and (fixed.requires_grad or controls.requires_grad or initial.requires_grad)
+    ):
+        return _forward(fixed, controls, initial, evolution, saved=None)
+    final: torch.Tensor = _Evolve.apply(fixed, controls, initial, evolution)[0]
+    return final
+
+
+def segment_ends(
+    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+) -> torch.Tensor:
+    """Coordinates at the start and at the end of each segment (tasks, segments + 1, size), without gradients."""
+    plan = _plan(evolution, initial.dtype)
+    saved = _saved(plan, controls)
+    final = _forward(fixed, controls, initial, evolution, saved)
+    rows = saved.permute(0, 3, 1, 2).flatten(0, 1)[: len(initial)]
+    made = initial[:, None].repeat(1, controls.shape[1] + 1, 1)
+    made[:, :-1, plan.forms.rows] = rows
+    made[:, -1] = final
+    return made
+
+
+class _Evolve(torch.autograd.Function):
+    """The final coordinates, and the states before each segment in the kernel's layout."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        saved = _saved(_plan(evolution, initial.dtype), controls)
+        final = _forward(fixed, controls, initial, evolution, saved)
+        ctx.save_for_backward(fixed, controls, initial, saved)
+        ctx.evolution = evolution
+        ctx.mark_non_differentiable(saved)
+        ctx.set_materialize_grads(False)
+        return final, saved
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor | None, _: None) -> tuple[torch.Tensor | None, ...]:
+        if cotangent is None:
+            return None, None, None, None
+        return *_Gradient.apply(cotangent, *ctx.saved_tensors, ctx.evolution), None
+
+
+class _Gradient(torch.autograd.Function):
+    """The gradients of `_Evolve` by its three tensors, as functions of these and of the result's cotangent."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        cotangent: torch.Tensor,
+        fixed: torch.Tensor,
+        controls: torch.Tensor,
+        initial: torch.Tensor,
+        saved: torch.Tensor,
+        evolution: Evolution,
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.save_for_backward(cotangent, fixed, controls, initial)
+        ctx.evolution = evolution
+        return _backward(cotangent, fixed, controls, initial, saved, evolution)
+
+    @staticmethod
+    def backward(
+        ctx: Any, to_fixed: torch.Tensor, to_controls: torch.Tensor, to_initial: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        # Gradients v have the product <v, directions> = <cotangent, p>, where p is the derivative of the final state
+        # in these directions. So v's own gradients are p, and those of <cotangent, p> by the evolution with tangent.
+        cotangent, fixed, controls, initial = ctx.saved_tensors
+        evolution = ctx.evolution._replace(generators=ctx.evolution.generators.with_tangent)
+        pairs = (
+            torch.cat([fixed, to_fixed], -1),
+            torch.cat([controls, to_controls], -1),
+            torch.cat([initial, to_initial], -1),
+        )
+        final, saved = _Evolve.apply(*pairs, evolution)
+        by_tangent = torch.cat([torch.zeros_like(cotangent), cotangent], -1)
+        gradients = _Gradient.apply(by_tangent, *pairs, saved, evolution)
+        own = [
+            gradient[..., : tensor.shape[-1]]
+            for gradient, tensor in zip(gradients, (fixed, controls, initial), strict=True)
+        ]
+        return final[..., initial.shape[-1] :], *own, None, None
+
+
+def _saved(plan: Plan, controls: torch.Tensor) -> torch.Tensor:
+    tasks, segments = controls.shape[:2]
+    return controls.new_empty(-(-tasks // plan.lanes), segments, len(plan.forms.rows), plan.lanes)
+
+
+def _forward(
+    fixed: torch.Tensor,
+    controls: torch.Tensor,
+    initial: torch.Tensor,
+    evolution: Evolution,
+    saved: torch.Tensor | None,
+) -> torch.Tensor:
+    final = initial.new_empty(initial.shape)
+    tensors = {"final": final} if saved is None else {"final": final, "saved": saved}
+    _call("forward", fixed, controls, initial, evolution, tensors)
+    return final
+
+
+def _backward(
+    cotangent: torch.Tensor,
+    fixed: torch.Tensor,
+    controls: torch.Tensor,
+    initial: torch.Tensor,
+    saved: torch.Tensor,
+    evolution: Evolution,
+) -> tuple[torch.Tensor, ...]:
+    made = tuple(tensor.new_empty(tensor.shape) for tensor in (fixed, controls, initial))
+    gradients = dict(zip(("to_fixed", "to_controls", "to_initial"), made, strict=True))
+    tensors = {"cotangent": cotangent, "saved": saved, **gradients}
+    _call("backward", fixed, controls, initial, evolution, tensors)
+    return made
+
+
+def _call(
+    name: str,
+    fixed: torch.Tensor,
+    controls: torch.Tensor,
+    initial: torch.Tensor,
+    evolution: Evolution,
+    tensors: dict[str, torch.Tensor],
+) -> None:
+    tasks, segments = controls.shape[:2]
+    if tasks == 0:
+        return
+    plan = _plan(evolution, initial.dtype)
+    groups = -(-tasks // plan.lanes)
+    work = plan.multiplications * segments * max(1, evolution.division.steps) * tasks
+    threads = max(1, min(torch.get_num_threads(), groups, work // WORK_PER_THREAD))
+    # Kept until the call has returned: some are made here.
+    used = {
+        **tensors,
+        "fixed": _by_task(fixed),
+        "controls": _by_task(controls),
+        "initial": _by_task(initial),
+        "scratch": initial.new_empty(threads * plan.scratch_vectors * plan.lanes),
+    }
+    if "cotangent" in used:
+        used["cotangent"] = _by_task(used["cotangent"])
+    values = {key: tensor.data_ptr() for key, tensor in used.items()}
+    values |= {f"{key}_stride": used[key].stride(0) for key in used if f"{key}_stride" in ARGUMENTS}
+    values |= {"batch": tasks, "groups": groups, "segments": segments, "steps": evolution.division.steps}
+    values["tau"] = struct.unpack("q", struct.pack("d", evolution.tau))[0]
+    arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
+    library, address = _library(plan), arguments.buffer_info()[0]
+    if threads == 1:
+        library.on_one_thread[name](address)
+    else:
+        library.on_threads(name, address, threads)
+
+
+def _by_task(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with the floats of each task side by side; tasks that share them still do."""
+    tensor = tensor.resolve_neg()
+    return tensor if tensor[0].is_contiguous() else tensor.contiguous()
+
+
+@lru_cache(maxsize=256)
+def _plan(evolution: Evolution, dtype: torch.dtype) -> Plan:
+    generators, division, double = evolution.generators, evolution.division, dtype == torch.float64
+    vectors = 2 if generators.size <= FEW_COORDINATES else 1
+    lanes = vectors * vector_bytes() // (8 if double else 4)
+    return Plan(generators, division.degrees, division.reaches, double, lanes)
+
+
+@lru_cache(maxsize=64)
+def _library(plan: Plan) -> Library:
+    return Library(Recipe(repr(plan), ("forward", "backward"), lambda: kernels.module(plan), SOURCES))

@@ -1,0 +1,97 @@
+"""Families of linear systems dr/dt = G r, whose real matrix G is a sum of fixed matrices with coefficients.
+
+A state of a family has `size` real coordinates. Its batches are tasks, each with its own coefficients:
+
+- `fixed` (tasks, F): coefficients that hold for the whole evolution, such as rates,
+- `controls` (tasks, segments, K): coefficients that are constant over each segment.
+
+Both kinds of matrices are given by their nonzero entries, since few entries of a Lindblad generator are nonzero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+# (row, column, value), in the order of rows and columns.
+Entries = tuple[tuple[int, int, float], ...]
+
+
+def entries(matrix: NDArray[np.float64]) -> Entries:
+    """The nonzero entries of a matrix."""
+    return tuple((int(row), int(column), float(matrix[row, column])) for row, column in np.argwhere(matrix))
+
+
+@dataclass(frozen=True)
+class Generators:
+    """G = sum_f fixed_f fixed[f] + sum_k control_k controlled[k], as `size` x `size` matrices.
+
+    tangents: how many times the family was extended by `with_tangent`.
+    """
+
+    size: int
+    fixed: tuple[Entries, ...]
+    controlled: tuple[Entries, ...]
+    tangents: int = 0
+
+    # Cached, since every evolution asks for it.
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.size, self.fixed, self.controlled, self.tangents))
+
+    def __reduce__(self) -> tuple[type[Generators], tuple[object, ...]]:
+        return Generators, (self.size, self.fixed, self.controlled, self.tangents)
+
+    @cached_property
+    def with_tangent(self) -> Generators:
+        """The family of (r, p) with dp/dt = G p + G' r, where G' has the same matrices and other coefficients.
+
+        So p is the derivative of r in the direction in which the coefficients change by those of G'. The coefficients
+        are those of G and then those of G', in `fixed` and `controls` each.
+        """
+        n = self.size
+
+        def extended(matrices: tuple[Entries, ...]) -> tuple[Entries, ...]:
+            both = tuple(
+                tuple(sorted(each + tuple((row + n, column + n, value) for row, column, value in each)))
+                for each in matrices
+            )
+            return both + tuple(
+                tuple((row + n, column, value) for row, column, value in each) for each in matrices
+            )
+
+        return Generators(2 * n, extended(self.fixed), extended(self.controlled), self.tangents + 1)
+
+    @property
+    def normed_rows(self) -> int:
+        """The rows from 0 whose norm decides how finely time is divided.
+
+        A tangent is linear in its direction, whose length must not count: the error relative to it depends only on the
+        norm of the original G (Al-Mohy and Higham, SIAM J. Matrix Anal. Appl. 30, 1639, 2009, section 6).
+        """
+        return self.size >> self.tangents
+
+    def dense(self, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The matrices (F, size, size) and (K, size, size), of the precision and on the device of `like`."""
+        return _dense(self, like.dtype, like.device)
+
+
+@lru_cache(maxsize=64)
+def _dense(
+    generators: Generators, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    made = []
+    for matrices in (generators.fixed, generators.controlled):
+        stack = np.zeros((len(matrices), generators.size, generators.size))
+        for number, matrix in enumerate(matrices):
+            for row, column, value in matrix:
+                stack[number, row, column] = value
+        made.append(torch.tensor(stack, dtype=dtype, device=device))
+    return made[0], made[1]

@@ -1,0 +1,33 @@
+"""The propagators that can be chosen. Imports nothing heavy, since configs are checked with it at every start."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Scheme = Literal["exact", "rk4", "euler"]
+Route = Literal["auto", "compiled", "torch"]
+
+
+class Method(NamedTuple):
+    """How a segment is evolved, and whether all tasks of a batch are evolved at once or one after the other.
+
+    exact: the exponential of the segment's Liouvillian. rk4, euler: integrators with a step size.
+    """
+
+    scheme: Scheme
+    batching: Literal["broadcast", "loop"]
+
+    @property
+    def exact(self) -> bool:
+        """Whether its only error is rounding."""
+        return self.scheme == "exact"
+
+
+# The usual method of each propagator, by its name.
+USUAL: dict[str, Method] = {
+    "exact": Method("exact", "broadcast"),
+    "rk4": Method("rk4", "broadcast"),
+    "euler": Method("euler", "broadcast"),
+    "literal": Method("rk4", "loop"),
+    "literal-euler": Method("euler", "loop"),
+}

@@ -1,0 +1,58 @@
+"""Rates of noise: from the spectrum of an environment, or from measured relaxation times."""
+
+from __future__ import annotations
+
+import torch
+
+from ketscale.errors import UserError
+
+# The published integral: its points, and the highest angular frequency that counts (the integral goes to twice that).
+POINTS = 500
+HIGHEST = 20.0
+
+
+def spectrum(
+    omega: torch.Tensor, alpha: torch.Tensor, amplitude: torch.Tensor, cutoff: torch.Tensor
+) -> torch.Tensor:
+    """S(omega) = amplitude / (|omega|**alpha + cutoff**alpha); with alpha = 2 a Lorentzian."""
+    return amplitude / (omega.abs() ** alpha + cutoff**alpha)
+
+
+def noise_rates(alpha: torch.Tensor, amplitude: torch.Tensor, cutoff: torch.Tensor) -> torch.Tensor:
+    """The rate of each task's environment, 1 / time, of the shape to which the arguments broadcast; differentiable.
+
+    It is Gamma = 1 / (2 w) times the integral over 0..2w of S(omega) 1[omega <= w] by the trapezoid rule, with
+    w = `HIGHEST` and `POINTS` points: the published code's, which gives each of its three jumps this rate.
+
+    alpha: exponent of the spectrum, at least 0. amplitude: at least 0. cutoff: angular frequency, above 0.
+
+    Raises:
+        UserError: an argument is outside its range or not finite.
+    """
+    for name, values, least in (
+        ("alpha", alpha, 0.0),
+        ("amplitude", amplitude, 0.0),
+        ("cutoff", cutoff, None),
+    ):
+        inside = values > 0 if least is None else values >= least
+        if not bool((inside & values.isfinite()).all()):
+            raise UserError(f"{name}: must be {'above 0' if least is None else 'at least 0'} and finite")
+    omega = torch.linspace(0, 2 * HIGHEST, POINTS, dtype=amplitude.dtype, device=amplitude.device)
+    density = spectrum(omega, alpha[..., None], amplitude[..., None], cutoff[..., None]) * (omega <= HIGHEST)
+    return torch.trapezoid(density, omega, dim=-1) / (2 * HIGHEST)
+
+
+def relaxation_rates(t1: torch.Tensor, t2: torch.Tensor) -> torch.Tensor:
+    """Rates (..., 2) of the jumps `relaxation` and `dephasing` of `systems`: 1 / T1 and 1 / T2 - 1 / (2 T1).
+
+    t1, t2: times of relaxation and of the decay of coherence; infinity switches a process off.
+
+    Raises:
+        UserError: a time is not positive, or T2 is above 2 T1.
+    """
+    if not bool(((t1 > 0) & (t2 > 0)).all()):
+        raise UserError("t1, t2: times must be positive")
+    if not bool((t2 <= 2 * t1).all()):
+        raise UserError("t2: is at most twice t1, since relaxation destroys coherence too")
+    relaxation = 1 / t1
+    return torch.stack(torch.broadcast_tensors(relaxation, 1 / t2 - relaxation / 2), -1)

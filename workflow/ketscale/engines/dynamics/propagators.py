@@ -1,0 +1,148 @@
+"""The protocol of propagators, which evolve the states of tasks, and those that evolve a whole batch at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Protocol, runtime_checkable
+
+import torch
+from numpy.typing import ArrayLike
+
+from ketscale.engines.dynamics import plain
+from ketscale.engines.dynamics.evolution import DEGREES, EXACT, Division, Evolution, substeps
+from ketscale.engines.dynamics.methods import Route, Scheme
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.dynamics.tasks import (
+    Tasks,
+    as_complex,
+    check_tasks,
+    coefficients,
+    coordinates,
+    matrices,
+)
+from ketscale.errors import UserError
+
+
+@runtime_checkable
+class Propagator(Protocol):
+    """Evolves the tasks of a batch, differentiably, in the controls' precision and on their device.
+
+    A batch of zero tasks is allowed and gives a result with zero rows that can be differentiated. A propagator can be
+    copied and pickled.
+    """
+
+    def state(self, system: System, tasks: Tasks) -> torch.Tensor:
+        """Density matrices at the end of the pulses, complex (tasks, d, d).
+
+        Raises:
+            UserError: the tensors do not fit the system, a rate is negative, or a step is longer than a segment.
+        """
+        ...
+
+    def expval(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
+        """Expectation values Tr(rho O) at the end, real (tasks, observables).
+
+        observables: Hermitian matrices (observables, d, d); a projector gives the fidelity with a pure state.
+
+        Raises:
+            UserError: as for `state`, or the observables have another shape.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Batched:
+    """Evolves all tasks at once, as real linear systems of d**2 coordinates.
+
+    scheme: exact, whose only error is rounding, or an integrator: rk4 or euler, with the step `dt` (in units of the
+        tasks' duration), of which as many are taken as fit into a segment.
+    route: compiled: with machine code for this processor, and for CPU tensors only; torch: with torch's operators,
+        on any device; auto: compiled for CPU tensors, else torch.
+
+    The guide's integrators divide by the trace after each step. In these coordinates no step changes the trace, so rk4
+    and euler divide once, at the start.
+
+    Raises:
+        UserError: an integrator has no step, or `exact` has one.
+    """
+
+    scheme: Scheme = "exact"
+    dt: float | None = None
+    route: Route = "auto"
+
+    def __post_init__(self) -> None:
+        check_step(self.scheme, self.dt)
+
+    def state(self, system: System, tasks: Tasks) -> torch.Tensor:
+        """See `Propagator.state`."""
+        return matrices(self._evolved("evolve", system, tasks))
+
+    def expval(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
+        """See `Propagator.expval`."""
+        return (
+            self._evolved("evolve", system, tasks) @ coordinates(as_observables(system, tasks, observables)).T
+        )
+
+    @torch.no_grad()
+    def trajectory(self, system: System, tasks: Tasks) -> torch.Tensor:
+        """Density matrices at the start and at the end of each segment, (tasks, segments + 1, d, d), without gradients.
+
+        Raises:
+            UserError: as for `state`.
+        """
+        return matrices(self._evolved("segment_ends", system, tasks))
+
+    def _evolved(self, what: str, system: System, tasks: Tasks) -> torch.Tensor:
+        check_tasks(system, tasks)
+        fixed, controls, initial = coefficients(system, tasks)
+        if self.scheme != "exact" and tasks.initial is not None:
+            initial = initial / (initial[:, :1] * math.sqrt(system.dimension))
+        generators = system.unitary_generators if tasks.rates is None else system.generators
+        evolution = Evolution(generators, tasks.segment, self.division(tasks.segment, controls.dtype))
+        evolved: torch.Tensor = getattr(self._module(controls), what)(fixed, controls, initial, evolution)
+        return evolved
+
+    def division(self, segment: float, dtype: torch.dtype) -> Division:
+        """How segments of this duration are divided.
+
+        Raises:
+            UserError: the step is longer than a segment.
+        """
+        if self.dt is None:
+            return EXACT[dtype]
+        return Division((DEGREES[self.scheme],), steps=substeps(segment, self.dt))
+
+    def _module(self, controls: torch.Tensor) -> ModuleType:
+        if self.route == "torch" or (self.route == "auto" and not controls.is_cpu):
+            return plain
+        if not controls.is_cpu:
+            raise UserError(
+                f"route: compiled computes on the CPU only, and the controls are on {controls.device}; use route torch"
+            )
+        from ketscale.engines.dynamics import cpu
+
+        return cpu
+
+
+def check_step(scheme: Scheme, dt: float | None) -> None:
+    """Raise UserError unless an integrator, and only an integrator, has a positive step."""
+    if scheme == "exact" and dt is not None:
+        raise UserError("dt: exact has no step; leave it out")
+    if scheme != "exact" and (dt is None or not (math.isfinite(dt) and dt > 0)):
+        raise UserError(f"dt: {scheme} needs a positive step, and this is {dt}")
+
+
+def as_observables(system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
+    """The observables as a tensor of the tasks' precision and device.
+
+    Raises:
+        UserError: the shape is not (observables, d, d).
+    """
+    given = as_complex(observables, tasks.controls)
+    if given.ndim != 3 or tuple(given.shape[1:]) != (system.dimension, system.dimension):
+        raise UserError(
+            f"observables must be (observables, {system.dimension}, {system.dimension}), not {tuple(given.shape)}"
+        )
+    return given

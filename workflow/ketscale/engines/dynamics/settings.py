@@ -1,0 +1,69 @@
+"""The settings of a propagator. Imports nothing heavy, since configs are checked with it at every start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from ketscale.config import TOLERANCE, Simulator
+from ketscale.engines.dynamics.methods import USUAL, Method
+
+
+class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
+    """How the dynamics of tasks are evaluated and differentiated."""
+
+    devices: ClassVar[tuple[str, ...]] = tuple(dict.fromkeys(method.scheme for method in USUAL.values()))
+
+    device: Annotated[
+        Literal["exact", "rk4", "euler"],
+        Meta(
+            description="exact: the exponential of each segment's Liouvillian; rk4, euler: integrators with a step"
+        ),
+    ]
+    batching: Annotated[
+        Literal["broadcast", "loop"],
+        Meta(
+            description="broadcast: all tasks at once; loop: one after the other, step by step, as published"
+        ),
+    ] = "broadcast"
+    dt: (
+        Annotated[float, Meta(gt=0, description="Step of an integrator, in units of the pulse's duration")]
+        | None
+    ) = None
+    route: Annotated[
+        Literal["auto", "compiled", "torch"],
+        Meta(
+            description="With broadcast. compiled: machine code, on the CPU; torch: torch's operators; auto: compiled "
+            "on the CPU, else torch"
+        ),
+    ] = "auto"
+    tolerance: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                description="Of an integrator: the largest relative difference of its losses from those of exact, as "
+                "measured; parity allows it",
+            ),
+        ]
+        | None
+    ) = None
+
+    @property
+    def method(self) -> Method:
+        """Scheme and batching."""
+        return Method(self.device, self.batching)
+
+    def faults(self) -> Iterator[str]:
+        """An integrator has a step and a tolerance, exact has neither, and a loop has no route."""
+        if self.method not in USUAL.values():
+            yield f"batching: {self.device} evolves all tasks at once only; use broadcast, or rk4 or euler"
+        for name, value in (("dt", self.dt), (TOLERANCE, self.tolerance)):
+            if self.method.exact and value is not None:
+                yield f"{name}: exact has none; leave it out"
+            if not self.method.exact and value is None:
+                yield f"{name}: {self.device} needs one"
+        if self.batching == "loop" and self.route != "auto":
+            yield "route: a loop has none; leave it out"

@@ -1,0 +1,70 @@
+"""What is read from density matrices: fidelities, and whether they are physical."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from ketscale.engines.dynamics.tasks import as_complex
+from ketscale.errors import UserError
+
+Form = Literal["overlap", "squared"]
+
+# From the overlap Tr(rho sigma) with a pure target. The published loss is 1 - `squared`.
+FORMS: dict[Form, Callable[[torch.Tensor], torch.Tensor]] = {
+    "overlap": lambda overlap: overlap,
+    "squared": lambda overlap: overlap.square().clamp(0, 1),
+}
+
+
+def fidelity(rho: torch.Tensor, target: Any, form: Form = "overlap") -> torch.Tensor:
+    """The fidelity of density matrices (..., d, d) with a pure target (d,), real (...).
+
+    form: overlap: <t|rho|t> = Tr(rho sigma), which is the fidelity; squared: its square between 0 and 1, as the
+        published code has it. Where a state is not physical, overlap may be above 1 and squared has no gradient.
+
+    Raises:
+        UserError: there is no such form, or the target has another dimension.
+    """
+    if form not in FORMS:
+        raise UserError(f"form: {form!r} is not one of {', '.join(FORMS)}")
+    state = as_complex(target, rho.real)
+    if tuple(state.shape) != (rho.shape[-1],):
+        raise UserError(f"target must be a state of {rho.shape[-1]} amplitudes, not {tuple(state.shape)}")
+    return FORMS[form](torch.einsum("i,...ij,j->...", state.conj(), rho, state).real)
+
+
+class Violations(NamedTuple):
+    """How far density matrices are from physical ones; each is (...) and at least 0.
+
+    trace: |Tr rho - 1|. hermiticity: largest |rho - rho^+|. negativity: minus the smallest eigenvalue, if that is
+    negative, else 0.
+    """
+
+    trace: torch.Tensor
+    hermiticity: torch.Tensor
+    negativity: torch.Tensor
+
+
+@torch.no_grad()
+def violations(rho: torch.Tensor) -> Violations:
+    """How far density matrices (..., d, d) are from physical ones."""
+    trace = (rho.diagonal(dim1=-2, dim2=-1).sum(-1) - 1).abs()
+    eigenvalues = torch.linalg.eigvalsh((rho + rho.mH) / 2)
+    return Violations(trace, (rho - rho.mH).abs().amax((-2, -1)), (-eigenvalues[..., 0]).clamp(min=0))
+
+
+def check_physical(rho: torch.Tensor, tolerance: float = 1e-9) -> None:
+    """Raise UserError unless every density matrix is physical within `tolerance`; says which property is violated."""
+    if not bool(torch.isfinite(torch.view_as_real(rho)).all()):
+        raise UserError(
+            "states: some are not finite; are all controls finite, and below 1e4 / duration of a segment?"
+        )
+    for name, size in violations(rho)._asdict().items():
+        worst = float(size.max()) if size.numel() else 0.0
+        if worst > tolerance:
+            raise UserError(
+                f"states: {name} is violated by {worst:.1e}, over {tolerance:.0e}; use the propagator exact, or a shorter dt"
+            )

@@ -1,0 +1,128 @@
+"""Open quantum systems: their operators, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.engines.dynamics.basis import commutator, dissipator
+from ketscale.engines.dynamics.generators import Generators, entries
+from ketscale.errors import UserError
+
+# Array-likes; a system keeps them as complex arrays that cannot be written to.
+Operators = Mapping[str, Any]
+
+# Largest deviation of a Hamiltonian's term from its adjoint, relative to its largest entry, and of a target's norm from 1.
+TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """A system with H = sum_p parameters[p] drift[p] + sum_k u_k(t) controls[k] and Lindblad operators `jumps`.
+
+    Its state obeys drho/dt = -i [H, rho] + sum_j rate_j (L_j rho L_j^+ - (L_j^+ L_j rho + rho L_j^+ L_j) / 2)
+    (Lindblad, Commun. Math. Phys. 48, 119, 1976). The controls u_k are constant over each of a pulse's segments.
+    All operators are d x d matrices by name, of the same d; their order is that of the columns of a pulse, of
+    rates and of parameters.
+
+    drift: Hermitian; times its parameter it is an angular frequency, so hbar is 1.
+    controls: Hermitian. jumps: any matrices; a rate is 1 / time.
+    parameters: the usual values, one for each term of the drift.
+    targets: pure states (d,) of norm 1 that a pulse may aim at.
+
+    Raises:
+        UserError: an operator has a wrong shape, is not finite or not Hermitian; a parameter is missing; or a target is
+            not normalised.
+    """
+
+    drift: Operators
+    parameters: Mapping[str, float]
+    controls: Operators
+    jumps: Operators = field(default_factory=dict)
+    targets: Operators = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for kind in ("drift", "controls", "jumps", "targets"):
+            made = {name: _array(f"{kind}.{name}", each) for name, each in getattr(self, kind).items()}
+            object.__setattr__(self, kind, made)
+        operators = {
+            f"{kind}.{name}": each
+            for kind in ("drift", "controls", "jumps")
+            for name, each in getattr(self, kind).items()
+        }
+        if not operators:
+            raise UserError("a system needs at least one operator: give drift, controls or jumps")
+        for place, operator in operators.items():
+            if operator.shape != (self.dimension, self.dimension) or self.dimension < 2:
+                raise UserError(
+                    f"{place}: its shape is {operator.shape}; all operators must be matrices of one size, at least 2x2"
+                )
+            if not place.startswith("jumps"):
+                _check_hermitian(place, operator)
+        if list(self.parameters) != list(self.drift):
+            raise UserError(
+                f"parameters: these are for {list(self.parameters)}; give one for each term of the drift, "
+                f"{list(self.drift)}, in its order"
+            )
+        for name, value in self.parameters.items():
+            if not np.isfinite(value):
+                raise UserError(f"parameters.{name}: {value} is not finite")
+        for name, target in self.targets.items():
+            if target.shape != (self.dimension,) or abs(np.linalg.norm(target) - 1) > TOLERANCE:
+                raise UserError(f"targets.{name}: must be a state of {self.dimension} amplitudes and norm 1")
+
+    @cached_property
+    def dimension(self) -> int:
+        """Number d of basis states."""
+        return len(next(iter({**self.drift, **self.controls, **self.jumps}.values())))
+
+    @cached_property
+    def generators(self) -> Generators:
+        """Of the real coordinates of rho; fixed coefficients are the parameters, then the rates."""
+        fixed = [*map(commutator, self.drift.values()), *map(dissipator, self.jumps.values())]
+        controlled = map(commutator, self.controls.values())
+        return Generators(self.dimension**2, tuple(map(entries, fixed)), tuple(map(entries, controlled)))
+
+    @cached_property
+    def unitary_generators(self) -> Generators:
+        """The same without jumps; fixed coefficients are the parameters alone."""
+        made = self.generators
+        return Generators(made.size, made.fixed[: len(self.drift)], made.controlled)
+
+    def projector(self, target: str) -> NDArray[np.complex128]:
+        """|t><t| of a target, d x d.
+
+        Raises:
+            UserError: there is no such target.
+        """
+        if target not in self.targets:
+            raise UserError(
+                f"target: {target!r} is not one of this system's; choose from {', '.join(self.targets) or 'none'}"
+            )
+        state = self.targets[target]
+        made: NDArray[np.complex128] = np.outer(state, state.conj())
+        return made
+
+
+def _array(place: str, value: Any) -> NDArray[np.complex128]:
+    try:
+        made = np.array(value, dtype=np.complex128)
+    except (TypeError, ValueError):
+        raise UserError(f"{place}: is not an array of numbers") from None
+    if made.ndim == 0:
+        raise UserError(f"{place}: is a number, not an array")
+    if not np.isfinite(made).all():
+        raise UserError(f"{place}: has entries that are not finite")
+    made.flags.writeable = False
+    return made
+
+
+def _check_hermitian(place: str, operator: NDArray[np.complex128]) -> None:
+    off = np.abs(operator - operator.conj().T).max()
+    if off > TOLERANCE * np.abs(operator).max():
+        raise UserError(f"{place}: is not Hermitian (it differs from its adjoint by {off:.1e})")

@@ -1,0 +1,132 @@
+"""The tasks of a batch, their checks, and their translation to the coefficients of a linear system."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ketscale.engines.dynamics.basis import hermitian_basis
+from ketscale.engines.dynamics.system import System
+from ketscale.errors import UserError
+
+
+class Tasks(NamedTuple):
+    """What a propagator evolves: one pulse, environment and initial state for each task of a batch.
+
+    All tensors have one precision, torch.float32 or torch.float64, and one device; all may require gradients. Without
+    the dimension of tasks a tensor holds for all of them. Values that are not numbers give results that are not.
+
+    controls: amplitudes (tasks, segments, controls) of the system's controls, constant over each segment; in units of
+        angular frequency where the operators are dimensionless.
+    duration: of the pulse, whose segments are equally long.
+    rates: (tasks, jumps) or (jumps,) of the system's jumps, 1 / time, not negative; None: there is no noise.
+    parameters: (tasks, terms) or (terms,) of the drift; None: the system's own.
+    initial: density matrices (tasks, d, d) or (d, d), complex; None: |0><0|.
+    """
+
+    controls: torch.Tensor
+    duration: float
+    rates: torch.Tensor | None = None
+    parameters: torch.Tensor | None = None
+    initial: torch.Tensor | None = None
+
+    @property
+    def segment(self) -> float:
+        """Duration of a segment."""
+        return self.duration / self.controls.shape[1]
+
+
+class Coefficients(NamedTuple):
+    """The arguments of `evolution.evolve` for some tasks."""
+
+    fixed: torch.Tensor
+    controls: torch.Tensor
+    initial: torch.Tensor
+
+
+def check_tasks(system: System, tasks: Tasks) -> None:
+    """Raise UserError unless the tensors fit the system and each other, and rates and duration are possible."""
+    controls = tasks.controls
+    if controls.ndim != 3 or controls.shape[1] < 1 or controls.shape[2] != len(system.controls):
+        raise UserError(
+            f"controls must be (tasks, segments, {len(system.controls)}) with at least 1 segment, not {tuple(controls.shape)}"
+        )
+    if controls.dtype not in (torch.float32, torch.float64):
+        raise UserError(f"controls are {controls.dtype}: propagators take torch.float32 or torch.float64")
+    if not (math.isfinite(tasks.duration) and tasks.duration > 0):
+        raise UserError(f"duration: {tasks.duration} is not a positive number")
+    d = system.dimension
+    for name, tensor, shape, dtype in (
+        ("rates", tasks.rates, (len(system.jumps),), controls.dtype),
+        ("parameters", tasks.parameters, (len(system.drift),), controls.dtype),
+        ("initial", tasks.initial, (d, d), controls.dtype.to_complex()),
+    ):
+        if tensor is None:
+            continue
+        if tuple(tensor.shape) not in {shape, (len(controls), *shape)}:
+            raise UserError(f"{name} must be {shape} or {(len(controls), *shape)}, not {tuple(tensor.shape)}")
+        if tensor.dtype != dtype or tensor.device != controls.device:
+            raise UserError(
+                f"{name}: {tensor.dtype} on {tensor.device} does not go with {controls.dtype} controls on "
+                f"{controls.device}; use {dtype} there"
+            )
+    if tasks.rates is not None and bool((tasks.rates < 0).any()):
+        raise UserError("rates: some are negative; a rate is at least 0")
+
+
+def coefficients(system: System, tasks: Tasks) -> Coefficients:
+    """The coefficients of the system's generators and the initial coordinates; tensors without tasks are repeated."""
+    controls, count = tasks.controls, len(tasks.controls)
+    parameters = tasks.parameters
+    if parameters is None:
+        parameters = usual_parameters(system, controls)
+    fixed = parameters.expand(count, -1)
+    if tasks.rates is not None:
+        fixed = torch.cat([fixed, tasks.rates.expand(count, -1)], 1)
+    initial = tasks.initial
+    if initial is None:
+        initial = torch.zeros(
+            system.dimension, system.dimension, dtype=controls.dtype.to_complex(), device=controls.device
+        )
+        initial[0, 0] = 1
+    return Coefficients(fixed, controls, coordinates(initial).expand(count, -1))
+
+
+def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
+    """The system's own parameters (terms,), of the precision and on the device of `like`."""
+    return torch.tensor(list(system.parameters.values()), dtype=like.dtype, device=like.device)
+
+
+def coordinates(matrices: torch.Tensor) -> torch.Tensor:
+    """The real coordinates (..., d**2) of the Hermitian part of complex matrices (..., d, d)."""
+    return (
+        torch.view_as_real(matrices.resolve_conj()).flatten(-3) @ _frame(matrices.shape[-1], matrices.real).T
+    )
+
+
+def matrices(coordinates: torch.Tensor) -> torch.Tensor:
+    """The Hermitian matrices (..., d, d) with these coordinates."""
+    d = math.isqrt(coordinates.shape[-1])
+    flat = coordinates @ _frame(d, coordinates)
+    return torch.view_as_complex(flat.unflatten(-1, (d, d, 2)))
+
+
+def as_complex(given: Any, like: torch.Tensor) -> torch.Tensor:
+    """An array of numbers as a complex tensor of the precision and on the device of `like`."""
+    tensor = given if isinstance(given, torch.Tensor) else torch.tensor(np.asarray(given))
+    return tensor.to(like.device, like.dtype.to_complex())
+
+
+def _frame(dimension: int, like: torch.Tensor) -> torch.Tensor:
+    """The basis as real vectors (d**2, 2 d**2)."""
+    key = (dimension, like.dtype, like.device)
+    if key not in _FRAMES:
+        basis = torch.view_as_real(torch.from_numpy(hermitian_basis(dimension)))
+        _FRAMES[key] = basis.flatten(1).to(like.device, like.dtype)
+    return _FRAMES[key]
+
+
+_FRAMES: dict[tuple[int, torch.dtype, torch.device], torch.Tensor] = {}
