@@ -87,7 +87,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             "has none; name one with gradient: parameter-shift that shares them, or leave it out"
         )
     if protocol.optimiser == "l-bfgs":
-        if settings.family.sampler == "stream":
+        if settings.sampler == "stream":
             yield f"{where} has optimiser: l-bfgs, but {settings.family.samples} are drawn afresh in each step; use adam"
         for setting, given in (
             ("steps", protocol.steps is not None),

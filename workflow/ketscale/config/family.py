@@ -101,6 +101,10 @@ class Workload(Part, frozen=True, kw_only=True):
         )
 
 
+# How training samples are drawn: from data, in epochs; every sample in every step; or new samples in every step.
+Sampling = Literal["shuffled", "all", "stream"]
+
+
 class Model(Part, frozen=True, kw_only=True):
     """Settings of a model; a family has a subclass for each kind.
 
@@ -117,6 +121,10 @@ class Model(Part, frozen=True, kw_only=True):
     has_dropout: ClassVar[bool] = False
     control: ClassVar[str | None] = None
     sizes: ClassVar[Mapping[str, int]] = {}
+
+    def sampling(self, settings: Settings) -> Sampling | None:
+        """How a run draws its training samples; None for the usual way of its family."""
+        return None
 
 
 # The field by which an approximate simulator declares its error; `analysis.parity` reads it from records.
@@ -189,7 +197,7 @@ class Family:
     samples: what the data-parallel axis counts, e.g. 'trials'.
     sizes: the size axes of its models, in the order of paths.
     sampler: how training samples are drawn: 'shuffled' (from data, in epochs), 'all' (every sample in every step) or
-        'stream' (new samples in every step).
+        'stream' (new samples in every step), unless a model says otherwise (`Model.sampling`).
     workloads, models: the kinds of each, with the class of their settings.
     simulators: the settings classes of the simulators that can evaluate its models. Without any, its models are
         trained with simulator: none.
@@ -207,7 +215,7 @@ class Family:
     title: str
     samples: str
     sizes: tuple[SizeAxis, ...]
-    sampler: Literal["shuffled", "all", "stream"]
+    sampler: Sampling
     workloads: Mapping[str, type[Workload]]
     models: Mapping[str, type[Model]]
     simulators: tuple[type[Simulator], ...]
@@ -272,6 +280,11 @@ class Settings:
     def sizes(self) -> dict[str, int]:
         """The model's sizes by name, e.g. {'qubits': 4, 'layers': 3}."""
         return decode(self.family.sizes, self.run.size)
+
+    @property
+    def sampler(self) -> Sampling:
+        """How the run's training samples are drawn."""
+        return self.model.sampling(self) or self.family.sampler
 
     @cached_property
     def content(self) -> dict[str, Any]:
