@@ -13,6 +13,10 @@ CASES = [
     # Every sample in every step, and tasks drawn afresh; both with a penalty, which counts once.
     ("columns", 4, 20),
     ("tasks", 7, 20),
+    # Second-order meta-gradients; and parts that are minimised each by itself.
+    ("meta-learning", 7, 20),
+    ("meta-learning", 2, 20),
+    ("grape", 5, 20),
 ]
 
 

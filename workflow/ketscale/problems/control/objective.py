@@ -1,0 +1,37 @@
+"""What pulses are judged by: the overlap of the state that they make with the target's."""
+
+from __future__ import annotations
+
+import torch
+
+from ketscale.engines.dynamics.propagators import Propagator
+from ketscale.engines.dynamics.states import FORMS
+from ketscale.engines.dynamics.tasks import Tasks
+from ketscale.problems.control.workloads import ControlWorkload, Rates
+
+
+class Objective:
+    """The overlaps and losses of pulses for a workload's system and target, by a propagator."""
+
+    def __init__(self, workload: ControlWorkload, propagator: Propagator) -> None:
+        self.workload, self.propagator = workload, propagator
+        self.system = workload.system()
+        self.projector = self.system.projector(workload.target)[None]
+
+    @property
+    def chance(self) -> float:
+        """The mean infidelity of a random pure state."""
+        return 1 - 1 / self.system.dimension
+
+    def overlaps(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor:
+        """Tr(rho sigma) of tasks, real (n,): the state after the controls (n, segments, controls), and the target."""
+        tasks = Tasks(controls, self.workload.duration, *environment)
+        return self.propagator.expval(self.system, tasks, self.projector)[:, 0]
+
+    def loss(self, overlaps: torch.Tensor) -> torch.Tensor:
+        """1 - F of each overlap, in the workload's form of F."""
+        return 1 - FORMS[self.workload.fidelity](overlaps)
+
+    def losses(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor:
+        """1 - F of tasks, real (n,)."""
+        return self.loss(self.overlaps(controls, environment))

@@ -1,0 +1,58 @@
+"""Draws tasks, each a function of a seed, a step or split, and its number."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from ketscale.problems import randomness
+from ketscale.problems.control.workloads import ControlWorkload, Rates
+
+# Training tasks of a step; and those of fixed sets, which belong to the workload.
+FRESH = randomness.Stream("control.fresh")
+FIXED = randomness.Stream("control.fixed")
+SPLITS = {"train": 0, "validation": 1, "test": 2}
+
+
+class Drawn(NamedTuple):
+    """Tasks: what a model sees of them (n, inputs), and their environments for adaptation and for judgement."""
+
+    inputs: torch.Tensor
+    support: Rates
+    query: Rates
+
+
+class Distribution:
+    """The tasks of a workload."""
+
+    def __init__(self, workload: ControlWorkload) -> None:
+        self.workload = workload
+        quantities = workload.quantities
+        self._low = torch.tensor([each.low for each in quantities], dtype=torch.float64)
+        self._width = torch.tensor([each.high for each in quantities], dtype=torch.float64) - self._low
+        self._seen = [quantities.index(each) for each in workload.varied]
+
+    def fresh(self, seed: int, step: randomness.Step, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
+        """The training tasks of a step with these numbers, int64 (n,)."""
+        return self._drawn(FRESH.key(seed, step), numbers, dtype)
+
+    def fixed(self, split: str, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
+        """The tasks of a split (train, validation or test) with these numbers, int64 (n,)."""
+        return self._drawn(FIXED.key(self.workload.seed, 0, SPLITS[split]), numbers, dtype)
+
+    def _drawn(self, key: randomness.Key, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
+        """The tasks as `dtype`, on the device of the numbers; drawn in fp64."""
+        low, width = self._low.to(numbers.device), self._width.to(numbers.device)
+        task, support, query = randomness.uniform(key, numbers, 3 * len(low)).chunk(3, 1)
+        values = low + width * task
+        spread = self.workload.environment_spread
+        environments = [self._environment(values, dtype)]
+        if spread:
+            environments = [
+                self._environment(values * (1 + spread * (2 * part - 1)), dtype) for part in (support, query)
+            ]
+        return Drawn(values[:, self._seen].to(dtype), environments[0], environments[-1])
+
+    def _environment(self, values: torch.Tensor, dtype: torch.dtype) -> Rates:
+        return Rates(*(part.to(dtype) for part in self.workload.environment(values)))
