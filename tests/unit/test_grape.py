@@ -10,7 +10,8 @@ import torch
 from ketscale.engines.dynamics import propagator
 from ketscale.problems.control.grape import Grape, Pulses
 from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.workloads import WORKLOADS, ControlWorkload, QubitSpectrum
+from ketscale.problems.control.workload import ControlWorkload
+from ketscale.problems.control.workloads import WORKLOADS, QubitSpectrum
 from tests.toys import trainer
 
 LBFGS = {"optimiser": "l-bfgs", "clip_norm": None, "weight_decay": 0.0}

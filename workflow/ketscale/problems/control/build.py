@@ -15,7 +15,7 @@ from ketscale.problems.control.meta_learning import MetaLearning
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.policy import Network
 from ketscale.problems.control.specification import GrapeSettings, PolicySettings, RobustSettings
-from ketscale.problems.control.workloads import ControlWorkload
+from ketscale.problems.control.workload import ControlWorkload
 from ketscale.problems.problem import Problem
 
 

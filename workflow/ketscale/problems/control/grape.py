@@ -11,7 +11,7 @@ from ketscale.problems import randomness
 from ketscale.problems.control.metrics import figures
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.tasks import SPLITS, Distribution
-from ketscale.problems.control.workloads import Rates
+from ketscale.problems.control.workload import Rates
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import All

@@ -12,7 +12,7 @@ from ketscale.problems.control.metrics import SHOWN, figures
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.policy import Network
 from ketscale.problems.control.tasks import Distribution, Drawn
-from ketscale.problems.control.workloads import Rates
+from ketscale.problems.control.workload import Rates
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import Sampler, Shuffled, Stream

@@ -7,7 +7,7 @@ import torch
 from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.engines.dynamics.states import FORMS
 from ketscale.engines.dynamics.tasks import Tasks
-from ketscale.problems.control.workloads import ControlWorkload, Rates
+from ketscale.problems.control.workload import ControlWorkload, Rates
 
 
 class Objective:

@@ -11,7 +11,8 @@ from ketscale.config import Data, Family, Model, Sampling, Settings, SizeAxis
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.problems.control.metrics import METRICS
-from ketscale.problems.control.workloads import WORKLOADS, ControlWorkload
+from ketscale.problems.control.workload import ControlWorkload
+from ketscale.problems.control.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from ketscale.problems import randomness
-from ketscale.problems.control.workloads import ControlWorkload, Rates
+from ketscale.problems.control.workload import ControlWorkload, Rates
 
 # Training tasks of a step; and those of fixed sets, which belong to the workload.
 FRESH = randomness.Stream("control.fresh")
