@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ketscale import __version__, grid
+from ketscale import __version__, grid, strict_json
 from ketscale.errors import UserError, in_words
 from ketscale.optional import needed_for
 
@@ -267,8 +267,8 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _json(text: str, option: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
+        value = strict_json.loads(text)
+    except ValueError as error:
         raise UserError(f"{option}: not JSON ({error})") from None
     if not isinstance(value, dict):
         raise UserError(f"{option}: must be a JSON object")

@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from ketscale import strict_json
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
 from ketscale.measure import process
@@ -336,7 +337,7 @@ _KEYS = _ME | {"token", "since", "interval_s", "beat", "at", "released", "finish
 
 def _parse(raw: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(raw)
+        content = strict_json.loads(raw)
     except ValueError:
         return {}
     return content if isinstance(content, dict) and content.keys() >= _KEYS else {}

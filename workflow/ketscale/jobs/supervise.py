@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ketscale import strict_json
 from ketscale.errors import in_words
 from ketscale.files import write_atomic
 from ketscale.grid import RECORD
@@ -155,7 +156,7 @@ def leave_note(folder: Path, reason: str) -> None:
 def read_note(folder: Path) -> dict[str, Any] | None:
     """The note in a run's folder; None if there is none, empty if it cannot be read."""
     try:
-        note = json.loads((folder / NOTE).read_bytes())
+        note = strict_json.loads((folder / NOTE).read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError):

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ketscale import strict_json
 from ketscale.files import write_atomic
 from ketscale.jobs import lease
 
@@ -47,7 +48,7 @@ class Sign:
 def read(folder: Path) -> dict[str, Any] | None:
     """The sign in a run's folder; None if there is none that can be read."""
     try:
-        sign = json.loads((folder / NAME).read_bytes())
+        sign = strict_json.loads((folder / NAME).read_bytes())
     except (OSError, ValueError):
         return None
     keys = lease.identity().keys() | {"since", "at", "interval_s", "whom"}

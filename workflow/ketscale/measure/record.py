@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from ketscale import strict_json
 from ketscale.config import Settings
 from ketscale.files import sha256, write_atomic
 from ketscale.grid import HISTORY, config_hash
@@ -252,8 +253,8 @@ def read(path: Path) -> Checked:
     except OSError as error:
         return Checked("refused", f"its record cannot be read ({error.strerror})")
     try:
-        record = _parsed(data)
-    except (ValueError, RecursionError) as error:
+        record = strict_json.loads(data)
+    except ValueError as error:
         return Checked("refused", f"its record cannot be read (not JSON: {error})")
     version = record.get("schema") if isinstance(record, dict) else None
     if version != SCHEMA_VERSION:
@@ -273,29 +274,6 @@ def damaged(folder: Path, record: Mapping[str, Any], name: str) -> str:
     except OSError as error:
         return f"its {name} cannot be read ({error.strerror})"
     return "" if found == expected else f"its {name} is not the one that the run wrote: edited or damaged"
-
-
-def _parsed(data: bytes) -> Any:
-    """The value of JSON text.
-
-    Raises:
-        ValueError: it is not JSON, has a number that JSON has not, or a key twice.
-        RecursionError: it is nested too deeply.
-    """
-    return json.loads(data, parse_constant=_refuse, object_pairs_hook=_distinct)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not a JSON number")
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} is given twice")
-    return found
 
 
 def _formed(record: dict[str, Any]) -> Checked:

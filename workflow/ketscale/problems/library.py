@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ketscale import strict_json
 from ketscale.config import Settings, model_kinds, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import RECORD
@@ -49,7 +49,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         path = (path.parent if path.name == RECORD else path) / models.WEIGHTS
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})[models.INFO])
+            about = strict_json.loads((file.metadata() or {})[models.INFO])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         if about.pop("digest") != models.digest(about, state):
             raise ValueError("its digest is not that of its content")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ketscale import strict_json
 from ketscale.errors import UserError
 from ketscale.files import clear, naming, sha256, temporary_prefix, write_atomic
 
@@ -117,7 +118,7 @@ def _build(
 
 def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]:
     try:
-        described = json.loads(path.read_text())
+        described = strict_json.loads(path.read_text())
     except FileNotFoundError:
         raise UserError(
             f"{path}: there are no prepared data; run the rule prepare, or `ketscale prepare`"

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ketscale import strict_json
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
 
@@ -44,7 +45,7 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     path = path_of(folder, key)
     try:
         header, content = path.read_bytes().split(b"\n", 1)
-        about = json.loads(header)
+        about = strict_json.loads(header)
     except FileNotFoundError:
         return None
     except ValueError:
