@@ -18,7 +18,7 @@ def damaged(request):
 
 
 def test_what_is_not_json_is_one_kind_of_error(damaged):
-    with pytest.raises(ValueError, match="Expecting|recursion|twice|not a JSON number"):
+    with pytest.raises(ValueError, match=r"Expecting|recursion|twice|not a JSON number"):
         strict_json.loads(damaged)
 
 

@@ -21,7 +21,7 @@ from ketscale.grid import Run
 from ketscale.jobs import finished
 from ketscale.measure import host, process
 from ketscale.measure.clock import Clock, quartiles
-from ketscale.measure.record import SCHEMA_VERSION
+from ketscale.measure.form import SCHEMA_VERSION
 from ketscale.parallel.world import World
 from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.problem import Problem
