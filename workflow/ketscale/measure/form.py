@@ -16,7 +16,7 @@ LOSSES_KEPT = 20
 Seconds = Annotated[float, Meta(ge=0, le=3.2e9)]
 # What files and messages can count.
 Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Share = Annotated[float, Meta(ge=0)]
+NonNegative = Annotated[float, Meta(ge=0)]
 Time = Annotated[datetime, Meta(tz=True)]
 # A metric, a table such as a confusion matrix, or None if it is not defined.
 Figure = float | list[Any] | None
@@ -57,7 +57,7 @@ class Timing(_Part):
     steps: Natural
     steps_per_epoch: Natural
     epoch_s: Seconds | None
-    samples_per_s: Seconds | None
+    samples_per_s: NonNegative | None
     train_s: Seconds
 
 
@@ -99,8 +99,8 @@ class Quiet(_Part):
     """
 
     quiet: bool
-    others_share: Share
-    steal_share: Share
+    others_share: NonNegative
+    steal_share: NonNegative
     cpus: list[int] | None
     oversubscribed: bool
 
@@ -190,6 +190,6 @@ class Record(_Part):
     files: dict[str, str]
     routes: list[Route]
     timing: Timing
-    node_hours: Annotated[float, Meta(ge=0)]
-    gpu_hours: Annotated[float, Meta(ge=0)]
+    node_hours: NonNegative
+    gpu_hours: NonNegative
     digest: str

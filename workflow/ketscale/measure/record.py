@@ -44,12 +44,12 @@ def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
 
     features_hash: of the prepared data in use; None if they are unknown, or the family has none.
     """
-    found = read(path)
+    found = _read(path)
     if found.record is not None:
         found = _compared(found.record, settings)
     if found.record is None:
         return found
-    fault = damaged(path.parent, found.record, HISTORY)
+    fault = _damaged(path.parent, found.record, HISTORY)
     if fault:
         return Checked("refused", fault)
     if features_hash is not None and found.record["features_hash"] != features_hash:
@@ -57,7 +57,7 @@ def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
     return found
 
 
-def read(path: Path) -> Checked:
+def _read(path: Path) -> Checked:
     """Check the record at `path` by itself: its form and its digest."""
     try:
         data = path.read_bytes()
@@ -75,7 +75,7 @@ def read(path: Path) -> Checked:
     return _formed(record)
 
 
-def damaged(folder: Path, record: Mapping[str, Any], name: str) -> str:
+def _damaged(folder: Path, record: Mapping[str, Any], name: str) -> str:
     """What is wrong with a file in the run's folder that its record vouches for; '' if nothing is."""
     expected = record["files"].get(name)
     if expected is None:
