@@ -296,7 +296,7 @@ def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
 
 def _train(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from ketscale.measure.process import THREAD_VARIABLES
+    from ketscale.process import THREAD_VARIABLES
 
     # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
     for name in THREAD_VARIABLES:
@@ -317,7 +317,7 @@ def _launch(options: argparse.Namespace) -> int:
     settings = _settings(options)
     from ketscale.jobs import finished, launch, prepared, supervise
     from ketscale.jobs.slurm import queue
-    from ketscale.measure.process import slurm_job
+    from ketscale.process import slurm_job
 
     run, folder, manifest = settings.run, _folder(options), _manifest(options, settings)
     if finished.restore(folder, settings, prepared.features_hash(manifest)):

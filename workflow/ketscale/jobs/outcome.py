@@ -15,11 +15,12 @@ from typing import Any
 import torch
 
 import ketscale
+from ketscale import process
 from ketscale.config import Data, Settings
 from ketscale.engines.circuits.fused import routes_taken
 from ketscale.grid import Run
 from ketscale.jobs import finished
-from ketscale.measure import host, process
+from ketscale.measure import host
 from ketscale.measure.clock import Clock, quartiles
 from ketscale.measure.form import SCHEMA_VERSION
 from ketscale.parallel.world import World

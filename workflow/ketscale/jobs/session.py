@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ketscale import process
 from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError, in_words
 from ketscale.files import clear, sha256, write_csv
@@ -22,7 +23,7 @@ from ketscale.grid import HISTORY, RECORD
 from ketscale.jobs import finished, kept, outcome, prepared, supervise, waiting
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.slurm import queue
-from ketscale.measure import host, host_lock, process, record, topology
+from ketscale.measure import host, host_lock, record, topology
 from ketscale.measure.clock import Clock, sampled_steps
 from ketscale.parallel.world import World, check_nodes, open_world
 from ketscale.problems.problem import Problem

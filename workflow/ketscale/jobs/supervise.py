@@ -20,13 +20,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ketscale import strict_json
+from ketscale import process, strict_json
 from ketscale.errors import in_words
 from ketscale.files import write_atomic
 from ketscale.grid import RECORD
 from ketscale.jobs import lease
 from ketscale.jobs.slurm import queue, site
-from ketscale.measure import process
 
 NOTE = "failure.json"
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
@@ -77,7 +76,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     watched = sys.stderr.isatty()
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command}"],
-        env={**environment, lease.LAUNCH: launch},
+        env={**environment, process.LAUNCH: launch},
         stderr=None if watched else subprocess.PIPE,
         preexec_fn=_become_launcher,
     )

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ketscale import strict_json
+from ketscale import process, strict_json
 from ketscale.files import write_atomic
 from ketscale.jobs import lease
 
@@ -37,7 +37,7 @@ class Sign:
         now = time.monotonic()
         if whom != self._whom or now - self._renewed >= _INTERVAL_S:
             about = {"since": self._since, "at": lease.utc(), "interval_s": _INTERVAL_S, "whom": whom}
-            write_atomic(self._path, (json.dumps(lease.identity() | about, indent=1) + "\n").encode())
+            write_atomic(self._path, (json.dumps(process.identity() | about, indent=1) + "\n").encode())
             self._whom, self._renewed = whom, now
 
     def remove(self) -> None:
@@ -51,5 +51,5 @@ def read(folder: Path) -> dict[str, Any] | None:
         sign = strict_json.loads((folder / NAME).read_bytes())
     except (OSError, ValueError):
         return None
-    keys = lease.identity().keys() | {"since", "at", "interval_s", "whom"}
+    keys = process.identity().keys() | {"since", "at", "interval_s", "whom"}
     return sign if isinstance(sign, dict) and sign.keys() >= keys else None

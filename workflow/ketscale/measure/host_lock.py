@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ketscale.errors import UserError
 from ketscale.grid import RECORD
-from ketscale.measure.process import local_rank, node_name
+from ketscale.process import local_rank, node_name
 
 _LOOK_S = 0.2
 _LOCKS = Path("/proc/locks")
