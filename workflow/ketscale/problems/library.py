@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale import strict_json
 from ketscale.config import Settings, model_kinds, suggestion
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.grid import RECORD
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
@@ -60,7 +60,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         ) from None
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path}: is damaged, or not a model of this version ({error}); train the run again"
+            f"{path}: is damaged, or not a model of this version ({short(error)}); train the run again"
         ) from None
     if simulator is not None and not models.takes(settings, "simulator"):
         raise UserError(f"{path}: {settings.model_kind} takes no simulator; leave it out")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale import strict_json
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.files import clear, naming, sha256, temporary_prefix, write_atomic
 
 SCHEMA = 2
@@ -125,7 +125,7 @@ def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{path}: is not a manifest of prepared data ({error}); delete it and run the rule prepare again"
+            f"{path}: is not a manifest of prepared data ({short(error)}); delete it and run the rule prepare again"
         ) from None
     unfit = f"{path}: is not a manifest of prepared data; delete it and run the rule prepare again"
     if not isinstance(described, dict):
