@@ -110,3 +110,14 @@ def test_an_error_that_is_not_of_memory_is_none(tmp_path, digits_features, monke
     with pytest.raises(RuntimeError, match="another"):
         session.train(study.settings(run), study.results(tmp_path, run), digits_features, None)
     assert not (tmp_path / study.record(run)).exists()
+
+
+def test_memory_that_ran_out_before_hides_no_other_error():
+    from ketscale.jobs import outcome
+
+    memory = outcome.Memory()
+    with memory:
+        raise MemoryError
+    with pytest.raises(KeyError), memory:
+        raise KeyError("another")
+    assert memory.ran_out == "there is no memory left"

@@ -72,9 +72,10 @@ class Memory:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if error is not None and is_out_of_memory(error):
-            self.ran_out = (str(error) or "there is no memory left").splitlines()[0]
-        return self.ran_out is not None
+        if error is None or not is_out_of_memory(error):
+            return False
+        self.ran_out = (str(error) or "there is no memory left").splitlines()[0]
+        return True
 
 
 def run(trainer: Trainer) -> Outcome:
