@@ -67,12 +67,14 @@ def opened(manifest: Path, files: Sequence[str], code_version: int) -> tuple[Pat
     """
     described = _read(manifest, files, code_version)
     folder = manifest.parent / described["folder"]
+    remedy = f"delete {folder} and {manifest} and run the rule prepare again"
     inner = folder / INNER
-    if inner.is_file() and inner.read_bytes() != manifest.read_bytes():
+    if not inner.is_file():
+        raise UserError(f"{inner}: is missing; {remedy}")
+    if inner.read_bytes() != manifest.read_bytes():
         raise UserError(
             f"{manifest}: has changed since the data were prepared; delete it and run the rule prepare again"
         )
-    remedy = f"delete {folder} and {manifest} and run the rule prepare again"
     for name, digest in described["files"].items():
         path = folder / name
         if not path.is_file():
