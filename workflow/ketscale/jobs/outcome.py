@@ -123,7 +123,10 @@ def record_of(
     ended: Outcome,
     measured: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The record: what was requested, how it ended, and what was measured; without a trainer if memory ran out before."""
+    """The record: what was requested, how it ended, and what was measured.
+
+    trainer: None if memory ran out before there was one.
+    """
     return {
         "schema": SCHEMA_VERSION,
         "family": settings.family.name,

@@ -50,6 +50,9 @@ def outdated(config: Config, results: Path, workload: str) -> bool:
 
     False where that cannot be known: the data or a source file is not here, or the config is one of a `text`, which
     does not say where files are.
+
+    Raises:
+        UserError: a source file cannot be read.
     """
     path = manifest(config, results, workload)
     hashed = features_hash(path)
