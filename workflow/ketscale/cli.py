@@ -392,8 +392,14 @@ def _study(options: argparse.Namespace) -> tuple[Config, Path]:
     partial = {"partial": True} if getattr(options, "partial", False) else {}
     local = getattr(options, "local", None)
     if options.study and local:
-        places = _json(local, "--local")
-        blocks = {name: {**block, **places.get(name, {})} for name, block in given["workloads"].items()}
+        analysis.of(given, placed=False)  # so that there are workloads to be placed
+        blocks = dict(given["workloads"])
+        for name, places in _json(local, "--local").items():
+            if name not in blocks or not isinstance(places, dict):
+                raise UserError(
+                    f"--local: {name} is no workload of the study, or has no JSON object of its files"
+                )
+            blocks[name] = {**blocks[name], **places}
         given = {**given, "workloads": blocks}
     config = analysis.of({**given, **partial}, placed=not options.study or local is not None)
     return config, Path(config.results)
