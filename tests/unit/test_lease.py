@@ -317,6 +317,18 @@ def test_a_job_of_another_cluster_is_another_job(tmp_path, make, clock, monkeypa
     assert not make(job_over=lambda job: True).try_acquire()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"since": "yesterday"}, {"at": 3}, {"interval_s": "10"}, {"pid": 10**30}, {"pid": 0}, {"restarts": None}, {"job": 7}],
+    ids=str,
+)  # fmt: skip
+def test_a_lease_with_a_value_that_cannot_be_is_damaged(tmp_path, change):
+    whole = write(tmp_path)
+    assert lease.read(tmp_path) == whole
+    write(tmp_path, **change)
+    assert lease.read(tmp_path) == {}
+
+
 @pytest.mark.parametrize("raw", [b"", b'{"token": "th', b"[1]", b'{"token": "x"}', bytes(300)])
 def test_an_empty_or_damaged_lease_is_taken_over_after_the_patience(tmp_path, make, clock, raw):
     write(tmp_path, generation=9, beat=5)

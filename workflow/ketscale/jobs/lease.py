@@ -17,7 +17,10 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from ketscale import process, strict_json
 from ketscale.errors import UserError
@@ -130,7 +133,7 @@ class Lease:
             self.holder = f"a process whose lease cannot be read ({error.strerror})"
             self._seen = None
             return False
-        content = _parse(raw)
+        content = parse(raw)
         self.holder = who(content)
         verdict = self._verdict(content)
         return self._unchanged(generation, raw, content) if verdict is None else verdict
@@ -217,7 +220,7 @@ class Lease:
         lower = sorted(n for n in _generations(self.folder) if n < self._generation)
         for generation in reversed(lower):
             try:
-                content = _parse(_path(self.folder, generation).read_bytes())
+                content = parse(_path(self.folder, generation).read_bytes())
             except OSError:
                 continue
             if content:
@@ -246,7 +249,7 @@ class Lease:
     def _is_owned(self) -> bool:
         # Check both: NFS may show an old listing for a while, but it opens no deleted file.
         try:
-            content = _parse(_path(self.folder, self._generation).read_bytes())
+            content = parse(_path(self.folder, self._generation).read_bytes())
         except FileNotFoundError:
             return False
         newest = max(_generations(self.folder), default=0)
@@ -268,7 +271,7 @@ def read(folder: Path) -> dict[str, Any] | None:
         if not generations:
             return None
         try:
-            return _parse(_path(folder, max(generations)).read_bytes())
+            return parse(_path(folder, max(generations)).read_bytes())
         except FileNotFoundError:  # another process took over between the two lines above
             continue
         except OSError:
@@ -327,17 +330,37 @@ def _generations(folder: Path) -> list[int]:
     return [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
 
 
-# All keys of a lease, to tell a complete one from anything else.
-_ME = frozenset({"host", "pid", "started", "boot", "pid_namespace", "job", "restarts", "cluster"})
-_KEYS = _ME | {"token", "since", "interval_s", "beat", "at", "released", "finished"}
+class Process(msgspec.Struct, kw_only=True):
+    """What a lease, or another sign of life, says about its process; see `process.identity`."""
+
+    host: str
+    pid: Annotated[int, Meta(ge=1, lt=2**31)]
+    started: float
+    boot: str | None
+    pid_namespace: str | None
+    job: str | None
+    restarts: int
+    cluster: str | None
+    since: datetime
+    at: datetime
+    interval_s: Annotated[float, Meta(ge=0, le=1e6)]
 
 
-def _parse(raw: bytes) -> dict[str, Any]:
+class _Content(Process):
+    token: str
+    beat: int
+    released: bool
+    finished: bool
+
+
+def parse(raw: bytes, kind: type[Process] = _Content) -> dict[str, Any]:
+    """The content of a file of this kind; {} if it is empty or damaged."""
     try:
-        content = strict_json.loads(raw)
-    except ValueError:
+        content: dict[str, Any] = strict_json.loads(raw)
+        msgspec.convert(content, kind)
+    except ValueError:  # msgspec.ValidationError is a ValueError
         return {}
-    return content if isinstance(content, dict) and content.keys() >= _KEYS else {}
+    return content
 
 
 def _equal(one: Mapping[str, Any], other: Mapping[str, Any], keys: tuple[str, ...]) -> bool:

@@ -9,12 +9,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ketscale import process, strict_json
+from ketscale import process
 from ketscale.files import write_atomic
 from ketscale.jobs import lease
 
 NAME = "waiting.json"
 _INTERVAL_S = 10.0
+
+
+class _Content(lease.Process):
+    whom: str
 
 
 class Sign:
@@ -48,8 +52,6 @@ class Sign:
 def read(folder: Path) -> dict[str, Any] | None:
     """The sign in a run's folder; None if there is none that can be read."""
     try:
-        sign = strict_json.loads((folder / NAME).read_bytes())
-    except (OSError, ValueError):
+        return lease.parse((folder / NAME).read_bytes(), _Content) or None
+    except OSError:
         return None
-    keys = process.identity().keys() | {"since", "at", "interval_s", "whom"}
-    return sign if isinstance(sign, dict) and sign.keys() >= keys else None
