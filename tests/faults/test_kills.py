@@ -31,7 +31,7 @@ from tests.contract.tiny_study import ROOT, Project, environment
 from tests.faults import SEED, count
 
 PLACES = ("cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1")
-KILLS = count(3 * len(FAMILIES) * len(PLACES)) // (len(FAMILIES) * len(PLACES))
+KILLS = count(3, len(FAMILIES) * len(PLACES))
 # What is left of a run must have ended by itself within this time.
 PATIENCE_S = 90.0
 MARK = "KETSCALE_FAULT_MARK"

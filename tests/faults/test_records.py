@@ -1,9 +1,5 @@
-"""Flipped bits: what a run has written is taken whole, or refused in words. Never other numbers, never a traceback.
+"""Flipped bits: what a run has written is taken whole, or refused in words. Never other numbers, never a traceback."""
 
-KETSCALE_FAULT_SEED and KETSCALE_FAULT_COUNT choose the bits, and how many in each file.
-"""
-
-import os
 import random
 from types import SimpleNamespace
 
@@ -18,10 +14,10 @@ from ketscale.problems import arrays, library, models
 from ketscale.problems.registry import FAMILIES
 from ketscale.training import checkpoint
 from tests.contract import tiny_study
+from tests.faults import SEED, count
 from tests.unit import record_maker as maker
 
-SEED = int(os.environ.get("KETSCALE_FAULT_SEED", "16"))
-COUNT = int(os.environ.get("KETSCALE_FAULT_COUNT", "200"))
+COUNT = count(200)
 KEY = "a" * 64
 # The shape of a sample, where it is not a number of features.
 INPUTS = {"eeg": (4, 8)}

@@ -14,6 +14,7 @@ import yaml
 from ketscale import analysis
 from ketscale.config import Config
 from ketscale.grid import HISTORY, Run, config_hash
+from ketscale.measure import form
 from ketscale.measure import record as records
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,7 +125,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     completed = changes.get("status", "completed") == "completed"
     steps = protocol.steps or 60
     made = {
-        "schema": records.SCHEMA_VERSION,
+        "schema": form.SCHEMA_VERSION,
         "family": settings.family.name,
         "run": asdict(run),
         "sizes": settings.sizes,

@@ -65,11 +65,19 @@ def measured(**figures):
     "changes",
     [
         {"timing": timed()},
+        # More samples a second than a century has seconds.
+        {
+            "timing": timed(
+                step=timed()["step"] | {"median_s": 1e-9, "q25_s": 1e-9},
+                epoch_s=5e-9,
+                samples_per_s=1e9 * RUN.batch,
+            )
+        },
         # Fewer samples than the batch, as at the end of small data.
         {"timing": timed(samples_per_s=2)},
         {"settings": EPOCHS, "quality": measured(accuracy=1, auc=None, count=180, confusion=[[1]])},
     ],
-    ids=["timed", "small", "quality"],
+    ids=["timed", "fast", "small", "quality"],
 )
 def test_what_training_measures_is_taken(path, changes):
     settings = changes.pop("settings", SETTINGS)

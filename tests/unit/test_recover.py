@@ -177,7 +177,7 @@ def test_wait_leaves_jobs_that_run_to_finish(capsys):
 def test_a_queue_that_does_not_answer_stops_it(capsys):
     script("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     said = call(capsys, status=2)
-    assert "Unable to contact slurm controller" in said and "ketscale recover --no-queue" in said
+    assert "Unable to contact slurm controller\nif you know" in said and "ketscale recover --no-queue" in said
 
 
 def test_it_goes_on_without_the_queue_when_it_is_told_to(capsys):

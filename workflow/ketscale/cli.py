@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ketscale import __version__, grid
+from ketscale import __version__, grid, strict_json
 from ketscale.errors import UserError, in_words
 from ketscale.optional import needed_for
 
@@ -281,8 +281,8 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _json(text: str, option: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
+        value = strict_json.loads(text)
+    except ValueError as error:
         raise UserError(f"{option}: not JSON ({error})") from None
     if not isinstance(value, dict):
         raise UserError(f"{option}: must be a JSON object")
@@ -310,7 +310,7 @@ def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
 
 def _train(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from ketscale.measure.process import THREAD_VARIABLES
+    from ketscale.process import THREAD_VARIABLES
 
     # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
     for name in THREAD_VARIABLES:
@@ -331,7 +331,7 @@ def _launch(options: argparse.Namespace) -> int:
     settings = _settings(options)
     from ketscale.jobs import finished, launch, prepared, supervise
     from ketscale.jobs.slurm import queue
-    from ketscale.measure.process import slurm_job
+    from ketscale.process import slurm_job
 
     run, folder, manifest = settings.run, _folder(options), _manifest(options, settings)
     if finished.restore(folder, settings, prepared.features_hash(manifest)):
@@ -406,8 +406,14 @@ def _study(options: argparse.Namespace) -> tuple[Config, Path]:
     partial = {"partial": True} if getattr(options, "partial", False) else {}
     local = getattr(options, "local", None)
     if options.study and local:
-        places = _json(local, "--local")
-        blocks = {name: {**block, **places.get(name, {})} for name, block in given["workloads"].items()}
+        analysis.of(given, placed=False)  # so that there are workloads to be placed
+        blocks = dict(given["workloads"])
+        for name, places in _json(local, "--local").items():
+            if name not in blocks or not isinstance(places, dict):
+                raise UserError(
+                    f"--local: {name} is no workload of the study, or has no JSON object of its files"
+                )
+            blocks[name] = {**blocks[name], **places}
         given = {**given, "workloads": blocks}
     config = analysis.of({**given, **partial}, placed=not options.study or local is not None)
     return config, Path(config.results)

@@ -8,16 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ketscale.config import Metric, Settings
 from ketscale.grid import Run
+from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing
 
-if TYPE_CHECKING:
-    from ketscale.measure.record import Quality, Quartiles, Record, Timing
-
-# A record keeps the losses of so many first steps.
-LOSSES_KEPT = 20
 # Of products of floats, and of metrics that were averaged in single precision.
 _ROUNDING = 1e-9
 _SINGLE = 1e-6

@@ -40,9 +40,8 @@ class Seen:
     wall_s: float | None = None  # how long it took, if its record tells
     host: str | None = None
     job: str | None = None
-    at: str | None = (
-        None  # a running or waiting run's start, a failed one's end, an interrupted one's last sign of life
-    )
+    # A running or waiting run's start, a failed one's end, an interrupted one's last sign of life.
+    at: str | None = None
     progress: str = ""
     checkpoint: bool = False
 
