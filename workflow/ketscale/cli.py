@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shlex
@@ -40,6 +41,9 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 if it did what was asked, 2 after an error that the user can fix, 130 or 143 if stopped."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As stderr does: titles and names of files may have characters that the terminal has not.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = options.command(options) or 0
         sys.stdout.flush()
@@ -268,7 +272,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 def _json(text: str, option: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{option}: not JSON ({error})") from None
     if not isinstance(value, dict):
         raise UserError(f"{option}: must be a JSON object")
@@ -392,7 +396,11 @@ def _study(options: argparse.Namespace) -> tuple[Config, Path]:
     partial = {"partial": True} if getattr(options, "partial", False) else {}
     local = getattr(options, "local", None)
     if options.study and local:
+        # Checked first, since both are merged.
+        analysis.of(given, placed=False)
         places = _json(local, "--local")
+        if not all(isinstance(place, dict) for place in places.values()):
+            raise UserError("--local: must have a JSON object for each workload")
         blocks = {name: {**block, **places.get(name, {})} for name, block in given["workloads"].items()}
         given = {**given, "workloads": blocks}
     config = analysis.of({**given, **partial}, placed=not options.study or local is not None)
