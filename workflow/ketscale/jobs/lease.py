@@ -337,7 +337,7 @@ _KEYS = _ME | {"token", "since", "interval_s", "beat", "at", "released", "finish
 def _parse(raw: bytes) -> dict[str, Any]:
     try:
         content = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) and content.keys() >= _KEYS else {}
 

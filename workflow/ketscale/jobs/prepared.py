@@ -105,6 +105,6 @@ def _read(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if there is none."""
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -48,7 +48,7 @@ def read(folder: Path) -> dict[str, Any] | None:
     """The sign in a run's folder; None if there is none that can be read."""
     try:
         sign = json.loads((folder / NAME).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     keys = lease.identity().keys() | {"since", "at", "interval_s", "whom"}
     return sign if isinstance(sign, dict) and sign.keys() >= keys else None

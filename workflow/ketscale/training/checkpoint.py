@@ -47,7 +47,7 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
         about = json.loads(header)
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (ValueError, RecursionError):
         about = None
     if not isinstance(about, dict):
         raise UserError(f"{path}: not a checkpoint; delete it and start the run again")
