@@ -197,8 +197,9 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "a window of one sample": (eeg(window=[1, 1]), "window: 1 to 1 s has fewer than 8 steps"),
     "a window into the next trial": (eeg(window=[0, 1000]), "1000 is too large; it should be at most 8.2"),
     "a window that is no number": (eeg(window=[0, math.nan]), "nan should be a number"),
-    "a band-stop": (eeg(band=[30, 8]), "workloads.eegmmidb.band: 30 to 8 Hz is none; the edges must rise and stay below 80 Hz"),
+    "a band-stop": (eeg(band=[30, 8]), "workloads.eegmmidb.band: 30 to 8 Hz is none at 80 Hz; the edges must rise and stay below 40 Hz"),
     "a band beyond Nyquist": (eeg(band=[8, 80]), "band: 8 to 80 Hz is none"),
+    "a band that resampling removes": (eeg(band=[25, 35], rate=40), "band: 25 to 35 Hz is none at 40 Hz; the edges must rise and stay below 20 Hz"),
     "generated trials of one sample": (at("workloads.eeg-synthetic.window_s", 0.01), "workloads.eeg-synthetic.window_s: 0.01 s has fewer than 8 steps"),
     # Numbers that are a mistake.
     "qubits that no memory holds": (at("studies.strong.axes.qubits", 60), "studies.strong.axes.qubits: 60 is too large; it should be at most 30"),
