@@ -50,7 +50,7 @@ def written(request, tmp_path):
     """The settings of a run with epochs of a family's tiny study, and its record with figures in every part."""
     config = analysis.of(tiny_study.config(FAMILIES[request.param].tiny))
     settings = config.settings(next(run for run in config.runs if run.protocol == "quality"))
-    step = {"median_s": 0.5, "q25_s": 0.1 + 0.2, "q75_s": 0.6, "count": 3}
+    step = {"median_s": 0.005, "q25_s": 0.001 + 0.002, "q75_s": 0.006, "count": 2}
     figures = {"loss": 1 / 3, "count": 180} | {metric.name: 2 / 3 for metric in settings.family.metrics}
     made = maker.of(settings)
     path = maker.write(
@@ -59,7 +59,7 @@ def written(request, tmp_path):
         quality={"epochs": 3, "best_epoch": 1, "validation": figures, "test": figures},
         losses=[2.5, 1e-5],
         timing=made["timing"]
-        | {"steps": 2, "step": step, "steps_per_epoch": 3, "epoch_s": 1.5, "samples_per_s": 2.0},
+        | {"steps": 2, "step": step, "steps_per_epoch": 3, "epoch_s": 0.005 * 3, "samples_per_s": 200.0},
         packages={"torch": "2.9.0", "wörter": "\n"},
     )
     return settings, path

@@ -66,6 +66,8 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
     }
     if completed and settings.protocol.by_epochs:
         known["quality"] = {"epochs": 1, "best_epoch": 0, "validation": {}, "test": {}}
+    steps = changes.get("timing", least["timing"])["steps"]
+    known["losses"] = [0.5] * min(form.LOSSES_KEPT, steps)
     made = {**least, **known, **changes}
     seconds = (
         datetime.fromisoformat(made["stopped"]) - datetime.fromisoformat(made["started"])

@@ -153,6 +153,13 @@ def test_a_record_that_is_damaged_is_refused_and_one_of_other_settings_stale(one
     assert seen.state == state and why in seen.reason and "delete it" in seen.reason
 
 
+def test_a_file_in_the_place_of_a_run_refuses_that_run_alone(one):
+    folder_of(one[1]).parent.mkdir(parents=True)
+    folder_of(one[1]).touch()
+    seen = state_of(one)
+    assert (seen.state, "Not a directory" in seen.reason) == ("refused", True)
+
+
 def test_what_tables_refuse_is_not_done(tmp_path):
     config = study(simulator=["default.qubit", "fused"], seed=0)
     usual = maker.of(config.settings(config.runs[0]))["timing"] | {"steps": 2}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shlex
@@ -40,6 +41,9 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 if it did what was asked, 2 after an error that the user can fix, 130 or 143 if stopped."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As stderr does: titles and names of files may have characters that the terminal has not.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = options.command(options) or 0
         sys.stdout.flush()

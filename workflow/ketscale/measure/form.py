@@ -110,6 +110,7 @@ class Rank(msgspec.Struct, kw_only=True):
 
     peak_rss_bytes: Natural | None
     peak_device_bytes: Natural | None
+    shared_cores: bool | None = None
 
 
 class Machine(msgspec.Struct, kw_only=True):

@@ -15,10 +15,9 @@ import torch
 
 from ketscale.errors import UserError
 from ketscale.measure import topology
+from ketscale.measure.consistency import QUIET_SHARE
 from ketscale.process import THREAD_VARIABLES, node_name
 
-# If others used more than this share of the run's cores, the run was not timed alone.
-QUIET_SHARE = 0.05
 _STAT = Path("/proc/stat")
 
 

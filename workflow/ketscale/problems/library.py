@@ -58,7 +58,15 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         raise UserError(
             f"{path}: there is no trained model; train the run with keep_model: true in its protocol"
         ) from None
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        OSError,
+        SafetensorError,
+        ValueError,
+        RecursionError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:
         raise UserError(
             f"{path}: is damaged, or not a model of this version ({short(error)}); train the run again"
         ) from None

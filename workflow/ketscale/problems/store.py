@@ -125,11 +125,11 @@ def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]
         raise UserError(
             f"{path}: there are no prepared data; run the rule prepare, or `ketscale prepare`"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(
-            f"{path}: is not a manifest of prepared data ({short(error)}); delete it and run the rule prepare again"
+            f"{path}: is not a manifest of prepared data ({short(error)}); name one, or run the rule prepare again"
         ) from None
-    unfit = f"{path}: is not a manifest of prepared data; delete it and run the rule prepare again"
+    unfit = f"{path}: is not a manifest of prepared data; name one, or run the rule prepare again"
     if not isinstance(described, dict):
         raise UserError(unfit)
     if (described.get("schema"), described.get("code_version")) != (SCHEMA, code_version):

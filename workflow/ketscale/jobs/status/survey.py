@@ -137,7 +137,7 @@ def _see(
     folder = results / run.folder
     try:
         names = set(os.listdir(folder))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         names = set()
     if found.record is not None:
         return Seen(run, "done", found.why, status=found.state, wall_s=_wall_s(found.record))
