@@ -23,6 +23,7 @@ from ketscale.jobs import finished
 from ketscale.measure import host
 from ketscale.measure.clock import Clock, quartiles
 from ketscale.measure.form import SCHEMA_VERSION
+from ketscale.measure.quiet import Quiet
 from ketscale.parallel.world import World
 from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.problem import Problem
@@ -157,7 +158,7 @@ def record_of(
 
 
 def of_rank(
-    world: World, cores: list[int], shared: bool | None, quiet: host.Quiet, trainer: Trainer | None
+    world: World, cores: list[int], shared: bool | None, quiet: Quiet, trainer: Trainer | None
 ) -> dict[str, Any]:
     """This rank's entry in the record.
 

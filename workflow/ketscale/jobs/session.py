@@ -25,6 +25,7 @@ from ketscale.jobs.signals import Signals
 from ketscale.jobs.slurm import queue
 from ketscale.measure import host, host_lock, record, topology
 from ketscale.measure.clock import Clock, sampled_steps
+from ketscale.measure.quiet import Quiet
 from ketscale.parallel.world import World, check_nodes, open_world
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import SAMPLERS
@@ -153,7 +154,7 @@ def _train(
     # The CPUs that the run's ranks on this host may use, a list for each rank.
     here = [cpus for name, cpus in world.gather((process.node_name(), cores)) if name == process.node_name()]
     shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
-    quiet = host.Quiet({cpu for cpus in here for cpu in cpus}, run.threads * len(here))
+    quiet = Quiet({cpu for cpus in here for cpu in cpus}, run.threads * len(here))
     startup_s = process.age_s()
     # Known even if the data do not fit in memory: a record belongs to them.
     data, problem, data_s = Data(features_hash=prepared.features_hash(manifest)), None, 0.0

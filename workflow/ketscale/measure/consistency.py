@@ -13,9 +13,8 @@ from typing import Any
 from ketscale.config import Metric, Settings
 from ketscale.grid import Run
 from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing
+from ketscale.measure.quiet import QUIET_SHARE
 
-# If others used more than this share of the run's cores, the run was not timed alone.
-QUIET_SHARE = 0.05
 # Of products of floats, and of metrics that were averaged in single precision.
 _ROUNDING = 1e-9
 _SINGLE = 1e-6
