@@ -43,7 +43,10 @@ def test_settings_of_another_run_are_refused_in_a_line(capsys, tmp_path, command
         (["train", f"results/{ONE.path}", "--settings", "[" * 100_000], "--settings: not JSON"),
         (["train", f"results/{ONE.path}", "--settings", "9" * 5000], "--settings: not JSON"),
         (["collect", "--study", "{}", "--local", "{}"], "title is missing"),
-        (["collect", "--study", CONFIG.text, "--local", '{"digits": 3}'], "--local: digits is no workload of the study"),
+        (
+            ["collect", "--study", CONFIG.text, "--local", '{"digits": 3}'],
+            "--local: digits is no workload of the study",
+        ),
         (["prepare", "x", "--settings", '{"kind": []}'], "no kind of workload is called []"),
         (["train", f"results/{ONE.path}", "--settings", "[]"], "must be a JSON object"),
         (["train", f"results/{ONE.path}", "--settings", "{}"], "--settings: not settings of this version"),
