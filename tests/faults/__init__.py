@@ -9,6 +9,8 @@ import os
 SEED = int(os.environ.get("KETSCALE_FAULT_SEED", "16"))
 
 
-def count(usual: int) -> int:
-    """How often a test does damage: as often as was asked for, else as `usual`."""
-    return int(os.environ.get("KETSCALE_FAULT_COUNT", usual))
+def count(usual: int, cases: int = 1) -> int:
+    """How often a test does damage in each of its cases: COUNT in all if that was asked for, else `usual` in each."""
+    asked = os.environ.get("KETSCALE_FAULT_COUNT")
+    # Rounded up: a case without damage would hold whatever is broken.
+    return -(-int(asked) // cases) if asked else usual

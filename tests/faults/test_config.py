@@ -22,7 +22,7 @@ from ketscale.problems.registry import FAMILIES
 from tests.contract.tiny_study import config as tiny_config
 from tests.faults import SEED, count
 
-COUNT = count(150 * len(FAMILIES)) // len(FAMILIES)
+COUNT = count(150, len(FAMILIES))
 LONGEST = 1100
 
 HOSTILE: tuple[Any, ...] = (

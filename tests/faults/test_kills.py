@@ -24,14 +24,14 @@ import pytest
 
 from ketscale import analysis, grid
 from ketscale.config import Settings
-from ketscale.jobs import finished
+from ketscale.jobs import prepared
 from ketscale.measure.record import check
 from ketscale.problems.registry import FAMILIES
 from tests.contract.tiny_study import ROOT, Project, environment
 from tests.faults import SEED, count
 
 PLACES = ("cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1")
-KILLS = count(3 * len(FAMILIES) * len(PLACES)) // (len(FAMILIES) * len(PLACES))
+KILLS = count(3, len(FAMILIES) * len(PLACES))
 # What is left of a run must have ended by itself within this time.
 PATIENCE_S = 90.0
 MARK = "KETSCALE_FAULT_MARK"
@@ -47,7 +47,7 @@ class Subject:
         usual = next(run for run in config.runs if run.protocol == "parity")
         self.run = dataclasses.replace(usual, protocol="long", **grid.layout(place))
         self.settings: Settings = config.settings(self.run)
-        self.manifest = finished.manifest(config, Path(config.results), self.run.workload)
+        self.manifest = prepared.manifest(config, Path(config.results), self.run.workload)
         if self.manifest:
             self.project.snakemake(str(self.manifest))
         self.undisturbed, self.duration_s = self._undisturbed()
@@ -74,8 +74,8 @@ class Subject:
         return (self.project.folder / "said").read_text(errors="replace")
 
     def checked(self, results: str) -> Any:
-        features = finished.features_hash(self.manifest and self.project.folder / self.manifest)
-        return check(self.record(results), self.run, self.settings.hash, features)
+        features = prepared.features_hash(self.manifest and self.project.folder / self.manifest)
+        return check(self.record(results), self.settings, features)
 
     def _undisturbed(self) -> tuple[dict[str, Any], float]:
         begun = time.monotonic()

@@ -1,9 +1,5 @@
-"""Flipped bits: what a run has written is taken whole, or refused in words. Never other numbers, never a traceback.
+"""Flipped bits: what a run has written is taken whole, or refused in words. Never other numbers, never a traceback."""
 
-KETSCALE_FAULT_SEED and KETSCALE_FAULT_COUNT choose the bits, and how many in each file.
-"""
-
-import os
 import random
 from types import SimpleNamespace
 
@@ -18,10 +14,10 @@ from ketscale.problems import arrays, library, models
 from ketscale.problems.registry import FAMILIES
 from ketscale.training import checkpoint
 from tests.contract import tiny_study
+from tests.faults import SEED, count
 from tests.unit import record_maker as maker
 
-SEED = int(os.environ.get("KETSCALE_FAULT_SEED", "16"))
-COUNT = int(os.environ.get("KETSCALE_FAULT_COUNT", "200"))
+COUNT = count(200)
 KEY = "a" * 64
 # The shape of a sample, where it is not a number of features.
 INPUTS = {"eeg": (4, 8)}
@@ -54,7 +50,7 @@ def written(request, tmp_path):
     """The settings of a run with epochs of a family's tiny study, and its record with figures in every part."""
     config = analysis.of(tiny_study.config(FAMILIES[request.param].tiny))
     settings = config.settings(next(run for run in config.runs if run.protocol == "quality"))
-    step = {"median_s": 0.5, "q25_s": 0.1 + 0.2, "q75_s": 0.6, "count": 3}
+    step = {"median_s": 0.005, "q25_s": 0.001 + 0.002, "q75_s": 0.006, "count": 2}
     figures = {"loss": 1 / 3, "count": 180} | {metric.name: 2 / 3 for metric in settings.family.metrics}
     made = maker.of(settings)
     path = maker.write(
@@ -63,7 +59,7 @@ def written(request, tmp_path):
         quality={"epochs": 3, "best_epoch": 1, "validation": figures, "test": figures},
         losses=[2.5, 1e-5],
         timing=made["timing"]
-        | {"steps": 2, "step": step, "steps_per_epoch": 3, "epoch_s": 1.5, "samples_per_s": 2.0},
+        | {"steps": 2, "step": step, "steps_per_epoch": 3, "epoch_s": 0.005 * 3, "samples_per_s": 200.0},
         packages={"torch": "2.9.0", "wörter": "\n"},
     )
     return settings, path

@@ -24,7 +24,7 @@ from tests.contract.tiny_study import config as tiny_config
 from tests.faults import SEED, count
 from tests.faults.test_config import mutated
 
-COUNT = count(4 * len(FAMILIES)) // len(FAMILIES)
+COUNT = count(4, len(FAMILIES))
 # A changed setting may well be more work than a test has time for. Then Ctrl-C must end it.
 LONGEST_S, PATIENCE_S = 45, 90
 BLOCKS = ("workloads", "models", "simulators", "protocols")

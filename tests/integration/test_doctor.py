@@ -3,6 +3,7 @@
 import subprocess
 
 from ketscale.jobs import doctor
+from tests.integration import study
 from tests.parallel.worlds import environment
 
 
@@ -18,10 +19,11 @@ def test_doctor_tries_everything_and_says_what_is_missing():
         assert not line.startswith("missing") or "it would enable" in following
 
 
-def test_two_worlds_of_one_are_not_a_world_of_two(tmp_path):
+def test_two_worlds_of_one_are_not_a_world_of_two(tmp_path, monkeypatch):
     launcher = tmp_path / "launcher.sh"
     launcher.write_text('for i in 1 2; do "$@"; done\n')
-    present, detail = doctor._two_ranks(f"sh {launcher}", "print('world', 1)")
+    monkeypatch.setattr(doctor, "prefix_here", lambda run: f"sh {launcher}")
+    present, detail = doctor._two_ranks(study.run("mpi-n1r2t1"), "print('world', 1)")
     assert not present
     assert "each see a world of one rank" in detail
 

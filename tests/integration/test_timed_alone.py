@@ -89,7 +89,7 @@ def test_a_run_that_waits_for_the_host_ends_at_once_when_it_is_told_to(
 
 
 def test_other_processes_at_work_are_noticed():
-    from ketscale.measure.host import Quiet
+    from ketscale.measure.quiet import Quiet
 
     quiet = Quiet(os.sched_getaffinity(0))
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as burner:

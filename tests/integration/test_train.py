@@ -81,7 +81,7 @@ def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
     run = study.run()
     status = session.train(study.settings(run), study.results(tmp_path, run), digits_features, None)
     features = json.loads(digits_features.read_text())["hash"]
-    found = check(tmp_path / study.record(run), run, study.settings(run).hash, features)
+    found = check(tmp_path / study.record(run), study.settings(run), features)
     assert status == found.state == "out_of_memory" and (str(error) or "no memory left") in found.why
     assert (found.record["parameters"] is None) == (where in ("read", "build", "wrap"))
 
@@ -109,3 +109,14 @@ def test_an_error_that_is_not_of_memory_is_none(tmp_path, digits_features, monke
     with pytest.raises(RuntimeError, match="another"):
         session.train(study.settings(run), study.results(tmp_path, run), digits_features, None)
     assert not (tmp_path / study.record(run)).exists()
+
+
+def test_memory_that_ran_out_before_hides_no_other_error():
+    from ketscale.jobs import outcome
+
+    memory = outcome.Memory()
+    with memory:
+        raise MemoryError
+    with pytest.raises(KeyError), memory:
+        raise KeyError("another")
+    assert memory.ran_out == "there is no memory left"

@@ -1,4 +1,4 @@
-"""Small records that `measure.record` takes, made from its types, for tests of what reads and keeps them."""
+"""Small records that `measure.record` takes, made from the types of `measure.form`, for tests of what reads and keeps them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from msgspec.inspect import Type
 
 from ketscale.config import Config, Settings
 from ketscale.grid import HISTORY, config_hash
-from ketscale.measure import record
+from ketscale.measure import form, record
 from ketscale.problems.registry import FAMILIES, read_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,11 +47,11 @@ def study(**axes: Any) -> dict[str, Any]:
 def of(settings: Settings, **changes: Any) -> dict[str, Any]:
     """A record, without its digest, of a run with these settings that completed; `changes` replace its parts."""
     completed = changes.get("status", "completed") == "completed"
-    least = _least(msgspec.inspect.type_info(record.Record))
+    least = _least(msgspec.inspect.type_info(form.Record))
     del least["digest"]
     least["machine"]["ranks"] *= settings.run.ranks
     known = {
-        "schema": record.SCHEMA_VERSION,
+        "schema": form.SCHEMA_VERSION,
         "family": settings.family.name,
         "run": asdict(settings.run),
         "sizes": settings.sizes,
@@ -66,6 +66,8 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
     }
     if completed and settings.protocol.by_epochs:
         known["quality"] = {"epochs": 1, "best_epoch": 0, "validation": {}, "test": {}}
+    steps = changes.get("timing", least["timing"])["steps"]
+    known["losses"] = [0.5] * min(form.LOSSES_KEPT, steps)
     made = {**least, **known, **changes}
     seconds = (
         datetime.fromisoformat(made["stopped"]) - datetime.fromisoformat(made["started"])

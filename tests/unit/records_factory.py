@@ -14,6 +14,7 @@ import yaml
 from ketscale import analysis
 from ketscale.config import Config
 from ketscale.grid import HISTORY, Run, config_hash
+from ketscale.measure import form
 from ketscale.measure import record as records
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,7 +105,13 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     protocol = settings.protocol
     step_s = changes.pop("step_s", step_time(run, settings.sizes))
     nothing = {"median_s": None, "q25_s": None, "q75_s": None, "count": 0}
-    around = {"median_s": step_s, "q25_s": 0.97 * step_s, "q75_s": 1.04 * step_s, "count": 50}
+    steps = protocol.steps or 60
+    around = {
+        "median_s": step_s,
+        "q25_s": 0.97 * step_s,
+        "q75_s": 1.04 * step_s,
+        "count": min(steps // 2, 10),
+    }
     spans = {
         name: {key: share * value if key != "count" else value for key, value in around.items()}
         for name, share in SPANS.items()
@@ -122,9 +129,8 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "samples": 10,
     }
     completed = changes.get("status", "completed") == "completed"
-    steps = protocol.steps or 60
     made = {
-        "schema": records.SCHEMA_VERSION,
+        "schema": form.SCHEMA_VERSION,
         "family": settings.family.name,
         "run": asdict(run),
         "sizes": settings.sizes,
@@ -182,7 +188,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
             "steps_per_epoch": steps_per_epoch,
             "epoch_s": steps_per_epoch * step_s,
             "samples_per_s": run.batch / step_s,
-            "train_s": 10.0,
+            "train_s": min(59.0, max(10.0, 10 * step_s)),
         },
         "node_hours": run.nodes / 60,
         "gpu_hours": 0.0,

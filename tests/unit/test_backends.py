@@ -40,7 +40,11 @@ def test_a_missing_gpu_names_the_backend_that_needs_none(where, instead, monkeyp
 @pytest.mark.parametrize(
     "modules, absent",
     [
-        ("ketscale.grid.backend, ketscale.measure.process", ("torch", "numpy", "psutil", "yaml")),
+        ("ketscale.grid.backend, ketscale.process", ("torch", "numpy", "psutil", "yaml")),
+        (
+            "ketscale.config, ketscale.files",
+            ("torch", "ketscale.measure", "ketscale.problems", "ketscale.jobs"),
+        ),
         (
             "ketscale.measure.host, ketscale.parallel.single, ketscale.parallel.ddp, ketscale.training.loop",
             ("ketscale.jobs", "ketscale.analysis", "ketscale.bench"),

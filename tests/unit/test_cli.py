@@ -1,5 +1,6 @@
 """The command line: what each command is given, and what it says to a call that does not fit."""
 
+import io
 import json
 
 import pytest
@@ -39,6 +40,14 @@ def test_settings_of_another_run_are_refused_in_a_line(capsys, tmp_path, command
     [
         (["train", "results/runs/nonsense"], "not the path of a run"),
         (["train", f"results/{ONE.path}", "--settings", "{"], "--settings: not JSON"),
+        (["train", f"results/{ONE.path}", "--settings", "[" * 100_000], "--settings: not JSON"),
+        (["train", f"results/{ONE.path}", "--settings", "9" * 5000], "--settings: not JSON"),
+        (["collect", "--study", "{}", "--local", "{}"], "title is missing"),
+        (
+            ["collect", "--study", CONFIG.text, "--local", '{"digits": 3}'],
+            "--local: digits is no workload of the study",
+        ),
+        (["prepare", "x", "--settings", '{"kind": []}'], "no kind of workload is called []"),
         (["train", f"results/{ONE.path}", "--settings", "[]"], "must be a JSON object"),
         (["train", f"results/{ONE.path}", "--settings", "{}"], "--settings: not settings of this version"),
         (["train", f"results/{ONE.path}", "--config", "absent.yaml"], "absent.yaml"),
@@ -79,3 +88,11 @@ def test_the_schema_is_the_published_one(capsys):
     assert json.loads(capsys.readouterr().out) == json.loads(
         (ROOT / "docs" / "config.schema.json").read_text()
     )
+
+
+def test_output_shows_what_the_terminal_cannot(monkeypatch, tmp_path):
+    (tmp_path / "config.yaml").write_text(json.dumps({**CONFIG.given, "title": "é"}))
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert cli.main(["status"]) == 0
+    assert terminal.buffer.getvalue().startswith(rb"\xe9")

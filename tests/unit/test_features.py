@@ -207,9 +207,11 @@ def test_a_damaged_file_is_named(store: Path, name: str) -> None:
         Features.open(store)
 
 
-def test_a_missing_file_is_named(store: Path) -> None:
-    (folder_of(store) / "embeddings.npy").unlink()
-    with pytest.raises(UserError, match=r"embeddings\.npy: is missing"):
+# Without its copy beside the data, nobody could tell a manifest that was edited.
+@pytest.mark.parametrize("name", ["embeddings.npy", "manifest.json"])
+def test_a_missing_file_is_named(store: Path, name: str) -> None:
+    (folder_of(store) / name).unlink()
+    with pytest.raises(UserError, match=f"{name}: is missing; delete .*rule prepare"):
         Features.open(store)
 
 

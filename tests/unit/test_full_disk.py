@@ -108,4 +108,5 @@ def test_a_device_is_not_replaced_by_a_file(tmp_path):
 
 def test_a_fault_of_the_program_is_not_the_users():
     assert in_words(OSError(errno.EIO, "x")) is None and in_words(ValueError("x")) is None
+    assert in_words(FileNotFoundError(errno.ENOENT, "missing", "a\nb")) == r"a\nb: missing"
     assert in_words(OSError(errno.ENOSPC, "No space left on device")).startswith("the output: No space left")

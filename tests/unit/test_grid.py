@@ -71,7 +71,8 @@ def test_a_layout_splits_into_what_it_was_made_of(run: Run) -> None:
      "results/runs/digits/vqc/q04-l3-b16/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json",
      "results/runs/digits/vqc/q4-l3-b0/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json",
      "results/runs/digits/vqc/q4-l3-b16/default.qubit/mpi-n0r2t1/timing/seed0/metrics.json",
-     "results/runs/digits/vqc/q4-l3-b16/default.qubit/cpu-n1r1t1/timing/seed0/history.csv"],
+     "results/runs/digits/vqc/q4-l3-b16/default.qubit/cpu-n1r1t1/timing/seed0/history.csv",
+     "results/runs/digits/vqc/q4-l3-b16/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json\n"],
 )  # fmt: skip
 def test_a_path_that_names_no_run_is_refused(path: str) -> None:
     with pytest.raises(UserError, match="not the path of a run"):
@@ -80,7 +81,17 @@ def test_a_path_that_names_no_run_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["cpu", "cpu-n1", "cpu-r1n1t1", "cpu-n1r01t1", "mpi-n0r2t1", "mpi-n1r2", "CPU-n1r1t1", "mpi-n1r2t1x"],
+    [
+        "cpu",
+        "cpu-n1",
+        "cpu-r1n1t1",
+        "cpu-n1r01t1",
+        "mpi-n0r2t1",
+        "mpi-n1r2",
+        "CPU-n1r1t1",
+        "mpi-n1r2t1x",
+        "cpu-n1r1t1\n",
+    ],
 )
 def test_a_layout_that_is_written_otherwise_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="write it as NAME-n<nodes>r<ranks>t<threads>"):

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ketscale import process
 from ketscale.errors import UserError
 from ketscale.jobs import lease
 from ketscale.jobs.lease import Lease
@@ -67,7 +68,7 @@ def clock(monkeypatch):
 
 def write(folder, generation=1, **changes):
     """A lease as a process on another host left it."""
-    content = lease.identity() | {"host": "elsewhere", "interval_s": 0.05, "token": "theirs"}
+    content = process.identity() | {"host": "elsewhere", "interval_s": 0.05, "token": "theirs"}
     content |= {
         "since": "2026-01-02T03:00:00Z",
         "beat": 3,
@@ -103,9 +104,9 @@ def start():
         return started[-1]
 
     yield run
-    for process in started:
-        process.kill()
-        process.communicate()
+    for child in started:
+        child.kill()
+        child.communicate()
 
 
 @pytest.fixture
@@ -189,18 +190,18 @@ def test_a_killed_process_of_this_host_is_followed_at_once(tmp_path, make, start
 
 
 def test_a_process_that_is_gone_is_followed_at_once(tmp_path, make, gone, clock):
-    write(tmp_path, host=lease.identity()["host"], pid=gone)
+    write(tmp_path, host=process.identity()["host"], pid=gone)
     assert make().try_acquire()
 
 
 def test_a_recycled_process_id_is_not_the_owner(tmp_path, make, clock):
-    me = lease.identity()
+    me = process.identity()
     write(tmp_path, host=me["host"], started=me["started"] - 0.01)
     assert make().try_acquire()
 
 
 def test_a_live_process_of_this_host_is_never_stale_by_time(tmp_path, make, clock):
-    write(tmp_path, host=lease.identity()["host"])
+    write(tmp_path, host=process.identity()["host"])
     mine = make()
     for _ in range(100):
         assert not mine.try_acquire()
@@ -211,12 +212,12 @@ def test_a_live_process_of_this_host_is_never_stale_by_time(tmp_path, make, cloc
     "other", [{"boot": "b"}, {"boot": None}, {"pid_namespace": "pid:[1]"}, {"host": "h"}]
 )
 def test_process_ids_of_another_boot_or_container_or_host_say_nothing(tmp_path, make, gone, clock, other):
-    write(tmp_path, **({"host": lease.identity()["host"], "pid": gone} | other))
+    write(tmp_path, **({"host": process.identity()["host"], "pid": gone} | other))
     assert not make().try_acquire()
 
 
 def test_a_process_of_another_user_that_proc_hides_is_not_dead(tmp_path, make, clock, monkeypatch):
-    write(tmp_path, host=lease.identity()["host"], pid=2**22 + 1)  # above every process id
+    write(tmp_path, host=process.identity()["host"], pid=2**22 + 1)  # above every process id
 
     def of_another_user(pid, number):
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -316,6 +317,18 @@ def test_a_job_of_another_cluster_is_another_job(tmp_path, make, clock, monkeypa
     assert not make(job_over=lambda job: True).try_acquire()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"since": "yesterday"}, {"at": 3}, {"interval_s": "10"}, {"pid": 10**30}, {"pid": 0}, {"restarts": None}, {"job": 7}],
+    ids=str,
+)  # fmt: skip
+def test_a_lease_with_a_value_that_cannot_be_is_damaged(tmp_path, change):
+    whole = write(tmp_path)
+    assert lease.read(tmp_path) == whole
+    write(tmp_path, **change)
+    assert lease.read(tmp_path) == {}
+
+
 @pytest.mark.parametrize("raw", [b"", b'{"token": "th', b"[1]", b'{"token": "x"}', bytes(300)])
 def test_an_empty_or_damaged_lease_is_taken_over_after_the_patience(tmp_path, make, clock, raw):
     write(tmp_path, generation=9, beat=5)
@@ -344,7 +357,7 @@ def test_exactly_one_of_many_follows(tmp_path, gone):
     for turn in range(25):
         folder = tmp_path / str(turn)
         folder.mkdir()
-        write(folder, generation=4, host=lease.identity()["host"], pid=gone)
+        write(folder, generation=4, host=process.identity()["host"], pid=gone)
         contenders = [Lease(folder, interval_s=0.02) for _ in range(8)]
         start, won = threading.Barrier(8), []
 
@@ -378,7 +391,7 @@ sys.stdin.read()
 
 
 def test_exactly_one_of_many_processes_follows(tmp_path, start, gone):
-    write(tmp_path, host=lease.identity()["host"], pid=gone)
+    write(tmp_path, host=process.identity()["host"], pid=gone)
     racers = [start(RACER, tmp_path, tmp_path / "go") for _ in range(8)]
     for racer in racers:
         assert racer.stdout.readline() == "ready\n"

@@ -8,10 +8,10 @@ import psutil
 import pytest
 import torch
 
+from ketscale import process
 from ketscale.grid import Run
 from ketscale.jobs import outcome
 from ketscale.jobs.session import _lost_s
-from ketscale.measure import process
 
 
 def at(clock: str) -> str:

@@ -21,9 +21,9 @@ from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
 from ketscale.jobs import doctor
 from ketscale.measure import host
-from ketscale.measure.process import THREAD_VARIABLES
 from ketscale.optional import EXTRAS, needed_for
 from ketscale.problems.registry import FAMILIES
+from ketscale.process import THREAD_VARIABLES
 from tests.integration import study
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -172,3 +172,14 @@ def test_collect_asks_too_where_it_is_told_the_places(project, tmp_path, capsys)
     assert cli.main(["collect", "--study", text, "--local", local]) == 2
     assert "source files have changed" in capsys.readouterr().err
     assert cli.main(["collect", "--study", text]) == 0
+
+
+@pytest.mark.parametrize("local", [{"other": {}}, {"own": 3}, {"own": {"no_such_file": 1}}])
+def test_places_of_something_else_are_refused(project, local, capsys):
+    assert cli.main(["collect", "--study", config(project).text, "--local", json.dumps(local)]) == 2
+    assert capsys.readouterr().err.startswith("ketscale: ")
+
+
+def test_places_do_not_hide_what_is_wrong_with_the_study(capsys):
+    assert cli.main(["collect", "--study", '{"workloads": 3}', "--local", "{}"]) == 2
+    assert capsys.readouterr().err.startswith("ketscale: ")

@@ -49,10 +49,10 @@ def test_what_was_written_is_read_and_its_status_is_its_state(path, status, reas
 
 
 def timed(**changes):
-    """Timing of a run with a median step of 0.5 s, five steps an epoch and the whole batch in each."""
-    step = {"median_s": 0.5, "q25_s": 0.4, "q75_s": 0.6, "count": 3}
+    """Timing of a run with a median step of 5 ms, five steps an epoch and the whole batch in each."""
+    step = {"median_s": 0.005, "q25_s": 0.004, "q75_s": 0.006, "count": 3}
     return made()["timing"] | {
-        "step": step, "steps_per_epoch": 5, "epoch_s": 2.5, "samples_per_s": 2 * RUN.batch,
+        "step": step, "steps": 3, "steps_per_epoch": 5, "epoch_s": 0.025, "samples_per_s": 200 * RUN.batch,
     } | changes  # fmt: skip
 
 
@@ -65,11 +65,19 @@ def measured(**figures):
     "changes",
     [
         {"timing": timed()},
+        # More samples a second than a century has seconds.
+        {
+            "timing": timed(
+                step=timed()["step"] | {"median_s": 1e-9, "q25_s": 1e-9},
+                epoch_s=5e-9,
+                samples_per_s=1e9 * RUN.batch,
+            )
+        },
         # Fewer samples than the batch, as at the end of small data.
-        {"timing": timed(samples_per_s=2)},
+        {"timing": timed(samples_per_s=200)},
         {"settings": EPOCHS, "quality": measured(accuracy=1, auc=None, count=180, confusion=[[1]])},
     ],
-    ids=["timed", "small", "quality"],
+    ids=["timed", "fast", "small", "quality"],
 )
 def test_what_training_measures_is_taken(path, changes):
     settings = changes.pop("settings", SETTINGS)
@@ -102,12 +110,30 @@ def test_what_training_measures_is_taken(path, changes):
         ({"stopped": "2025-01-01T00:00:00+00:00"}, ">= 0|node_hours"),
         ({"timing": timed(train_s=1e3)}, "train_s"),
         ({"timing": timed(train_s=1e300)}, "<="),
-        ({"timing": timed(epoch_s=0.25)}, "epoch_s"),
-        ({"timing": timed(samples_per_s=3 * RUN.batch)}, "samples_per_s"),
+        ({"timing": timed(epoch_s=0.0025)}, "epoch_s"),
+        ({"timing": timed(samples_per_s=300 * RUN.batch)}, "samples_per_s"),
         ({"timing": timed(samples_per_s=0.1)}, "samples_per_s"),
-        ({"timing": timed(step=timed()["step"] | {"median_s": 0.05})}, "quartiles of step"),
+        ({"timing": timed(step=timed()["step"] | {"median_s": 0.0005})}, "quartiles of step"),
         ({"timing": timed(step=timed()["step"] | {"count": 0})}, "quartiles of step"),
         ({"timing": timed(step=made()["timing"]["step"])}, "median step"),
+        ({"timing": timed(step=timed()["step"] | {"q75_s": 1e9})}, "times of step"),
+        ({"timing": timed(step=timed()["step"] | {"count": 4})}, "4 steps .* of 3"),
+        ({"timing": timed(epoch={"median_s": 1, "q25_s": 1, "q75_s": 1, "count": 1})}, "times of epoch"),
+        ({"timing": timed(first_step_s=1e9)}, "first_step_s"),
+        ({"timing": timed(validation_s=17)}, "validation_s"),
+        ({"quiet": {**made()["quiet"], "quiet": True, "others_share": 17}}, "it is quiet, though"),
+        ({"quiet": {**made()["quiet"], "quiet": True, "oversubscribed": True}}, "it is quiet, though"),
+        ({"split": {**made()["split"], "fold": 17}}, "fold 17 is not one of None"),
+        ({"split": {**made()["split"], "fold": 3, "folds": 3}}, "fold 3 is not one of 3"),
+        (
+            {
+                "machine": {
+                    **made()["machine"],
+                    "ranks": [{**made()["machine"]["ranks"][0], "shared_cores": []}],
+                }
+            },
+            "shared_cores",
+        ),
     ],
     ids=str,
 )
@@ -125,6 +151,7 @@ def test_a_record_that_cannot_be_is_neither_written_nor_trusted(path, change, wh
         (measured(auc=1.5), "auc on"),
         (measured(accuracy=[1]), "accuracy on"),
         (measured(chance=2), "chance on"),
+        (measured(loss=[]), "loss on"),
         (measured(count=0), "count on"),
         (measured(count=1.5), "count on"),
     ],

@@ -174,10 +174,19 @@ def test_wait_leaves_jobs_that_run_to_finish(capsys):
     assert out.startswith("cancelled 1 job (7)\nwaiting for 1 job (8) to end\nno job of this folder is left")
 
 
-def test_a_queue_that_does_not_answer_stops_it(capsys):
-    script("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    said = call(capsys, status=2)
-    assert "Unable to contact slurm controller" in said and "ketscale recover --no-queue" in said
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", "Unable to contact slurm controller"),
+        ("echo 1; echo 2", "squeue answered '1'"),
+        ("printf '\\377'", "squeue answered"),
+    ],
+    ids=["down", "other", "not text"],
+)
+def test_a_queue_that_does_not_answer_stops_it(capsys, answer, message):
+    script("squeue", answer)
+    why, advice = call(capsys, status=2).splitlines()
+    assert message in why and advice.endswith("ketscale recover --no-queue")
 
 
 def test_it_goes_on_without_the_queue_when_it_is_told_to(capsys):

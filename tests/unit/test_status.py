@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ketscale import cli
+from ketscale import cli, process
 from ketscale.analysis import tables
 from ketscale.errors import UserError
 from ketscale.grid import config_hash
-from ketscale.jobs import lease
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.slurm.site import Site, SiteFile
 from ketscale.jobs.status import report
@@ -49,7 +48,7 @@ def at(seconds_ago):
 
 def hold(run, **changes):
     """A lease as a process of another host left it, an hour after its last sign of life."""
-    content = lease.identity() | {
+    content = process.identity() | {
         "host": "node1",
         "boot": "theirs",
         "token": "t",
@@ -71,7 +70,7 @@ def hold(run, **changes):
 def wait(run, **changes):
     """The sign of a process of another host that waits for it, renewed a moment ago."""
     about = {"host": "node1", "boot": "theirs", "since": at(300), "at": at(9), "interval_s": 10.0}
-    content = lease.identity() | about | {"whom": "process 7 of ada"} | changes
+    content = process.identity() | about | {"whom": "process 7 of ada"} | changes
     folder_of(run).mkdir(parents=True, exist_ok=True)
     (folder_of(run) / "waiting.json").write_text(json.dumps(content))
 
@@ -154,6 +153,13 @@ def test_a_record_that_is_damaged_is_refused_and_one_of_other_settings_stale(one
     assert seen.state == state and why in seen.reason and "delete it" in seen.reason
 
 
+def test_a_file_in_the_place_of_a_run_refuses_that_run_alone(one):
+    folder_of(one[1]).parent.mkdir(parents=True)
+    folder_of(one[1]).touch()
+    seen = state_of(one)
+    assert (seen.state, "Not a directory" in seen.reason) == ("refused", True)
+
+
 def test_what_tables_refuse_is_not_done(tmp_path):
     config = study(simulator=["default.qubit", "fused"], seed=0)
     usual = maker.of(config.settings(config.runs[0]))["timing"] | {"steps": 2}
@@ -177,7 +183,7 @@ def test_a_record_of_other_features_is_stale(one):
 
 
 def test_a_lease_is_held_by_a_live_process_of_this_machine_or_a_running_job_or_a_fresh_beat(one):
-    me = lease.identity()
+    me = process.identity()
     hold(one[1], **me, at=at(3600))
     assert state_of(one).state == "running"
     path = folder_of(one[1]) / "lease" / "1.json"
@@ -192,7 +198,7 @@ def test_a_lease_is_held_by_a_live_process_of_this_machine_or_a_running_job_or_a
 
 
 def test_a_dead_process_of_this_machine_is_dead_however_fresh_its_beat(one):
-    me = lease.identity()
+    me = process.identity()
     hold(one[1], **{**me, "started": me["started"] - 1}, at=at(1))
     assert state_of(one).state == "interrupted"
 
@@ -355,7 +361,7 @@ def test_the_text_says_it_all(capsys):
     runs = config.runs
     finish(config, runs[0], **took(10))
     finish(config, runs[1], **took(10, status="diverged", reason="NaN"))
-    hold(runs[2], **{**lease.identity(), "host": socket.gethostname(), "job": None}, since=at(0))
+    hold(runs[2], **{**process.identity(), "host": socket.gethostname(), "job": None}, since=at(0))
     for run in runs[3:5]:
         fail(run)
     fail(runs[5], reason="rank 1 died")
@@ -382,7 +388,7 @@ def test_the_text_says_it_all(capsys):
 def test_what_a_run_waits_for_is_said(capsys):
     config = study(seed=[0, 1])
     write_config(config)
-    me = {**lease.identity(), "host": "here", "job": None}
+    me = {**process.identity(), "host": "here", "job": None}
     for run in config.runs:
         wait(run, **me)
     out = call(capsys)

@@ -80,6 +80,20 @@ def test_the_end_of_a_run_is_explained(said, status, reason, monkeypatch):
     assert reason in supervise.explain(said.splitlines(), status, stopped=None)
 
 
+@pytest.mark.parametrize(
+    "notice",
+    [
+        "waiting for this host, which is held by process 7 of ada (results/runs/a/seed0)",
+        "results/runs/a/seed0: process 7 on node2 (last sign of life now) is training this run; waiting until it ends",
+        "the checkpoint in this folder belongs to other settings, features or code: starting from the beginning",
+    ],
+)
+def test_a_notice_is_no_reason(notice):
+    said = [f"ketscale: {notice}"]
+    assert supervise.explain([*said, MPIRUN], 137, None).startswith("rank 1 on vm died (Killed)")
+    assert "said nothing" in supervise.explain(said, 137, None)
+
+
 def test_an_interruption_is_told_from_other_stops():
     said = ["ketscale: stopped at step 9; the checkpoint is written, run the same command to resume"]
     assert supervise.explain(said, 143, signal.SIGINT).startswith(

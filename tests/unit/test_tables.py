@@ -16,7 +16,7 @@ from ketscale.analysis import catalogue, tables
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import AXES, HISTORY, Run
-from ketscale.measure.record import SCHEMA_VERSION
+from ketscale.measure.form import SCHEMA_VERSION
 from tests.unit import records_factory as factory
 
 STRONG = {"kind": "strong", "question": "?", "axes": factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"])}

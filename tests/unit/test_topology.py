@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from ketscale.measure import host, topology
+from ketscale.measure import host, quiet, topology
+from ketscale.measure.quiet import Quiet
 from ketscale.measure.topology import Topology, choose, shared_cores, whole_cores
 
 # Two sockets of two cores with two threads each, numbered as Linux does: 0-3 are first threads, 4-7 second ones.
@@ -147,7 +148,7 @@ class Kernel:
 
     def __init__(self, path, monkeypatch):
         self.path, self.now_s, self.busy_s, self.steal_s = path, 100.0, [10.0] * 8, [0.0] * 8
-        monkeypatch.setattr(host, "_STAT", path)
+        monkeypatch.setattr(quiet, "_STAT", path)
         monkeypatch.setattr(topology, "read", lambda: SMT)
         monkeypatch.setattr(time, "perf_counter", lambda: self.now_s)
         monkeypatch.setattr(os, "cpu_count", lambda: 8)
@@ -163,12 +164,12 @@ class Kernel:
 
 def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):
     kernel = Kernel(tmp_path / "stat", monkeypatch)
-    quiet = host.Quiet([0])
+    watch = Quiet([0])
     # Ten seconds: the run works on CPU 0, others on cores that are not the run's.
     kernel.now_s += 10
     kernel.busy_s = [20.0, 20.0, 20.0, 20.0, 10.0, 20.0, 20.0, 20.0]
     kernel.write()
-    assert quiet.report(10.0) == {
+    assert watch.report(10.0) == {
         "quiet": True,
         "others_share": 0.0,
         "steal_share": 0.0,
@@ -179,7 +180,7 @@ def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):
     kernel.busy_s[4] += 2
     kernel.steal_s[0] += 1
     kernel.write()
-    found = quiet.report(10.0)
+    found = watch.report(10.0)
     assert not found["quiet"] and found["others_share"] == pytest.approx(0.1)
     assert found["steal_share"] == pytest.approx(0.05)
 
@@ -187,19 +188,19 @@ def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):
 def test_the_whole_host_is_judged_where_the_kernel_does_not_count_each_cpu(tmp_path, monkeypatch):
     kernel = Kernel(tmp_path / "stat", monkeypatch)
     kernel.write(alone=False)
-    quiet = host.Quiet([0])
+    watch = Quiet([0])
     kernel.now_s += 10
     kernel.busy_s[7] += 8
     kernel.write(alone=False)
-    found = quiet.report(0.0)
+    found = watch.report(0.0)
     assert found["cpus"] is None and found["others_share"] == pytest.approx(0.1) and not found["quiet"]
 
 
-@pytest.mark.parametrize("threads, quiet", [(1, True), (2, True), (3, False)])
-def test_more_threads_than_cpus_disturb_each_other(tmp_path, monkeypatch, threads, quiet):
+@pytest.mark.parametrize("threads, alone", [(1, True), (2, True), (3, False)])
+def test_more_threads_than_cpus_disturb_each_other(tmp_path, monkeypatch, threads, alone):
     kernel = Kernel(tmp_path / "stat", monkeypatch)
-    watch = host.Quiet([0, 1], threads)
+    watch = Quiet([0, 1], threads)
     kernel.now_s += 10
     kernel.write()
     found = watch.report(0.0)
-    assert (found["quiet"], found["oversubscribed"]) == (quiet, not quiet)
+    assert (found["quiet"], found["oversubscribed"]) == (alone, not alone)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shlex
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ketscale import __version__, grid
+from ketscale import __version__, grid, strict_json
 from ketscale.errors import UserError, in_words
 from ketscale.optional import needed_for
 
@@ -40,6 +41,9 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 if it did what was asked, 2 after an error that the user can fix, 130 or 143 if stopped."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As stderr does: titles and names of files may have characters that the terminal has not.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = options.command(options) or 0
         sys.stdout.flush()
@@ -281,8 +285,8 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _json(text: str, option: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
+        value = strict_json.loads(text)
+    except ValueError as error:
         raise UserError(f"{option}: not JSON ({error})") from None
     if not isinstance(value, dict):
         raise UserError(f"{option}: must be a JSON object")
@@ -310,7 +314,7 @@ def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
 
 def _train(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from ketscale.measure.process import THREAD_VARIABLES
+    from ketscale.process import THREAD_VARIABLES
 
     # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
     for name in THREAD_VARIABLES:
@@ -331,7 +335,7 @@ def _launch(options: argparse.Namespace) -> int:
     settings = _settings(options)
     from ketscale.jobs import finished, launch, prepared, supervise
     from ketscale.jobs.slurm import queue
-    from ketscale.measure.process import slurm_job
+    from ketscale.process import slurm_job
 
     run, folder, manifest = settings.run, _folder(options), _manifest(options, settings)
     if finished.restore(folder, settings, prepared.features_hash(manifest)):
@@ -406,8 +410,14 @@ def _study(options: argparse.Namespace) -> tuple[Config, Path]:
     partial = {"partial": True} if getattr(options, "partial", False) else {}
     local = getattr(options, "local", None)
     if options.study and local:
-        places = _json(local, "--local")
-        blocks = {name: {**block, **places.get(name, {})} for name, block in given["workloads"].items()}
+        analysis.of(given, placed=False)  # so that there are workloads to be placed
+        blocks = dict(given["workloads"])
+        for name, places in _json(local, "--local").items():
+            if name not in blocks or not isinstance(places, dict):
+                raise UserError(
+                    f"--local: {name} is no workload of the study, or has no JSON object of its files"
+                )
+            blocks[name] = {**blocks[name], **places}
         given = {**given, "workloads": blocks}
     config = analysis.of({**given, **partial}, placed=not options.study or local is not None)
     return config, Path(config.results)

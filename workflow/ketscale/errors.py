@@ -27,8 +27,8 @@ class UserError(Exception):
 
 def short(said: object, longest: int = 120) -> str:
     """What a file or a library says, as one printable line of at most `longest` characters."""
-    line = " ".join(str(said).split())
-    line = "".join(mark if mark.isprintable() else "?" for mark in line[: 2 * longest])
+    # Cut first, since what is said may be as long as a file.
+    line = _printable(" ".join(str(said).split())[: 2 * longest])
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
@@ -41,11 +41,14 @@ def in_words(error: BaseException | None) -> str | None:
         return str(error)
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
         where = "the output" if error.filename is None else error.filename
-        return f"{where}: {error.strerror}{_ADVICE.get(error.errno or 0, '')}"
+        return _readable(f"{where}: {error.strerror}{_ADVICE.get(error.errno or 0, '')}")
     return None
 
 
 def _readable(line: str) -> str:
-    line = "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in line)
-    half = _LONGEST // 2
+    line, half = _printable(line), _LONGEST // 2
     return line if len(line) <= _LONGEST else f"{line[:half]} ... {line[-half:]}"
+
+
+def _printable(line: str) -> str:
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in line)

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ketscale import process
 from ketscale.errors import UserError
-from ketscale.measure import process
 
 # Names of temporary files; those of version 0.3 do not say where the process was.
 _TEMPORARY = re.compile(r"\..+\.(?:(?P<processes>[0-9a-f]{8})-)?(?P<pid>[0-9]+)\.(?:\w+\.)?tmp")

@@ -15,7 +15,7 @@ import ketscale
 from ketscale.bench import device as devices
 from ketscale.errors import UserError
 from ketscale.measure import host
-from ketscale.measure.process import THREAD_VARIABLES
+from ketscale.process import THREAD_VARIABLES
 
 
 @contextmanager

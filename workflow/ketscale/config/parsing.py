@@ -7,7 +7,7 @@ import functools
 import math
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -61,7 +61,7 @@ def check(rules: Mapping[str, Any], value: Any, where: str) -> None:
     Raises:
         UserError: names the setting and what is wrong with it; the first problem found.
     """
-    _check_keys(value, where)
+    _check_text(value, where)
     errors = sorted(
         _validator()(rules).iter_errors(value),
         key=lambda error: (len(error.absolute_path), str(error.path)),
@@ -72,8 +72,15 @@ def check(rules: Mapping[str, Any], value: Any, where: str) -> None:
         raise UserError(_explain(errors[0], where))
 
 
-def _check_keys(value: Any, where: str) -> None:
-    """Refuse a key that YAML does not read as text, such as 1 or on."""
+def _check_text(value: Any, where: str) -> None:
+    """Refuse a key that YAML does not read as text, such as 1 or on, and text that no file can hold."""
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"{where}: {_shown(value)} has half of a character; write the whole one"
+            ) from None
     inner = (
         value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     )
@@ -81,12 +88,15 @@ def _check_keys(value: Any, where: str) -> None:
         place = ".".join(filter(None, (where, str(key))))
         if isinstance(value, Mapping) and not isinstance(key, str):
             raise UserError(f"{place}: YAML reads this name as {_shown(key)}, not as text; put it in quotes")
-        _check_keys(item, place)
+        _check_text(item, place)
 
 
 @functools.cache
 def _validator() -> Any:
-    """JSON schema's validator, but as strict as msgspec: 1.0 is no whole number, and infinity and NaN are no numbers."""
+    """JSON schema's validator, but as strict as msgspec: 1.0 is no whole number, and infinity and NaN are no numbers.
+
+    As in JSON schema's own dialect, but not in Python's, $ in a pattern is the end of the text, also after a newline.
+    """
     import jsonschema
 
     def whole(checker: Any, value: Any) -> bool:
@@ -95,9 +105,13 @@ def _validator() -> Any:
     def number(checker: Any, value: Any) -> bool:
         return whole(checker, value) or (isinstance(value, float) and math.isfinite(value))
 
+    def pattern(validator: Any, rule: str, value: Any, parent: Any) -> Iterator[Any]:
+        if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", rule), value):
+            yield jsonschema.ValidationError(f"{_shown(value)} does not match {rule}")
+
     strict = jsonschema.Draft202012Validator
     types = strict.TYPE_CHECKER.redefine_many({"integer": whole, "number": number})
-    return jsonschema.validators.extend(strict, type_checker=types)
+    return jsonschema.validators.extend(strict, {"pattern": pattern}, type_checker=types)
 
 
 def resolved(kind: type[B], content: Mapping[str, Any], where: str) -> B:

@@ -41,7 +41,7 @@ CONSTRAINTS = {
 _PATH = re.compile(
     "(?:^|/)"
     + re.sub(r"\{(\w+)\}", lambda m: f"(?P<{m[1]}>{CONSTRAINTS[m[1]]})", PATTERN)
-    + f"(?:/{re.escape(RECORD)})?/?$"
+    + f"(?:/{re.escape(RECORD)})?/?\\Z"
 )
 # Without named groups, for a JSON schema. The parts of a layout are its groups, in the order of `LAYOUT`.
 LAYOUT_PATTERN = rf"^({BACKEND})-n({POSITIVE})r({POSITIVE})t({POSITIVE})$"
@@ -132,7 +132,7 @@ def layout(text: str) -> dict[str, Any]:
     Raises:
         UserError: the text is not a layout, or one of more nodes, ranks or threads than any machine has.
     """
-    match = re.match(LAYOUT_PATTERN, text)
+    match = re.fullmatch(LAYOUT_PATTERN, text)
     if match is None:
         raise UserError(f"backend {text!r}: write it as NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1")
     values = zip(LAYOUT, match.groups(), strict=True)

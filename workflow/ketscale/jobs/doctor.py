@@ -16,8 +16,8 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs.launch import prefix_here
 from ketscale.jobs.slurm import queue
-from ketscale.measure.process import THREAD_VARIABLES
 from ketscale.optional import EXTRAS, remedy
+from ketscale.process import THREAD_VARIABLES
 
 # The probes start with the same prefix as a run, so they test what runs get. In a broken world every process is rank
 # 0 of 1, and each of them prints.

@@ -15,10 +15,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from ketscale import grid
+from ketscale import grid, process
 from ketscale.config import Settings
 from ketscale.files import write_atomic
-from ketscale.measure import process
 from ketscale.measure.record import check
 
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ketscale.files import home
 from ketscale.grid import BACKENDS, Run
 from ketscale.jobs.slurm import site
-from ketscale.measure.process import THREAD_VARIABLES, slurm_job
+from ketscale.process import THREAD_VARIABLES, slurm_job
 
 # Without both, Open MPI refuses to start as root, which is the usual user in a container.
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")

@@ -17,14 +17,15 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta
+
+from ketscale import process, strict_json
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
-from ketscale.measure import process
 
-# The variable that names the call of `ketscale launch` that started a process.
-LAUNCH = "KETSCALE_LAUNCH"
 # The file of a generation.
 _NAME = re.compile(r"([1-9][0-9]*)\.json")
 # One look counts for at most this share of the patience (see `_unchanged`).
@@ -69,7 +70,7 @@ class Lease:
         self.finished = False
         self._job_over = job_over
         self._asked: float | None = None
-        self._me = identity() | {"interval_s": interval_s}
+        self._me = process.identity() | {"interval_s": interval_s}
         self._seen: tuple[int, bytes] | None = None
         self._looked = 0.0
         self._unchanged_s = 0.0
@@ -132,7 +133,7 @@ class Lease:
             self.holder = f"a process whose lease cannot be read ({error.strerror})"
             self._seen = None
             return False
-        content = _parse(raw)
+        content = parse(raw)
         self.holder = who(content)
         verdict = self._verdict(content)
         return self._unchanged(generation, raw, content) if verdict is None else verdict
@@ -146,7 +147,7 @@ class Lease:
         # The namespace too: a container may share the host's name but number its processes from 1.
         here = ("host", "boot", "pid_namespace")
         if None not in (content["boot"], content["pid_namespace"]) and _equal(content, self._me, here):
-            alive = is_alive(content["pid"], content["started"])
+            alive = process.is_alive(content["pid"], content["started"])
             if alive is not None:
                 # Alive means held, however long ago the last beat was: the process may be stopped in a debugger.
                 return not alive
@@ -219,7 +220,7 @@ class Lease:
         lower = sorted(n for n in _generations(self.folder) if n < self._generation)
         for generation in reversed(lower):
             try:
-                content = _parse(_path(self.folder, generation).read_bytes())
+                content = parse(_path(self.folder, generation).read_bytes())
             except OSError:
                 continue
             if content:
@@ -248,7 +249,7 @@ class Lease:
     def _is_owned(self) -> bool:
         # Check both: NFS may show an old listing for a while, but it opens no deleted file.
         try:
-            content = _parse(_path(self.folder, self._generation).read_bytes())
+            content = parse(_path(self.folder, self._generation).read_bytes())
         except FileNotFoundError:
             return False
         newest = max(_generations(self.folder), default=0)
@@ -270,7 +271,7 @@ def read(folder: Path) -> dict[str, Any] | None:
         if not generations:
             return None
         try:
-            return _parse(_path(folder, max(generations)).read_bytes())
+            return parse(_path(folder, max(generations)).read_bytes())
         except FileNotFoundError:  # another process took over between the two lines above
             continue
         except OSError:
@@ -283,9 +284,9 @@ def shows_life(content: Mapping[str, Any], now: datetime, job_runs: bool = False
 
     For what people are told, never for who may write: it compares clocks of different hosts.
     """
-    me = identity()
+    me = process.identity()
     if content["boot"] is not None and _equal(content, me, ("boot", "pid_namespace")):
-        alive = is_alive(content["pid"], content["started"])
+        alive = process.is_alive(content["pid"], content["started"])
         if alive is not None:
             return alive
     return job_runs or now - time_of(content["at"]) < timedelta(seconds=_BEATS_SHOWN * content["interval_s"])
@@ -329,61 +330,38 @@ def _generations(folder: Path) -> list[int]:
     return [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
 
 
-# All keys of a lease, to tell a complete one from anything else.
-_ME = frozenset({"host", "pid", "started", "boot", "pid_namespace", "job", "restarts", "cluster"})
-_KEYS = _ME | {"token", "since", "interval_s", "beat", "at", "released", "finished"}
+class Process(msgspec.Struct, kw_only=True):
+    """What a lease, or another sign of life, says about its process; see `process.identity`."""
+
+    host: str
+    pid: Annotated[int, Meta(ge=1, lt=2**31)]
+    started: float
+    boot: str | None
+    pid_namespace: str | None
+    job: str | None
+    restarts: int
+    cluster: str | None
+    since: datetime
+    at: datetime
+    interval_s: Annotated[float, Meta(ge=0, le=1e6)]
 
 
-def _parse(raw: bytes) -> dict[str, Any]:
+class _Content(Process):
+    token: str
+    beat: int
+    released: bool
+    finished: bool
+
+
+def parse(raw: bytes, kind: type[Process] = _Content) -> dict[str, Any]:
+    """The content of a file of this kind; {} if it is empty or damaged."""
     try:
-        content = json.loads(raw)
-    except ValueError:
+        content: dict[str, Any] = strict_json.loads(raw)
+        msgspec.convert(content, kind)
+    except ValueError:  # msgspec.ValidationError is a ValueError
         return {}
-    return content if isinstance(content, dict) and content.keys() >= _KEYS else {}
+    return content
 
 
 def _equal(one: Mapping[str, Any], other: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
     return all(one[key] == other[key] for key in keys)
-
-
-def identity() -> dict[str, Any]:
-    """What distinguishes this process from every other, and where it can be found."""
-    boot, pid_namespace = process.boot_and_namespace()
-    return {
-        "host": process.node_name(),
-        "pid": os.getpid(),
-        "started": _started(Path("/proc/self/stat").read_text()),
-        "boot": boot,
-        "pid_namespace": pid_namespace,
-        "job": process.slurm_job(),
-        "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
-        "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
-        "launch": os.environ.get(LAUNCH),
-    }
-
-
-def _started(stat: str) -> float:
-    """Seconds from boot to the start of a process. Unlike a date, they do not change when the clock is set."""
-    return int(_fields(stat)[19]) / os.sysconf("SC_CLK_TCK")
-
-
-def _fields(stat: str) -> list[str]:
-    """The fields of /proc/PID/stat after the command's name, which may contain anything; the first is the state."""
-    return stat.rpartition(")")[2].split()
-
-
-def is_alive(pid: int, started: float) -> bool | None:
-    """Whether the process of this host that started at that time still runs; None if it cannot be seen."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        # It is gone, or it is another user's and hidden (mount option hidepid); a signal tells which.
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except OSError:
-            pass
-        return None
-    # Z and X: it is dead, but its parent has not yet read the exit code.
-    return _fields(stat)[0] not in "ZX" and _started(stat) == started

@@ -15,13 +15,15 @@ from typing import Any
 import torch
 
 import ketscale
+from ketscale import process
 from ketscale.config import Data, Settings
 from ketscale.engines.circuits.fused import routes_taken
 from ketscale.grid import Run
 from ketscale.jobs import finished
-from ketscale.measure import host, process
+from ketscale.measure import host
 from ketscale.measure.clock import Clock, quartiles
-from ketscale.measure.record import SCHEMA_VERSION
+from ketscale.measure.form import SCHEMA_VERSION
+from ketscale.measure.quiet import Quiet
 from ketscale.parallel.world import World
 from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.problem import Problem
@@ -71,9 +73,10 @@ class Memory:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if error is not None and is_out_of_memory(error):
-            self.ran_out = (str(error) or "there is no memory left").splitlines()[0]
-        return self.ran_out is not None
+        if error is None or not is_out_of_memory(error):
+            return False
+        self.ran_out = (str(error) or "there is no memory left").splitlines()[0]
+        return True
 
 
 def run(trainer: Trainer) -> Outcome:
@@ -121,7 +124,10 @@ def record_of(
     ended: Outcome,
     measured: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The record: what was requested, how it ended, and what was measured; without a trainer if memory ran out before."""
+    """The record: what was requested, how it ended, and what was measured.
+
+    trainer: None if memory ran out before there was one.
+    """
     return {
         "schema": SCHEMA_VERSION,
         "family": settings.family.name,
@@ -152,7 +158,7 @@ def record_of(
 
 
 def of_rank(
-    world: World, cores: list[int], shared: bool | None, quiet: host.Quiet, trainer: Trainer | None
+    world: World, cores: list[int], shared: bool | None, quiet: Quiet, trainer: Trainer | None
 ) -> dict[str, Any]:
     """This rank's entry in the record.
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ketscale import grid
+from ketscale import grid, strict_json
 from ketscale.config import Config, sources
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
@@ -50,6 +50,9 @@ def outdated(config: Config, results: Path, workload: str) -> bool:
 
     False where that cannot be known: the data or a source file is not here, or the config is one of a `text`, which
     does not say where files are.
+
+    Raises:
+        UserError: a source file cannot be read.
     """
     path = manifest(config, results, workload)
     hashed = features_hash(path)
@@ -104,7 +107,7 @@ def _contents(paths: Sequence[str], known: dict[str, Any]) -> dict[str, str]:
 def _read(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if there is none."""
     try:
-        found = json.loads(path.read_text())
+        found = strict_json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

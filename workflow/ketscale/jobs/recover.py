@@ -98,7 +98,7 @@ def _end_jobs(folder: Path, wait: bool) -> None:
     except UserError as error:
         # Not taken for an empty queue: a job that is still there would train beside the next call.
         raise UserError(
-            f"{error}\nif you know that no job of this folder is in the queue: ketscale recover --no-queue"
+            str(error), "if you know that no job of this folder is in the queue: ketscale recover --no-queue"
         ) from None
     if not found:
         _say("the queue has no jobs of this folder")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import sys
 import time
 import traceback
@@ -15,15 +14,18 @@ from typing import Any
 
 import torch
 
+from ketscale import process
 from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError, in_words
 from ketscale.files import clear, sha256, write_csv
 from ketscale.grid import HISTORY, RECORD
 from ketscale.jobs import finished, kept, outcome, prepared, supervise, waiting
 from ketscale.jobs.lease import Lease
+from ketscale.jobs.signals import Signals
 from ketscale.jobs.slurm import queue
-from ketscale.measure import host, host_lock, process, record, topology
+from ketscale.measure import host, host_lock, record, topology
 from ketscale.measure.clock import Clock, sampled_steps
+from ketscale.measure.quiet import Quiet
 from ketscale.parallel.world import World, check_nodes, open_world
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import SAMPLERS
@@ -32,38 +34,6 @@ from ketscale.training.loop import Stopped, Trainer
 
 # During a run the history on disk is only for people who watch; at the end it is written with the record.
 _REPORT_S = 2.0
-
-
-class Signals:
-    """Requests that the trainer sees between steps: stop (SIGTERM, SIGINT), or save a checkpoint and go on (SIGUSR1).
-
-    A second Ctrl-C does not wait for the end of the step.
-    """
-
-    def __init__(self) -> None:
-        """Take note of SIGUSR1. SIGTERM ends the process at once, in whatever library it waits for the other ranks."""
-        self.stop = False
-        self._save = False
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGUSR1, self._ask_to_save)
-
-    def heed_stop(self) -> None:
-        """From now on there may be something to save, so SIGTERM and SIGINT are requests."""
-        signal.signal(signal.SIGTERM, self._ask_to_stop)
-        signal.signal(signal.SIGINT, self._ask_to_stop)
-
-    def _ask_to_stop(self, signum: int, frame: Any) -> None:
-        self.stop = True
-        if signum == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def _ask_to_save(self, signum: int, frame: Any) -> None:
-        self._save = True
-
-    def save(self) -> bool:
-        """Whether a checkpoint was requested since the last call of this method."""
-        asked, self._save = self._save, False
-        return asked
 
 
 def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path | None) -> str:
@@ -184,7 +154,7 @@ def _train(
     # The CPUs that the run's ranks on this host may use, a list for each rank.
     here = [cpus for name, cpus in world.gather((process.node_name(), cores)) if name == process.node_name()]
     shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
-    quiet = host.Quiet({cpu for cpus in here for cpu in cpus}, run.threads * len(here))
+    quiet = Quiet({cpu for cpus in here for cpu in cpus}, run.threads * len(here))
     startup_s = process.age_s()
     # Known even if the data do not fit in memory: a record belongs to them.
     data, problem, data_s = Data(features_hash=prepared.features_hash(manifest)), None, 0.0

@@ -20,12 +20,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ketscale import process, strict_json
 from ketscale.errors import in_words
 from ketscale.files import write_atomic
 from ketscale.grid import RECORD
 from ketscale.jobs import lease
 from ketscale.jobs.slurm import queue, site
-from ketscale.measure import process
 
 NOTE = "failure.json"
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
@@ -50,9 +50,15 @@ _DEAD_RANK = (
     ),
     re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Killed)"),
 )
+# What ranks say that is no reason to end; what a failing rank has raised comes below its line.
+_NOTICE = re.compile(
+    r"waiting for this host|.* is training this run; waiting |the checkpoint in this folder belongs to "
+    r"|rank \d+ failed and ends the run"
+)
 _NO_SLOTS = re.compile(r"not enough slots available in the system to satisfy the\s+(\d+)")
 # Open MPI's and PMIx's words for ranks that did not find each other; MPI_Init returns only when they have.
 _MPI_START = re.compile(r"MPI_INIT failed|ompi_mpi_init: |MPI_Init_thread|PMIX ERROR: \S+|opal_init failed")
+_RESUMES = "it will resume from its last checkpoint, if there is one"
 # What the kernel does when memory runs out, and nobody else tells; not the only reason for this signal.
 _PERHAPS_MEMORY = "; perhaps memory ran out: then use more of it, fewer ranks or a smaller batch"
 # The last line of a Python traceback; that of torchrun's own traceback is useless.
@@ -63,7 +69,8 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     """Run a shell command that trains the run in `folder`; returns its exit status, 128 + n after signal n.
 
     SIGTERM is passed on, so that the run saves a checkpoint. SIGINT of a terminal and SLURM's warning before the time
-    limit reach the ranks directly. If a rank or its launcher dies after the run's record is written, the run has succeeded.
+    limit reach the ranks directly. If a rank or its launcher dies after the run's record is written, the run has
+    succeeded.
     """
     (folder / NOTE).unlink(missing_ok=True)
     launch = uuid.uuid4().hex
@@ -76,7 +83,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     watched = sys.stderr.isatty()
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command}"],
-        env={**environment, lease.LAUNCH: launch},
+        env={**environment, process.LAUNCH: launch},
         stderr=None if watched else subprocess.PIPE,
         preexec_fn=_become_launcher,
     )
@@ -138,7 +145,7 @@ def _leave_note_of(launch: str, folder: Path, reason: str) -> None:
         leave_note(folder, reason)
     except OSError as error:
         # Where no note can be written the run itself has failed of that; and ranks may still be saving something.
-        print(f"ketscale: {in_words(error)}", file=sys.stderr, flush=True)
+        print(f"ketscale: {in_words(error) or error}", file=sys.stderr, flush=True)
 
 
 def leave_note(folder: Path, reason: str) -> None:
@@ -155,10 +162,10 @@ def leave_note(folder: Path, reason: str) -> None:
 def read_note(folder: Path) -> dict[str, Any] | None:
     """The note in a run's folder; None if there is none, empty if it cannot be read."""
     try:
-        note = json.loads((folder / NOTE).read_bytes())
+        note = strict_json.loads((folder / NOTE).read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}
 
@@ -179,13 +186,11 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     ended = _ENDED.search(text)
     why = _asked_by((ended and ended["why"]) or "")
     if why or stopped or saved:
-        interrupted = stopped == signal.SIGINT
-        return f"{why or ('it was interrupted (Ctrl-C)' if interrupted else why_stopped())}; {saved or 'it will resume from its last checkpoint, if there is one'}"
-    if own:
-        # A failing rank only names itself; what it raised comes below.
-        told = [line for line in own if not line.endswith("failed and ends the run")]
-        if told:
-            return told[-1]
+        why = why or ("it was interrupted (Ctrl-C)" if stopped == signal.SIGINT else why_stopped())
+        return f"{why}; {saved or _RESUMES}"
+    told = [line for line in own if not _NOTICE.match(line)]
+    if told:
+        return told[-1]
     short = _NO_SLOTS.search(text)
     if short:
         return (
@@ -207,9 +212,13 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     if raised:
         return f"exit status {status}: {raised[-1]}"
     if ended or status == 128 + signal.SIGTERM:
-        return "it was cancelled; it will resume from its last checkpoint, if there is one"
+        return f"it was cancelled; {_RESUMES}"
     last = next(
-        (line for line in reversed(lines) if line.strip("-=* \0") and not line.startswith("srun: ")),
+        (
+            line
+            for line in reversed(lines)
+            if line.strip("-=* \0") and not line.startswith(("srun: ", "ketscale: "))
+        ),
         None,
     )
     if last is None and status == 128 + signal.SIGKILL:

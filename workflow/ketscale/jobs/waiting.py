@@ -9,11 +9,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ketscale import process
 from ketscale.files import write_atomic
 from ketscale.jobs import lease
 
 NAME = "waiting.json"
 _INTERVAL_S = 10.0
+
+
+class _Content(lease.Process):
+    whom: str
 
 
 class Sign:
@@ -36,7 +41,7 @@ class Sign:
         now = time.monotonic()
         if whom != self._whom or now - self._renewed >= _INTERVAL_S:
             about = {"since": self._since, "at": lease.utc(), "interval_s": _INTERVAL_S, "whom": whom}
-            write_atomic(self._path, (json.dumps(lease.identity() | about, indent=1) + "\n").encode())
+            write_atomic(self._path, (json.dumps(process.identity() | about, indent=1) + "\n").encode())
             self._whom, self._renewed = whom, now
 
     def remove(self) -> None:
@@ -47,8 +52,6 @@ class Sign:
 def read(folder: Path) -> dict[str, Any] | None:
     """The sign in a run's folder; None if there is none that can be read."""
     try:
-        sign = json.loads((folder / NAME).read_bytes())
-    except (OSError, ValueError):
+        return lease.parse((folder / NAME).read_bytes(), _Content) or None
+    except OSError:
         return None
-    keys = lease.identity().keys() | {"since", "at", "interval_s", "whom"}
-    return sign if isinstance(sign, dict) and sign.keys() >= keys else None

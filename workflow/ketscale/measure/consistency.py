@@ -8,16 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ketscale.config import Metric, Settings
 from ketscale.grid import Run
+from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing
+from ketscale.measure.quiet import QUIET_SHARE
 
-if TYPE_CHECKING:
-    from ketscale.measure.record import Quality, Quartiles, Record, Timing
-
-# A record keeps the losses of so many first steps.
-LOSSES_KEPT = 20
 # Of products of floats, and of metrics that were averaged in single precision.
 _ROUNDING = 1e-9
 _SINGLE = 1e-6
@@ -41,6 +38,11 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
     # A rank that is out of memory reports for itself alone.
     if record.status != "out_of_memory" and len(record.machine.ranks) != run.ranks:
         yield f"{len(record.machine.ranks)} of {run.ranks} ranks are described"
+    if record.quiet.quiet and (record.quiet.oversubscribed or record.quiet.others_share > QUIET_SHARE):
+        yield f"it is quiet, though others used {record.quiet.others_share:.0%} or its threads are more than its CPUs"
+    fold, folds = record.split.fold, record.split.folds
+    if (fold is None) != (folds is None) or (fold is not None and folds is not None and fold >= folds):
+        yield f"fold {fold} is not one of {folds} folds, counted from 0"
     yield from _hours(record, run)
     yield from _timing(record.timing, run.batch)
     if record.quality is not None:
@@ -61,9 +63,18 @@ def _hours(record: Record, run: Run) -> Iterator[str]:
 
 def _timing(timing: Timing, batch: int) -> Iterator[str]:
     measured = {"step": timing.step, "sampled_step": timing.sampled_step, "epoch": timing.epoch}
-    for name, quartiles in (measured | timing.spans).items():
-        if not _ordered(quartiles):
+    for name, times in (measured | timing.spans).items():
+        if not _ordered(times):
             yield f"the quartiles of {name} are out of order, or their count is wrong"
+    # Parts of the loop. At least half of the steps took as long as the median or longer.
+    most_s = timing.train_s + _SLACK_S
+    for name, times in measured.items():
+        if (times.q75_s or 0) > most_s or (times.median_s or 0) * times.count / 2 > most_s:
+            yield f"the times of {name} are more than the {timing.train_s:g} s of training"
+    if max(timing.first_step_s or 0, timing.validation_s or 0) > most_s:
+        yield f"first_step_s or validation_s is more than the {timing.train_s:g} s of training"
+    if timing.step.count + timing.sampled_step.count > timing.steps:
+        yield f"{timing.step.count} steps and {timing.sampled_step.count} sampled ones are timed, of {timing.steps}"
     step_s = timing.step.median_s
     if not step_s:
         if timing.epoch_s != step_s or timing.samples_per_s != step_s:
@@ -96,6 +107,8 @@ def _quality(quality: Quality, metrics: tuple[Metric, ...]) -> Iterator[str]:
                 yield f"{name} on the {split} samples is {figures[name]}"
         if not _counted(figures.get("count")):
             yield f"count on the {split} samples is {figures['count']}"
+        if not _within(figures.get("loss"), -math.inf, math.inf):
+            yield f"loss on the {split} samples is {figures['loss']}"
 
 
 def _within(value: Any, least: float, most: float) -> bool:

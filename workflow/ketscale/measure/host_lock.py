@@ -14,10 +14,12 @@ from pathlib import Path
 
 from ketscale.errors import UserError
 from ketscale.grid import RECORD
-from ketscale.measure.process import local_rank, node_name
+from ketscale.process import local_rank, node_name
 
+# How often a run that waits looks whether the lock is free.
 _LOOK_S = 0.2
 _LOCKS = Path("/proc/locks")
+# Untimed runs share the lock: so many of them are named, the others counted.
 _NAMED = 3
 
 
@@ -103,7 +105,10 @@ def _try(file: int, kind: int) -> bool:
 
 
 def _holders(file: int) -> str:
-    """Who holds the lock, in words, from the kernel's list of locks (proc_locks(5)); those that wait have an arrow there."""
+    """Who holds the lock, in words, from the kernel's list of locks (proc_locks(5)).
+
+    Those that wait have an arrow before FLOCK there.
+    """
     status = os.fstat(file)
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     pids = []

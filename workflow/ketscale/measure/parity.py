@@ -15,6 +15,9 @@ from ketscale import grid
 from ketscale.config import TOLERANCE
 from ketscale.measure.record import Checked
 
+Record = Mapping[str, Any]
+Found = tuple[grid.Run, Record]
+
 # Largest relative difference of a loss.
 ACROSS_SIMULATORS = 1e-9  # fp64
 ACROSS_LAYOUTS = 1e-10  # fp64: backends, ranks and threads of one simulator
@@ -57,10 +60,6 @@ def difference(losses: Sequence[float], reference: Sequence[float]) -> float:
     """max_k |a_k - b_k| / |b_k| over the common steps (dimensionless)."""
     pairs = list(zip(losses, reference, strict=False))
     return max((abs(a - b) / max(abs(b), 1e-300) for a, b in pairs), default=0.0)
-
-
-Record = Mapping[str, Any]
-Found = tuple[grid.Run, Record]
 
 
 def compare(checked: Mapping[grid.Run, Checked]) -> list[Comparison]:

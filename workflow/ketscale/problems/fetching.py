@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ketscale import strict_json
 from ketscale.config import Workload
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
@@ -33,10 +34,13 @@ def folder_of(manifest: Path) -> Path:
         UserError: the manifest or a file is missing or damaged.
     """
     try:
-        files = {str(name): str(digest) for name, digest in json.loads(manifest.read_text())["files"].items()}
+        files = {
+            str(name): str(digest)
+            for name, digest in strict_json.loads(manifest.read_text())["files"].items()
+        }
         if any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
             raise ValueError("names files elsewhere")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise UserError(
             f"{manifest}: is missing or damaged; run the rule fetch, or `ketscale fetch`"
         ) from None

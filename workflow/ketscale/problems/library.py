@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ketscale import strict_json
 from ketscale.config import Settings, model_kinds, suggestion
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.grid import RECORD
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
@@ -49,7 +49,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         path = (path.parent if path.name == RECORD else path) / models.WEIGHTS
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})[models.INFO])
+            about = strict_json.loads((file.metadata() or {})[models.INFO])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         if about.pop("digest") != models.digest(about, state):
             raise ValueError("its digest is not that of its content")
@@ -58,9 +58,17 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         raise UserError(
             f"{path}: there is no trained model; train the run with keep_model: true in its protocol"
         ) from None
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        OSError,
+        SafetensorError,
+        ValueError,
+        RecursionError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:
         raise UserError(
-            f"{path}: is damaged, or not a model of this version ({error}); train the run again"
+            f"{path}: is damaged, or not a model of this version ({short(error)}); train the run again"
         ) from None
     if simulator is not None and not models.takes(settings, "simulator"):
         raise UserError(f"{path}: {settings.model_kind} takes no simulator; leave it out")

@@ -85,7 +85,7 @@ def workload_of(given: Mapping[str, Any], where: str) -> Workload:
     """
     kinds = workload_kinds(FAMILIES.values())
     kind = given.get("kind")
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise UserError(
             f"{where}.kind: no kind of workload is called {kind}{suggestion(str(kind), list(kinds))}"
         )

@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ketscale.errors import UserError
+from ketscale import strict_json
+from ketscale.errors import UserError, short
 from ketscale.files import clear, naming, sha256, temporary_prefix, write_atomic
 
 SCHEMA = 2
@@ -66,12 +67,14 @@ def opened(manifest: Path, files: Sequence[str], code_version: int) -> tuple[Pat
     """
     described = _read(manifest, files, code_version)
     folder = manifest.parent / described["folder"]
+    remedy = f"delete {folder} and {manifest} and run the rule prepare again"
     inner = folder / INNER
-    if inner.is_file() and inner.read_bytes() != manifest.read_bytes():
+    if not inner.is_file():
+        raise UserError(f"{inner}: is missing; {remedy}")
+    if inner.read_bytes() != manifest.read_bytes():
         raise UserError(
             f"{manifest}: has changed since the data were prepared; delete it and run the rule prepare again"
         )
-    remedy = f"delete {folder} and {manifest} and run the rule prepare again"
     for name, digest in described["files"].items():
         path = folder / name
         if not path.is_file():
@@ -117,16 +120,16 @@ def _build(
 
 def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]:
     try:
-        described = json.loads(path.read_text())
+        described = strict_json.loads(path.read_text())
     except FileNotFoundError:
         raise UserError(
             f"{path}: there are no prepared data; run the rule prepare, or `ketscale prepare`"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(
-            f"{path}: is not a manifest of prepared data ({error}); delete it and run the rule prepare again"
+            f"{path}: is not a manifest of prepared data ({short(error)}); name one, or run the rule prepare again"
         ) from None
-    unfit = f"{path}: is not a manifest of prepared data; delete it and run the rule prepare again"
+    unfit = f"{path}: is not a manifest of prepared data; name one, or run the rule prepare again"
     if not isinstance(described, dict):
         raise UserError(unfit)
     if (described.get("schema"), described.get("code_version")) != (SCHEMA, code_version):

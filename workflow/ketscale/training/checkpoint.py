@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from ketscale.errors import UserError
+from ketscale import strict_json
+from ketscale.errors import UserError, short
 from ketscale.files import write_atomic
 
 FOLDER = "checkpoint"
@@ -44,10 +45,10 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     path = path_of(folder, key)
     try:
         header, content = path.read_bytes().split(b"\n", 1)
-        about = json.loads(header)
+        about = strict_json.loads(header)
     except FileNotFoundError:
         return None
-    except ValueError:
+    except (ValueError, RecursionError):
         about = None
     if not isinstance(about, dict):
         raise UserError(f"{path}: not a checkpoint; delete it and start the run again")
@@ -66,7 +67,7 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
 
 def unusable(path: Path, why: object) -> UserError:
     """The error of a checkpoint whose checksum is right, but not its content."""
-    said = next(iter(str(why).splitlines()), repr(why))
+    said = short(str(why) or repr(why))
     return UserError(f"{path}: not a checkpoint of this run ({said}); delete it and start the run again")
 
 

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from ketscale.config import Metric, Protocol
 from ketscale.errors import UserError
 from ketscale.measure.clock import Clock
-from ketscale.measure.consistency import LOSSES_KEPT
+from ketscale.measure.form import LOSSES_KEPT
 from ketscale.measure.spans import recording
 from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World

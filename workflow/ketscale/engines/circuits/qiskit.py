@@ -23,7 +23,7 @@ TWO_TERMS = ((0.5, np.pi / 2), (-0.5, -np.pi / 2))
 _NEAR, _FAR = (2**0.5 + 1) / (4 * 2**0.5), (2**0.5 - 1) / (4 * 2**0.5)
 FOUR_TERMS = ((_NEAR, np.pi / 2), (-_NEAR, -np.pi / 2), (-_FAR, 3 * np.pi / 2), (_FAR, -3 * np.pi / 2))
 
-# What cannot be scaled up to 2^27 without overflow, counts as 0.
+# What cannot be scaled up to 2^27 without overflow counts as 0.
 _NO_WEIGHT = 1e-280
 
 # The method of qiskit.QuantumCircuit for each gate; Rot is missing, as it becomes several gates.
@@ -180,9 +180,8 @@ class _Experiment:
         """Gradient (batch, parameters) of sum(cotangents * expvals).
 
         The cotangents of a sample combine its Pauli words into one observable, so each shifted circuit is run only
-        once, whatever the number of words. Qiskit drops terms below 1e-8 and refuses an observable without any, as
-        on a rank without samples. So the largest term is scaled to 2^27, about 1e8, and a gradient
-        without terms is 0.
+        once, whatever the number of words. Qiskit drops terms below 1e-8 and refuses an observable without any, as on
+        a rank without samples. So the largest term is scaled to 2^27, about 1e8, and a gradient without terms is 0.
         """
         shifts = np.zeros((len(self.shifted), values.shape[1]))
         coefficients = np.zeros_like(shifts)

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 
 # The executor names its jobs by one UUID per call, and puts the rule or the job group in the comment.
 _NAME = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
@@ -46,10 +46,15 @@ def jobs(folder: Path) -> list[Job]:
     """This user's jobs that Snakemake has submitted in `folder` and that have not ended.
 
     Raises:
-        UserError: SLURM does not answer.
+        UserError: SLURM does not answer, or not in the form that was asked for.
     """
     found = []
     for line in ask("squeue", "--me", "-h", "-o", "%i|%T|%j|%k|%r|%Z").splitlines():
+        if line.count("|") < 5:
+            # Such as a comment with a newline, whose job may be one of this folder.
+            raise UserError(
+                f"squeue answered {short(repr(line))}, which is not a job in the form that was asked for"
+            )
         job, state, name, comment, reason, where = line.split("|", 5)
         pack = _COMMENT.match(comment)
         if pack and _NAME.match(name) and os.path.realpath(where) == os.path.realpath(folder):
@@ -107,7 +112,7 @@ def ask(*command: str) -> str:
         UserError: the command is missing, does not answer or fails.
     """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"{command[0]} does not answer ({error}); is SLURM up?") from None
     if done.returncode:

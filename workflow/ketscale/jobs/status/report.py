@@ -103,7 +103,9 @@ def as_json(report: Report, trouble_only: bool = False) -> str:
 
 
 def as_text(report: Report, trouble_only: bool = False) -> str:
-    """The report for people; `trouble_only` lists all failed, interrupted, stale and refused runs, each with its command."""
+    """The report for people; `trouble_only` lists only runs that failed, were interrupted, or are stale or refused, each
+    with the command that runs it again.
+    """
     if trouble_only:
         return "\n".join(_each_trouble(report))
     waiting = _by_reason(report, ("waiting",))

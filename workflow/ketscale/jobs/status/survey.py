@@ -40,9 +40,8 @@ class Seen:
     wall_s: float | None = None  # how long it took, if its record tells
     host: str | None = None
     job: str | None = None
-    at: str | None = (
-        None  # a running or waiting run's start, a failed one's end, an interrupted one's last sign of life
-    )
+    # A running or waiting run's start, a failed one's end, an interrupted one's last sign of life.
+    at: str | None = None
     progress: str = ""
     checkpoint: bool = False
 
@@ -138,7 +137,7 @@ def _see(
     folder = results / run.folder
     try:
         names = set(os.listdir(folder))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         names = set()
     if found.record is not None:
         return Seen(run, "done", found.why, status=found.state, wall_s=_wall_s(found.record))

@@ -24,7 +24,8 @@ FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
 class Prepared:
     """Trials as a run reads them, mapped from disk, with the folds of their split.
 
-    how: the setting `split`. shared: `splits.shared` of each fold. hash: the folder's name, which a record keeps. data_hash: `Series.digest`.
+    how: the setting `split`. shared: `splits.shared` of each fold. hash: the folder's name, which a record keeps.
+    data_hash: `Series.digest`.
     """
 
     series: Series

@@ -11,7 +11,7 @@ from msgspec import Meta
 from ketscale.config import MOST, Positive, Seed, Workload
 from ketscale.errors import UserError
 from ketscale.files import expanded
-from ketscale.problems.eeg.edf import CHANNELS, LONGEST_WINDOW_S, RATE, SUBJECTS, TASKS, eeg_file
+from ketscale.problems.eeg.edf import CHANNELS, LONGEST_WINDOW_S, SUBJECTS, TASKS, eeg_file
 from ketscale.problems.own_data import File, Share, found, share, share_faults
 
 if TYPE_CHECKING:
@@ -128,9 +128,13 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         start, end = self.window
         if (end - start) * self.rate < FEWEST_STEPS:
             yield f"window: {start:g} to {end:g} s has fewer than {FEWEST_STEPS} steps at {self.rate:g} Hz"
-        if self.band is not None and not self.band[0] < self.band[1] < RATE / 2:
+        # Resampling removes what is above half of the new rate, so little or nothing of such a band would be left.
+        if self.band is not None and not self.band[0] < self.band[1] < self.rate / 2:
             low, high = self.band
-            yield f"band: {low:g} to {high:g} Hz is none; the edges must rise and stay below {RATE / 2:g} Hz"
+            yield (
+                f"band: {low:g} to {high:g} Hz is none at {self.rate:g} Hz; the edges must rise and stay below "
+                f"{self.rate / 2:g} Hz, half of the rate"
+            )
 
     @property
     def fetched(self) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ketscale import strict_json
 from ketscale.errors import UserError, short
 from ketscale.files import write_atomic
 from ketscale.problems.images.images import Images
@@ -161,13 +162,13 @@ def read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
     try:
         with safe_open(path, framework="pt") as file:
-            info = dict(json.loads((file.metadata() or {}).get(INFO, "{}")))
+            info = dict(strict_json.loads((file.metadata() or {}).get(INFO, "{}")))
             state = {name: file.get_tensor(name) for name in sorted(file.keys())}
         found = _digest(state)
     except FileNotFoundError:
         raise UserError(f"{path}: there are no such weights; run the rule fetch") from None
-    # Of another type than numbers that NumPy has: TypeError. RecursionError: a thousand brackets.
-    except (OSError, SafetensorError, ValueError, TypeError, RecursionError) as error:
+    # Of another type than numbers that NumPy has: TypeError.
+    except (OSError, SafetensorError, ValueError, TypeError) as error:
         raise UserError(
             f"{path}: is not a weight file ({short(error)}); delete it and make it again"
         ) from None

@@ -77,7 +77,8 @@ def read(path: Path) -> list[str]:
     """The sentences of a text file, one on each line; empty lines are skipped.
 
     Raises:
-        UserError: the file cannot be read, is not UTF-8, or has no sentence, one of a single word or one longer than `LONGEST`.
+        UserError: the file cannot be read, is not UTF-8, or has no sentence, one of a single word, or one of more than
+            `LONGEST` words.
     """
     try:
         # Without a byte-order mark. Only a line's end ends a line: no form feed, no Unicode separator.

@@ -1,0 +1,196 @@
+"""The form of a record: what a run's metrics.json has, and the types and ranges of its values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+SCHEMA_VERSION = 4
+# A record keeps the losses of so many first steps.
+LOSSES_KEPT = 20
+
+# No process runs for a century.
+Seconds = Annotated[float, Meta(ge=0, le=3.2e9)]
+# What files and messages can count.
+Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+NonNegative = Annotated[float, Meta(ge=0)]
+Time = Annotated[datetime, Meta(tz=True)]
+# A metric, a table such as a confusion matrix, or None if it is not defined.
+Figure = float | list[Any] | None
+
+
+class _Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A part of a record."""
+
+
+class Quartiles(_Part):
+    """Median and quartiles of measured times; None if nothing was measured."""
+
+    median_s: Seconds | None
+    q25_s: Seconds | None
+    q75_s: Seconds | None
+    count: Natural
+
+
+class Timing(_Part):
+    """What the clock measured.
+
+    startup_s: from the start of the process until data are read. data_s: opening and verifying the data.
+    step: steady steps, that is without warm-up and sampled steps. spans: exclusive time of each part of a sampled
+    step.
+    sampled_step: whole sampled steps. validation_s: median of a validation pass. epoch: wall time of whole epochs.
+    steps: their total number. epoch_s: steps_per_epoch times the median steady step. train_s: wall time of the
+    training loop.
+    """
+
+    startup_s: Seconds
+    data_s: Seconds
+    first_step_s: Seconds | None
+    step: Quartiles
+    spans: dict[str, Quartiles]
+    sampled_step: Quartiles
+    validation_s: Seconds | None
+    epoch: Quartiles
+    steps: Natural
+    steps_per_epoch: Natural
+    epoch_s: Seconds | None
+    samples_per_s: NonNegative | None
+    train_s: Seconds
+
+
+class Quality(_Part):
+    """Metrics of the best weights; each split has the loss and the metrics of the family."""
+
+    epochs: Natural
+    best_epoch: Natural
+    validation: dict[str, Figure]
+    test: dict[str, Figure]
+
+
+class Code(_Part):
+    """The code that trained. hash: SHA-256 of the sources that affect numbers and timing."""
+
+    version: str
+    hash: str
+    commit: str | None
+    dirty: bool | None
+
+
+class Topology(_Part):
+    """The host's processors.
+
+    core_of: the physical core of each logical CPU that rank 0 may use; a core has the number of its lowest CPU.
+    """
+
+    sockets: Annotated[int, Meta(ge=1)]
+    physical_cores: Annotated[int, Meta(ge=1)]
+    threads_per_core: Annotated[int, Meta(ge=1)]
+    core_of: dict[str, int | None]
+
+
+class Quiet(_Part):
+    """Whether the run was timed alone on rank 0's host: others used at most 5 % of its cores, and it had enough of them.
+
+    cpus: the watched logical CPUs, which are all those of the run's cores; None for the whole host. oversubscribed:
+    whether the run's threads are more than the CPUs that it may use, so that they disturbed each other.
+    """
+
+    quiet: bool
+    others_share: NonNegative
+    steal_share: NonNegative
+    cpus: list[int] | None
+    oversubscribed: bool
+
+
+class Rank(msgspec.Struct, kw_only=True):
+    """What one rank used; more is kept, but nothing else is tabulated."""
+
+    peak_rss_bytes: Natural | None
+    peak_device_bytes: Natural | None
+    shared_cores: bool | None = None
+
+
+class Machine(msgspec.Struct, kw_only=True):
+    """The host of rank 0, and one entry per rank in rank order."""
+
+    host: str
+    cpu: str
+    cores: Natural
+    memory_bytes: Natural
+    gpus: list[Any] | None
+    topology: Topology | None
+    ranks: Annotated[list[Rank], Meta(min_length=1)]
+
+
+class Route(_Part):
+    """How fused evaluated the circuits of batches above 2^qubits, and the modelled seconds that decided it."""
+
+    qubits: Natural
+    gates: Natural
+    batch: Natural
+    route: Literal["sweep", "matrix"]
+    sweep_s: Seconds | None
+    matrix_s: Seconds | None
+
+
+class Split(_Part):
+    """How the data were split.
+
+    by: the unit that is never in two of training, validation and test. fold, folds, held_out: with folds, which one
+    is the test set, how many there are and what is held out. shared: how many samples of validation and test equal one
+    of a part before theirs (train, validation, test); None without a split.
+    """
+
+    by: str | None
+    fold: Natural | None
+    folds: Natural | None
+    held_out: int | None
+    shared: Natural | None
+
+
+class Record(_Part):
+    """A run's metrics.json: everything that was measured, and everything needed to trust it.
+
+    run: the axes. sizes: the model's sizes by name. reason: why the run did not complete, with the step. resumed: how
+    often it resumed from a checkpoint. lost_s: the cost of interruptions in seconds, for repeated work and restarts.
+    call: the call of Snakemake that trained the run; None by hand. parameters: the number of trainable ones; a
+    complex number counts once; None if memory ran out before there was a model. config: the resolved settings.
+    started, stopped: UTC, ISO 8601. losses: of the first 20 steps. files: SHA-256 of each file of the run beside the
+    record: its history, and the trained model where it is kept. digest: SHA-256 of all the rest as canonical JSON.
+    """
+
+    schema: Literal[4]
+    family: str
+    run: dict[str, int | str]
+    sizes: dict[str, Natural]
+    status: Literal["completed", "diverged", "out_of_memory"]
+    reason: str | None
+    resumed: Natural
+    lost_s: Seconds
+    call: str | None
+    parameters: Natural | None
+    config: dict[str, Any]
+    config_hash: str
+    data_hash: str | None
+    features_hash: str | None
+    split: Split
+    code: Code
+    packages: dict[str, str]
+    mpi_library: str | None
+    machine: Machine
+    slurm_job_id: str | None
+    started: Time
+    stopped: Time
+    quiet: Quiet
+    quality: Quality | None
+    losses: Annotated[list[float], Meta(max_length=LOSSES_KEPT)]
+    weights_hash: str | None
+    files: dict[str, str]
+    routes: list[Route]
+    timing: Timing
+    node_hours: NonNegative
+    gpu_hours: NonNegative
+    digest: str

@@ -1,0 +1,93 @@
+"""What the kernel, launchers and schedulers say about this process and others. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+# The variables of every thread pool that a rank may start. OpenMP and Numba read them once, so set them before
+# Python.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+# The variable that names the call of `ketscale launch` that started a process.
+LAUNCH = "KETSCALE_LAUNCH"
+_OWN = Path("/proc/self/stat")
+
+
+def local_rank() -> int:
+    """This process's number among the ranks of its node, from its launcher's variables; 0 without a launcher."""
+    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
+        if name in os.environ:
+            return int(os.environ[name])
+    return 0
+
+
+def slurm_job() -> str | None:
+    """The id of the SLURM job that this process is in; None outside a job."""
+    return os.environ.get("SLURM_JOB_ID")
+
+
+def node_name() -> str:
+    """The name of this node; SLURM's name if it gives one, since it may run several nodes on one host."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def boot_and_namespace() -> tuple[str | None, str | None]:
+    """The running kernel and the process numbers of it that this process sees; (None, None) if it is not said."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return boot, os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None, None
+
+
+def age_s() -> float:
+    """Seconds since this process started, by a clock that nobody sets: the time of day may step back."""
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - _started(_OWN.read_text()))
+
+
+def identity() -> dict[str, Any]:
+    """What distinguishes this process from every other, and where it can be found."""
+    boot, pid_namespace = boot_and_namespace()
+    return {
+        "host": node_name(),
+        "pid": os.getpid(),
+        "started": _started(_OWN.read_text()),
+        "boot": boot,
+        "pid_namespace": pid_namespace,
+        "job": slurm_job(),
+        "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
+        "launch": os.environ.get(LAUNCH),
+    }
+
+
+def _started(stat: str) -> float:
+    """Seconds from boot to the start of a process. Unlike a date, they do not change when the clock is set."""
+    # Field 22 of proc(5)'s stat.
+    return int(_fields(stat)[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _fields(stat: str) -> list[str]:
+    """The fields of /proc/PID/stat after the command's name, which may contain anything; the first is the state."""
+    return stat.rpartition(")")[2].split()
+
+
+def is_alive(pid: int, started: float) -> bool | None:
+    """Whether the process of this host that started at that time still runs; None if it cannot be seen."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        # It is gone, or it is another user's and hidden (mount option hidepid); a signal tells which.
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            pass
+        return None
+    # Z and X: it is dead, but its parent has not yet read the exit code.
+    return _fields(stat)[0] not in "ZX" and _started(stat) == started

@@ -1,0 +1,31 @@
+"""Reads JSON from files that may be damaged: what is not JSON is an error of one type, whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def loads(text: str | bytes) -> Any:
+    """The value of JSON text.
+
+    Raises:
+        ValueError: it is not JSON, has NaN or infinity by name or a key twice, or is nested too deeply.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} is given twice")
+    return found
