@@ -60,6 +60,7 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
         "features_hash": FEATURES,
         "reason": None if completed else "NaN at step 3",
         "weights_hash": "0" * 64 if completed else None,
+        "parameters": 7 if completed else None,
         "started": TIME,
         "stopped": TIME,
         "files": {HISTORY: hashlib.sha256(NO_EPOCHS.encode()).hexdigest()},

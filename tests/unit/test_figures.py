@@ -230,6 +230,11 @@ def test_two_nodes_are_named_and_a_disturbed_ratio_has_no_verdict() -> None:
     assert answers._gain(point) == ": too disturbed to say"
 
 
+def test_a_factor_of_no_pair_of_seeds_is_no_number():
+    point = pd.Series({f"speedup_best_serial{end}": float("nan") for end in ("", "_low", "_high", "_n")})
+    assert answers._slower(point) == "faster by an unmeasured factor (no seed of both was timed alone)"
+
+
 def test_a_diamond_is_beside_its_dot_and_above_it() -> None:
     _, panels = plt.subplots(1, 3)
     times = ("step_s", "step_low_s", "step_high_s")

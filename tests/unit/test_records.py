@@ -107,6 +107,7 @@ def test_what_training_measures_is_taken(path, changes):
         ({"node_hours": -0.1}, ">= 0"),
         ({"node_hours": 0.1}, "node_hours"),
         ({"gpu_hours": 0.1}, "gpu_hours"),
+        ({"parameters": None}, "no number of parameters"),
         ({"stopped": "2025-01-01T00:00:00+00:00"}, ">= 0|node_hours"),
         ({"timing": timed(train_s=1e3)}, "train_s"),
         ({"timing": timed(train_s=1e300)}, "<="),

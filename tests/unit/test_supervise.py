@@ -147,6 +147,12 @@ def wait_for(condition):
         time.sleep(0.05)
 
 
+def test_a_failure_leaves_a_note_where_the_lease_cannot_be_read(tmp_path):
+    (tmp_path / "lease").write_text("not a folder")
+    assert supervised(tmp_path, "sh -c 'echo ketscale: lease: Not a directory >&2; exit 2'").wait(60) == 2
+    assert json.loads((tmp_path / supervise.NOTE).read_text())["reason"] == "lease: Not a directory"
+
+
 def test_a_failure_leaves_a_note_and_the_next_start_takes_it_away(tmp_path):
     failing = "sh -c 'echo ketscale: no such features >&2; exit 2'"
     assert supervised(tmp_path, failing).wait(60) == 2

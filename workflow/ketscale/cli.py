@@ -217,54 +217,50 @@ def _add_config(parser: Any) -> None:
 def _add_bench(commands: Any) -> None:
     bench = commands.add_parser("bench", help="Time simulators against each other")
     subjects = bench.add_subparsers(required=True, metavar="SUBJECT")
-    text = "value and gradient of small circuits with every simulator"
-    simulators = subjects.add_parser(
-        "simulators", help=text, description=f"Time {text}. See docs/benchmarks.md."
-    )
-    for option, metavar, text in (
+    repeats = ("repeats", "NUMBER", "timed repeats of a cell, at least 5")
+    threads = ("threads", "NUMBER", "threads of every simulator (default: as many as cores)")
+    device = ("device", "NAME", "cpu (the default) or cuda")
+    drawn, undrawn = ("json", "csv", "figure", "markdown"), ("json", "csv", "markdown")
+
+    def subject(
+        name: str, function: Command, text: str, files: tuple[str, ...], *asked: tuple[str, str, str]
+    ) -> None:
+        sub = subjects.add_parser(name, help=text, description=f"Time {text}. See docs/benchmarks.md.")
+        for option, metavar, meaning in asked:
+            sub.add_argument(f"--{option}", metavar=metavar, help=meaning)
+        for kind in files:
+            sub.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the results as {kind}")
+        sub.set_defaults(command=function, asked=[option for option, *_ in asked])
+
+    subject(
+        "simulators", _bench_simulators, "value and gradient of small circuits with every simulator", drawn,
         ("ansatz", "NAMES", "circuits, separated by commas"),
         ("qubits", "NUMBERS", "numbers of qubits, separated by commas"),
         ("batch", "NUMBERS", "batch sizes, separated by commas"),
         ("layers", "NUMBER", "layers of every circuit (default: 3, qlcu 2)"),
         ("simulators", "NAMES", "simulators, separated by commas"),
         ("budget", "SECONDS", "skip a simulator if one call is predicted to take longer"),
-        ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
-        ("threads", "NUMBER", "threads of every simulator (default: as many as cores)"),
-        ("device", "NAME", "cpu (the default) or cuda"),
-    ):
-        simulators.add_argument(f"--{option}", metavar=metavar, help=text)
-    simulators.set_defaults(command=_bench_simulators)
-    text = "whole training steps of the models on series"
-    models = subjects.add_parser("models", help=text, description=f"Time {text}. See docs/benchmarks.md.")
-    for option, metavar, text in (
+        repeats, threads, device,
+    )  # fmt: skip
+    subject(
+        "models", _bench_models, "whole training steps of the models on series", drawn,
         ("models", "NAMES", "models, separated by commas"),
         ("qubits", "NUMBERS", "numbers of qubits, separated by commas"),
         ("batch", "NUMBERS", "batch sizes, separated by commas"),
         ("simulators", "NAMES", "simulators, separated by commas"),
         ("budget", "SECONDS", "skip a simulator whose first step takes longer"),
-        ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
-        ("threads", "NUMBER", "threads of every simulator (default: as many as cores)"),
-        ("device", "NAME", "cpu (the default) or cuda"),
-    ):
-        models.add_argument(f"--{option}", metavar=metavar, help=text)
-    models.set_defaults(command=_bench_models)
-    text = "value and gradient of control tasks with every propagator"
-    dynamics = subjects.add_parser("dynamics", help=text, description=f"Time {text}. See docs/benchmarks.md.")
-    for option, metavar, text in (
+        repeats, threads, device,
+    )  # fmt: skip
+    subject(
+        "dynamics", _bench_dynamics, "value and gradient of control tasks with every propagator", undrawn,
         ("problem", "NAMES", "problems, separated by commas (control)"),
         ("qubits", "NUMBERS", "numbers of qubits, separated by commas (default: 1)"),
         ("segments", "NUMBER", "segments of every pulse (default: 20)"),
         ("batch", "NUMBERS", "numbers of tasks, separated by commas (default: 200)"),
         ("simulators", "NAMES", "propagators, separated by commas"),
         ("budget", "SECONDS", "skip a propagator whose first call takes longer"),
-        ("repeats", "NUMBER", "timed repeats of a cell, at least 5"),
-        ("threads", "NUMBER", "threads of every propagator (default: as many as cores)"),
-    ):
-        dynamics.add_argument(f"--{option}", metavar=metavar, help=text)
-    dynamics.set_defaults(command=_bench_dynamics, figure=None)
-    for subject in (simulators, models, dynamics):
-        for kind in ("json", "csv", "markdown", *(() if subject is dynamics else ("figure",))):
-            subject.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the results as {kind}")
+        repeats, threads,
+    )  # fmt: skip
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -469,32 +465,30 @@ def _schema(options: argparse.Namespace) -> None:
 def _bench_simulators(options: argparse.Namespace) -> None:
     from ketscale.bench import command, selection
 
-    names = ("ansatz", "qubits", "batch", "layers", "simulators", "budget", "repeats", "threads", "device")
-    chosen = selection.parse(**{name: getattr(options, name) for name in names})
-    command.simulators(chosen, _files(options))
+    command.simulators(selection.parse(**_asked(options)), _files(options))
 
 
 def _bench_models(options: argparse.Namespace) -> None:
     from ketscale.bench import command, models
 
-    names = ("models", "qubits", "batch", "simulators", "budget", "repeats", "threads", "device")
-    chosen = models.parse(**{name: getattr(options, name) for name in names})
-    command.models(chosen, _files(options))
+    command.models(models.parse(**_asked(options)), _files(options))
 
 
 def _bench_dynamics(options: argparse.Namespace) -> None:
     from ketscale.bench import command
     from ketscale.bench.dynamics import selection
 
-    names = ("problem", "qubits", "segments", "batch", "simulators", "budget", "repeats", "threads")
-    chosen = selection.parse(**{name: getattr(options, name) for name in names})
-    command.dynamics(chosen, _files(options))
+    command.dynamics(selection.parse(**_asked(options)), _files(options))
+
+
+def _asked(options: argparse.Namespace) -> dict[str, str | None]:
+    return {name: getattr(options, name) for name in options.asked}
 
 
 def _files(options: argparse.Namespace) -> Files:
     from ketscale.bench import command
 
-    return command.Files(options.json, options.csv, options.figure, options.markdown)
+    return command.Files(options.json, options.csv, getattr(options, "figure", None), options.markdown)
 
 
 def _doctor(options: argparse.Namespace) -> int:

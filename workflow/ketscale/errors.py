@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+from collections.abc import Iterator
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ADVICE = {
@@ -30,6 +32,21 @@ def short(said: object, longest: int = 120) -> str:
     # Cut first, since what is said may be as long as a file.
     line = _printable(" ".join(str(said).split())[: 2 * longest])
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+@contextlib.contextmanager
+def damaged(fault: str, advice: str) -> Iterator[None]:
+    """Turn whatever a library raises on a damaged file into one line: the fault, what was raised, and the advice.
+
+    For parsers that raise errors of any type, and for nothing else.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        said = short(f"{type(error).__name__}: {error}")
+        raise UserError(f"{fault} ({said}); {advice}") from None
 
 
 def in_words(error: BaseException | None) -> str | None:

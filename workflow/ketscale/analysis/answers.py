@@ -129,6 +129,8 @@ def _slower(point: pd.Series) -> str:
         1 / point[name] if point[name] else float("nan")
         for name in ("speedup_best_serial", "speedup_best_serial_high", "speedup_best_serial_low")
     )
+    if math.isnan(ratio):
+        return "faster by an unmeasured factor (no seed of both was timed alone)"
     return f"{_ratio(ratio, low, high, point['speedup_best_serial_n'])} faster"
 
 

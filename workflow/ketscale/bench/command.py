@@ -65,10 +65,11 @@ def dynamics(selection: DynamicsSelection, files: Files) -> None:
     Raises:
         UserError: a propagator that was asked for is not installed, or it was interrupted (what was measured is written).
     """
+    from ketscale.bench import output
     from ketscale.bench.dynamics import measure as benchmark
     from ketscale.bench.dynamics import rows as shown
 
-    result = benchmark.measure(selection, lambda cell, rows: print(shown.line(cell, rows), flush=True))
+    result = benchmark.measure(selection, lambda cell, rows: print(output.line(cell, rows), flush=True))
     _publish(result, files, shown.as_markdown, None, shown.factors(result["rows"]))
 
 

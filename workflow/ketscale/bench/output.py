@@ -6,12 +6,15 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ketscale.bench.rows import TIMED, CircuitRow, ModelRow, best_s
 from ketscale.bench.selection import KNOWN, Cell
 from ketscale.bench.summary import factors, lines
 from ketscale.measure.duration import duration
+
+if TYPE_CHECKING:
+    from ketscale.bench.dynamics.rows import DynamicsRow
 
 
 def as_json(result: Mapping[str, Any]) -> bytes:
@@ -36,7 +39,7 @@ def as_markdown(result: Mapping[str, Any]) -> bytes:
     speedups = {f.cell: f"{f.speedup:.3g}x ({f.peer})" for f in factors(rows)}
     cells: dict[Cell, dict[str, str]] = {}
     for row in rows:
-        cells.setdefault(Cell.of(row), {})[row["simulator"]] = _short(row)
+        cells.setdefault(Cell.of(row), {})[row["simulator"]] = time_or_status(row)
     table = markdown_table(
         [*Cell._fields, *names, "fused over fastest peer"],
         [
@@ -67,12 +70,13 @@ def hardware(machine: Mapping[str, Any]) -> str:
 UNITS = {"gflops": "GFLOP/s", "gbs": "GB/s"}
 
 
-def line(cell: Cell, rows: list[CircuitRow]) -> str:
+def line(cell: object, rows: Sequence[CircuitRow | DynamicsRow]) -> str:
     """One cell for the terminal."""
-    return f"{cell}: " + "  ".join(f"{row.simulator} {_short(vars(row))}" for row in rows)
+    return f"{cell}: " + "  ".join(f"{row.simulator} {time_or_status(vars(row))}" for row in rows)
 
 
-def _short(row: Mapping[str, Any]) -> str:
+def time_or_status(row: Mapping[str, Any]) -> str:
+    """The shorter time of a row; where nothing was timed, why."""
     if row["status"] != TIMED:
         return str(row["status"])
     seconds = best_s(row)
@@ -130,5 +134,5 @@ def models_line(cell: tuple[Any, ...], rows: list[ModelRow]) -> str:
     said = []
     for row in rows:
         peak = "" if row.peak_bytes is None else f" ({row.peak_bytes / 2**20:.0f} MiB)"
-        said.append(f"{row.simulator} {_short(vars(row))}{peak}")
+        said.append(f"{row.simulator} {time_or_status(vars(row))}{peak}")
     return f"{cell}: " + "  ".join(said)

@@ -267,10 +267,10 @@ class Lease:
 def read(folder: Path) -> dict[str, Any] | None:
     """The content of the lease on `folder`: None if there is none, {} if it cannot be read."""
     for _ in range(3):
-        generations = _generations(folder)
-        if not generations:
-            return None
         try:
+            generations = _generations(folder)
+            if not generations:
+                return None
             return parse(_path(folder, max(generations)).read_bytes())
         except FileNotFoundError:  # another process took over between the two lines above
             continue

@@ -165,7 +165,7 @@ def read_note(folder: Path) -> dict[str, Any] | None:
         note = strict_json.loads((folder / NOTE).read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return {}
     return note if isinstance(note, dict) else {}
 

@@ -31,6 +31,8 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
         yield "its family or its sizes are not those of its settings"
     if completed != (record.reason is None) or completed != (record.weights_hash is not None):
         yield f"it is {record.status}; a completed run has weights, and any other a reason instead"
+    if completed and record.parameters is None:
+        yield "it is completed, and has no number of parameters"
     if (record.quality is not None) != (completed and settings.protocol.by_epochs):
         yield "completed epochs have a quality, and nothing else has"
     if completed and len(record.losses) != min(LOSSES_KEPT, record.timing.steps):

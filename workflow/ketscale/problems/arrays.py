@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import math
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.errors import UserError, short
+from ketscale.errors import UserError, damaged, short
 
 _ZIP, _NPY = b"PK", b"\x93NUMPY"
 # The versions of the format that NumPy writes for numbers and text.
@@ -93,17 +93,9 @@ def _array(file: IO[bytes], size: int, where: str) -> NDArray[Any]:
     return array
 
 
-@contextmanager
-def _readable(where: str) -> Iterator[None]:
-    """Turn what is raised here into an error that names the file."""
-    try:
-        yield
-    except UserError:
-        raise
-    # The parsers of NumPy and zipfile raise errors of any type on a damaged header.
-    except Exception as error:
-        said = short(f"{type(error).__name__}: {error}")
-        raise UserError(f"{where}: cannot be read ({said}); save or copy it again") from None
+def _readable(where: str) -> AbstractContextManager[None]:
+    """NumPy's and zipfile's parsers raise errors of any type on a damaged header."""
+    return damaged(f"{where}: cannot be read", "save or copy it again")
 
 
 def real(array: NDArray[Any], where: str) -> NDArray[Any]:

@@ -40,7 +40,7 @@ def folder_of(manifest: Path) -> Path:
         }
         if any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
             raise ValueError("names files elsewhere")
-    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
             f"{manifest}: is missing or damaged; run the rule fetch, or `ketscale fetch`"
         ) from None

@@ -62,7 +62,6 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         OSError,
         SafetensorError,
         ValueError,
-        RecursionError,
         KeyError,
         TypeError,
         AttributeError,

@@ -125,7 +125,7 @@ def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]
         raise UserError(
             f"{path}: there are no prepared data; run the rule prepare, or `ketscale prepare`"
         ) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: is not a manifest of prepared data ({short(error)}); name one, or run the rule prepare again"
         ) from None

@@ -48,7 +48,7 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
         about = strict_json.loads(header)
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError):
+    except ValueError:
         about = None
     if not isinstance(about, dict):
         raise UserError(f"{path}: not a checkpoint; delete it and start the run again")

@@ -44,15 +44,6 @@ class DynamicsRow:
     fraction: float | None = None
 
 
-def line(cell: Cell, rows: list[DynamicsRow]) -> str:
-    """One cell for the terminal."""
-    return f"{cell}: " + "  ".join(f"{row.simulator} {_short(vars(row))}" for row in rows)
-
-
-def _short(row: Mapping[str, Any]) -> str:
-    return duration(row["median_s"]) if row["status"] == TIMED else str(row["status"])
-
-
 def factors(rows: list[dict[str, Any]]) -> list[str]:
     """How many times faster `exact` is than each other propagator that computes the same, by cell."""
     lines = []
@@ -91,7 +82,7 @@ def as_markdown(result: Mapping[str, Any]) -> bytes:
                 *Cell.of(row),
                 row["simulator"],
                 row["computes"] or "",
-                _short(row) + projected,
+                output.time_or_status(row) + projected,
                 duration(row["spread_s"]) if timed else "",
                 duration(row["median_s"] / row["batch"]) if timed else "",
                 "" if row["error"] is None else f"{row['error']:.1e}",

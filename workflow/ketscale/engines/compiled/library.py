@@ -61,12 +61,15 @@ class Library:
         self.on_one_thread = {name: _PROTOTYPE(address) for name, address in self._addresses.items()}
 
     def on_threads(self, name: str, arguments: int, threads: int) -> None:
-        """Run a function on `threads` threads of torch's own pool.
+        """Run a function on `threads` threads of torch's own pool; one is the calling thread.
 
         Raises:
             UserError: this build of torch has another kind of thread pool.
         """
-        _parallel()(self._addresses[name], arguments, threads, 0)
+        if threads == 1:
+            self.on_one_thread[name](arguments)
+        else:
+            _parallel()(self._addresses[name], arguments, threads, 0)
 
 
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

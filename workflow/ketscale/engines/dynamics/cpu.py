@@ -186,11 +186,7 @@ def _call(
     values |= {"batch": tasks, "groups": groups, "segments": segments, "steps": evolution.division.steps}
     values["tau"] = struct.unpack("q", struct.pack("d", evolution.tau))[0]
     arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
-    library, address = _library(plan), arguments.buffer_info()[0]
-    if threads == 1:
-        library.on_one_thread[name](address)
-    else:
-        library.on_threads(name, address, threads)
+    _library(plan).on_threads(name, arguments.buffer_info()[0], threads)
 
 
 def _by_task(tensor: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ketscale.errors import UserError, short
+from ketscale.errors import UserError, damaged, short
 from ketscale.optional import needed_for
 from ketscale.problems.eeg.edf import CHANNELS, RATE, TASKS, eeg_file
 from ketscale.problems.eeg.series import Series, standardised
@@ -105,14 +105,9 @@ def _readable(path: Path) -> Iterator[None]:
         raise UserError(
             f"{path}: is missing; put it into the workload's folder, or leave folder out to fetch it"
         )
-    try:
-        yield
-    except UserError:
-        raise
     # MNE raises errors of any type on damaged files.
-    except Exception as error:
-        said = short(f"{type(error).__name__}: {error}")
-        raise UserError(f"{path}: is not a readable EDF file ({said}); fetch or copy it again") from error
+    with damaged(f"{path}: is not a readable EDF file", "fetch or copy it again"):
+        yield
 
 
 def _check_size(path: Path) -> None:

@@ -73,11 +73,7 @@ def _call(name: str, rate: torch.Tensor, x: torch.Tensor, **tensors: torch.Tenso
     values = {name: tensor.data_ptr() for name, tensor in {"rate": rate, "x": x, **tensors}.items()}
     values |= {"rows": rows, "steps": steps, "scratch": scratch.data_ptr(), "scratch_vectors": size}
     arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
-    library, address = _library(plan), arguments.buffer_info()[0]
-    if threads == 1:
-        library.on_one_thread[name](address)
-    else:
-        library.on_threads(name, address, threads)
+    _library(plan).on_threads(name, arguments.buffer_info()[0], threads)
 
 
 def _plan(channels: int, state: int, dtype: torch.dtype) -> Plan:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.errors import UserError, short
+from ketscale.errors import UserError, damaged, short
 from ketscale.problems import arrays, splits
 from ketscale.problems.images import idx
 from ketscale.problems.images.images import Images, Vectors
@@ -195,16 +195,14 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     """
     from PIL import Image
 
-    try:
-        with warnings.catch_warnings():
-            # A small file can hold more pixels than there is memory.
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
+    # Pillow's decoders raise errors of any type on a damaged file.
+    with damaged(f"{path}: is not a readable image", "save or copy it again"), warnings.catch_warnings():
+        # A small file can hold more pixels than there is memory.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
             with Image.open(path, formats=FORMATS) as image:
                 yield image
-    except UserError:
-        raise
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        raise UserError(f"{path}: has more than {Image.MAX_IMAGE_PIXELS:,} pixels; save it smaller") from None
-    # Pillow's decoders raise errors of any type on a damaged file.
-    except Exception as error:
-        raise UserError(f"{path}: is not a readable image ({short(error)}); save or copy it again") from None
+        except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+            raise UserError(
+                f"{path}: has more than {Image.MAX_IMAGE_PIXELS:,} pixels; save it smaller"
+            ) from None
