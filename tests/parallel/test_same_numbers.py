@@ -20,6 +20,11 @@ CASES = [
 ]
 
 
+def numbers(figures):
+    """All metrics that are defined, but for matrices."""
+    return {name: value for name, value in figures.items() if isinstance(value, float)}
+
+
 @pytest.fixture(scope="module")
 def alone():
     return worlds.train("cpu-n1r1t1", CASES)
@@ -35,7 +40,7 @@ def test_ranks_compute_what_one_process_computes(where, alone):
         np.testing.assert_allclose(
             several["parameters"], one["parameters"], rtol=0, atol=1e-10, err_msg=str(case)
         )
-        assert several["figures"] == pytest.approx(one["figures"], rel=1e-10)
+        assert numbers(several["figures"]) == pytest.approx(numbers(one["figures"]), rel=1e-10)
         assert sum(several["samples"]) == one["samples"][0]
         assert {"communication", "communication.wait"} <= set(several["spans"])
         if where != "mpi-n1r1t1":

@@ -157,6 +157,13 @@ def tiny(
             {"workload": {}, "model": {"kind": "grape"}, "protocol": {"clip_norm": 1.0}},
             "quality has clip_norm",
         ),
+        (
+            {
+                "workload": {},
+                "protocol": {"early_stopping": {"monitor": "highest_rate", "patience": 2}},
+            },
+            "quality has monitor: highest_rate, but control has loss",
+        ),
         ({"workload": {"tasks": 5}, "model": {"kind": "grape"}}, "has training tasks (tasks: 5)"),
         ({"workload": {}, "model": {"kind": "grape", "starts": 4}}, "models.m.starts"),
         ({"workload": {}, "protocol": {"optimiser": "l-bfgs"}}, "tasks are drawn afresh in each step"),

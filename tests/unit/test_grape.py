@@ -10,6 +10,8 @@ import torch
 from ketscale.engines.dynamics import propagator
 from ketscale.problems.control.grape import Grape, Pulses
 from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.outputs import Outputs
+from ketscale.problems.control.tasks import Distribution
 from ketscale.problems.control.workload import ControlWorkload
 from ketscale.problems.control.workloads import WORKLOADS, QubitSpectrum
 from tests.toys import trainer
@@ -38,7 +40,11 @@ def optimised(problem: Grape, epochs: int = 100, **protocol: Any) -> dict[str, t
     """The infidelities (tasks, starts) of each split at the end of training."""
     made = trainer(problem, {"epochs": epochs, **LBFGS, **protocol}, batch=len(problem.model.pulses))
     made.run()
-    return {split: 1 - made.outputs(split) for split in problem.splits}
+    return {split: 1 - parts(problem, made.outputs(split)).overlaps for split in problem.splits}
+
+
+def parts(problem: Grape, rows: torch.Tensor) -> Outputs:
+    return Outputs.of(rows, problem.model.pulses.shape[2:])
 
 
 @pytest.mark.parametrize("target", ["x", "hadamard"])
@@ -93,13 +99,22 @@ def test_the_loss_and_the_figures_are_those_of_the_best_starts() -> None:
     problem = grape(QubitSpectrum(validation=2, test=3, fidelity="squared"))
     sums = problem(torch.arange(5), 0).detach()
     outputs = {split: problem.outputs(split, torch.arange(count)) for split, count in problem.splits.items()}
-    best = torch.cat([*outputs.values()]).amax(1)
+    best = torch.cat([parts(problem, rows).overlaps for rows in outputs.values()]).amax(1)
     assert float(problem.combine(sums, 5)) == pytest.approx(float(1 - best.square().mean()))
     found = problem.metrics("test", outputs["test"], full=True)
     assert found["infidelity"] == pytest.approx(float(1 - best[2:].mean()))
     assert found["worst_infidelity"] == pytest.approx(float(1 - best[2:].min()))
     assert found["infidelity_0"] is None
-    assert problem.outputs("test", torch.arange(0)).shape == (0, 8)
+    none = parts(problem, problem.outputs("test", torch.arange(0)))
+    assert (none.overlaps.shape, none.pulses.shape) == ((0, 8), (0, 8, 2))
+
+
+def test_the_pulse_that_is_put_out_is_that_of_the_best_start() -> None:
+    problem = grape(QubitSpectrum(detuning=(-3.0, 3.0), validation=2, test=3))
+    found = parts(problem, problem.outputs("test", torch.arange(3)))
+    environment = Distribution(problem.objective.workload).fixed("test", torch.arange(3), torch.float64).query
+    again = problem.objective.overlaps(found.pulses, environment)
+    torch.testing.assert_close(again, found.overlaps.amax(1), rtol=0, atol=1e-14)
 
 
 def test_zero_controls_are_a_saddle_which_random_starts_avoid() -> None:

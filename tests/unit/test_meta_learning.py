@@ -16,6 +16,7 @@ from ketscale.measure import spans
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.meta_learning import MetaLearning
 from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.outputs import Outputs
 from ketscale.problems.control.policy import Policy, RobustPulse
 from ketscale.problems.control.workloads import QubitSpectrum
 from tests.toys import trainer
@@ -180,16 +181,19 @@ def test_a_task_is_a_function_of_seed_step_and_number() -> None:
 
 def test_adaptation_lowers_the_loss_and_its_course_begins_at_the_unadapted_policy() -> None:
     problem = learning("fomaml", spread=0.0)
-    course = problem.outputs("validation", torch.arange(7))
-    assert course.shape == (7, 21)
+    rows = problem.outputs("validation", torch.arange(7))
+    course, pulses = Outputs.of(rows, problem.model.shape)
+    assert (course.shape, pulses.shape) == ((7, 21), (7, 4, 2))
     tasks = problem.distribution.fixed("validation", torch.arange(7), torch.float64)
     unadapted = problem.objective.overlaps(problem.model(tasks.inputs), tasks.query)
     torch.testing.assert_close(course[:, 0], unadapted.detach(), rtol=0, atol=1e-14)
     assert (course[:, 20] > course[:, 5]).all() and (course[:, 5] > course[:, 0]).all()
+    own = problem.objective.overlaps(pulses, tasks.query)
+    torch.testing.assert_close(own, course[:, INNER.steps], rtol=0, atol=1e-14)
     torch.testing.assert_close(
-        problem.outputs("validation", torch.tensor([6, 1])), course[[6, 1]], rtol=0, atol=1e-12
+        problem.outputs("validation", torch.tensor([6, 1])), rows[[6, 1]], rtol=0, atol=1e-12
     )
-    assert problem.outputs("validation", torch.arange(0)).shape == (0, 21)
+    assert problem.outputs("validation", torch.arange(0)).shape == (0, 29)
 
 
 def test_metrics_are_taken_after_the_models_own_steps() -> None:

@@ -99,6 +99,6 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             if given:
                 yield f"{where} has optimiser: l-bfgs, which takes no {setting}; leave it out, and use epochs"
     stopping = protocol.early_stopping
-    names = ["loss", *(metric.name for metric in settings.family.metrics)]
+    names = ["loss", *(metric.name for metric in settings.family.metrics if metric.better is not None)]
     if stopping is not None and stopping.monitor not in names:
         yield f"{where} has monitor: {stopping.monitor}, but {settings.family.name} has {', '.join(names)}"

@@ -25,22 +25,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure of a model's quality.
+    """A measure of a model's quality, or of what it was tested on.
 
     name: used in metrics and tables, e.g. 'accuracy'. title: used in figures and sentences. unit: on axes, e.g.
     'share correct'; one that begins with 'share' means a share of counted cases, from 0 to 1. better: which direction
-    is better, 'up' or 'down'. chance: the value that guessing gives; 'data' if it depends on the data, so that the
-    problem's metrics have it as `chance` (of the headline metric); None if there is no such value. least, most: no
-    value is smaller or larger; a record with one is refused. Those of a share are 0 and 1.
+    is better, 'up' or 'down'; None if it describes the samples, so that no value is better than another. chance: the
+    value that guessing gives; 'data' if it depends on the data, so that the problem's metrics have it as `chance` (of
+    the headline metric); None if there is no such value. least, most: no value is smaller or larger; a record with one
+    is refused. Those of a share are 0 and 1. after: it is the headline metric after so many steps of adaptation to the
+    samples; None for every model that does not adapt (`Model.adapts`).
     """
 
     name: str
     title: str
     unit: str
-    better: Literal["up", "down"]
+    better: Literal["up", "down"] | None
     chance: float | Literal["data"] | None = None
     least: float = -math.inf
     most: float = math.inf
+    after: int | None = None
 
     @property
     def range(self) -> tuple[float, float]:
@@ -114,11 +117,13 @@ class Model(Part, frozen=True, kw_only=True):
     control: the kind of the model that it is compared with.
     sizes: size axes that have only one possible value.
     has_dropout: its module has an argument `dropout`, which the protocol sets.
+    adapts: it is adapted to each sample by steps, so metrics after numbers of steps are measured (`Metric.after`).
     """
 
     implementation: ClassVar[str] = ""
     classical: ClassVar[bool] = False
     has_dropout: ClassVar[bool] = False
+    adapts: ClassVar[bool] = False
     control: ClassVar[str | None] = None
     sizes: ClassVar[Mapping[str, int]] = {}
 
@@ -235,6 +240,12 @@ class Family:
     def headline(self) -> Metric:
         """The metric that models are compared by."""
         return self.metrics[0]
+
+    @property
+    def course(self) -> dict[int, Metric]:
+        """The headline metric by the number of steps of adaptation; empty if none of its models adapts."""
+        found = {metric.after: metric for metric in self.metrics if metric.after is not None}
+        return dict(sorted(found.items()))
 
     @property
     def loss(self) -> Metric:

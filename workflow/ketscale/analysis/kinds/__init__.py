@@ -6,6 +6,7 @@ Snakemake checks its config with them at every start, so they import what they n
 from __future__ import annotations
 
 from ketscale.analysis.kinds.accuracy import ACCURACY
+from ketscale.analysis.kinds.adaptation import ADAPTATION
 from ketscale.analysis.kinds.break_even import BREAK_EVEN
 from ketscale.analysis.kinds.kind import Figure, Kind
 from ketscale.analysis.kinds.mistakes import MISTAKES
@@ -32,6 +33,7 @@ def kinds(families: Families) -> dict[str, Kind]:
         FEATURES,
         MISTAKES,
         ACCURACY,
+        ADAPTATION,
         Parity(),
     ]
     return {kind.name: kind for kind in listed}

@@ -7,7 +7,7 @@ over tasks, so ranks that share the tasks compute the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -73,16 +73,13 @@ def meta_loss(
     return loss + (along - along.detach())
 
 
-def course(
-    network: Network, tasks: torch.Tensor, inner: Inner, support: Losses, overlaps: Losses
-) -> torch.Tensor:
-    """The overlaps (n, steps + 1) in the query environment after 0, 1, ... steps of adaptation, without gradients."""
+def course(network: Network, tasks: torch.Tensor, inner: Inner, support: Losses) -> Iterator[torch.Tensor]:
+    """The controls (n, segments, controls) after 0, 1, ... steps of adaptation, without gradients."""
     layers = [(weight.detach(), bias.detach()) for weight, bias in network.layers()]
     updates: list[Update] = []
-    columns = []
     for step in range(inner.steps + 1):
         if step:
             updates = stepped(network, layers, tasks, updates, inner.rate, support)
         with torch.no_grad():
-            columns.append(overlaps(network.evaluated(layers, tasks, updates, inner.rate).controls))
-    return torch.stack(columns, 1)
+            controls = network.evaluated(layers, tasks, updates, inner.rate).controls
+        yield controls

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from ketscale.problems import randomness
-from ketscale.problems.control.metrics import figures
+from ketscale.problems.control.metrics import all_figures, figures
 from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.outputs import Outputs
 from ketscale.problems.control.tasks import SPLITS, Distribution
 from ketscale.problems.control.workload import Rates
 from ketscale.problems.problem import Problem
@@ -43,8 +44,9 @@ class Pulses(nn.Module):
 class Grape(Problem):
     """The loss of each start of each task of validation and test, in this order; each is minimised by itself.
 
-    `combine` is the mean over tasks of the best start's loss. The outputs for a task are its starts' overlaps. A start is
-    drawn from the run's seed and the task's split and number, so it is the same in any set of tasks.
+    `combine` is the mean over tasks of the best start's loss. The outputs for a task are its starts' overlaps, and
+    the best one's pulse. A start is drawn from the run's seed and the task's split and number, so it is the same in any
+    set of tasks.
     """
 
     model: Pulses
@@ -80,15 +82,25 @@ class Grape(Problem):
         return sums.unflatten(0, self._rows).amin(1).mean()
 
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
-        """Overlaps (n, starts)."""
-        before = 0 if split == "validation" else self.splits["validation"]
+        """The rows of `Outputs`, with the overlaps of all starts."""
+        tasks = self._numbers(split, indices)
         with torch.no_grad():
-            return self._overlaps(indices.to(self.model.pulses.device) + before)
+            overlaps = self._overlaps(tasks)
+            pulses = self.model(tasks)[torch.arange(len(tasks)), self._best(overlaps)]
+        return Outputs(overlaps, pulses).rows
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """Loss and infidelity of each task's best start, which no steps of adaptation follow."""
-        best = outputs.gather(1, self.objective.loss(outputs).argmin(1, keepdim=True))
-        return figures(self.objective, best[:, 0], best[:, :0] if full else None)
+        """Loss and infidelity of each task's best start, which no steps of adaptation follow; when full all metrics."""
+        overlaps, pulses = Outputs.of(outputs, self.model.pulses.shape[2:])
+        final = overlaps[torch.arange(len(overlaps)), self._best(overlaps)]
+        if not full:
+            return figures(self.objective, final)
+        environment = self._environment(self._numbers(split, torch.arange(len(outputs))))
+        return all_figures(self.objective, final, overlaps[:, :0], pulses, environment)
+
+    def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The parts of `Outputs`."""
+        return Outputs.of(outputs, self.model.pulses.shape[2:])._asdict()
 
     @property
     def _rows(self) -> torch.Size:
@@ -98,12 +110,19 @@ class Grape(Problem):
     def _overlaps(self, tasks: torch.Tensor) -> torch.Tensor:
         """Overlaps (n, starts) of the tasks with these numbers, int64 (n,)."""
         starts = self._rows[1]
-        environment = Rates(
-            *(
-                self.get_buffer(f"environment_{name}")[tasks].repeat_interleave(starts, 0)
-                for name in Rates._fields
-            )
-        )
+        environment = Rates(*(part.repeat_interleave(starts, 0) for part in self._environment(tasks)))
         return self.objective.overlaps(self.model(tasks).flatten(0, 1), environment).unflatten(
             0, (-1, starts)
         )
+
+    def _best(self, overlaps: torch.Tensor) -> torch.Tensor:
+        """The number (n,) of each task's best start, of overlaps (n, starts)."""
+        return self.objective.loss(overlaps).argmin(1)
+
+    def _environment(self, tasks: torch.Tensor) -> Rates:
+        return Rates(*(self.get_buffer(f"environment_{name}")[tasks] for name in Rates._fields))
+
+    def _numbers(self, split: str, indices: torch.Tensor) -> torch.Tensor:
+        """The numbers, among all tasks, of those of a split."""
+        before = 0 if split == "validation" else self.splits["validation"]
+        return indices.to(self.model.pulses.device) + before

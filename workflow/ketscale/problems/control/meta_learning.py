@@ -8,8 +8,9 @@ import torch
 
 from ketscale.measure.spans import span
 from ketscale.problems.control.adaptation import Inner, Kind, Losses, course, meta_loss
-from ketscale.problems.control.metrics import SHOWN, figures
+from ketscale.problems.control.metrics import SHOWN, all_figures, figures
 from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.outputs import Outputs
 from ketscale.problems.control.policy import Network
 from ketscale.problems.control.tasks import Distribution, Drawn
 from ketscale.problems.control.workload import Rates
@@ -21,7 +22,8 @@ from ketscale.problems.samplers import Sampler, Shuffled, Stream
 class MetaLearning(Problem):
     """The mean over tasks of the loss after adaptation, with a gradient as `adaptation.meta_loss` says.
 
-    The outputs for a task are its overlaps after 0, 1, ... steps of adaptation.
+    The outputs for a task are its overlaps after 0, 1, ... steps of adaptation, and its pulse after the model's own
+    number of steps.
     """
 
     model: Network
@@ -58,24 +60,35 @@ class MetaLearning(Problem):
         return sums[0] / count
 
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
-        """Overlaps (n, steps + 1) after 0, 1, ... steps; to the last step that metrics show."""
-        device = self._dtype_and_device[1]
-        drawn = self.distribution.fixed(split, indices.to(device), self._dtype_and_device[0])
+        """The rows of `Outputs`, with overlaps to the last step that metrics show."""
+        drawn = self._fixed(split, indices)
         inner = self.inner._replace(steps=max(self.inner.steps, *SHOWN))
-
-        def overlaps(controls: torch.Tensor) -> torch.Tensor:
-            return self.objective.overlaps(controls, drawn.query)
-
-        return course(self.model, drawn.inputs, inner, self._losses(drawn.support), overlaps)
+        pulses = list(course(self.model, drawn.inputs, inner, self._losses(drawn.support)))
+        with torch.no_grad():
+            overlaps = torch.stack([self.objective.overlaps(each, drawn.query) for each in pulses], 1)
+        return Outputs(overlaps, pulses[self.inner.steps]).rows
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """The loss and the infidelities after the model's own number of steps, and when full after others."""
-        return figures(self.objective, outputs[:, self.inner.steps], outputs if full else None)
+        """The loss and the infidelity after the model's own number of steps, and when full all other metrics."""
+        overlaps, pulses = Outputs.of(outputs, self.model.shape)
+        final = overlaps[:, self.inner.steps]
+        if not full:
+            return figures(self.objective, final)
+        environment = self._fixed(split, torch.arange(len(outputs))).query
+        return all_figures(self.objective, final, overlaps, pulses, environment)
+
+    def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The parts of `Outputs`."""
+        return Outputs.of(outputs, self.model.shape)._asdict()
 
     def _training(self, indices: torch.Tensor, step: Step) -> Drawn:
         if self.objective.workload.tasks is None:
             return self.distribution.fresh(self.seed, step, indices, self._dtype_and_device[0])
-        return self.distribution.fixed("train", indices, self._dtype_and_device[0])
+        return self._fixed("train", indices)
+
+    def _fixed(self, split: str, numbers: torch.Tensor) -> Drawn:
+        dtype, device = self._dtype_and_device
+        return self.distribution.fixed(split, numbers.to(device), dtype)
 
     def _losses(self, environment: Rates) -> Losses:
         return lambda controls: self.objective.losses(controls, environment)
