@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ketscale.problems import randomness
+from ketscale.problems.control.deviations import deviations
 from ketscale.problems.control.metrics import figures
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.tasks import SPLITS, Distribution
@@ -88,7 +89,9 @@ class Grape(Problem):
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Loss and infidelity of each task's best start, which no steps of adaptation follow."""
         best = outputs.gather(1, self.objective.loss(outputs).argmin(1, keepdim=True))
-        return figures(self.objective, best[:, 0], best[:, :0] if full else None)
+        found = figures(self.objective, best[:, 0], best[:, :0] if full else None)
+        pulses = self.model.pulses
+        return found | (deviations(self.objective, pulses.shape[2], pulses, split) if full else {})
 
     @property
     def _rows(self) -> torch.Size:

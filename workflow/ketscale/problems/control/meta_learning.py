@@ -8,6 +8,7 @@ import torch
 
 from ketscale.measure.spans import span
 from ketscale.problems.control.adaptation import Inner, Kind, Losses, course, meta_loss
+from ketscale.problems.control.deviations import deviations
 from ketscale.problems.control.metrics import SHOWN, figures
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.policy import Network
@@ -70,7 +71,9 @@ class MetaLearning(Problem):
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """The loss and the infidelities after the model's own number of steps, and when full after others."""
-        return figures(self.objective, outputs[:, self.inner.steps], outputs if full else None)
+        found = figures(self.objective, outputs[:, self.inner.steps], outputs if full else None)
+        parameter, segments = next(self.model.parameters()), self.model.shape[0]
+        return found | (deviations(self.objective, segments, parameter, split) if full else {})
 
     def _training(self, indices: torch.Tensor, step: Step) -> Drawn:
         if self.objective.workload.tasks is None:

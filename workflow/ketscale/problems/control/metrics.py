@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 # Numbers of adaptation steps whose infidelity is always measured.
 SHOWN = (0, 1, 5, 20)
 
+# Of the run's propagator; see `deviations`.
+DEVIATIONS = (
+    Metric(
+        "simulator_error", "largest error of a random pulse's fidelity", "", "down", least=0, about="error"
+    ),
+    Metric("negativity", "negativity of a random pulse's state", "", "down", least=0, about="unphysical"),
+)
+
 METRICS = (
     Metric("infidelity", "infidelity", "", "down", chance="data"),
     Metric("worst_infidelity", "largest infidelity of a task", "", "down"),
@@ -21,6 +29,7 @@ METRICS = (
         Metric(f"infidelity_{steps}", f"infidelity after {steps} adaptation steps", "", "down")
         for steps in SHOWN
     ),
+    *DEVIATIONS,
 )
 
 
