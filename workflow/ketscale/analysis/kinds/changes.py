@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +10,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.speed import Reference, Speed
-from ketscale.analysis.points import BUSY_RATIOS, Collected, Group, Point, Row, point_of, sizes_of
+from ketscale.analysis.points import BUSY_RATIOS, Collected, Group, Point, Row, point_of, sizes_of, usable
 from ketscale.config import TOLERANCE, Config
 from ketscale.grid import POINT, Run, Study
 from ketscale.measure import parity
@@ -21,6 +22,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 BASELINE = "baseline"
+
+
+class Mark(NamedTuple):
+    """How a column of ratios is drawn; `offset`: below the middle of its row, where both are."""
+
+    column: str
+    label: str
+    marker: str
+    colour: str
+    offset: float
+
+
+MARKS = (
+    Mark("per_step", "per step", "o", style.PALETTE[0], -0.15),
+    Mark("per_sample", "per sample", "s", style.PALETTE[1], 0.15),
+)
 
 
 class Change(NamedTuple):
@@ -40,7 +57,6 @@ class Changes(Speed):
     """The first point of a study is its baseline; each other point differs from it in one axis."""
 
     name = "changes"
-    varies = "simulator"
 
     def __init__(self) -> None:
         caption = (
@@ -76,22 +92,17 @@ class Changes(Speed):
         """The study's first point."""
         return Reference.of(points.get(asked[0]))
 
-    def compared(self, used: Group, reference: Reference | None, collected: Collected) -> Mapping[str, Any]:
+    def compared(self, study: Study, group: Group, collected: Collected) -> Mapping[str, Any]:
         """The change, and the largest relative difference of the first losses from the baseline's of the same seed."""
-        if not used or reference is None:
-            return {}
-        bases = {row["seed"]: Run.of(row) for row in reference.rows}
-        pairs = [(Run.of(row), bases[row["seed"]]) for row in used if row["seed"] in bases]
-        found = [
-            parity.between((run, collected.records[run]), (base, collected.records[base]))
-            for run, base in pairs
-        ]
-        known = [value for value in found if value is not None]
-        made = change(collected.config, Run.of(reference.rows[0]), Run.of(used[0]))
+        base, records = study.runs[0], collected.records
+        bases = {row["seed"]: Run.of(row) for row in usable(collected.points.get(point_of(base), ()))[0]}
+        pairs = [(Run.of(row), bases[row["seed"]]) for row in usable(group)[0] if row["seed"] in bases]
+        found = [parity.between((run, records[run]), (other, records[other])) for run, other in pairs]
+        made = change(collected.config, base, Run.of(group[0]))
         return {
             "varied": made.what if made else BASELINE,
-            "value": made.words if made else "",
-            "difference": max(known, default=None),
+            "value": made.words if made else base.simulator,
+            "difference": max((value for value in found if value is not None), default=None),
         }
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
@@ -171,18 +182,20 @@ def _relative(points: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(axes: Axes, points: pd.DataFrame, name: str) -> None:
     for height, (_, row) in enumerate(points.iterrows()):
-        apart = abs(row["per_sample"] / row["per_step"] - 1) > 1e-6
-        for column, marker, offset in (("per_step", "o", -0.15), ("per_sample", "s", 0.15)):
-            if column == "per_sample" and not apart:
-                continue
-            y, colour = height + offset * apart, style.PALETTE[0 if column == "per_step" else 1]
-            axes.hlines(y, row[f"{column}_low"], row[f"{column}_high"], color=colour, lw=2)
-            style.dot(axes, row[column], y, colour, row["flag"] in BUSY_RATIOS, marker=marker, ms=7)
-            words = _factor(row[column])
-            if row["varied"] == BASELINE:
-                words = f"{duration(row['step_s'])} a step"
+        apart = not math.isclose(row["per_sample"], row["per_step"], rel_tol=1e-6)
+        for mark in MARKS if apart else MARKS[:1]:
+            y = height + mark.offset * apart
+            low, middle, high = (row[f"{mark.column}{end}"] for end in ("_low", "", "_high"))
+            axes.hlines(y, low, high, color=mark.colour, lw=2)
+            style.dot(axes, middle, y, mark.colour, row["flag"] in BUSY_RATIOS, marker=mark.marker, ms=7)
             axes.annotate(
-                words, (row[f"{column}_high"], y), (9, 0), textcoords="offset points", va="center", fontsize=9
+                f"{duration(row['step_s'])} a step" if row["varied"] == BASELINE else _factor(middle),
+                (high, y),
+                (9, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9,
+                bbox={"fc": "white", "ec": "none", "pad": 0.5},
             )
         axes.annotate(
             _numbers(row),
@@ -193,22 +206,18 @@ def _draw(axes: Axes, points: pd.DataFrame, name: str) -> None:
             color=style.SOFT,
         )
     axes.axvline(1, ls="--", color=style.FRAME, lw=1, zorder=0)
-    low, high = (
-        points[["per_step_low", "per_sample_low"]].min().min(),
-        points[["per_step_high", "per_sample_high"]].max().max(),
-    )
+    columns = [f"{mark.column}{end}" for mark in MARKS for end in ("_low", "_high")]
+    low, high = points[columns].min().min(), points[columns].max().max()
+    # The words beside the last marker need room.
     axes.set_xlim(low / 1.3, high * max(2.0, (high / low) ** 0.25))
     style.log_factors(axes.xaxis)
-    names = [
-        row["varied"] if row["varied"] == BASELINE else f"{row['varied']}: {row['value'].replace('->', '→')}"
-        for _, row in points.iterrows()
-    ]
+    names = [f"{row['varied']}: {row['value'].replace('->', '→')}" for _, row in points.iterrows()]
     axes.set_yticks(range(len(points)), names)
     axes.set_ylim(len(points) - 0.4, -0.6)
     axes.set(title=name, xlabel="time relative to the baseline (log scale)")
     axes.grid(False, axis="y")
-    for number, (label, marker) in enumerate((("per step", "o"), ("per sample", "s"))):
-        axes.plot([], [], ls="", marker=marker, color=style.PALETTE[number], label=label)
+    for mark in MARKS:
+        axes.plot([], [], ls="", marker=mark.marker, color=mark.colour, label=mark.label)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
 
 
@@ -226,12 +235,10 @@ def _numbers(row: pd.Series) -> str:
     difference = row["difference"]
     if difference != difference:
         return "other work"
+    if not difference:
+        return "same numbers, bitwise"
     same = difference <= parity.ACROSS_SIMULATORS
-    return (
-        f"{'same numbers' if same else 'losses differ'} ({difference:.0e})"
-        if difference
-        else "same numbers, bitwise"
-    )
+    return f"same numbers (to {difference:.0e})" if same else f"losses differ by {difference:.1e}"
 
 
 CHANGES = Changes()

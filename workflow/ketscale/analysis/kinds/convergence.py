@@ -10,8 +10,8 @@ import msgspec
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Figure
-from ketscale.analysis.kinds.speed import WORK, Reference, Speed
-from ketscale.analysis.points import Collected, Group, variants
+from ketscale.analysis.kinds.speed import WORK, Speed
+from ketscale.analysis.points import Collected, Group, usable, variants
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
 from ketscale.grid import Study
 
@@ -60,15 +60,16 @@ class Convergence(Speed):
                 f"give simulator a list of them, some with {STEP}"
             )
 
-    def compared(self, used: Group, reference: Reference | None, collected: Collected) -> Mapping[str, Any]:
+    def compared(self, study: Study, group: Group, collected: Collected) -> Mapping[str, Any]:
         """The simulator's step, and the largest error and negativity of the point's runs."""
-        if not used:
-            return {}
-        first, config = used[0], collected.config
+        first, config = group[0], collected.config
         family = config.family(first["workload"])
-        found: dict[str, Any] = {"dt": config.simulators[first["simulator"]].step}
+        found = {
+            **super().compared(study, group, collected),
+            "dt": config.simulators[first["simulator"]].step,
+        }
         for column, metric in (("error", family.about("error")), ("negativity", family.about("unphysical"))):
-            values = [row[f"test_{metric.name}"] for row in used] if metric else []
+            values = [row[f"test_{metric.name}"] for row in usable(group)[0]] if metric else []
             found[column] = max((value for value in values if value is not None), default=None)
         return found
 
@@ -96,7 +97,8 @@ class Convergence(Speed):
             points = points.assign(
                 line=methods.where(others == "", methods + ", " + others), on_frontier=on_frontier(points)
             ).sort_values(["line", "dt"])
-            points["order"] = points["line"].map(points.groupby("line").apply(order, include_groups=False))
+            orders = {line: order(group) for line, group in points.groupby("line")}
+            points["order"] = points["line"].map(orders)
             self._study((panels[0], panels[1]), points, name, inputs)
             drawn.append(points)
         shown = pd.concat(drawn)
@@ -150,7 +152,7 @@ class Convergence(Speed):
         left.set(title=name, ylabel=metric.title if metric else "error")
         style.log_numbers(left.yaxis)
         right.yaxis.set_tick_params(labelleft=False)
-        style.log_values(left.xaxis, points["dt"].dropna())
+        style.log_numbers(left.xaxis)
         style.log_seconds(right.xaxis)
         self._frontiers(right, points)
         worst = points["negativity"].max()

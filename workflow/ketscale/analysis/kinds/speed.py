@@ -88,9 +88,9 @@ class Speed(Kind):
         """What the ratio t_baseline / t says about a point."""
         return Ratios(ratio)
 
-    def compared(self, used: Group, reference: Reference | None, collected: Collected) -> Mapping[str, Any]:
-        """Columns of this kind alone, of a point's usable runs; and `varied` and `value`, if they are not those of `varies`."""
-        return {}
+    def compared(self, study: Study, group: Group, collected: Collected) -> Mapping[str, Any]:
+        """What is compared, `varied`, and the point's `value` of it; and columns of this kind alone."""
+        return {"varied": self.varies, "value": group[0][self.varies]}
 
     def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
         """Every point of the study that has a record."""
@@ -116,8 +116,6 @@ class Speed(Kind):
             "kind": study.kind,
             **{name: first[name] for name in (*POINT, "family", *size_axes(collected.config), "features")},
             "workers": workers(first["backend"], first["ranks"], first["threads"]),
-            "varied": self.varies,
-            "value": first[self.varies],
             "step_s": time and time.median,
             "step_low_s": time and time.low,
             "step_high_s": time and time.high,
@@ -135,7 +133,7 @@ class Speed(Kind):
             "best_serial_reference": best.name(first) if best else "",
             "efficiency": ratios.efficiency,
             "karp_flatt": ratios.karp_flatt,
-            **self.compared(used, same, collected),
+            **self.compared(study, group, collected),
             "parity": collected.held.get(parity.subject(first), "not run"),
             "hardware": first["hardware"],
             "code": first["code"],
