@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # States that are further than this from physical ones are marked.
 PHYSICAL = 1e-9
-# An error of zero has no place on a logarithmic axis; this is half the distance from 1 to the next double.
+# An error of zero has no place on a logarithmic axis; this is the rounding of a double between 1/2 and 1.
 LEAST = 2.0**-53
 
 
@@ -102,7 +102,10 @@ class Convergence(Speed):
             self._study((panels[0], panels[1]), points, name, inputs)
             drawn.append(points)
         shown = pd.concat(drawn)
-        note = "Median time over seeds; order: the slope of the error on logarithmic axes, median over neighbouring steps"
+        note = (
+            "Median time over seeds; order: the slope of the error on logarithmic axes, median over neighbouring steps; "
+            f"errors below {LEAST:.0e} are drawn there"
+        )
         style.footnote(figure, shown, inputs, [name for name, _ in studies], note)
         columns = [
             "study",
@@ -123,28 +126,20 @@ class Convergence(Speed):
         # Zero has no logarithm.
         points = points.assign(height=points["error"].clip(lower=LEAST))
         for number, (line, group) in enumerate(points.groupby("line", sort=True)):
-            look, marker = style.line(number), style.marker(number)
+            look = style.line(number)
+            shapes = group["negativity"].gt(PHYSICAL).map({True: "X", False: style.marker(number)})
             stepped = group[group["dt"].notna()]
             for axes, column in ((left, "dt"), (right, "step_s")):
                 axes.plot(stepped[column], stepped["height"], lw=1.5, alpha=0.7, **look)
-                for _, point in group[group[column].notna()].iterrows():
-                    shape = "X" if point["negativity"] > PHYSICAL else marker
+                for (_, point), marker in zip(group.iterrows(), shapes, strict=True):
                     hollow = point["flag"] == "busy" and column == "step_s"
-                    style.dot(
-                        axes,
-                        point[column],
-                        point["height"],
-                        look["color"],
-                        hollow,
-                        marker=shape,
-                        ms=7,
-                        zorder=3,
-                    )
+                    more = {"marker": marker, "ms": 7, "zorder": 3}
+                    style.dot(axes, point[column], point["height"], look["color"], hollow, **more)
             for height in group["height"][group["dt"].isna()]:
                 left.axhline(height, lw=1.5, color=look["color"], ls="--", alpha=0.7)
             slope = group["order"].iloc[0]
             label = f"{line} (order {slope:.1f})" if slope == slope else str(line)
-            right.plot([], [], marker=marker, label=label, **look)
+            right.plot([], [], marker=shapes.mode()[0], label=label, **look)
         for axes, words in ((left, "length of a step"), (right, "time per training step")):
             axes.set(xlabel=f"{words} (log scale)")
         first = points.iloc[0]
