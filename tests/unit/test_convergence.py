@@ -103,11 +103,15 @@ def test_the_frontier_has_what_nothing_beats_and_rounding_is_no_gain(
     assert set(data.index[data["on_frontier"]]) == {"exact", "euler-coarse"}
 
 
-def test_other_work_has_a_frontier_of_its_own() -> None:
+def test_other_work_has_a_frontier_of_its_own_and_busy_times_none() -> None:
     work = {"workload": "w", "model": "m", "size": "q1", "batch": [1, 2]}
-    points = pd.DataFrame({**work, "step_s": [1.0, 2.0], "error": [1e-3, 1e-2], "dt": [0.1, 0.1]})
+    points = pd.DataFrame(
+        {**work, "step_s": [1.0, 2.0], "error": [1e-3, 1e-2], "dt": [0.1, 0.1], "flag": None}
+    )
     assert on_frontier(points).tolist() == [True, True]
     assert on_frontier(points.assign(batch=1)).tolist() == [True, False]
+    assert on_frontier(points.assign(batch=1, flag=["busy", None])).tolist() == [False, True]
+    assert on_frontier(points.assign(flag="busy")).tolist() == [False, False]
 
 
 def test_unphysical_states_are_named_with_the_worst(drawn: tuple[pd.DataFrame, Path]) -> None:

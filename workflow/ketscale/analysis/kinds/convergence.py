@@ -189,18 +189,22 @@ def order(points: pd.DataFrame) -> float:
 
 
 def on_frontier(points: pd.DataFrame) -> pd.Series[bool]:
-    """Whether no other point that does the same work is as good in time and error, and better in one of them."""
+    """Whether no other point that does the same work is as good in time and error, and better in one of them.
+
+    Times of a busy machine do not count.
+    """
+    busy = points["flag"] == "busy"
     rounding = points["error"].where(points["dt"].isna(), 0.0)
     floor = rounding.groupby([points[name] for name in WORK]).transform("max")
-    levelled = points.assign(error=points[["error"]].assign(floor=floor).max(axis=1))
+    levelled = points.assign(error=points[["error"]].assign(floor=floor).max(axis=1))[~busy]
 
     def beaten(point: pd.Series) -> bool:
         rivals = levelled[(levelled[list(WORK)] == point[list(WORK)]).all(axis=1)]
         faster, closer = point["step_s"] - rivals["step_s"], point["error"] - rivals["error"]
         return bool(((faster >= 0) & (closer >= 0) & (faster + closer > 0)).any())
 
-    found: pd.Series[bool] = ~levelled.apply(beaten, axis=1)
-    return found
+    found: pd.Series[bool] = ~levelled.apply(beaten, axis=1).astype(bool)
+    return found.reindex(points.index, fill_value=False)
 
 
 CONVERGENCE = Convergence()
