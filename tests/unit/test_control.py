@@ -65,6 +65,16 @@ def test_its_overlaps_are_of_physical_states_and_the_same_by_an_integrator(kind:
     torch.testing.assert_close(found, fidelity(state, objective.system.targets[workload.target]))
 
 
+def test_a_policy_starts_from_the_same_weights_with_any_number_of_threads() -> None:
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        found.append(library.construct("policy").state_dict())
+    torch.set_num_threads(before)
+    assert all((found[0][name] == found[1][name]).all() for name in found[0])
+
+
 @pytest.mark.parametrize("kind", ["policy", "robust_grape", "grape"])
 def test_controls_are_clamped_to_the_limit(kind: str) -> None:
     model = library.construct(kind, amplitude=1e6, limit=3.0)

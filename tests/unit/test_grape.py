@@ -102,6 +102,7 @@ def test_the_loss_and_the_figures_are_those_of_the_best_starts() -> None:
     best = torch.cat([parts(problem, rows).overlaps for rows in outputs.values()]).amax(1)
     assert float(problem.combine(sums, 5)) == pytest.approx(float(1 - best.square().mean()))
     found = problem.metrics("test", outputs["test"], full=True)
+    assert 0 < found["simulator_error"] < 1e-13
     assert found["infidelity"] == pytest.approx(float(1 - best[2:].mean()))
     assert found["worst_infidelity"] == pytest.approx(float(1 - best[2:].min()))
     assert found["infidelity_0"] is None

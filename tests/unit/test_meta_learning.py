@@ -205,6 +205,9 @@ def test_metrics_are_taken_after_the_models_own_steps() -> None:
     assert found["infidelity_5"] == pytest.approx(float(1 - outputs[:, 5].mean()))
     assert found["worst_infidelity"] >= found["infidelity"]
     assert found["chance"] == 0.5
+    assert found["simulator_error"] is None
+    assert 0 < problem.metrics("test", outputs, full=True)["simulator_error"] < 1e-13
+    assert "simulator_error" not in problem.metrics("test", outputs, full=False)
 
 
 @pytest.mark.parametrize("tasks", [None, 6])

@@ -34,13 +34,14 @@ def collect(config: Config, results: Path) -> None:
     findings, comparisons = completeness.of(config, results, found), found.comparisons
     if not config.partial:
         completeness.demand_all(findings, config.results)
+    known = {finding.run: finding.record for finding in findings if finding.record}
     rows = [_run(config, finding, finding.record) for finding in findings if finding.record]
     trained = _with_history(config)
     history = [
         row for finding in findings if finding.run in trained for row in _history(config, results, finding)
     ]
     spans = [row for finding in findings for row in _spans(config, finding)]
-    collected = Collected.of(config, rows, parity.held(comparisons))
+    collected = Collected.of(config, rows, parity.held(comparisons), known)
     out = results / "tables"
     clear(out)
     write_csv(out / "runs.csv", rows, _runs_columns(config))

@@ -7,6 +7,7 @@ from ketscale.config.block import MOST, Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, sources
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
+    STEP,
     TOLERANCE,
     Data,
     Families,
@@ -28,6 +29,7 @@ from ketscale.grid import SizeAxis
 
 __all__ = [
     "MOST",
+    "STEP",
     "TOLERANCE",
     "Block",
     "Config",

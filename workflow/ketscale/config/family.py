@@ -33,7 +33,9 @@ class Metric:
     value that guessing gives; 'data' if it depends on the data, so that the problem's metrics have it as `chance` (of
     the headline metric); None if there is no such value. least, most: no value is smaller or larger; a record with one
     is refused. Those of a share are 0 and 1. after: it is the headline metric after so many steps of adaptation to the
-    samples; None for every model that does not adapt (`Model.adapts`).
+    samples; None for every model that does not adapt (`Model.adapts`). about: what it is a property of. error: of the
+    simulator, how far its results are from exact ones; unphysical: of the simulator, how far its states are from
+    physical ones; both on the test split alone, and equal for all seeds.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Metric:
     least: float = -math.inf
     most: float = math.inf
     after: int | None = None
+    about: Literal["model", "error", "unphysical"] = "model"
 
     @property
     def range(self) -> tuple[float, float]:
@@ -134,6 +137,8 @@ class Model(Part, frozen=True, kw_only=True):
 
 # The field by which an approximate simulator declares its error; `analysis.parity` reads it from records.
 TOLERANCE = "tolerance"
+# The field by which a simulator declares the length of its steps.
+STEP = "dt"
 
 
 class Simulator(Part, frozen=True, kw_only=True):
@@ -142,12 +147,19 @@ class Simulator(Part, frozen=True, kw_only=True):
     device: how the physics is evaluated. Subclasses restrict it to the names of their devices.
 
     A subclass with approximate devices has a field `TOLERANCE`: the largest relative difference of its losses from
-    those of an exact simulator, as measured, or None for exact devices.
+    those of an exact simulator, as measured, or None for exact devices. A subclass with devices that take steps has a
+    field `STEP`: their length, in units of the simulated time, or None for the others.
     """
 
     devices: ClassVar[tuple[str, ...]] = ()
 
     device: str
+
+    @property
+    def step(self) -> float | None:
+        """The length of its steps; None if it takes none."""
+        found: float | None = getattr(self, STEP, None)
+        return found
 
     @property
     def needs_gpu(self) -> bool:
@@ -240,6 +252,10 @@ class Family:
     def headline(self) -> Metric:
         """The metric that models are compared by."""
         return self.metrics[0]
+
+    def about(self, what: Literal["error", "unphysical"]) -> Metric | None:
+        """The metric that is about this property of the simulator; None if the family measures none."""
+        return next((metric for metric in self.metrics if metric.about == what), None)
 
     @property
     def course(self) -> dict[int, Metric]:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import TOLERANCE, Simulator
+from ketscale.config import STEP, TOLERANCE, Simulator
 from ketscale.engines.dynamics.methods import USUAL, Method
 
 
@@ -60,7 +60,7 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
         """An integrator has a step and a tolerance, exact has neither, and a loop has no route."""
         if self.method not in USUAL.values():
             yield f"batching: {self.device} evolves all tasks at once only; use broadcast, or rk4 or euler"
-        for name, value in (("dt", self.dt), (TOLERANCE, self.tolerance)):
+        for name, value in ((STEP, self.dt), (TOLERANCE, self.tolerance)):
             if self.method.exact and value is not None:
                 yield f"{name}: exact has none; leave it out"
             if not self.method.exact and value is None:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ketscale.problems import randomness
+from ketscale.problems.control.deviations import deviations
 from ketscale.problems.control.metrics import all_figures, figures
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.outputs import Outputs
@@ -96,7 +97,8 @@ class Grape(Problem):
         if not full:
             return figures(self.objective, final)
         environment = self._environment(self._numbers(split, torch.arange(len(outputs))))
-        return all_figures(self.objective, final, overlaps[:, :0], pulses, environment)
+        found = all_figures(self.objective, final, overlaps[:, :0], pulses, environment)
+        return found | deviations(self.objective, pulses.shape[1], self.model.pulses, split)
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The parts of `Outputs`."""

@@ -8,6 +8,7 @@ import torch
 
 from ketscale.measure.spans import span
 from ketscale.problems.control.adaptation import Inner, Kind, Losses, course, meta_loss
+from ketscale.problems.control.deviations import deviations
 from ketscale.problems.control.metrics import SHOWN, all_figures, figures
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.outputs import Outputs
@@ -75,7 +76,8 @@ class MetaLearning(Problem):
         if not full:
             return figures(self.objective, final)
         environment = self._fixed(split, torch.arange(len(outputs))).query
-        return all_figures(self.objective, final, overlaps, pulses, environment)
+        found = all_figures(self.objective, final, overlaps, pulses, environment)
+        return found | deviations(self.objective, pulses.shape[1], next(self.model.parameters()), split)
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The parts of `Outputs`."""

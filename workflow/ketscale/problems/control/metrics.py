@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 # Numbers of adaptation steps whose infidelity is always measured.
 SHOWN = (0, 1, 5, 20)
 
+# Of the run's propagator; see `deviations`.
+DEVIATIONS = (
+    Metric(
+        "simulator_error", "largest error of a random pulse's fidelity", "", "down", least=0, about="error"
+    ),
+    Metric("negativity", "negativity of a random pulse's state", "", "down", least=0, about="unphysical"),
+)
+
 METRICS = (
     Metric("infidelity", "infidelity", "", "down", chance="data"),
     Metric("worst_infidelity", "largest infidelity of a task", "", "down"),
@@ -27,6 +35,7 @@ METRICS = (
     Metric("highest_rate", "highest rate of a jump", "1 / time", None),
     Metric("pulse_spread", "spread of the tasks' pulses", "amplitudes", None),
     Metric("exchanged_infidelity", "infidelity with another task's pulse", "", None),
+    *DEVIATIONS,
 )
 
 

@@ -129,8 +129,8 @@ class Policy(Network):
         for name, values in (("low", low), ("high", high)):
             self.register_buffer(name, torch.tensor(list(values)), persistent=False)
         widths = [len(low), *[width] * depth, segments * controls]
-        weights = [torch.empty(after, before) for before, after in pairwise(widths)]
-        self.weights = nn.ParameterList(nn.init.orthogonal_(weight, gain=0.5) for weight in weights)
+        weights = [0.5 * _orthogonal(after, before) for before, after in pairwise(widths)]
+        self.weights = nn.ParameterList(map(nn.Parameter, weights))
         self.biases = nn.ParameterList(torch.zeros(width) for width in widths[1:])
 
     def layers(self) -> Layers:
@@ -143,6 +143,17 @@ class Policy(Network):
             return tasks
         low, high = self.get_buffer("low"), self.get_buffer("high")
         return 2 * (tasks - low) / (high - low) - 1
+
+
+def _orthogonal(rows: int, columns: int) -> torch.Tensor:
+    """A matrix like those of `nn.init.orthogonal_`, which depend on the number of threads.
+
+    The rounding of the QR factorisation does. In double precision it does not reach the digits that are kept.
+    """
+    normal = torch.randn(rows, columns)
+    q, r = torch.linalg.qr((normal if rows >= columns else normal.T).double())
+    q = q * r.diagonal().sign()
+    return (q if rows >= columns else q.T).to(normal.dtype).contiguous()
 
 
 class RobustPulse(Network):
