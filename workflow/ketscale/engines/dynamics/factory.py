@@ -24,7 +24,7 @@ def propagator(name: str, dt: float | None = None, route: Route = "auto") -> Pro
     """
     if name not in USUAL:
         raise UserError(f"no propagator is called {name}{suggestion(name, list(USUAL))}")
-    return _build(USUAL[name], dt, route)
+    return _build(USUAL[name], dt, route, cache=False)
 
 
 def build_propagator(name: str, settings: DynamicsSimulator) -> Propagator:
@@ -34,10 +34,10 @@ def build_propagator(name: str, settings: DynamicsSimulator) -> Propagator:
         UserError: the settings do not go together.
     """
     checked(settings, f"simulators.{name}")
-    return _build(settings.method, settings.dt, settings.route)
+    return _build(settings.method, settings.dt, settings.route, settings.cache)
 
 
-def _build(method: Method, dt: float | None, route: Route) -> Propagator:
+def _build(method: Method, dt: float | None, route: Route, cache: bool) -> Propagator:
     if method.batching == "broadcast":
         from ketscale.engines.dynamics.propagators import Batched
 
@@ -46,4 +46,4 @@ def _build(method: Method, dt: float | None, route: Route) -> Propagator:
         raise UserError("route: the published loop has none; leave it out")
     from ketscale.engines.dynamics.literal import Literal
 
-    return Literal(method.scheme, dt)
+    return Literal(method.scheme, dt, cache)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +18,8 @@ from ketscale.problems.control.workload import Rates
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import Sampler, Shuffled, Stream
+
+Environment = Callable[[], Rates]
 
 
 class MetaLearning(Problem):
@@ -40,7 +44,7 @@ class MetaLearning(Problem):
         self.model, self.objective, self.kind, self.inner, self.seed = model, objective, kind, inner, seed
         self.arguments = arguments
         workload = objective.workload
-        self.distribution = Distribution(workload)
+        self.distribution = Distribution(workload, singly=objective.creation == "once")
         self.splits = workload.held_out
         self.sampler: Sampler = (
             Stream(workload.epoch_steps) if workload.tasks is None else Shuffled(workload.tasks)
@@ -50,7 +54,7 @@ class MetaLearning(Problem):
         """The summed loss, shape (1,)."""
         with span("data"):
             drawn = self._training(indices, step)
-        support, query = (self._losses(environment) for environment in (drawn.support, drawn.query))
+        support, query = (self._losses(environment) for environment in self._environments(drawn))
         return meta_loss(self.kind, self.model, drawn.inputs, self.inner, support, query).reshape(1)
 
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
@@ -63,10 +67,12 @@ class MetaLearning(Problem):
         drawn = self.distribution.fixed(split, indices.to(device), self._dtype_and_device[0])
         inner = self.inner._replace(steps=max(self.inner.steps, *SHOWN))
 
-        def overlaps(controls: torch.Tensor) -> torch.Tensor:
-            return self.objective.overlaps(controls, drawn.query)
+        support, query = self._environments(drawn)
 
-        return course(self.model, drawn.inputs, inner, self._losses(drawn.support), overlaps)
+        def overlaps(controls: torch.Tensor) -> torch.Tensor:
+            return self.objective.overlaps(controls, query())
+
+        return course(self.model, drawn.inputs, inner, self._losses(support), overlaps)
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """The loss and the infidelities after the model's own number of steps, and when full after others."""
@@ -77,8 +83,15 @@ class MetaLearning(Problem):
             return self.distribution.fresh(self.seed, step, indices, self._dtype_and_device[0])
         return self.distribution.fixed("train", indices, self._dtype_and_device[0])
 
-    def _losses(self, environment: Rates) -> Losses:
-        return lambda controls: self.objective.losses(controls, environment)
+    def _environments(self, drawn: Drawn) -> tuple[Environment, Environment]:
+        """What gives those for adaptation and for judgement to each evaluation."""
+        if self.objective.creation == "again":
+            created = partial(self.distribution.created, dtype=drawn.inputs.dtype)
+            return partial(created, drawn.values[0]), partial(created, drawn.values[1])
+        return lambda: drawn.support, lambda: drawn.query
+
+    def _losses(self, environment: Environment) -> Losses:
+        return lambda controls: self.objective.losses(controls, environment())
 
     @property
     def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:
