@@ -13,6 +13,7 @@ from ketscale.engines.dynamics import Tasks, fidelity, noise_rates, propagator, 
 from ketscale.engines.dynamics.states import check_physical
 from ketscale.errors import UserError
 from ketscale.problems import library, registry
+from ketscale.problems.control import build
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.specification import FAMILY
 from ketscale.problems.control.tasks import Distribution
@@ -144,6 +145,7 @@ def tiny(
             "simulators": {
                 "exact": {"device": "exact"},
                 "rk4": {"device": "rk4", "dt": 0.3, "tolerance": 1e-9},
+                "loop": {"device": "rk4", "batching": "loop", "dt": 0.2, "tolerance": 1e-2, "cache": True},
             },
             "axes": {**FAMILY.tiny["axes"], "workload": "w", "model": "m"},
         }
@@ -183,6 +185,17 @@ def tiny(
             "w.coupling: inf should be a number",
         ),
         ({"workload": {"limit": 0.0}}, "workloads.w.limit"),
+        ({"workload": {"limit": float("inf")}}, "workloads.w.limit: inf should be a number"),
+        ({"workload": {"amplitude": 10.5}}, "workloads.w.amplitude: 10.5 is over the limit of controls, 10"),
+        ({"workload": {"alpha": [-0.5, 1.0]}}, "workloads.w.alpha: must be at least 0"),
+        (
+            {"workload": {"kind": "qubit-relaxation", "t2": [10, 50]}},
+            "workloads.w.t2: reaches 50, but T2 is at most 2 T1",
+        ),
+        (
+            {"workload": {}, "model": {"kind": "policy", "inner_learning_rate": float("nan")}},
+            "models.m.inner_learning_rate: nan should be a number",
+        ),
         ({"workload": {"environment_spread": 1.0}}, "workloads.w.environment_spread"),
         ({"workload": {}, "qubits": 2}, "w is a system of 1 qubit(s); set qubits: 1"),
         ({"workload": {}, "simulator": "rk4"}, "dt: 0.3, longer than a segment of w, which takes 0.2"),
@@ -209,6 +222,17 @@ def test_bad_settings_are_refused_in_words(changes: dict[str, Any], said: str) -
         analysis.of(tiny(**changes))
     assert said in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("simulator", ["exact", "loop"])
+def test_a_training_that_diverges_has_a_loss_that_is_not_a_number(simulator: str) -> None:
+    """And no error: it is a result."""
+    config = analysis.of(tiny({}, simulator=simulator))
+    problem = build.problem(config.settings(config.runs[0]))
+    for parameter in problem.parameters():
+        torch.nn.init.constant_(parameter, math.nan)
+    assert problem.combine(problem(torch.arange(3), 0), 3).isnan()
+    assert problem.outputs("test", torch.arange(2)).isnan().all()
 
 
 def test_every_system_is_accepted_with_its_defaults() -> None:

@@ -257,6 +257,10 @@ Z, X = PAULI["Z"], PAULI["X"]
         (lambda: System({}, {}, {}), "at least one operator"),
         (lambda: System({"z": Z}, {}, {"x": X}), r"parameters: .*\['z'\]"),
         (lambda: System({"z": Z}, {"z": math.inf}, {}), r"parameters\.z: inf"),
+        (lambda: System({}, {}, {"x": X}, {"l": [[math.inf, 0], [0, 0]]}), r"jumps\.l: has entries"),
+        (lambda: qubit(math.nan), r"parameters\.detuning: nan"),
+        (lambda: coupled_qubits(coupling=math.inf), r"parameters\.coupling: inf"),
+        (lambda: transmon(anharmonicity=math.nan), r"parameters\.anharmonicity: nan"),
         (lambda: System({"z": Z}, {"z": 1.0}, {}, targets={"t": [1, 1]}), r"targets\.t"),
         *(
             (
@@ -269,6 +273,7 @@ Z, X = PAULI["Z"], PAULI["X"]
         (lambda: transmon(levels=2), "levels: 2"),
         (lambda: relaxation_rates(real(1.0), real(2.1)), "t2: is at most twice"),
         (lambda: relaxation_rates(real(-1.0), real(1.0)), "t1, t2"),
+        (lambda: relaxation_rates(real(math.nan), real(1.0)), "t1, t2"),
         (lambda: noise_rates(real(2.0), real(-1.0), real(1.0)), "amplitude: must be at least 0"),
         (lambda: noise_rates(real(2.0), real(1.0), real(0.0)), "cutoff: must be above 0"),
         (lambda: noise_rates(real(math.nan), real(1.0), real(1.0)), "alpha: must be at least 0 and finite"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import pickle
 from collections.abc import Callable
@@ -286,7 +287,7 @@ def test_what_is_not_a_number_stays_in_its_task() -> None:
     tasks = random_tasks(qubit(), 1.0, tasks=4)
     for task, value in ((1, math.nan), (2, math.inf), (3, 1e9)):
         tasks.controls[task, 2, 0] = value
-    finite = torch.isfinite(propagator("exact").state(qubit(), tasks).real).all(-1).all(-1)
+    finite = torch.isfinite(Batched(strict=False).state(qubit(), tasks).real).all(-1).all(-1)
     assert finite.tolist() == [True, False, False, False]
 
 
@@ -318,6 +319,8 @@ def test_as_many_steps_are_taken_as_fit(segment: float, dt: float, steps: int) -
         ("rk4", None, "auto", "dt: rk4 needs a positive step"),
         ("literal", None, "auto", "dt: rk4 needs a positive step"),
         ("euler", -1.0, "auto", "dt: euler needs a positive step"),
+        ("rk4", math.nan, "auto", "dt: rk4 needs a positive step, and this is nan"),
+        ("literal", math.inf, "auto", "dt: rk4 needs a positive step, and this is inf"),
         ("literal", 0.1, "torch", "route: the published loop has none"),
     ],
 )
@@ -329,12 +332,18 @@ def test_names_and_steps_are_checked(name: str, dt: float | None, route: str, sa
 @pytest.mark.parametrize(
     "given, made",
     [
-        ({"device": "exact"}, Batched()),
-        ({"device": "rk4", "dt": 0.01, "tolerance": 1e-6, "route": "torch"}, Batched("rk4", 0.01, "torch")),
-        ({"device": "euler", "batching": "loop", "dt": 0.02, "tolerance": 0.1}, Literal("euler", 0.02)),
+        ({"device": "exact"}, Batched(strict=False)),
+        (
+            {"device": "rk4", "dt": 0.01, "tolerance": 1e-6, "route": "torch"},
+            Batched("rk4", 0.01, "torch", strict=False),
+        ),
+        (
+            {"device": "euler", "batching": "loop", "dt": 0.02, "tolerance": 0.1},
+            Literal("euler", 0.02, strict=False),
+        ),
         (
             {"device": "rk4", "batching": "loop", "dt": 0.02, "tolerance": 0.1, "cache": True},
-            Literal("rk4", 0.02, cache=True),
+            Literal("rk4", 0.02, cache=True, strict=False),
         ),
     ],
 )
@@ -350,6 +359,8 @@ def test_settings_make_propagators(given: dict[str, object], made: Propagator) -
         ({"device": "exact", "cache": True}, "cache: only a loop creates something for each task"),
         ({"device": "exact", "batching": "loop"}, "batching: exact evolves all tasks at once only"),
         ({"device": "rk4", "dt": 0.1}, "tolerance: rk4 needs one"),
+        ({"device": "euler", "dt": math.nan, "tolerance": 0.1}, "dt: nan should be a number"),
+        ({"device": "euler", "dt": 0.1, "tolerance": math.inf}, "tolerance: inf should be a number"),
         ({"device": "euler", "dt": 0.0, "tolerance": 0.1}, r"dt: 0\.0 is too small"),
         (
             {"device": "rk4", "batching": "loop", "dt": 0.1, "tolerance": 0.1, "route": "torch"},
@@ -454,6 +465,32 @@ def test_the_published_loop_is_not_exact() -> None:
 def test_tasks_are_checked(changes: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=said):
         propagator("exact").state(qubit(), random_tasks(qubit(), 1.0)._replace(**changes))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["controls", "rates", "parameters", "initial"])
+@pytest.mark.parametrize(
+    "simulator", [propagator("exact"), propagator("literal", 0.1)], ids=["exact", "literal"]
+)
+def test_what_is_not_a_number_is_refused_where_users_give_it(
+    simulator: Propagator, name: str, value: float
+) -> None:
+    """But not in training, whose divergence is a result."""
+    tasks = random_tasks(qubit(), 1.0)
+    getattr(tasks, name).view(-1)[1] = value
+    with pytest.raises(UserError, match=f"^{name}: some are not finite"):
+        simulator.state(qubit(), tasks)
+    diverged = dataclasses.replace(simulator, strict=False).state(qubit(), tasks)  # type: ignore[type-var]
+    assert not diverged.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "simulator", [propagator("exact"), propagator("literal", 0.1)], ids=["exact", "literal"]
+)
+@pytest.mark.parametrize("observable", [[[0, 1], [0, 0]], [[math.nan, 0], [0, 1]]])
+def test_what_is_not_observable_is_refused(simulator: Propagator, observable: list[list[float]]) -> None:
+    with pytest.raises(UserError, match=r"^observables: some are not Hermitian"):
+        simulator.expval(qubit(), random_tasks(qubit(), 1.0), [observable])
 
 
 def test_a_step_longer_than_a_segment_is_refused() -> None:

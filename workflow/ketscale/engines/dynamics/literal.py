@@ -36,6 +36,7 @@ class Literal:
         and the system. The published cache grew with every task that was ever seen; this one has the tasks of the last two
         batches, in which a training adapts to tasks and judges the result. Tasks whose rates, parameters or initial
         states have gradients are created again in each evaluation.
+    strict: whether impossible values are refused, see `Propagator`.
 
     Raises:
         UserError: there is no step, or the scheme is exact.
@@ -44,6 +45,7 @@ class Literal:
     scheme: Scheme
     dt: float | None = None
     cache: bool = False
+    strict: bool = True
     # Of the last batch, and of the one before.
     _kept: list[dict[Key, _Created]] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -54,7 +56,7 @@ class Literal:
 
     def state(self, system: System, tasks: Tasks) -> torch.Tensor:
         """See `Propagator.state`."""
-        check_tasks(system, tasks)
+        check_tasks(system, tasks, self.strict)
         if len(tasks.controls) == 0:
             dtype = tasks.controls.dtype.to_complex()
             return tasks.controls.sum().to(dtype).expand(0, system.dimension, system.dimension)
@@ -63,13 +65,16 @@ class Literal:
 
     def expval(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
         """See `Propagator.expval`."""
-        given = as_observables(system, tasks, observables)
+        given = as_observables(system, tasks, observables, self.strict)
         return torch.einsum("tij,oji->to", self.state(system, tasks), given).real
 
     def _created(self, system: System, tasks: Tasks) -> list[_Created]:
         numbers = range(len(tasks.controls))
         with span("dynamics.creation"):
-            differentiable = any(part is not None and part.requires_grad for part in tasks[2:])
+            differentiable = any(
+                part is not None and part.requires_grad
+                for part in (tasks.rates, tasks.parameters, tasks.initial)
+            )
             if not self.cache or differentiable:
                 return [_Created.of(system, tasks, task) for task in numbers]
             known = {key: created for batch in self._kept for key, created in batch.items()}
