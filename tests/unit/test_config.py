@@ -88,7 +88,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "unknown key": (at("titel", "x"), "titel: unknown setting; did you mean title?"),
     "unknown key of a protocol": (at("protocols.quality.learning_rat", 0.1), "quality.learning_rat: unknown setting; did you mean learning_rate?"),
     "renamed key": (every(gone("protocols.quality.precision"), at("protocols.quality.precison", "fp32")), "did you mean precision?"),
-    "unknown workload": (at("workloads.digit", MNIST), "workloads.digit: no kind of workload is called digit; a block with another name needs a kind, one of"),
+    "unknown workload": (at("workloads.digit", MNIST), "workloads.digit: no kind of workload is called digit, and a block with another name needs a kind; did you mean digits?"),
     "misspelt axis": (at("studies.strong.axes.simulators", "qiskit"), "studies.strong.axes.simulators: unknown setting; did you mean simulator?"),
     "missing block": (gone("protocols"), "protocols is missing"),
     "missing setting": (gone("workloads.digits.split_seed"), "workloads.digits: split_seed is missing (seed of the train"),

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 
 from ketscale import analysis
-from ketscale.engines.dynamics import Tasks, fidelity, propagator, violations
+from ketscale.engines.dynamics import Tasks, fidelity, noise_rates, propagator, violations
+from ketscale.engines.dynamics.states import check_physical
 from ketscale.errors import UserError
 from ketscale.problems import library, registry
+from ketscale.problems.control import build
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.specification import FAMILY
 from ketscale.problems.control.tasks import Distribution
-from ketscale.problems.control.workloads import WORKLOADS, QubitRelaxation, QubitSpectrum
+from ketscale.problems.control.workloads import (
+    WORKLOADS,
+    CoupledQubitsRelaxation,
+    CoupledQubitsSpectrum,
+    QubitRelaxation,
+    QubitSpectrum,
+    TransmonSpectrum,
+)
 from tests.contract.tiny_study import config as tiny_config
+from tests.unit.test_dynamics import by_qutip
 
 NUMBERS = torch.arange(2000)
 
@@ -44,6 +55,7 @@ def test_values_fill_their_ranges_and_environments_are_possible(kind: str) -> No
         assert environment.rates.shape == (2000, len(system.jumps)) and (environment.rates >= 0).all()
         assert environment.parameters.shape == (2000, len(system.drift))
     usual = torch.tensor(list(system.parameters.values()), dtype=torch.float64)
+    usual[: workload.qubits] += workload.detuning[0]
     torch.testing.assert_close(tasks.query.parameters, usual.expand(2000, -1), rtol=0.03, atol=0)
 
 
@@ -109,10 +121,15 @@ def test_isotropic_noise_changes_no_pulses_order() -> None:
         ("qubit-spectrum", {"alpha": (2.0, 0.5)}, "alpha: goes from 2 down to 0.5"),
         ("qubit-spectrum", {"strength": (-1.0, 1.0)}, "strength: must be at least 0"),
         ("qubit-spectrum", {"cutoff": (0.0, 1.0)}, "cutoff: must be above 0"),
-        ("transmon", {"amplitude": 1.0}, "amplitude: 1 is over the limit of controls, 0.628319"),
+        ("transmon-relaxation", {"amplitude": 1.0}, "amplitude: 1 is over the limit of controls, 0.628319"),
         ("qubit-relaxation", {"t1": (0.0, 1.0)}, "t1: must be above 0"),
         ("qubit-relaxation", {"t2": (10.0, 50.0)}, "t2: reaches 50, but T2 is at most 2 T1, here 40"),
-        ("coupled-qubits", {"environment_spread": 0.1}, "t2: reaches 60000, but T2 is at most 2 T1"),
+        ("transmon-spectrum", {"jumps": ("z", "x", "z")}, "jumps: z is named twice"),
+        (
+            "coupled-qubits-relaxation",
+            {"environment_spread": 0.1},
+            "t2: reaches 60000, but T2 is at most 2 T1",
+        ),
     ],
 )
 def test_impossible_environments_are_refused(kind: str, settings: dict[str, Any], said: str) -> None:
@@ -138,6 +155,7 @@ def tiny(
             "simulators": {
                 "exact": {"device": "exact"},
                 "rk4": {"device": "rk4", "dt": 0.3, "tolerance": 1e-9},
+                "loop": {"device": "rk4", "batching": "loop", "dt": 0.2, "tolerance": 1e-2, "cache": True},
             },
             "axes": {**FAMILY.tiny["axes"], "workload": "w", "model": "m"},
         }
@@ -153,8 +171,41 @@ def tiny(
     [
         ({"workload": {"duration": float("nan")}}, "workloads.w.duration"),
         ({"workload": {"duration": -1.0}}, "workloads.w.duration"),
-        ({"workload": {"detuning": [0.0, float("inf")]}}, "workloads.w.detuning"),
+        ({"workload": {"detuning": [0.0, float("inf")]}}, "workloads.w.detuning.1: inf should be a number"),
+        ({"workload": {"alpha": [float("nan"), 1.0]}}, "workloads.w.alpha.0: nan should be a number"),
+        ({"workload": {"alpha": []}}, "workloads.w.alpha: the list is empty; give at least one value"),
+        ({"workload": {"alpha": [2.0, 0.5]}}, "workloads.w.alpha: goes from 2 down to 0.5"),
+        ({"workload": {"coupling": 0.1}}, "workloads.w.coupling: unknown setting"),
+        ({"workload": {"jumps": []}}, "workloads.w.jumps: the list is empty; give at least one value"),
+        (
+            {"workload": {"jumps": ["x", "w"]}},
+            "jumps.1: 'w' is not one of its values; choose from dephasing, relaxation, x, y, z",
+        ),
+        ({"workload": {"kind": "qubit-relaxation", "jumps": ["x"]}}, "workloads.w.jumps: unknown setting"),
+        (
+            {"workload": {"kind": "transmon-spectrum", "levels": 2}},
+            "w.levels: 2 is too small; it should be at least 3",
+        ),
+        (
+            {"workload": {"kind": "transmon-spectrum", "anharmonicity": float("nan")}},
+            "w.anharmonicity: nan should be a number",
+        ),
+        (
+            {"workload": {"kind": "coupled-qubits-spectrum", "coupling": float("inf")}},
+            "w.coupling: inf should be a number",
+        ),
         ({"workload": {"limit": 0.0}}, "workloads.w.limit"),
+        ({"workload": {"limit": float("inf")}}, "workloads.w.limit: inf should be a number"),
+        ({"workload": {"amplitude": 10.5}}, "workloads.w.amplitude: 10.5 is over the limit of controls, 10"),
+        ({"workload": {"alpha": [-0.5, 1.0]}}, "workloads.w.alpha: must be at least 0"),
+        (
+            {"workload": {"kind": "qubit-relaxation", "t2": [10, 50]}},
+            "workloads.w.t2: reaches 50, but T2 is at most 2 T1",
+        ),
+        (
+            {"workload": {}, "model": {"kind": "policy", "inner_learning_rate": float("nan")}},
+            "models.m.inner_learning_rate: nan should be a number",
+        ),
         ({"workload": {"environment_spread": 1.0}}, "workloads.w.environment_spread"),
         ({"workload": {}, "qubits": 2}, "w is a system of 1 qubit(s); set qubits: 1"),
         ({"workload": {}, "simulator": "rk4"}, "dt: 0.3, longer than a segment of w, which takes 0.2"),
@@ -190,6 +241,17 @@ def test_bad_settings_are_refused_in_words(changes: dict[str, Any], said: str) -
     assert len(str(caught.value)) < 400
 
 
+@pytest.mark.parametrize("simulator", ["exact", "loop"])
+def test_a_training_that_diverges_has_a_loss_that_is_not_a_number(simulator: str) -> None:
+    """And no error: it is a result."""
+    config = analysis.of(tiny({}, simulator=simulator))
+    problem = build.problem(config.settings(config.runs[0]))
+    for parameter in problem.parameters():
+        torch.nn.init.constant_(parameter, math.nan)
+    assert problem.combine(problem(torch.arange(3), 0), 3).isnan()
+    assert problem.outputs("test", torch.arange(2)).isnan().all()
+
+
 def test_every_system_is_accepted_with_its_defaults() -> None:
     for kind, settings in WORKLOADS.items():
         for model in FAMILY.models:
@@ -200,6 +262,76 @@ def test_models_make_pulses_in_a_notebook() -> None:
     assert library.construct("policy")(torch.rand(7, 3)).shape == (7, 20, 2)
     assert library.construct("robust_grape", segments=5)(torch.rand(7, 3)).shape == (7, 5, 2)
     assert library.construct("grape", tasks=3)(torch.tensor([2, 0])).shape == (2, 8, 20, 2)
+
+
+# Noise that is felt.
+STRONG = {"strength": (5e3, 5e4), "t1": (20.0, 30.0), "t2": (10.0, 40.0)}
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_qutip_finds_the_same_overlaps(kind: str) -> None:
+    kind_of = WORKLOADS[kind]
+    workload = kind_of(**{name: STRONG[name] for name in kind_of.VARIED if name in STRONG})
+    system, environment = (
+        workload.system(),
+        Distribution(workload).fixed("test", torch.arange(2), torch.float64).query,
+    )
+    assert (environment.rates * workload.duration).amax() > 0.04
+    generator = torch.Generator().manual_seed(1)
+    controls = workload.limit * (
+        2 * torch.rand(2, 5, len(system.controls), generator=generator, dtype=torch.float64) - 1
+    )
+    initial = torch.zeros(2, system.dimension, system.dimension, dtype=torch.complex128)
+    initial[:, 0, 0] = 1
+    tasks = Tasks(controls, workload.duration, *environment, initial)
+    target = system.targets[workload.target]
+    expected = [(target.conj() @ by_qutip(system, tasks, task) @ target).real for task in range(2)]
+    found = Objective(workload, propagator("exact")).overlaps(controls, environment)
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=1e-9)
+
+
+def test_each_qubit_feels_its_own_spectrum_through_the_chosen_jumps() -> None:
+    workload = CoupledQubitsSpectrum(jumps=("z", "x"))
+    assert list(workload.system().jumps) == ["z_1", "x_1", "z_2", "x_2"]
+    values = drawn(workload).inputs.unflatten(1, (2, 3))
+    expected = (noise_rates(*values.unbind(2)) / 160).repeat_interleave(2, 1)
+    torch.testing.assert_close(drawn(workload).query.rates, expected, rtol=1e-12, atol=0)
+
+
+def test_the_settings_of_a_system_are_those_of_its_hamiltonian() -> None:
+    transmon = TransmonSpectrum(anharmonicity=-1.5, levels=4).system()
+    energies = transmon.parameters["anharmonicity"] * transmon.drift["anharmonicity"].diagonal().real
+    assert energies.tolist() == [0, 0, -1.5, -4.5]
+    pair = CoupledQubitsRelaxation(coupling=0.3, difference=-0.2).system()
+    assert dict(pair.parameters) == {"detuning_1": -0.2, "detuning_2": 0, "coupling": 0.3}
+
+
+def test_an_excitation_swaps_between_resonant_qubits() -> None:
+    """With probability sin^2(J t)."""
+    system, time = CoupledQubitsRelaxation(coupling=0.03, difference=0.0).system(), 17.0
+    initial = torch.zeros(4, 4, dtype=torch.complex128)
+    initial[2, 2] = 1
+    rho = propagator("exact").state(
+        system, Tasks(torch.zeros(1, 1, 4, dtype=torch.float64), time, initial=initial)
+    )
+    assert rho[0, 1, 1].real.item() == pytest.approx(math.sin(0.03 * time) ** 2, abs=1e-13)
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_a_hundred_thousand_tasks_stay_physical(kind: str) -> None:
+    """By `exact`, in fp64, with controls up to the limit and rates up to 10 / duration."""
+    workload, generator = WORKLOADS[kind](), torch.Generator().manual_seed(2)
+    system, chunk = workload.system(), 10_000
+
+    def uniform(*shape: int) -> torch.Tensor:
+        return torch.rand(chunk, *shape, generator=generator, dtype=torch.float64)
+
+    for _ in range(10):
+        controls = workload.limit * (2 * uniform(20, len(system.controls)) - 1)
+        rates = 10 / workload.duration * uniform(len(system.jumps))
+        rho = propagator("exact").state(system, Tasks(controls, workload.duration, rates))
+        assert rho.shape == (chunk, system.dimension, system.dimension)
+        check_physical(rho, 1e-9)
 
 
 def test_direct_rates_are_those_of_the_times() -> None:

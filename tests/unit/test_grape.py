@@ -66,7 +66,8 @@ def test_with_depolarising_noise_it_reaches_the_closed_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "segments", "bound"), [("transmon", 20, 3e-4), ("coupled-qubits", 20, 0.05)]
+    ("kind", "segments", "bound"),
+    [("transmon-relaxation", 20, 3e-4), ("coupled-qubits-relaxation", 20, 0.05)],
 )
 def test_every_system_is_controllable_with_its_defaults(kind: str, segments: int, bound: float) -> None:
     problem = grape(WORKLOADS[kind](validation=1, test=1), segments=segments)

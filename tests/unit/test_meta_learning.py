@@ -10,6 +10,8 @@ import torch
 from torch.func import functional_call
 
 from ketscale.engines.dynamics import propagator
+from ketscale.engines.dynamics.literal import Literal
+from ketscale.engines.dynamics.methods import Creation
 from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.engines.dynamics.spanned import Spanned
 from ketscale.measure import spans
@@ -41,6 +43,7 @@ def learning(
     network: str = "policy",
     spread: float = 0.3,
     simulator: Propagator = EXACT,
+    creation: Creation = "batch",
     **settings: Any,
 ) -> MetaLearning:
     workload = QubitSpectrum(
@@ -54,7 +57,7 @@ def learning(
     )
     torch.manual_seed(1)
     model = NETWORKS[network]()
-    objective = Objective(workload, Spanned(simulator))
+    objective = Objective(workload, Spanned(simulator), creation)
     problem = MetaLearning(model, objective, kind, INNER, seed=3, arguments={})
     return problem.convert(torch.device("cpu"), torch.float64)
 
@@ -152,9 +155,43 @@ def test_sampled_steps_have_the_same_gradients_and_the_spans_of_the_dynamics(kin
     plain = gradients(problem)
     with spans.recording(recorder):
         recorded = gradients(problem)
-    assert {"dynamics.forward", "dynamics.backward"} <= set(recorder.exclusive_s)
+    assert {name for name in recorder.exclusive_s if name.startswith("dynamics")} == {
+        "dynamics.forward",
+        "dynamics.backward",
+    }
     assert recorder.innermost is None
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(plain[1], recorded[1], strict=True))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_the_cache_changes_no_number(spread: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it environments are created once for each task, without it in each evaluation."""
+    created: list[int] = []
+    of = QubitSpectrum.environment
+    monkeypatch.setattr(
+        QubitSpectrum, "environment", lambda self, values: created.append(len(values)) or of(self, values)
+    )
+    found = {}
+    for creation in ("once", "again"):
+        loop = Literal("rk4", 0.05, cache=creation == "once")
+        problem, recorder = (
+            learning("fomaml", spread=spread, simulator=loop, creation=creation),  # type: ignore[arg-type]
+            spans.Recorder(torch.device("cpu")),
+        )
+        created.clear()
+        with spans.recording(recorder):
+            loss, slopes = gradients(problem)
+        assert (
+            len([tasks for tasks in created if tasks == 1])
+            == TASKS
+            * {
+                "once": 2 if spread else 1,
+                "again": INNER.steps + 1,
+            }[creation]
+        )
+        found[creation] = [torch.tensor(loss), *slopes, problem.outputs("test", torch.arange(3))]
+        assert {"dynamics.creation", "dynamics.forward"} <= set(recorder.exclusive_s)
+    assert all(torch.equal(*pair) for pair in zip(*found.values(), strict=True))
 
 
 def test_support_and_query_are_one_environment_unless_they_are_spread() -> None:

@@ -17,7 +17,7 @@ class Tasks(NamedTuple):
     """What a propagator evolves: one pulse, environment and initial state for each task of a batch.
 
     All tensors have one precision, torch.float32 or torch.float64, and one device; all may require gradients. Without
-    the dimension of tasks a tensor holds for all of them. Values that are not numbers give results that are not.
+    the dimension of tasks a tensor holds for all of them.
 
     controls: amplitudes (tasks, segments, controls) of the system's controls, constant over each segment; in units of
         angular frequency where the operators are dimensionless.
@@ -47,8 +47,8 @@ class Coefficients(NamedTuple):
     initial: torch.Tensor
 
 
-def check_tasks(system: System, tasks: Tasks) -> None:
-    """Raise UserError unless the tensors fit the system and each other, and rates and duration are possible."""
+def check_tasks(system: System, tasks: Tasks, strict: bool) -> None:
+    """Raise UserError unless the tensors fit the system and each other, and `strict` that all values are possible."""
     controls = tasks.controls
     if controls.ndim != 3 or controls.shape[1] < 1 or controls.shape[2] != len(system.controls):
         raise UserError(
@@ -73,6 +73,11 @@ def check_tasks(system: System, tasks: Tasks) -> None:
                 f"{name}: {tensor.dtype} on {tensor.device} does not go with {controls.dtype} controls on "
                 f"{controls.device}; use {dtype} there"
             )
+    if not strict:
+        return
+    for name, tensor in tasks._asdict().items():
+        if isinstance(tensor, torch.Tensor) and not bool(tensor.isfinite().all()):
+            raise UserError(f"{name}: some are not finite; give numbers")
     if tasks.rates is not None and bool((tasks.rates < 0).any()):
         raise UserError("rates: some are negative; a rate is at least 0")
 

@@ -27,8 +27,10 @@ def problem(settings: Settings) -> Problem:
     """
     workload, model = settings.workload, settings.model
     assert isinstance(workload, ControlWorkload)
-    assert isinstance(settings.simulator, DynamicsSimulator)
-    objective = Objective(workload, Spanned(build_propagator(settings.run.simulator, settings.simulator)))
+    simulator = settings.simulator
+    assert isinstance(simulator, DynamicsSimulator)
+    propagator = Spanned(build_propagator(settings.run.simulator, simulator))
+    objective = Objective(workload, propagator, simulator.creation)
     arguments: dict[str, Any] = {
         "controls": len(objective.system.controls),
         "amplitude": workload.amplitude,

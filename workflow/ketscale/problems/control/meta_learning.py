@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +20,8 @@ from ketscale.problems.control.workload import Rates
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import Sampler, Shuffled, Stream
+
+Environment = Callable[[], Rates]
 
 
 class MetaLearning(Problem):
@@ -43,7 +47,7 @@ class MetaLearning(Problem):
         self.model, self.objective, self.kind, self.inner, self.seed = model, objective, kind, inner, seed
         self.arguments = arguments
         workload = objective.workload
-        self.distribution = Distribution(workload)
+        self.distribution = Distribution(workload, singly=objective.creation == "once")
         self.splits = workload.held_out
         self.sampler: Sampler = (
             Stream(workload.epoch_steps) if workload.tasks is None else Shuffled(workload.tasks)
@@ -53,7 +57,7 @@ class MetaLearning(Problem):
         """The summed loss, shape (1,)."""
         with span("data"):
             drawn = self._training(indices, step)
-        support, query = (self._losses(environment) for environment in (drawn.support, drawn.query))
+        support, query = (self._losses(environment) for environment in self._environments(drawn))
         return meta_loss(self.kind, self.model, drawn.inputs, self.inner, support, query).reshape(1)
 
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
@@ -64,9 +68,10 @@ class MetaLearning(Problem):
         """The rows of `Outputs`, with overlaps to the last step that metrics show."""
         drawn = self._fixed(split, indices)
         inner = self.inner._replace(steps=max(self.inner.steps, *SHOWN))
-        pulses = list(course(self.model, drawn.inputs, inner, self._losses(drawn.support)))
+        support, query = self._environments(drawn)
+        pulses = list(course(self.model, drawn.inputs, inner, self._losses(support)))
         with torch.no_grad():
-            overlaps = torch.stack([self.objective.overlaps(each, drawn.query) for each in pulses], 1)
+            overlaps = torch.stack([self.objective.overlaps(each, query()) for each in pulses], 1)
         return Outputs(overlaps, pulses[self.inner.steps]).rows
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
@@ -92,8 +97,15 @@ class MetaLearning(Problem):
         dtype, device = self._dtype_and_device
         return self.distribution.fixed(split, numbers.to(device), dtype)
 
-    def _losses(self, environment: Rates) -> Losses:
-        return lambda controls: self.objective.losses(controls, environment)
+    def _environments(self, drawn: Drawn) -> tuple[Environment, Environment]:
+        """What gives those for adaptation and for judgement to each evaluation."""
+        if self.objective.creation == "again":
+            created = partial(self.distribution.created, dtype=drawn.inputs.dtype)
+            return partial(created, drawn.values[0]), partial(created, drawn.values[1])
+        return lambda: drawn.support, lambda: drawn.query
+
+    def _losses(self, environment: Environment) -> Losses:
+        return lambda controls: self.objective.losses(controls, environment())
 
     @property
     def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ketscale.engines.dynamics.methods import Creation
 from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.engines.dynamics.states import FORMS
 from ketscale.engines.dynamics.tasks import Tasks
@@ -11,10 +12,15 @@ from ketscale.problems.control.workload import ControlWorkload, Rates
 
 
 class Objective:
-    """The overlaps and losses of pulses for a workload's system and target, by a propagator."""
+    """The overlaps and losses of pulses for a workload's system and target, by a propagator.
 
-    def __init__(self, workload: ControlWorkload, propagator: Propagator) -> None:
-        self.workload, self.propagator = workload, propagator
+    creation: when its problem creates the environments of tasks.
+    """
+
+    def __init__(
+        self, workload: ControlWorkload, propagator: Propagator, creation: Creation = "batch"
+    ) -> None:
+        self.workload, self.propagator, self.creation = workload, propagator, creation
         self.system = workload.system()
         self.projector = self.system.projector(workload.target)[None]
 

@@ -6,7 +6,8 @@ models, except those without a width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta
@@ -40,8 +41,8 @@ class Rates(NamedTuple):
 class ControlWorkload(Workload, frozen=True, kw_only=True):
     """Tasks of one system.
 
-    VARIED: the ranges that a task's values are drawn from, by qubit, then by this order. qubits: of the system.
-    POSITIVE: those whose values are above 0.
+    VARIED: the ranges that a task's values are drawn from, by qubit, then by this order; the last is the detuning.
+    POSITIVE: those whose values are above 0. qubits: of the system.
     """
 
     VARIED: ClassVar[tuple[str, ...]] = ()
@@ -89,13 +90,29 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
         Seed, Meta(description="Of the tasks for validation and test, and of fixed training tasks")
     ] = 0
 
+    @property
+    def jumps(self) -> Sequence[str]:
+        """Names of each qubit's jump operators: a setting, or what relaxation times mean."""
+        raise NotImplementedError
+
     def system(self) -> System:
-        """The system, with its operators."""
+        """The system, with its operators. Its first parameters, one for each qubit, are what detunings are added to."""
+        raise NotImplementedError
+
+    def rates(self, *noise: torch.Tensor) -> torch.Tensor:
+        """The rates (n, qubits, jumps) of noise with these values (n, qubits), without the detuning."""
+        raise NotImplementedError
+
+    def impossible(self) -> Iterator[str]:
+        """What is wrong with the noise, beside what holds for all ranges, in the form of `faults`."""
         raise NotImplementedError
 
     def environment(self, values: torch.Tensor) -> Rates:
         """The environments of tasks with these values (n, quantities), in their precision."""
-        raise NotImplementedError
+        *noise, detuning = values.unflatten(1, (self.qubits, -1)).unbind(2)
+        parameters = values.new_tensor(_usual_parameters(self)).repeat(len(values), 1)
+        parameters[:, : self.qubits] += detuning
+        return Rates(self.rates(*noise).flatten(1), parameters)
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
@@ -126,6 +143,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
                 yield f"{name}: goes from {low:g} down to {high:g}; give the smaller number first"
             elif name in self.POSITIVE and low <= 0:
                 yield f"{name}: must be above 0, and its range begins at {low:g}"
+        yield from self.impossible()
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """The system has its own number of qubits, and steps fit into segments."""
@@ -141,6 +159,11 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
                     f"simulator {run.simulator} has dt: {simulator.dt:g}, longer than a segment of {run.workload}, which "
                     f"takes {segment:g}; use at most that"
                 )
+
+
+@lru_cache(maxsize=16)
+def _usual_parameters(workload: ControlWorkload) -> list[float]:
+    return list(workload.system().parameters.values())
 
 
 Duration = Annotated[float, Meta(gt=0, description="Of the pulse, in the system's unit of time")]
