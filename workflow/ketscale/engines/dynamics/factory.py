@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from ketscale.engines.dynamics.propagators import Propagator
 
 
-def propagator(name: str, dt: float | None = None, route: Route = "auto") -> Propagator:
-    """The propagator of a usual name (`methods.USUAL`), which refuses impossible values.
+def propagator(name: str, dt: float | None = None, route: Route = "auto", strict: bool = True) -> Propagator:
+    """The propagator of a usual name (`methods.USUAL`).
 
     dt: step of an integrator, in units of the tasks' duration. route: of those that evolve a whole batch at once, see
-        `propagators.Batched`.
+        `propagators.Batched`. strict: whether impossible values are refused, see `propagators.Propagator`.
 
     Raises:
         UserError: there is no such name, an integrator has no step, `exact` has one, or the loop is given a route.
     """
     if name not in USUAL:
         raise UserError(f"no propagator is called {name}{suggestion(name, list(USUAL))}")
-    return _build(USUAL[name], dt, route, cache=False, strict=True)
+    return _build(USUAL[name], dt, route, cache=False, strict=strict)
 
 
 def build_propagator(name: str, settings: DynamicsSimulator) -> Propagator:
