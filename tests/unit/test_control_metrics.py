@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ketscale.engines.dynamics import propagator
+from ketscale.engines.dynamics import Tasks, propagator
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.grape import Grape, Pulses
 from ketscale.problems.control.meta_learning import MetaLearning
@@ -16,7 +16,7 @@ from ketscale.problems.control.metrics import METRICS
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.policy import Policy, RobustPulse
 from ketscale.problems.control.tasks import Distribution
-from ketscale.problems.control.workloads import QubitRelaxation, QubitSpectrum
+from ketscale.problems.control.workloads import QubitRelaxation, QubitSpectrum, TransmonRelaxation
 from ketscale.problems.problem import Problem
 from tests.toys import trainer
 
@@ -80,6 +80,22 @@ def test_one_task_has_no_other_to_differ_from(model: str) -> None:
     found, _ = measured(problem_of(model, test=1))
     assert found["pulse_spread"] is found["exchanged_infidelity"] is None
     assert 0 < found["lowest_rate"] < found["highest_rate"]
+
+
+@pytest.mark.parametrize("levels", [3, 5])
+def test_leakage_is_what_is_above_the_qubit(levels: int) -> None:
+    workload = TransmonRelaxation(
+        levels=levels, duration=3.0, amplitude=2 * math.pi * 0.1, validation=1, test=3
+    )
+    pulses = Pulses(4, 8, 6, amplitude=workload.amplitude)
+    problem = Grape(pulses, Objective(workload, propagator("exact")), seed=0, arguments={}).double()
+    found, kept = measured(problem)
+    query = Distribution(workload).fixed("test", torch.arange(3), torch.float64).query
+    states = propagator("exact").state(workload.system(), Tasks(kept["pulses"], workload.duration, *query))
+    above = states.diagonal(dim1=1, dim2=2).real[:, 2:].sum(1)
+    assert found["leakage"] == pytest.approx(float(above.mean()), rel=1e-12)
+    assert found["leakage"] > 1e-3
+    assert measured(problem_of("policy"))[0]["leakage"] is None
 
 
 @pytest.mark.parametrize("model", MODELS)

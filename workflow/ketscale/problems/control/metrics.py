@@ -30,6 +30,7 @@ METRICS = (
         Metric(f"infidelity_{steps}", f"infidelity after {steps} adaptation steps", "", "down", after=steps)
         for steps in SHOWN
     ),
+    Metric("leakage", "population above the qubit's levels", "", "down"),
     # How much the tasks differ.
     Metric("lowest_rate", "lowest rate of a jump", "1 / time", None),
     Metric("highest_rate", "highest rate of a jump", "1 / time", None),
@@ -47,8 +48,9 @@ def figures(objective: Objective, final: torch.Tensor) -> dict[str, Any]:
 def all_figures(
     objective: Objective, final: torch.Tensor, course: torch.Tensor, pulses: torch.Tensor, environment: Rates
 ) -> dict[str, Any]:
-    """All metrics of tasks. The last two are None for a single task.
+    """All metrics of tasks. The last two are None for a single task, and leakage where there are no levels to leak into.
 
+    leakage: the mean population of levels above the qubit's, after the pulses.
     lowest_rate, highest_rate: of any jump in any of the environments, 1 / time. pulse_spread: the root mean square
     difference of the pulses' amplitudes from those of their mean pulse, in units of the workload's `amplitude`; pulses
     from starts of their own differ even if one is best for all. exchanged_infidelity: the mean infidelity of each
@@ -67,6 +69,8 @@ def all_figures(
     for steps in SHOWN:
         defined = course.shape[1] > steps
         found[f"infidelity_{steps}"] = float((1 - course[:, steps]).mean()) if defined else None
+    leakage = objective.leakage(pulses, environment)
+    found["leakage"] = None if leakage is None else float(leakage.mean())
     found["lowest_rate"], found["highest_rate"] = (float(end) for end in environment.rates.aminmax())
     alone = len(final) == 1
     apart = (pulses - pulses.mean(0)) / objective.workload.amplitude
