@@ -45,6 +45,31 @@ def test_the_readme_loads_a_trained_model_in_three_lines(digits_features, tmp_pa
     assert asdict(settings.run)["model"] == "vqc"
 
 
+def test_the_readme_adapts_a_trained_policy(tmp_path, monkeypatch):
+    code = blocks("README.md")[2]
+    (folder,) = re.findall(r'"(results-control/runs/.*?)"', code)
+    settings = read_config(ROOT / "workflow/studies/control.yaml").settings(Run.parse(folder))
+    problem = build(settings, None, torch.device("cpu"))
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / models.WEIGHTS).write_bytes(models.saved(settings, problem))
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    exec(compile(code, "README.md", "exec"), namespace)
+    assert namespace["pulses"].shape == (1, 20, 2)
+    assert namespace["overlaps"][0, 20] > namespace["overlaps"][0, 0]
+    tasks = torch.tensor(namespace["tasks"], dtype=torch.float64)
+    torch.testing.assert_close(problem.model(tasks), namespace["model"](tasks))
+
+
+def test_the_readme_differentiates_an_open_system():
+    namespace = {}
+    exec(compile(blocks("README.md")[3], "README.md", "exec"), namespace)
+    assert namespace["rho"].shape == (8, 2, 2)
+    assert namespace["controls"].grad.abs().min() > 1e-6
+    ends = namespace["rho"][:, 1, 1].real.diff()
+    assert (ends < 0).all()  # the more it decays, the less is excited
+
+
 def test_links_lead_somewhere():
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
