@@ -85,8 +85,9 @@ class MetaLearning(Problem):
         return found | deviations(self.objective, pulses.shape[1], next(self.model.parameters()), split)
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The parts of `Outputs`."""
-        return Outputs.of(outputs, self.model.shape)._asdict()
+        """The parts of `Outputs`, and the `tasks` (n, inputs), fp64."""
+        tasks = self.distribution.fixed(split, torch.arange(len(outputs)), torch.float64).inputs
+        return {**Outputs.of(outputs, self.model.shape)._asdict(), "tasks": tasks}
 
     def _training(self, indices: torch.Tensor, step: Step) -> Drawn:
         if self.objective.workload.tasks is None:
