@@ -5,10 +5,11 @@ from dataclasses import asdict
 
 import torch
 
+from ketscale.analysis.kinds import kinds
 from ketscale.grid import Run
 from ketscale.jobs.session import build, read
 from ketscale.problems import models
-from ketscale.problems.registry import read_config
+from ketscale.problems.registry import FAMILIES, read_config
 from tests.parallel.worlds import ROOT
 
 
@@ -68,6 +69,14 @@ def test_the_readme_differentiates_an_open_system():
     assert namespace["controls"].grad.abs().min() > 1e-6
     ends = namespace["rho"][:, 1, 1].real.diff()
     assert (ends < 0).all()  # the more it decays, the less is excited
+
+
+def test_the_readme_lists_all_kinds_of_studies():
+    table = (ROOT / "README.md").read_text().split("| kind | compares |")[1].split("\n\n")[0]
+    listed = [
+        name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])
+    ]
+    assert sorted(listed) == sorted(kinds(FAMILIES))
 
 
 def test_links_lead_somewhere():
