@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from ketscale.measure.spans import span
-from ketscale.problems.control.adaptation import Inner, Kind, Losses, course, meta_loss
+from ketscale.problems.control.adaptation import Inner, Losses, course, meta_loss
 from ketscale.problems.control.deviations import deviations
 from ketscale.problems.control.metrics import SHOWN, all_figures, figures
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.outputs import Outputs
 from ketscale.problems.control.policy import Network
+from ketscale.problems.control.specification import Adaptation
 from ketscale.problems.control.tasks import Distribution, Drawn
 from ketscale.problems.control.workload import Rates
 from ketscale.problems.problem import Problem
@@ -38,7 +39,7 @@ class MetaLearning(Problem):
         self,
         model: Network,
         objective: Objective,
-        kind: Kind,
+        kind: Adaptation,
         inner: Inner,
         seed: int,
         arguments: dict[str, Any],
