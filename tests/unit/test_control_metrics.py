@@ -76,6 +76,18 @@ def test_what_describes_the_tasks_is_that_of_a_loop_over_them(model: str) -> Non
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_what_is_kept_names_the_tasks(model: str) -> None:
+    problem = problem_of(model)
+    _, kept = measured(problem)
+    tasks = Distribution(problem.objective.workload).fixed("test", torch.arange(TESTED), torch.float64)
+    assert set(kept) == {"overlaps", "pulses", "tasks"}
+    assert torch.equal(kept["tasks"], tasks.inputs) and tasks.inputs.shape == (TESTED, 3)
+    own = problem.objective.overlaps(kept["pulses"], tasks.query)
+    best = kept["overlaps"].amax(1) if model == "grape" else kept["overlaps"][:, 3]
+    torch.testing.assert_close(own, best, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_one_task_has_no_other_to_differ_from(model: str) -> None:
     found, _ = measured(problem_of(model, test=1))
     assert found["pulse_spread"] is found["exchanged_infidelity"] is None

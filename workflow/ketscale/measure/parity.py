@@ -25,8 +25,8 @@ SINGLE_PRECISION = 1e-3  # fp32, across simulators and layouts
 LARGEST_LEARNING_RATE = 3e-3
 REFERENCE = ("default.qubit", "cpu-n1r1t1")
 
-# Settings of a protocol, besides the precision, that change the arithmetic of the first steps. `features` is not among them: with the same
-# features hash, cached and inline features must give the same losses.
+# Settings of a protocol, besides the precision, that change the arithmetic of the first steps. `features` is not among
+# them: with the same features hash, cached and inline features must give the same losses.
 ARITHMETIC = ("optimiser", "learning_rate", "weight_decay", "clip_norm", "dropout")
 
 

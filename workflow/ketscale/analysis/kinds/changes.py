@@ -74,18 +74,14 @@ class Changes(Speed):
             seeds.setdefault(point_of(run), []).append(run)
         if len(seeds) < 2:
             yield "a study of kind changes compares points with its first one, but has no other; give it more"
-        for key, runs in seeds.items():
-            axes = [
-                name for name, *pair in zip(POINT, key, point_of(first), strict=True) if pair[0] != pair[1]
-            ]
+        for runs in seeds.values():
+            axes = [name for name in POINT if getattr(runs[0], name) != getattr(first, name)]
             if len(axes) > 1:
                 told = ", ".join(
                     f"{name} {getattr(first, name)} -> {getattr(runs[0], name)}" for name in axes
                 )
                 yield f"each point must differ from the first one in one axis, and one of them in {told}; make them points each"
-            if not {run.seed for run in runs} & {
-                run.seed for run in study.runs if point_of(run) == point_of(first)
-            }:
+            if not {run.seed for run in runs} & {run.seed for run in seeds[point_of(first)]}:
                 yield f"{runs[0].name} has no seed in common with the first point, so there is no ratio; give it one"
 
     def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:

@@ -99,7 +99,7 @@ class Convergence(Speed):
             ).sort_values(["line", "dt"])
             orders = {line: order(group) for line, group in points.groupby("line")}
             points["order"] = points["line"].map(orders)
-            self._study((panels[0], panels[1]), points, name, inputs)
+            _study((panels[0], panels[1]), points, name, inputs)
             drawn.append(points)
         shown = pd.concat(drawn)
         note = (
@@ -120,52 +120,6 @@ class Convergence(Speed):
         ]
         rest = [column for column in shown if column not in columns]
         return figure, shown[[*columns, *rest]]
-
-    def _study(self, panels: tuple[Axes, Axes], points: pd.DataFrame, name: str, inputs: Inputs) -> None:
-        left, right = panels
-        # Zero has no logarithm.
-        points = points.assign(height=points["error"].clip(lower=LEAST))
-        for number, (line, group) in enumerate(points.groupby("line", sort=True)):
-            look = style.line(number)
-            shapes = group["negativity"].gt(PHYSICAL).map({True: "X", False: style.marker(number)})
-            stepped = group[group["dt"].notna()]
-            for axes, column in ((left, "dt"), (right, "step_s")):
-                axes.plot(stepped[column], stepped["height"], lw=1.5, alpha=0.7, **look)
-                for (_, point), marker in zip(group.iterrows(), shapes, strict=True):
-                    hollow = point["flag"] == "busy" and column == "step_s"
-                    more = {"marker": marker, "ms": 7, "zorder": 3}
-                    style.dot(axes, point[column], point["height"], look["color"], hollow, **more)
-            for height in group["height"][group["dt"].isna()]:
-                left.axhline(height, lw=1.5, color=look["color"], ls="--", alpha=0.7)
-            slope = group["order"].iloc[0]
-            label = f"{line} (order {slope:.1f})" if slope == slope else str(line)
-            right.plot([], [], marker=shapes.mode()[0], label=label, **look)
-        for axes, words in ((left, "length of a step"), (right, "time per training step")):
-            axes.set(xlabel=f"{words} (log scale)")
-        first = points.iloc[0]
-        metric = inputs.config.family(first["workload"]).about("error")
-        left.set(title=name, ylabel=metric.title if metric else "error")
-        style.log_numbers(left.yaxis)
-        right.yaxis.set_tick_params(labelleft=False)
-        style.log_numbers(left.xaxis)
-        style.log_seconds(right.xaxis)
-        self._frontiers(right, points)
-        worst = points["negativity"].max()
-        if worst > PHYSICAL:
-            label = f"states leave the physical\nones by up to {worst:.1e}"
-            right.plot([], [], ls="", marker="X", color=style.SOFT, ms=7, label=label)
-        style.legend(right)
-
-    def _frontiers(self, axes: Axes, points: pd.DataFrame) -> None:
-        """A step line through the frontier of each kind of work, up from the fastest and right from the most exact."""
-        (_, most_s), (_, highest) = axes.get_xlim(), axes.get_ylim()
-        for number, (_, group) in enumerate(points[points["on_frontier"]].groupby(list(WORK))):
-            best = group.sort_values(["step_s", "height"])
-            x = [best["step_s"].iloc[0], *best["step_s"], most_s]
-            y = [highest, *best["height"], best["height"].iloc[-1]]
-            label = "" if number else "frontier"
-            axes.step(x, y, where="post", color=style.FRAME, lw=1, label=label, zorder=1)
-        axes.set(xlim=(None, most_s), ylim=(None, highest))
 
 
 def method(simulator: Simulator) -> str:
@@ -208,3 +162,51 @@ def on_frontier(points: pd.DataFrame) -> pd.Series[bool]:
 
 
 CONVERGENCE = Convergence()
+
+
+def _study(panels: tuple[Axes, Axes], points: pd.DataFrame, name: str, inputs: Inputs) -> None:
+    left, right = panels
+    # Zero has no logarithm.
+    points = points.assign(height=points["error"].clip(lower=LEAST))
+    for number, (line, group) in enumerate(points.groupby("line", sort=True)):
+        look = style.line(number)
+        shapes = group["negativity"].gt(PHYSICAL).map({True: "X", False: style.marker(number)})
+        stepped = group[group["dt"].notna()]
+        for axes, column in ((left, "dt"), (right, "step_s")):
+            axes.plot(stepped[column], stepped["height"], lw=1.5, alpha=0.7, **look)
+            for (_, point), marker in zip(group.iterrows(), shapes, strict=True):
+                hollow = point["flag"] == "busy" and column == "step_s"
+                more = {"marker": marker, "ms": 7, "zorder": 3}
+                style.dot(axes, point[column], point["height"], look["color"], hollow, **more)
+        for height in group["height"][group["dt"].isna()]:
+            left.axhline(height, lw=1.5, color=look["color"], ls="--", alpha=0.7)
+        slope = group["order"].iloc[0]
+        label = f"{line} (order {slope:.1f})" if slope == slope else str(line)
+        right.plot([], [], marker=shapes.mode()[0], label=label, **look)
+    for axes, words in ((left, "length of a step"), (right, "time per training step")):
+        axes.set(xlabel=f"{words} (log scale)")
+    first = points.iloc[0]
+    metric = inputs.config.family(first["workload"]).about("error")
+    left.set(title=name, ylabel=metric.title if metric else "error")
+    style.log_numbers(left.yaxis)
+    right.yaxis.set_tick_params(labelleft=False)
+    style.log_numbers(left.xaxis)
+    style.log_seconds(right.xaxis)
+    _frontiers(right, points)
+    worst = points["negativity"].max()
+    if worst > PHYSICAL:
+        label = f"states leave the physical\nones by up to {worst:.1e}"
+        right.plot([], [], ls="", marker="X", color=style.SOFT, ms=7, label=label)
+    style.legend(right)
+
+
+def _frontiers(axes: Axes, points: pd.DataFrame) -> None:
+    """A step line through the frontier of each kind of work, up from the fastest and right from the most exact."""
+    (_, most_s), (_, highest) = axes.get_xlim(), axes.get_ylim()
+    for number, (_, group) in enumerate(points[points["on_frontier"]].groupby(list(WORK))):
+        best = group.sort_values(["step_s", "height"])
+        x = [best["step_s"].iloc[0], *best["step_s"], most_s]
+        y = [highest, *best["height"], best["height"].iloc[-1]]
+        label = "" if number else "frontier"
+        axes.step(x, y, where="post", color=style.FRAME, lw=1, label=label, zorder=1)
+    axes.set(xlim=(None, most_s), ylim=(None, highest))

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.config import STEP, TOLERANCE, Simulator
-from ketscale.engines.dynamics.methods import USUAL, Creation, Method
+from ketscale.engines.dynamics.methods import USUAL, Creation, Method, Route, Scheme
 
 
 class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
     devices: ClassVar[tuple[str, ...]] = tuple(dict.fromkeys(method.scheme for method in USUAL.values()))
 
     device: Annotated[
-        Literal["exact", "rk4", "euler"],
+        Scheme,
         Meta(
             description="exact: the exponential of each segment's Liouvillian; rk4, euler: integrators with a step"
         ),
@@ -33,7 +33,7 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
         | None
     ) = None
     route: Annotated[
-        Literal["auto", "compiled", "torch"],
+        Route,
         Meta(
             description="With broadcast. compiled: machine code, on the CPU; torch: torch's operators; auto: compiled "
             "on the CPU, else torch"

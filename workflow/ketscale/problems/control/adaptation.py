@@ -8,13 +8,13 @@ over tasks, so ranks that share the tasks compute the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from ketscale.problems.control.policy import Layers, Network, Update
+from ketscale.problems.control.specification import Adaptation
 
-Kind = Literal["fomaml", "maml", "reptile", "multi-task"]
 # The losses (n,) of the controls (n, segments, controls) of tasks, each of its own task's alone.
 Losses = Callable[[torch.Tensor], torch.Tensor]
 
@@ -45,7 +45,7 @@ def stepped(
 
 
 def meta_loss(
-    kind: Kind, network: Network, tasks: torch.Tensor, inner: Inner, support: Losses, query: Losses
+    kind: Adaptation, network: Network, tasks: torch.Tensor, inner: Inner, support: Losses, query: Losses
 ) -> torch.Tensor:
     """The sum over tasks (n, inputs) of the query losses after adaptation, whose gradient is the sum of meta-gradients.
 

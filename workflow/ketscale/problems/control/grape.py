@@ -59,8 +59,9 @@ class Grape(Problem):
         self.model, self.objective, self.arguments = model, objective, arguments
         self.splits = objective.workload.held_out
         self.sampler = All(len(model.pulses))
+        self.distribution = Distribution(objective.workload)
         environments = [
-            Distribution(objective.workload).fixed(split, torch.arange(count), torch.float64).query
+            self.distribution.fixed(split, torch.arange(count), torch.float64).query
             for split, count in self.splits.items()
         ]
         for name, parts in zip(Rates._fields, zip(*environments, strict=True), strict=True):
@@ -101,8 +102,9 @@ class Grape(Problem):
         return found | deviations(self.objective, pulses.shape[1], self.model.pulses, split)
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The parts of `Outputs`."""
-        return Outputs.of(outputs, self.model.pulses.shape[2:])._asdict()
+        """The parts of `Outputs`, and the `tasks` (n, inputs) as networks see them, fp64."""
+        tasks = self.distribution.fixed(split, torch.arange(len(outputs)), torch.float64).inputs
+        return {**Outputs.of(outputs, self.model.pulses.shape[2:])._asdict(), "tasks": tasks}
 
     @property
     def _rows(self) -> torch.Size:

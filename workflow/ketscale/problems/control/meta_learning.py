@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from ketscale.measure.spans import span
-from ketscale.problems.control.adaptation import Inner, Kind, Losses, course, meta_loss
+from ketscale.problems.control.adaptation import Inner, Losses, course, meta_loss
 from ketscale.problems.control.deviations import deviations
 from ketscale.problems.control.metrics import SHOWN, all_figures, figures
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.outputs import Outputs
 from ketscale.problems.control.policy import Network
+from ketscale.problems.control.specification import Adaptation
 from ketscale.problems.control.tasks import Distribution, Drawn
 from ketscale.problems.control.workload import Rates
 from ketscale.problems.problem import Problem
@@ -38,7 +39,7 @@ class MetaLearning(Problem):
         self,
         model: Network,
         objective: Objective,
-        kind: Kind,
+        kind: Adaptation,
         inner: Inner,
         seed: int,
         arguments: dict[str, Any],
@@ -85,8 +86,9 @@ class MetaLearning(Problem):
         return found | deviations(self.objective, pulses.shape[1], next(self.model.parameters()), split)
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The parts of `Outputs`."""
-        return Outputs.of(outputs, self.model.shape)._asdict()
+        """The parts of `Outputs`, and the `tasks` (n, inputs), fp64."""
+        tasks = self.distribution.fixed(split, torch.arange(len(outputs)), torch.float64).inputs
+        return {**Outputs.of(outputs, self.model.shape)._asdict(), "tasks": tasks}
 
     def _training(self, indices: torch.Tensor, step: Step) -> Drawn:
         if self.objective.workload.tasks is None:

@@ -1,7 +1,7 @@
 """Models whose controls are a network's, and can be adapted to each task of a batch at once: `policy` and `robust_grape`.
 
 A task's inner steps change the weights of each layer by a sum of outer products, one a step, since the task is one
-input. So they are kept as two vectors a step and layer (`Updates`), never as a copy of the weights.
+input. So they are kept as two vectors a step and layer (`Update`), never as a copy of the weights.
 """
 
 from __future__ import annotations

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ketscale.problems.problem import Problem
 
 
+# What a policy learns; see `adaptation.meta_loss`.
+Adaptation = Literal["fomaml", "maml", "reptile", "multi-task"]
+
+
 class NetworkSettings(Model, frozen=True, kw_only=True):
     """A model of any number of tasks, which is adapted to each by gradient steps."""
 
@@ -43,7 +47,7 @@ class PolicySettings(NetworkSettings, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "robust_grape"
 
     adaptation: Annotated[
-        Literal["fomaml", "maml", "reptile", "multi-task"],
+        Adaptation,
         Meta(
             description="What is learned. fomaml: weights to adapt from, with first-order gradients, as published; maml: "
             "the same with all derivatives; reptile: the same, towards the adapted weights; multi-task: weights that are "

@@ -92,7 +92,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
 
     @property
     def jumps(self) -> Sequence[str]:
-        """Names of each qubit's jump operators: a setting, or what relaxation times mean."""
+        """Names of each qubit's jump operators, for systems that choose them by name: a setting, or those of T1 and T2."""
         raise NotImplementedError
 
     def system(self) -> System:
@@ -105,7 +105,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
 
     def impossible(self) -> Iterator[str]:
         """What is wrong with the noise, beside what holds for all ranges, in the form of `faults`."""
-        raise NotImplementedError
+        yield from ()
 
     def environment(self, values: torch.Tensor) -> Rates:
         """The environments of tasks with these values (n, quantities), in their precision."""
