@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ketscale import analysis
+from ketscale.config import schema
 from ketscale.engines.dynamics import Tasks, fidelity, noise_rates, propagator, violations
 from ketscale.engines.dynamics.states import check_physical
 from ketscale.errors import UserError
@@ -115,6 +116,14 @@ def test_isotropic_noise_changes_no_pulses_order() -> None:
     torch.testing.assert_close(noisy, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_every_setting_of_a_workload_keeps_its_meaning_and_bounds(kind: str) -> None:
+    """Those of a class are replaced by what another one, before it among the bases, says of the same name."""
+    properties = schema(WORKLOADS[kind])["$defs"][WORKLOADS[kind].__name__]["properties"]
+    assert [name for name, rules in properties.items() if "description" not in rules] == []
+    assert properties["environment_spread"]["exclusiveMaximum"] == 1
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "said"),
     [
@@ -209,6 +218,10 @@ def tiny(
         ({"workload": {"environment_spread": 1.0}}, "workloads.w.environment_spread"),
         ({"workload": {}, "qubits": 2}, "w is a system of 1 qubit(s); set qubits: 1"),
         ({"workload": {}, "simulator": "rk4"}, "dt: 0.3, longer than a segment of w, which takes 0.2"),
+        (
+            {"workload": {"duration": 1e8}, "simulator": "rk4"},
+            "dt: 0.3, more than 1,000,000 steps in a segment of w",
+        ),
         ({"workload": {}, "protocol": {"precision": "amp"}, "backend": "gpu-n1r1t1"}, "amp, too coarse"),
         (
             {"workload": {"alpha": [1.0, 1.0], "strength": [1e-3, 1e-3], "cutoff": [100.0, 100.0]}},

@@ -498,6 +498,13 @@ def test_a_step_longer_than_a_segment_is_refused() -> None:
         propagator("rk4", 0.3).state(qubit(), random_tasks(qubit(), 1.0))
 
 
+@pytest.mark.parametrize("name", ["rk4", "literal"])
+@pytest.mark.parametrize("dt", [1e-9, 5e-309])
+def test_a_step_that_never_ends_a_segment_is_refused(name: str, dt: float) -> None:
+    with pytest.raises(UserError, match=r"makes more than 1,000,000 steps of a segment, which takes 0\.2"):
+        propagator(name, dt).state(qubit(), random_tasks(qubit(), 1.0))
+
+
 def test_observables_are_checked() -> None:
     with pytest.raises(UserError, match="observables must be"):
         propagator("exact").expval(qubit(), random_tasks(qubit(), 1.0), qubit().projector("x"))

@@ -10,6 +10,9 @@ Route = Literal["auto", "compiled", "torch"]
 # cache) or again in each evaluation (without).
 Creation = Literal["batch", "once", "again"]
 
+# More steps in a segment are taken for a mistake in `dt`: a single pulse would take minutes.
+MOST_STEPS = 1_000_000
+
 
 class Method(NamedTuple):
     """How a segment is evolved, and whether all tasks of a batch are evolved at once or one after the other.

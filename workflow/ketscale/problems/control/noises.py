@@ -68,7 +68,8 @@ class Relaxation:
     POSITIVE: ClassVar[tuple[str, ...]] = ("t1", "t2")
     jumps: ClassVar[Sequence[str]] = ("relaxation", "dephasing")
 
-    environment_spread: float
+    if TYPE_CHECKING:  # an annotation here would replace the workload's, with its bounds and meaning
+        environment_spread: float
     t1: Range
     t2: Range
 

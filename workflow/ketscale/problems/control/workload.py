@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 from msgspec import Meta
 
 from ketscale.config import Positive, Seed, Settings, Workload
+from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 
 if TYPE_CHECKING:
@@ -158,6 +159,11 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
                 yield (
                     f"simulator {run.simulator} has dt: {simulator.dt:g}, longer than a segment of {run.workload}, which "
                     f"takes {segment:g}; use at most that"
+                )
+            if simulator.dt < segment / MOST_STEPS:
+                yield (
+                    f"simulator {run.simulator} has dt: {simulator.dt:g}, more than {MOST_STEPS:,} steps in a segment of "
+                    f"{run.workload}, which takes {segment:g}; use a longer one"
                 )
 
 
