@@ -16,11 +16,12 @@ from ketscale.bench import steps
 from ketscale.bench.captured import Refused, captured
 from ketscale.bench.steps import ModelCell
 from ketscale.engines.dynamics.propagators import Batched
-from ketscale.problems.control.adaptation import Inner, Kind
+from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.grape import Grape, Pulses
 from ketscale.problems.control.meta_learning import MetaLearning
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.policy import Policy
+from ketscale.problems.control.specification import Adaptation
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.problem import Problem
 
@@ -99,7 +100,7 @@ def test_the_trainer_copies_its_batch_without_waiting() -> None:
         take(3)
 
 
-def control(model: Kind | Literal["grape"]) -> Problem:
+def control(model: Adaptation | Literal["grape"]) -> Problem:
     """A policy that is adapted to tasks, or the tasks' own optimum."""
     torch.manual_seed(0)
     workload = QubitSpectrum(detuning=(-2.0, 2.0), environment_spread=0.1, validation=2, test=3)
@@ -118,7 +119,7 @@ def control(model: Kind | Literal["grape"]) -> Problem:
 )
 @pytest.mark.parametrize("model", ["fomaml", "maml", "reptile", "multi-task", "grape"])
 def test_a_step_of_control_is_the_cpus(
-    model: Kind | Literal["grape"], dtype: torch.dtype, tolerance: float, record_property: Callable[..., None]
+    model: Adaptation | Literal["grape"], dtype: torch.dtype, tolerance: float, record_property: Callable[..., None]
 ) -> None:
     def results(device: str, dtype: torch.dtype) -> torch.Tensor:
         problem = control(model).convert(torch.device(device), dtype)

@@ -239,6 +239,7 @@ def tiny(
             "quality has monitor: highest_rate, but control has loss",
         ),
         ({"workload": {"tasks": 5}, "model": {"kind": "grape"}}, "has training tasks (tasks: 5)"),
+        ({"workload": {"test": 3}, "model": {"kind": "grape"}}, "use batch 103, not "),
         ({"workload": {}, "model": {"kind": "grape", "starts": 4}}, "models.m.starts"),
         ({"workload": {}, "protocol": {"optimiser": "l-bfgs"}}, "tasks are drawn afresh in each step"),
         (
@@ -268,7 +269,7 @@ def test_a_training_that_diverges_has_a_loss_that_is_not_a_number(simulator: str
 def test_every_system_is_accepted_with_its_defaults() -> None:
     for kind, settings in WORKLOADS.items():
         for model in FAMILY.models:
-            analysis.of(tiny({"kind": kind}, {"kind": model}, qubits=settings.qubits))
+            analysis.of(tiny({"kind": kind}, {"kind": model}, qubits=settings.qubits, batch=200))
 
 
 def test_models_make_pulses_in_a_notebook() -> None:

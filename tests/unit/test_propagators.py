@@ -147,31 +147,39 @@ def test_hessians_do_not_depend_on_the_length_of_the_direction() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_task_has_the_same_bits_in_every_batch(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_task_has_the_same_bits_in_every_batch(
+    name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ketscale.engines.dynamics import cpu
 
     monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
-    system = qubit()
-    tasks = random_tasks(system, 1.0, tasks=37)
+    system, duration = SYSTEMS[name]
+    tasks = random_tasks(system, duration, tasks=37)
     # From one step of the lowest degree to many steps of the highest.
     strengths = torch.logspace(-3, 2, 37, dtype=torch.float64)
     tasks = differentiable(tasks._replace(controls=strengths[:, None, None] * tasks.controls))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        together = first_gradients_of_sum(system, tasks)
+        together = evaluated(system, tasks)
     finally:
         torch.set_num_threads(before)
     for task in range(37):
-        part = Tasks(tasks.controls[[task]], 1.0, *(each[[task]] for each in leaves(tasks)[1:]))
-        alone = first_gradients_of_sum(system, differentiable(part))
+        part = Tasks(tasks.controls[[task]], duration, *(each[[task]] for each in leaves(tasks)[1:]))
+        alone = evaluated(system, differentiable(part))
         assert all(torch.equal(a[0], b[task]) for a, b in zip(alone, together, strict=True))
 
 
-def first_gradients_of_sum(system: System, tasks: Tasks) -> tuple[torch.Tensor, ...]:
-    # Only what does not involve torch's matrix products, whose bits depend on the batch.
-    rho = propagator("exact").state(system, tasks)
-    return torch.autograd.grad(rho.real[:, 0, 0].sum(), (tasks.controls, tasks.rates, tasks.parameters))  # type: ignore[arg-type]
+def evaluated(system: System, tasks: Tasks) -> tuple[torch.Tensor, ...]:
+    """Overlaps and states, and the gradients of an overlap."""
+    projector = system.projector("x")[None]
+    overlaps, rho = (
+        propagator("exact").expval(system, tasks, projector),
+        propagator("exact").state(system, tasks),
+    )
+    gradients = torch.autograd.grad(overlaps.sum(), (tasks.controls, tasks.rates, tasks.parameters))  # type: ignore[arg-type]
+    return overlaps, rho, *gradients
 
 
 @pytest.mark.parametrize("angle", [1e-3, 1.0, 30.0, 300.0])

@@ -21,6 +21,7 @@ from ketscale.engines.dynamics.tasks import (
     coefficients,
     coordinates,
     matrices,
+    times,
 )
 from ketscale.errors import UserError
 
@@ -88,7 +89,7 @@ class Batched:
     def expval(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
         """See `Propagator.expval`."""
         given = as_observables(system, tasks, observables, self.strict)
-        return self._evolved("evolve", system, tasks) @ coordinates(given).T
+        return times(self._evolved("evolve", system, tasks), coordinates(given))
 
     @torch.no_grad()
     def trajectory(self, system: System, tasks: Tasks) -> torch.Tensor:

@@ -112,16 +112,23 @@ def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
 
 def coordinates(matrices: torch.Tensor) -> torch.Tensor:
     """The real coordinates (..., d**2) of the Hermitian part of complex matrices (..., d, d)."""
-    return (
-        torch.view_as_real(matrices.resolve_conj()).flatten(-3) @ _frame(matrices.shape[-1], matrices.real).T
-    )
+    flat = torch.view_as_real(matrices.resolve_conj()).flatten(-3)
+    return times(flat, _frame(matrices.shape[-1], matrices.real))
 
 
 def matrices(coordinates: torch.Tensor) -> torch.Tensor:
     """The Hermitian matrices (..., d, d) with these coordinates."""
     d = math.isqrt(coordinates.shape[-1])
-    flat = coordinates @ _frame(d, coordinates)
+    flat = times(coordinates, _frame(d, coordinates).T)
     return torch.view_as_complex(flat.unflatten(-1, (d, d, 2)))
+
+
+def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """`rows @ matrix.T` for rows (..., m) and a small matrix (k, m), each row bitwise the same among any others.
+
+    The order in which a matrix product adds depends on the number of rows.
+    """
+    return (rows[..., None, :] * matrix).sum(-1)
 
 
 def as_complex(given: Any, like: torch.Tensor) -> torch.Tensor:

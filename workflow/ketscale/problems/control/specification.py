@@ -118,6 +118,12 @@ class GrapeSettings(Model, frozen=True, kw_only=True):
                 f"workload {settings.run.workload} has training tasks (tasks: {workload.tasks}), and {settings.run.model} "
                 "optimises the held-out ones; leave tasks out"
             )
+        held_out = sum(workload.held_out.values())
+        if settings.run.batch != held_out:
+            yield (
+                f"{settings.run.model} optimises all tasks of validation and test in every step; with {settings.run.workload} "
+                f"use batch {held_out}, not {settings.run.batch}"
+            )
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
