@@ -10,11 +10,18 @@ import torch
 from torch import nn
 
 from ketscale.config import Protocol
+from ketscale.engines.dynamics import propagator
 from ketscale.grid import Run, layout
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems import randomness
 from ketscale.problems.classification import Classification
+from ketscale.problems.control.adaptation import Inner
+from ketscale.problems.control.grape import Grape, Pulses
+from ketscale.problems.control.meta_learning import MetaLearning
+from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.policy import Policy
+from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.images.specification import FAMILY
 from ketscale.problems.images.vqc import VQC
 from ketscale.problems.problem import Problem
@@ -195,6 +202,24 @@ def next_word() -> NextWord:
     return NextWord(SuperpositionTransformer(1), ShiftedClosedForm(1, transitions(data)), data).double()
 
 
+OBJECTIVE = Objective(
+    QubitSpectrum(detuning=(-2.0, 2.0), environment_spread=0.1, validation=2, test=3, epoch_steps=6),
+    propagator("exact"),
+)
+
+
+def meta_learning() -> MetaLearning:
+    """A policy with all derivatives of its adaptation, whose tasks are drawn afresh in each step."""
+    torch.manual_seed(0)
+    model = Policy(segments=4, low=(0.5, 1e-3, 100.0, -2.0), high=(2.0, 1e-2, 1000.0, 2.0), width=6, depth=1)
+    return MetaLearning(model, OBJECTIVE, "maml", Inner(2, 0.1), seed=0, arguments={}).double()
+
+
+def grape() -> Grape:
+    """Five tasks, each of whose starts is minimised by itself."""
+    return Grape(Pulses(tasks=5, starts=3, segments=4), OBJECTIVE, seed=0, arguments={}).double()
+
+
 PROBLEMS = {
     "classification": classification,
     "without dropout": without_dropout,
@@ -202,6 +227,8 @@ PROBLEMS = {
     "columns": Columns,
     "tasks": Tasks,
     "sentences": next_word,
+    "meta-learning": meta_learning,
+    "grape": grape,
 }
 
 TRAINING = {

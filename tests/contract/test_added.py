@@ -110,24 +110,33 @@ def block_with(words: str) -> str:
     return block
 
 
+def with_files(checkout: Path, *names: str) -> Path:
+    """A copy of the checkout with these files of the page, and no new family."""
+    files = {path: text for path, text in FILES.items() if Path(path).name in names}
+    assert len(files) == len(names)
+    with_family(checkout, files, "none")
+    registry = "workflow/ketscale/problems/registry.py"
+    (checkout / registry).write_text((ROOT / registry).read_text())
+    return checkout
+
+
+def inserted(checkout: Path, file: str, before: str, text: str) -> None:
+    """Put the text into a file of the package, before what is there once."""
+    path = checkout / "workflow" / "ketscale" / file
+    content = path.read_text()
+    assert content.count(before) == 1, f"{file}: {before}"
+    path.write_text(content.replace(before, text + before))
+
+
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A copy with the page's model, backend and kind of study, and a study that asks for all of them."""
-    files = {path: text for path, text in FILES.items() if "/gates/" not in path}
-    assert {Path(path).name for path in files} == {"reupload.py", "flat.py", "threads.py"}
     folder = tmp_path_factory.mktemp("extended")
-    checkout = with_family(folder / "checkout", files, "images")
-    package = checkout / "workflow" / "ketscale"
+    checkout = with_files(folder / "checkout", "reupload.py", "flat.py", "threads.py")
 
     def insert(file: str, before: str, text: str) -> None:
-        path = package / file
-        content = path.read_text()
-        assert content.count(before) == 1, f"{file}: {before}"
-        path.write_text(content.replace(before, text + before))
+        inserted(checkout, file, before, text)
 
-    (package / "problems/registry.py").write_text(
-        (ROOT / "workflow/ketscale/problems/registry.py").read_text()
-    )
     insert("problems/images/specification.py", "def prepare(", block_with("class ReuploadSettings") + "\n\n")
     insert("problems/images/specification.py", '"mlp": MLPSettings', '"reupload": ReuploadSettings, ')
     insert("grid/backend.py", '        Backend("mpi"', block_with('Backend("flat"'))
@@ -179,3 +188,22 @@ def test_a_kind_of_study_of_one_file_is_tabulated_and_drawn(extended: Project) -
     assert {row["value"] for row in extended.table("scaling") if row["kind"] == "threads"} == {"1", "2"}
     assert (extended.results / "figures" / "threads.svg").stat().st_size > 1000
     assert "Threads" in (extended.results / "report.html").read_text()
+
+
+def test_a_system_of_control_of_one_file_has_the_same_losses_under_every_simulator(tmp_path: Path) -> None:
+    checkout, file = with_files(tmp_path / "checkout", "raman.py"), "problems/control/workloads.py"
+    (line,) = re.findall(r'`("raman": Raman,)`', PAGE)
+    inserted(checkout, file, "\n\nif TYPE_CHECKING:", "\nfrom ketscale.problems.control.raman import Raman")
+    inserted(checkout, file, '    "qubit-spectrum":', f"    {line}\n")
+    tiny = FAMILIES["control"].tiny
+    axes = {**tiny["axes"], "workload": "raman"}
+    project = Project(tmp_path / "project", {**tiny, "workloads": {"raman": {}}, "axes": axes}, checkout)
+    study = project.config["studies"]["parity"]
+    study["points"] = [{"simulator": ["exact", "torch"]}, {"model": "robust_grape"}]
+    project.config["studies"] = {"parity": study}
+    (project.folder / "config.yaml").write_text(yaml.safe_dump(project.config))
+    project.snakemake()
+    assert {record["run"]["model"] for record in project.records()} == {"policy", "robust_grape"}
+    assert all(record["losses"][-1] < record["losses"][0] for record in project.records())
+    (row,) = project.table("parity")
+    assert row["held"] == "True"

@@ -1,4 +1,4 @@
-"""`fused` on a GPU against dense matrices in fp64 on the CPU: values and gradients, all gates, sizes and batches."""
+"""On a GPU against fp64 on the CPU: `fused` against dense matrices, with all gates, sizes and batches; and the dynamics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.dynamics import Tasks, coupled_qubits, qubit, transmon
+from ketscale.engines.dynamics.methods import Scheme
+from ketscale.engines.dynamics.propagators import Batched
 from tests.gpu import reference
 from tests.gpu.circuits import random_angles, random_circuit, random_states, random_words
 
@@ -151,3 +154,40 @@ def test_states_from_any_start(qubits: int, start: str, record_property: Callabl
     wanted = results("cpu", lambda there, given: reference.state(circuit, *there, given))
     found = results("cuda", lambda there, given: Fused().state(circuit, there, given))
     compare(found, wanted, [float(w.norm()) for w in wanted], torch.float64, record_property)
+
+
+# Each with the duration of a usual pulse.
+SYSTEMS = {
+    "qubit": (qubit(), 1.0),
+    "transmon": (transmon(), 20.0),
+    "coupled qubits": (coupled_qubits(), 160.0),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("scheme, dt", [("exact", None), ("rk4", 1 / 400)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["fp64", "fp32"])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_overlaps_of_control_tasks_and_their_gradients(
+    name: str, dtype: torch.dtype, scheme: Scheme, dt: float | None, record_property: Callable[..., None]
+) -> None:
+    """In fp32, rounding grows with the 20 segments."""
+    (system, duration), generator = SYSTEMS[name], torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(33, *shape, generator=generator, dtype=torch.float64)
+
+    controls = 6 / duration * normal(20, len(system.controls))
+    rates = normal(len(system.jumps)).square() / duration
+    projector = system.projector(next(iter(system.targets)))[None]
+
+    def results(device: str, dtype: torch.dtype) -> Tensors:
+        leaves = [part.to(device, dtype).requires_grad_() for part in (controls, rates)]
+        propagator = Batched(scheme, dt and dt * duration, "torch")
+        overlaps = propagator.expval(system, Tasks(leaves[0], duration, leaves[1]), projector)
+        gradients = torch.autograd.grad(overlaps.sum(), leaves)
+        return [part.detach().double().cpu() for part in (overlaps, *gradients)]
+
+    wanted = results("cpu", torch.float64)
+    scales = [max(float(part.norm()), 1.0) for part in wanted]
+    compare(results("cuda", dtype), wanted, scales, dtype, record_property)

@@ -1,9 +1,13 @@
-"""Whole training steps on a GPU: nothing in them waits for it, and as CUDA graphs they train the same."""
+"""Whole training steps on a GPU: nothing in them waits for it, and as CUDA graphs they train the same.
+
+Those of control, whose exact propagator waits for the GPU to choose its degrees, have the CPU's losses and gradients.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import pytest
 import torch
@@ -11,6 +15,15 @@ import torch
 from ketscale.bench import steps
 from ketscale.bench.captured import Refused, captured
 from ketscale.bench.steps import ModelCell
+from ketscale.engines.dynamics.propagators import Batched
+from ketscale.problems.control.adaptation import Inner
+from ketscale.problems.control.grape import Grape, Pulses
+from ketscale.problems.control.meta_learning import MetaLearning
+from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.policy import Policy
+from ketscale.problems.control.specification import Adaptation
+from ketscale.problems.control.workloads import QubitSpectrum
+from ketscale.problems.problem import Problem
 
 CELLS = [
     ModelCell("vqc", 4, 64),
@@ -85,3 +98,37 @@ def test_the_trainer_copies_its_batch_without_waiting() -> None:
         take(number)
     with unwaited():
         take(3)
+
+
+def control(model: Adaptation | Literal["grape"]) -> Problem:
+    """A policy that is adapted to tasks, or the tasks' own optimum."""
+    torch.manual_seed(0)
+    workload = QubitSpectrum(detuning=(-2.0, 2.0), environment_spread=0.1, validation=2, test=3)
+    objective = Objective(workload, Batched(route="torch", strict=False))
+    if model == "grape":
+        return Grape(Pulses(tasks=5, starts=8, segments=4), objective, seed=0, arguments={})
+    policy = Policy(
+        segments=4, inputs="normalised", low=(0.5, 1e-3, 100.0, -2.0), high=(2.0, 1e-2, 1000.0, 2.0), width=8
+    )
+    return MetaLearning(policy, objective, model, Inner(2, 0.1), seed=0, arguments={})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "dtype, tolerance", [(torch.float64, 1e-10), (torch.float32, 1e-3)], ids=["fp64", "fp32"]
+)
+@pytest.mark.parametrize("model", ["fomaml", "maml", "reptile", "multi-task", "grape"])
+def test_a_step_of_control_is_the_cpus(
+    model: Adaptation | Literal["grape"], dtype: torch.dtype, tolerance: float, record_property: Callable[..., None]
+) -> None:
+    def results(device: str, dtype: torch.dtype) -> torch.Tensor:
+        problem = control(model).convert(torch.device(device), dtype)
+        loss = problem.combine(problem(torch.arange(5, device=device), 3), 5)
+        gradients = torch.autograd.grad(loss, list(problem.parameters()))
+        figures = (loss, *gradients, problem.outputs("test", torch.arange(3)))
+        return torch.cat([part.detach().double().cpu().flatten() for part in figures])
+
+    wanted, found = results("cpu", torch.float64), results("cuda", dtype)
+    error = float((found - wanted).norm() / wanted.norm())
+    record_property("error", error)
+    assert error <= tolerance

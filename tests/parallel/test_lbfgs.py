@@ -6,13 +6,14 @@ import pytest
 from tests.parallel import worlds
 
 LBFGS = {"optimiser": "l-bfgs"}
-# Linear, linear with tasks of parameter-shift, and nonlinear with complex parameters and with a penalty. In its fifth
+# Linear, linear with tasks of parameter-shift, nonlinear with complex parameters and with a penalty, and separable. In its fifth
 # step the search of `fidelity` makes 1e-12 of the rounding of 1e-16, and more in each later one: chaos, not error.
 CASES = [
     ("without dropout", 37, 8, LBFGS),
     ("sentences", 7, 6, {**LBFGS, "parallel": "tasks"}),
     ("fidelity", 11, 4, LBFGS),
     ("columns", 4, 8, LBFGS),
+    ("grape", 5, 8, LBFGS),
 ]
 PLACES = ["mpi-n1r1t1", "mpi-n1r2t1", "mpi-n1r3t1", "ddp-cpu-n1r2t1", "ddp-cpu-n1r3t1"]
 

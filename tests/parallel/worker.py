@@ -38,7 +38,7 @@ def train(world: World, name: str, batch: int, steps: int, **settings: Any) -> d
     parameters = [torch.view_as_real(p) if p.is_complex() else p for p in trainer.stepper.parameters]
     return {
         "losses": trainer.losses,
-        "figures": trainer.problem.metrics("validation", trainer.outputs("validation"), full=False),
+        "figures": trainer.problem.metrics("validation", trainer.outputs("validation"), full=True),
         "parameters": torch.cat([p.detach().reshape(-1) for p in parameters]).tolist(),
         "samples": world.gather(trainer.samples_seen),
         "spans": sorted(clock.spans_s),

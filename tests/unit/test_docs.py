@@ -5,10 +5,11 @@ from dataclasses import asdict
 
 import torch
 
+from ketscale.analysis.kinds import kinds
 from ketscale.grid import Run
 from ketscale.jobs.session import build, read
 from ketscale.problems import models
-from ketscale.problems.registry import read_config
+from ketscale.problems.registry import FAMILIES, read_config
 from tests.parallel.worlds import ROOT
 
 
@@ -43,6 +44,39 @@ def test_the_readme_loads_a_trained_model_in_three_lines(digits_features, tmp_pa
     problem.eval()
     assert torch.equal(namespace["logits"], problem.model(features))
     assert asdict(settings.run)["model"] == "vqc"
+
+
+def test_the_readme_adapts_a_trained_policy(tmp_path, monkeypatch):
+    code = blocks("README.md")[2]
+    (folder,) = re.findall(r'"(results-control/runs/.*?)"', code)
+    settings = read_config(ROOT / "workflow/studies/control.yaml").settings(Run.parse(folder))
+    problem = build(settings, None, torch.device("cpu"))
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / models.WEIGHTS).write_bytes(models.saved(settings, problem))
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    exec(compile(code, "README.md", "exec"), namespace)
+    assert namespace["pulses"].shape == (1, 20, 2)
+    assert namespace["overlaps"][0, 20] > namespace["overlaps"][0, 0]
+    tasks = torch.tensor(namespace["tasks"], dtype=torch.float64)
+    torch.testing.assert_close(problem.model(tasks), namespace["model"](tasks))
+
+
+def test_the_readme_differentiates_an_open_system():
+    namespace = {}
+    exec(compile(blocks("README.md")[3], "README.md", "exec"), namespace)
+    assert namespace["rho"].shape == (8, 2, 2)
+    assert namespace["controls"].grad.abs().min() > 1e-6
+    ends = namespace["rho"][:, 1, 1].real.diff()
+    assert (ends < 0).all()  # the more it decays, the less is excited
+
+
+def test_the_readme_lists_all_kinds_of_studies():
+    table = (ROOT / "README.md").read_text().split("| kind | compares |")[1].split("\n\n")[0]
+    listed = [
+        name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])
+    ]
+    assert sorted(listed) == sorted(kinds(FAMILIES))
 
 
 def test_links_lead_somewhere():

@@ -25,21 +25,44 @@ from ketscale.engines.dynamics import (
 )
 from ketscale.engines.dynamics.basis import PAULI
 from ketscale.engines.dynamics.states import check_physical
-from ketscale.engines.dynamics.systems import T1, T2
+from ketscale.engines.dynamics.systems import PAULI_JUMPS, RELAXATION_JUMPS, T1, T2
 from ketscale.errors import UserError
 
 EXACT = propagator("exact")
 # Each with the duration of a usual pulse.
 SYSTEMS = {
     "qubit": (qubit(), 1.0),
-    "relaxing qubit": (qubit(noise="relaxation"), 1.0),
+    "relaxing qubit": (qubit(jumps=RELAXATION_JUMPS), 1.0),
     "transmon": (transmon(), 20.0),
     "coupled qubits": (coupled_qubits(), 160.0),
 }
+JUMPS = (*PAULI_JUMPS, *RELAXATION_JUMPS)
 
 
 def real(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
+
+
+def random_system(dimension: int) -> System:
+    """Two random Hermitian matrices in the drift, two controls and two jumps of any kind."""
+    rng = np.random.default_rng(dimension)
+
+    def matrices() -> dict[str, np.ndarray[Any, Any]]:
+        return {name: rng.normal(size=(dimension, dimension, 2)) @ [1, 1j] for name in "ab"}
+
+    drift, controls = (
+        {name: (each + each.conj().T) / 2 for name, each in matrices().items()} for _ in range(2)
+    )
+    return System(drift, {"a": 1.0, "b": -0.5}, controls, matrices())
+
+
+# Whatever else a system may have; slower to compile.
+OTHERS = {
+    "qubit with every jump": (qubit(jumps=JUMPS), 1.0),
+    "transmon with every jump": (transmon(levels=4, anharmonicity=-0.5, jumps=JUMPS), 20.0),
+    "coupled qubits with every jump": (coupled_qubits(0.3, -0.1, 0.05, JUMPS), 160.0),
+    **{f"{dimension} random levels": (random_system(dimension), 1.0) for dimension in (2, 3, 4, 5)},
+}
 
 
 def random_tasks(system: System, duration: float, tasks: int = 3, segments: int = 5, seed: int = 0) -> Tasks:
@@ -82,9 +105,9 @@ def by_qutip(system: System, tasks: Tasks, task: int) -> np.ndarray[Any, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", {**SYSTEMS, **OTHERS})
 def test_qutip_finds_the_same_states(name: str) -> None:
-    system, duration = SYSTEMS[name]
+    system, duration = {**SYSTEMS, **OTHERS}[name]
     tasks = random_tasks(system, duration)
     found = EXACT.state(system, tasks)
     for task in range(len(found)):
@@ -111,7 +134,7 @@ def test_rabi_oscillations() -> None:
 
 @pytest.mark.parametrize(
     "system",
-    [qubit(detuning=0.0, noise="relaxation"), transmon(), coupled_qubits(0.0, 0.0, 0.0)],
+    [qubit(detuning=0.0, jumps=RELAXATION_JUMPS), transmon(), coupled_qubits(0.0, 0.0, 0.0)],
     ids=["qubit", "transmon", "pair"],
 )
 def test_relaxation_and_dephasing_have_the_times_that_they_are_given(system: System) -> None:
@@ -183,6 +206,17 @@ def test_published_environments_are_nearly_noiseless() -> None:
     assert rates.max().item() == pytest.approx(4e-4, rel=0.1)
 
 
+@pytest.mark.parametrize("cutoff", [2.0, 20.0, 500.0])
+def test_the_rate_of_a_lorentzian_is_its_integral(cutoff: float) -> None:
+    """The rule's last interval ends at the middle of one of its steps, 20.04, so its error is that of its slopes."""
+    amplitude, highest, step = 3.0, 20.0, 40 / 499
+    rate = noise_rates(real(2.0), real(amplitude), real(cutoff)).item()
+    integral = amplitude / cutoff * math.atan(highest / cutoff)
+    # Of the trapezoids: step^2 / 12 times the difference of the slopes; of the last half of one: step^2 / 8 times its slope.
+    slope = 2 * amplitude * highest / (highest**2 + cutoff**2) ** 2
+    assert rate == pytest.approx(integral / (2 * highest), abs=1.1 * slope * step**2 / 4.8 / (2 * highest))
+
+
 def test_the_squared_form_is_the_published_one() -> None:
     rho = torch.diag(real(0.3, 0.7)).to(torch.complex128)
     assert fidelity(rho, [0, 1]).item() == pytest.approx(0.7)
@@ -223,12 +257,23 @@ Z, X = PAULI["Z"], PAULI["X"]
         (lambda: System({}, {}, {}), "at least one operator"),
         (lambda: System({"z": Z}, {}, {"x": X}), r"parameters: .*\['z'\]"),
         (lambda: System({"z": Z}, {"z": math.inf}, {}), r"parameters\.z: inf"),
+        (lambda: System({}, {}, {"x": X}, {"l": [[math.inf, 0], [0, 0]]}), r"jumps\.l: has entries"),
+        (lambda: qubit(math.nan), r"parameters\.detuning: nan"),
+        (lambda: coupled_qubits(coupling=math.inf), r"parameters\.coupling: inf"),
+        (lambda: transmon(anharmonicity=math.nan), r"parameters\.anharmonicity: nan"),
         (lambda: System({"z": Z}, {"z": 1.0}, {}, targets={"t": [1, 1]}), r"targets\.t"),
-        (lambda: qubit(noise="white"), "noise: 'white'"),  # type: ignore[arg-type]
+        *(
+            (
+                lambda make=make: make(jumps=["x", "w"]),
+                "jumps: 'w' is not one of x, y, z, relaxation, dephasing",
+            )
+            for make in (qubit, transmon, coupled_qubits)
+        ),
         (lambda: qubit().projector("y"), "target: 'y'"),
         (lambda: transmon(levels=2), "levels: 2"),
         (lambda: relaxation_rates(real(1.0), real(2.1)), "t2: is at most twice"),
         (lambda: relaxation_rates(real(-1.0), real(1.0)), "t1, t2"),
+        (lambda: relaxation_rates(real(math.nan), real(1.0)), "t1, t2"),
         (lambda: noise_rates(real(2.0), real(-1.0), real(1.0)), "amplitude: must be at least 0"),
         (lambda: noise_rates(real(2.0), real(1.0), real(0.0)), "cutoff: must be above 0"),
         (lambda: noise_rates(real(math.nan), real(1.0), real(1.0)), "alpha: must be at least 0 and finite"),

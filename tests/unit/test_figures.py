@@ -16,7 +16,7 @@ from ketscale.analysis import answers, catalogue, figures, report, tables
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import read_table
 from ketscale.analysis.intervals import paired_difference
-from ketscale.analysis.kinds import accuracy, scaling
+from ketscale.analysis.kinds import accuracy, quality, scaling
 from ketscale.config import Config, Metric
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -192,12 +192,12 @@ def test_the_interval_over_seeds_decides_about_accuracy(
     values = {seed: control + value for seed, value in enumerate(differences)}
     found = paired_difference(values, base)
     share = Metric("accuracy", "accuracy", "share correct", "up")
-    assert accuracy.verdict(found, control, share) == verdict
+    assert quality.verdict(found, control, share) == verdict
     assert verdict in answers.VERDICTS or found is None or found.n == 1
     mirrored = {"better than the control": "worse than the control", "worse than the control": "better than the control",
                 "too easy to tell apart": "cannot be told apart"}  # fmt: skip
     error = Metric("infidelity", "infidelity", "", "down")
-    assert accuracy.verdict(found, control, error) == mirrored.get(verdict, verdict)
+    assert quality.verdict(found, control, error) == mirrored.get(verdict, verdict)
 
 
 def test_the_interval_is_students() -> None:

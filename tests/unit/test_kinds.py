@@ -18,10 +18,11 @@ import pytest
 
 from ketscale import analysis
 from ketscale.analysis import answers, catalogue, figures, kinds, report, tables
-from ketscale.config import Config, Families, Family, Metric, Model, Simulator, SizeAxis, Workload
+from ketscale.config import Config, Families, Family, Metric, Model, Simulator, SizeAxis, Workload, load
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
+from tests.ready_made import OVER, WHOLE
 from tests.unit import records_factory as factory
 
 
@@ -59,9 +60,14 @@ def test_a_comparison_that_the_runs_cannot_give_is_refused(given: dict[str, Any]
 
 
 def test_the_ready_made_studies_are_accepted() -> None:
-    for path in (factory.ROOT / "config.yaml", *(factory.ROOT / "workflow/studies").glob("*.yaml")):
-        if path.name != "paradox-gpu.yaml":  # an addition to another
-            assert analysis.read(path).runs
+    for path in (factory.ROOT / "config.yaml", *WHOLE):
+        assert analysis.read(path).runs
+
+
+@pytest.mark.parametrize("over", OVER, ids=lambda path: path.stem)
+def test_a_study_that_is_laid_over_another_is_accepted_there(over: Path) -> None:
+    below, added = (load(path) for path in (OVER[over], over))
+    assert analysis.of({**below, "studies": {**below["studies"], **added["studies"]}}).runs
 
 
 def test_every_size_has_a_sweep_and_no_two_kinds_share_a_figure() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import torch
 
 from ketscale.config import parse
 from ketscale.engines import dynamics
-from ketscale.engines.dynamics import Tasks, propagator, qubit, transmon
+from ketscale.engines.dynamics import Tasks, literal, propagator, qubit, transmon
 from ketscale.engines.dynamics.evolution import substeps
 from ketscale.engines.dynamics.factory import build_propagator
 from ketscale.engines.dynamics.literal import Literal
@@ -145,31 +147,39 @@ def test_hessians_do_not_depend_on_the_length_of_the_direction() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_task_has_the_same_bits_in_every_batch(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_task_has_the_same_bits_in_every_batch(
+    name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ketscale.engines.dynamics import cpu
 
     monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
-    system = qubit()
-    tasks = random_tasks(system, 1.0, tasks=37)
+    system, duration = SYSTEMS[name]
+    tasks = random_tasks(system, duration, tasks=37)
     # From one step of the lowest degree to many steps of the highest.
     strengths = torch.logspace(-3, 2, 37, dtype=torch.float64)
     tasks = differentiable(tasks._replace(controls=strengths[:, None, None] * tasks.controls))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        together = first_gradients_of_sum(system, tasks)
+        together = evaluated(system, tasks)
     finally:
         torch.set_num_threads(before)
     for task in range(37):
-        part = Tasks(tasks.controls[[task]], 1.0, *(each[[task]] for each in leaves(tasks)[1:]))
-        alone = first_gradients_of_sum(system, differentiable(part))
+        part = Tasks(tasks.controls[[task]], duration, *(each[[task]] for each in leaves(tasks)[1:]))
+        alone = evaluated(system, differentiable(part))
         assert all(torch.equal(a[0], b[task]) for a, b in zip(alone, together, strict=True))
 
 
-def first_gradients_of_sum(system: System, tasks: Tasks) -> tuple[torch.Tensor, ...]:
-    # Only what does not involve torch's matrix products, whose bits depend on the batch.
-    rho = propagator("exact").state(system, tasks)
-    return torch.autograd.grad(rho.real[:, 0, 0].sum(), (tasks.controls, tasks.rates, tasks.parameters))  # type: ignore[arg-type]
+def evaluated(system: System, tasks: Tasks) -> tuple[torch.Tensor, ...]:
+    """Overlaps and states, and the gradients of an overlap."""
+    projector = system.projector("x")[None]
+    overlaps, rho = (
+        propagator("exact").expval(system, tasks, projector),
+        propagator("exact").state(system, tasks),
+    )
+    gradients = torch.autograd.grad(overlaps.sum(), (tasks.controls, tasks.rates, tasks.parameters))  # type: ignore[arg-type]
+    return overlaps, rho, *gradients
 
 
 @pytest.mark.parametrize("angle", [1e-3, 1.0, 30.0, 300.0])
@@ -285,7 +295,7 @@ def test_what_is_not_a_number_stays_in_its_task() -> None:
     tasks = random_tasks(qubit(), 1.0, tasks=4)
     for task, value in ((1, math.nan), (2, math.inf), (3, 1e9)):
         tasks.controls[task, 2, 0] = value
-    finite = torch.isfinite(propagator("exact").state(qubit(), tasks).real).all(-1).all(-1)
+    finite = torch.isfinite(Batched(strict=False).state(qubit(), tasks).real).all(-1).all(-1)
     assert finite.tolist() == [True, False, False, False]
 
 
@@ -317,6 +327,8 @@ def test_as_many_steps_are_taken_as_fit(segment: float, dt: float, steps: int) -
         ("rk4", None, "auto", "dt: rk4 needs a positive step"),
         ("literal", None, "auto", "dt: rk4 needs a positive step"),
         ("euler", -1.0, "auto", "dt: euler needs a positive step"),
+        ("rk4", math.nan, "auto", "dt: rk4 needs a positive step, and this is nan"),
+        ("literal", math.inf, "auto", "dt: rk4 needs a positive step, and this is inf"),
         ("literal", 0.1, "torch", "route: the published loop has none"),
     ],
 )
@@ -328,9 +340,19 @@ def test_names_and_steps_are_checked(name: str, dt: float | None, route: str, sa
 @pytest.mark.parametrize(
     "given, made",
     [
-        ({"device": "exact"}, Batched()),
-        ({"device": "rk4", "dt": 0.01, "tolerance": 1e-6, "route": "torch"}, Batched("rk4", 0.01, "torch")),
-        ({"device": "euler", "batching": "loop", "dt": 0.02, "tolerance": 0.1}, Literal("euler", 0.02)),
+        ({"device": "exact"}, Batched(strict=False)),
+        (
+            {"device": "rk4", "dt": 0.01, "tolerance": 1e-6, "route": "torch"},
+            Batched("rk4", 0.01, "torch", strict=False),
+        ),
+        (
+            {"device": "euler", "batching": "loop", "dt": 0.02, "tolerance": 0.1},
+            Literal("euler", 0.02, strict=False),
+        ),
+        (
+            {"device": "rk4", "batching": "loop", "dt": 0.02, "tolerance": 0.1, "cache": True},
+            Literal("rk4", 0.02, cache=True, strict=False),
+        ),
     ],
 )
 def test_settings_make_propagators(given: dict[str, object], made: Propagator) -> None:
@@ -342,8 +364,11 @@ def test_settings_make_propagators(given: dict[str, object], made: Propagator) -
     [
         ({"device": "rk5"}, "device: 'rk5' is not one of its values"),
         ({"device": "exact", "dt": 0.1}, "dt: exact has none"),
+        ({"device": "exact", "cache": True}, "cache: only a loop creates something for each task"),
         ({"device": "exact", "batching": "loop"}, "batching: exact evolves all tasks at once only"),
         ({"device": "rk4", "dt": 0.1}, "tolerance: rk4 needs one"),
+        ({"device": "euler", "dt": math.nan, "tolerance": 0.1}, "dt: nan should be a number"),
+        ({"device": "euler", "dt": 0.1, "tolerance": math.inf}, "tolerance: inf should be a number"),
         ({"device": "euler", "dt": 0.0, "tolerance": 0.1}, r"dt: 0\.0 is too small"),
         (
             {"device": "rk4", "batching": "loop", "dt": 0.1, "tolerance": 0.1, "route": "torch"},
@@ -354,6 +379,75 @@ def test_settings_make_propagators(given: dict[str, object], made: Propagator) -
 def test_settings_are_checked(given: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=rf"^simulators\.mine\.{said}"):
         parse(DynamicsSimulator, given, "simulators.mine")
+
+
+@pytest.fixture
+def creations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tasks that the published loop has created."""
+    found: list[int] = []
+    of = literal._Created.of
+
+    def counted(system: System, tasks: Tasks, task: int) -> object:
+        found.append(task)
+        return of(system, tasks, task)
+
+    monkeypatch.setattr(literal._Created, "of", counted)
+    return found
+
+
+def test_a_cache_keeps_what_is_created_of_the_last_two_batches(creations: list[int]) -> None:
+    system, loop = qubit(), Literal("rk4", 0.1, cache=True)
+    batches = [random_tasks(system, 1.0, seed=seed) for seed in range(3)]
+    first = [loop.state(system, batches[number]) for number in (0, 0, 1, 0, 1)]
+    assert len(creations) == 6
+    assert torch.equal(first[0], first[3]) and torch.equal(first[2], first[4])
+    assert torch.equal(first[0], Literal("rk4", 0.1).state(system, batches[0]))
+    creations.clear()
+    for number in (2, 1, 2):
+        loop.state(system, batches[number])
+    assert len(creations) == 3  # of the third batch
+    loop.state(system, batches[0])
+    assert len(creations) == 6  # the first was forgotten
+    assert sum(map(len, loop._kept)) == 6
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda system, tasks: (qubit(jumps=("y", "x", "z")), tasks),
+        lambda system, tasks: (system, tasks._replace(rates=tasks.rates + 1e-15)),
+        lambda system, tasks: (system, tasks._replace(rates=None)),
+        lambda system, tasks: (system, tasks._replace(parameters=-tasks.parameters)),
+        lambda system, tasks: (system, tasks._replace(initial=tasks.initial.flip(0))),
+        lambda system, tasks: (system, differentiable(tasks, torch.float32)),
+    ],
+)
+def test_a_cache_takes_no_task_for_another(change: Callable[..., tuple[System, Tasks]]) -> None:
+    loop, system = Literal("rk4", 0.1, cache=True), qubit()
+    tasks = random_tasks(system, 1.0)
+    loop.state(system, tasks)
+    system, tasks = change(system, tasks)
+    assert torch.equal(loop.state(system, tasks), Literal("rk4", 0.1).state(system, tasks))
+
+
+def test_what_has_gradients_is_created_again() -> None:
+    system, loop = qubit(), Literal("rk4", 0.1, cache=True)
+    tasks = random_tasks(system, 1.0)
+    loop.state(system, tasks)
+    for _ in range(2):
+        found, expected = (
+            first_gradients(each, system, differentiable(tasks)) for each in (loop, Literal("rk4", 0.1))
+        )
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
+
+
+def test_what_is_kept_does_not_change_with_the_callers_tensors() -> None:
+    system, loop = qubit(), Literal("rk4", 0.1, cache=True)
+    tasks = random_tasks(system, 1.0)
+    first = loop.state(system, tasks)
+    again = tasks._replace(initial=tasks.initial.clone())  # type: ignore[union-attr]
+    tasks.initial.zero_()  # type: ignore[union-attr]
+    assert torch.equal(loop.state(system, again), first)
 
 
 def test_the_published_loop_is_not_exact() -> None:
@@ -381,9 +475,42 @@ def test_tasks_are_checked(changes: dict[str, object], said: str) -> None:
         propagator("exact").state(qubit(), random_tasks(qubit(), 1.0)._replace(**changes))
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["controls", "rates", "parameters", "initial"])
+@pytest.mark.parametrize(
+    "simulator", [propagator("exact"), propagator("literal", 0.1)], ids=["exact", "literal"]
+)
+def test_what_is_not_a_number_is_refused_where_users_give_it(
+    simulator: Propagator, name: str, value: float
+) -> None:
+    """But not in training, whose divergence is a result."""
+    tasks = random_tasks(qubit(), 1.0)
+    getattr(tasks, name).view(-1)[1] = value
+    with pytest.raises(UserError, match=f"^{name}: some are not finite"):
+        simulator.state(qubit(), tasks)
+    diverged = dataclasses.replace(simulator, strict=False).state(qubit(), tasks)  # type: ignore[type-var]
+    assert not diverged.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "simulator", [propagator("exact"), propagator("literal", 0.1)], ids=["exact", "literal"]
+)
+@pytest.mark.parametrize("observable", [[[0, 1], [0, 0]], [[math.nan, 0], [0, 1]]])
+def test_what_is_not_observable_is_refused(simulator: Propagator, observable: list[list[float]]) -> None:
+    with pytest.raises(UserError, match=r"^observables: some are not Hermitian"):
+        simulator.expval(qubit(), random_tasks(qubit(), 1.0), [observable])
+
+
 def test_a_step_longer_than_a_segment_is_refused() -> None:
     with pytest.raises(UserError, match=r"dt: 0\.3 is longer than a segment, which takes 0\.2"):
         propagator("rk4", 0.3).state(qubit(), random_tasks(qubit(), 1.0))
+
+
+@pytest.mark.parametrize("name", ["rk4", "literal"])
+@pytest.mark.parametrize("dt", [1e-9, 5e-309])
+def test_a_step_that_never_ends_a_segment_is_refused(name: str, dt: float) -> None:
+    with pytest.raises(UserError, match=r"makes more than 1,000,000 steps of a segment, which takes 0\.2"):
+        propagator(name, dt).state(qubit(), random_tasks(qubit(), 1.0))
 
 
 def test_observables_are_checked() -> None:

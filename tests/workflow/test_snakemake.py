@@ -21,6 +21,7 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis.catalogue import TABLES, figures
 from ketscale.grid import Run
+from tests.ready_made import WHOLE
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -516,9 +517,6 @@ def test_all_results_are_below_the_folder_of_the_setting(fresh: Path) -> None:
 
 
 def test_each_ready_made_study_has_results_of_its_own() -> None:
-    folder = ROOT / "workflow" / "studies"
-    # paradox-gpu.yaml is laid over paradox.yaml.
-    whole = [path for path in folder.glob("*.yaml") if path.stem != "paradox-gpu"]
-    assert len(whole) > 4
-    for path in whole:
+    assert len(WHOLE) > 4
+    for path in WHOLE:
         assert analysis.read(path).results == f"results-{path.stem}"

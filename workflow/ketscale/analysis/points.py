@@ -26,20 +26,28 @@ BUSY_RATIOS = ("busy", "busy reference")
 class Collected:
     """What the tables of studies are made from.
 
-    points: the rows of runs.csv by point. held: the precisions in which parity held, by `parity.subject`.
+    points: the rows of runs.csv by point. held: the precisions in which parity held, by `parity.subject`. records: those
+    of the rows.
     """
 
     config: Config
     points: Mapping[Point, Group]
     held: Mapping[Point, str]
+    records: Mapping[Run, Mapping[str, Any]]
 
     @classmethod
-    def of(cls, config: Config, rows: Iterable[Row], held: Mapping[Point, str]) -> Collected:
+    def of(
+        cls,
+        config: Config,
+        rows: Iterable[Row],
+        held: Mapping[Point, str],
+        records: Mapping[Run, Mapping[str, Any]],
+    ) -> Collected:
         """The rows of runs.csv, grouped."""
         points: dict[Point, list[Row]] = {}
         for row in rows:
             points.setdefault(point(row), []).append(row)
-        return cls(config, points, held)
+        return cls(config, points, held, records)
 
 
 def point(row: Row) -> Point:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ketscale.analysis import claims, completeness, parity
 from ketscale.analysis.completeness import Finding
-from ketscale.analysis.kinds import accuracy, kinds, speed
+from ketscale.analysis.kinds import kinds, quality, speed
 from ketscale.analysis.points import Collected, metrics, size_axes, sizes_of
 from ketscale.config import Config, Metric
 from ketscale.files import clear, write_csv
@@ -34,19 +34,20 @@ def collect(config: Config, results: Path) -> None:
     findings, comparisons = completeness.of(config, results, found), found.comparisons
     if not config.partial:
         completeness.demand_all(findings, config.results)
+    known = {finding.run: finding.record for finding in findings if finding.record}
     rows = [_run(config, finding, finding.record) for finding in findings if finding.record]
     trained = _with_history(config)
     history = [
         row for finding in findings if finding.run in trained for row in _history(config, results, finding)
     ]
     spans = [row for finding in findings for row in _spans(config, finding)]
-    collected = Collected.of(config, rows, parity.held(comparisons))
+    collected = Collected.of(config, rows, parity.held(comparisons), known)
     out = results / "tables"
     clear(out)
     write_csv(out / "runs.csv", rows, _runs_columns(config))
     write_csv(out / "completeness.csv", completeness.table(findings, config.results), completeness.COLUMNS)
     write_csv(out / "scaling.csv", _of_studies("scaling", collected), speed.columns(config))
-    write_csv(out / "quality.csv", _of_studies("quality", collected), accuracy.columns(config))
+    write_csv(out / "quality.csv", _of_studies("quality", collected), quality.columns(config))
     write_csv(out / "parity.csv", parity.table(comparisons, config.results), parity.COLUMNS)
     write_csv(out / "spans.csv", spans, _spans_columns(config))
     write_csv(out / "history.csv", history, _history_columns(config, history))

@@ -7,12 +7,14 @@ from ketscale.config.block import MOST, Block, Count, Name, Positive, Seed
 from ketscale.config.config import Config, sources
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
+    STEP,
     TOLERANCE,
     Data,
     Families,
     Family,
     Metric,
     Model,
+    Sampling,
     Settings,
     Simulator,
     Split,
@@ -27,6 +29,7 @@ from ketscale.grid import SizeAxis
 
 __all__ = [
     "MOST",
+    "STEP",
     "TOLERANCE",
     "Block",
     "Config",
@@ -40,6 +43,7 @@ __all__ = [
     "Plateau",
     "Positive",
     "Protocol",
+    "Sampling",
     "Seed",
     "Settings",
     "Simulator",

@@ -248,11 +248,10 @@ def _of_kind(
     kind = block.get("kind", name)
     if not isinstance(kind, str) or kind not in kinds:
         place = f"{where}.kind" if "kind" in block else where
-        said = suggestion(str(kind), list(kinds))
-        add = (
-            "" if "kind" in block else f"; a block with another name needs a kind, one of {', '.join(kinds)}"
+        needed = "" if "kind" in block else ", and a block with another name needs a kind"
+        raise UserError(
+            f"{place}: no kind of {section[:-1]} is called {kind}{needed}{suggestion(str(kind), list(kinds))}"
         )
-        raise UserError(f"{place}: no kind of {section[:-1]} is called {kind}{add or said}")
     settings = {key: value for key, value in block.items() if key != "kind"}
     return kind, parse(kinds[kind], settings, where)
 

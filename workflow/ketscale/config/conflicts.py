@@ -87,7 +87,7 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             "has none; name one with gradient: parameter-shift that shares them, or leave it out"
         )
     if protocol.optimiser == "l-bfgs":
-        if settings.family.sampler == "stream":
+        if settings.sampler == "stream":
             yield f"{where} has optimiser: l-bfgs, but {settings.family.samples} are drawn afresh in each step; use adam"
         for setting, given in (
             ("steps", protocol.steps is not None),
@@ -99,6 +99,6 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             if given:
                 yield f"{where} has optimiser: l-bfgs, which takes no {setting}; leave it out, and use epochs"
     stopping = protocol.early_stopping
-    names = ["loss", *(metric.name for metric in settings.family.metrics)]
+    names = ["loss", *(metric.name for metric in settings.family.metrics if metric.better is not None)]
     if stopping is not None and stopping.monitor not in names:
         yield f"{where} has monitor: {stopping.monitor}, but {settings.family.name} has {', '.join(names)}"

@@ -25,22 +25,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Metric:
-    """A measure of a model's quality.
+    """A measure of a model's quality, or of what it was tested on.
 
     name: used in metrics and tables, e.g. 'accuracy'. title: used in figures and sentences. unit: on axes, e.g.
     'share correct'; one that begins with 'share' means a share of counted cases, from 0 to 1. better: which direction
-    is better, 'up' or 'down'. chance: the value that guessing gives; 'data' if it depends on the data, so that the
-    problem's metrics have it as `chance` (of the headline metric); None if there is no such value. least, most: no
-    value is smaller or larger; a record with one is refused. Those of a share are 0 and 1.
+    is better, 'up' or 'down'; None if it describes the samples, so that no value is better than another. chance: the
+    value that guessing gives; 'data' if it depends on the data, so that the problem's metrics have it as `chance` (of
+    the headline metric); None if there is no such value. least, most: no value is smaller or larger; a record with one
+    is refused. Those of a share are 0 and 1. after: it is the headline metric after so many steps of adaptation to the
+    samples; None for every model that does not adapt (`Model.adapts`). about: what it is a property of. error: of the
+    simulator, how far its results are from exact ones; unphysical: of the simulator, how far its states are from
+    physical ones; both on the test split alone, and equal for all seeds.
     """
 
     name: str
     title: str
     unit: str
-    better: Literal["up", "down"]
+    better: Literal["up", "down"] | None
     chance: float | Literal["data"] | None = None
     least: float = -math.inf
     most: float = math.inf
+    after: int | None = None
+    about: Literal["model", "error", "unphysical"] = "model"
 
     @property
     def range(self) -> tuple[float, float]:
@@ -101,6 +107,10 @@ class Workload(Part, frozen=True, kw_only=True):
         )
 
 
+# How training samples are drawn: from data, in epochs; every sample in every step; or new samples in every step.
+Sampling = Literal["shuffled", "all", "stream"]
+
+
 class Model(Part, frozen=True, kw_only=True):
     """Settings of a model; a family has a subclass for each kind.
 
@@ -110,17 +120,25 @@ class Model(Part, frozen=True, kw_only=True):
     control: the kind of the model that it is compared with.
     sizes: size axes that have only one possible value.
     has_dropout: its module has an argument `dropout`, which the protocol sets.
+    adapts: it is adapted to each sample by steps, so metrics after numbers of steps are measured (`Metric.after`).
     """
 
     implementation: ClassVar[str] = ""
     classical: ClassVar[bool] = False
     has_dropout: ClassVar[bool] = False
+    adapts: ClassVar[bool] = False
     control: ClassVar[str | None] = None
     sizes: ClassVar[Mapping[str, int]] = {}
+
+    def sampling(self, settings: Settings) -> Sampling | None:
+        """How a run draws its training samples; None for the usual way of its family."""
+        return None
 
 
 # The field by which an approximate simulator declares its error; `analysis.parity` reads it from records.
 TOLERANCE = "tolerance"
+# The field by which a simulator declares the length of its steps.
+STEP = "dt"
 
 
 class Simulator(Part, frozen=True, kw_only=True):
@@ -129,12 +147,19 @@ class Simulator(Part, frozen=True, kw_only=True):
     device: how the physics is evaluated. Subclasses restrict it to the names of their devices.
 
     A subclass with approximate devices has a field `TOLERANCE`: the largest relative difference of its losses from
-    those of an exact simulator, as measured, or None for exact devices.
+    those of an exact simulator, as measured, or None for exact devices. A subclass with devices that take steps has a
+    field `STEP`: their length, in units of the simulated time, or None for the others.
     """
 
     devices: ClassVar[tuple[str, ...]] = ()
 
     device: str
+
+    @property
+    def step(self) -> float | None:
+        """The length of its steps; None if it takes none."""
+        found: float | None = getattr(self, STEP, None)
+        return found
 
     @property
     def needs_gpu(self) -> bool:
@@ -189,7 +214,7 @@ class Family:
     samples: what the data-parallel axis counts, e.g. 'trials'.
     sizes: the size axes of its models, in the order of paths.
     sampler: how training samples are drawn: 'shuffled' (from data, in epochs), 'all' (every sample in every step) or
-        'stream' (new samples in every step).
+        'stream' (new samples in every step), unless a model says otherwise (`Model.sampling`).
     workloads, models: the kinds of each, with the class of their settings.
     simulators: the settings classes of the simulators that can evaluate its models. Without any, its models are
         trained with simulator: none.
@@ -207,7 +232,7 @@ class Family:
     title: str
     samples: str
     sizes: tuple[SizeAxis, ...]
-    sampler: Literal["shuffled", "all", "stream"]
+    sampler: Sampling
     workloads: Mapping[str, type[Workload]]
     models: Mapping[str, type[Model]]
     simulators: tuple[type[Simulator], ...]
@@ -227,6 +252,16 @@ class Family:
     def headline(self) -> Metric:
         """The metric that models are compared by."""
         return self.metrics[0]
+
+    def about(self, what: Literal["error", "unphysical"]) -> Metric | None:
+        """The metric that is about this property of the simulator; None if the family measures none."""
+        return next((metric for metric in self.metrics if metric.about == what), None)
+
+    @property
+    def course(self) -> dict[int, Metric]:
+        """The headline metric by the number of steps of adaptation; empty if none of its models adapts."""
+        found = {metric.after: metric for metric in self.metrics if metric.after is not None}
+        return dict(sorted(found.items()))
 
     @property
     def loss(self) -> Metric:
@@ -272,6 +307,11 @@ class Settings:
     def sizes(self) -> dict[str, int]:
         """The model's sizes by name, e.g. {'qubits': 4, 'layers': 3}."""
         return decode(self.family.sizes, self.run.size)
+
+    @property
+    def sampler(self) -> Sampling:
+        """How the run's training samples are drawn."""
+        return self.model.sampling(self) or self.family.sampler
 
     @cached_property
     def content(self) -> dict[str, Any]:

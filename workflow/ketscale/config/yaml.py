@@ -15,35 +15,40 @@ MOST_VALUES = 100_000
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a duplicate key is an error, not a lost setting."""
+    """YAML in which a duplicate key is an error, not a lost setting. Merged keys (`<<`) may be overridden."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        # Merging writes merged keys into a mapping, also into one that is merged again elsewhere; so each is checked
+        # once, before that.
+        self._checked: set[yaml.MappingNode] = set()
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        self._check(node)
+        return super().construct_mapping(node, deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge `<<` as usual, after the check."""
+        self._check(node)
+        super().flatten_mapping(node)
+
+    def _check(self, node: yaml.MappingNode) -> None:
+        if node in self._checked:
+            return
+        self._checked.add(node)
         seen: set[Any] = set()
         for key_node, _ in node.value:
             if key_node.tag == _MERGE:
                 continue
             key = self.construct_object(key_node, deep=True)
+            problem = None
             if not isinstance(key, str | int | float | bool | None):
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a key is not plain text", key_node.start_mark
-                )
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key!r} is given twice; keep one of the two", key_node.start_mark
-                )
+                problem = "a key is not plain text"
+            elif key in seen:
+                problem = f"{key!r} is given twice; keep one of the two"
+            if problem:
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
             seen.add(key)
-        return super().construct_mapping(node, deep)
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge `<<` as usual, but check for duplicates first: merged keys may be overridden."""
-        keys = [key.value for key, _ in node.value if key.tag != _MERGE]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice is not None:
-            where = [key.start_mark for key, _ in node.value if key.value == twice][1]
-            raise yaml.constructor.ConstructorError(
-                None, None, f"{twice!r} is given twice; keep one of the two", where
-            )
-        super().flatten_mapping(node)
 
 
 def load(path: Path | str) -> dict[str, Any]:

@@ -269,10 +269,9 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     """
     torch.manual_seed(settings.run.seed)
     problem: Problem = settings.family.build(settings, data, device)
-    family = settings.family
-    if not isinstance(problem.sampler, SAMPLERS[family.sampler]):
+    if not isinstance(problem.sampler, SAMPLERS[settings.sampler]):
         raise TypeError(
-            f"family {family.name} declares the sampler {family.sampler}, but has {problem.sampler}"
+            f"family {settings.family.name} declares the sampler {settings.sampler}, but has {problem.sampler}"
         )
     problem.convert(device, torch.float64 if settings.protocol.precision == "fp64" else torch.float32)
     return problem

@@ -25,9 +25,9 @@ SINGLE_PRECISION = 1e-3  # fp32, across simulators and layouts
 LARGEST_LEARNING_RATE = 3e-3
 REFERENCE = ("default.qubit", "cpu-n1r1t1")
 
-# Settings of a protocol that change the arithmetic of the first steps. `features` is not among them: with the same
-# features hash, cached and inline features must give the same losses.
-ARITHMETIC = ("precision", "optimiser", "learning_rate", "weight_decay", "clip_norm", "dropout")
+# Settings of a protocol, besides the precision, that change the arithmetic of the first steps. `features` is not among
+# them: with the same features hash, cached and inline features must give the same losses.
+ARITHMETIC = ("optimiser", "learning_rate", "weight_decay", "clip_norm", "dropout")
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,28 @@ def compare(checked: Mapping[grid.Run, Checked]) -> list[Comparison]:
 def _group(run: grid.Run, record: Record) -> tuple[Any, ...] | None:
     """The key of runs whose first losses must agree; None if a run's losses need not agree with any other's."""
     protocol = record["config"]["protocol"]
-    settings = tuple(protocol[name] for name in ARITHMETIC)
     if protocol["precision"] not in ("fp32", "fp64") or protocol["learning_rate"] > LARGEST_LEARNING_RATE:
         return None
-    if not record["losses"]:
-        return None
+    return (*_work(run, record), protocol["precision"]) if record["losses"] else None
+
+
+def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
+    """The key of runs that compute the same losses, up to rounding and the errors of their simulators."""
+    settings = tuple(record["config"]["protocol"][name] for name in ARITHMETIC)
     data = (record["data_hash"], record["features_hash"])
     return (*run.without("simulator", *grid.LAYOUT, "protocol"), *settings, *data)
+
+
+def between(found: Found, reference: Found) -> float | None:
+    """The largest relative difference of the first losses of two runs, in any precision; None if they do other work.
+
+    Above the largest learning rate only the very first loss counts, which belongs to the same weights.
+    """
+    if _work(*found) != _work(*reference):
+        return None
+    chaotic = found[1]["config"]["protocol"]["learning_rate"] > LARGEST_LEARNING_RATE
+    ours, theirs = (record["losses"][: 1 if chaotic else None] for _, record in (found, reference))
+    return difference(ours, theirs)
 
 
 def _compare(group: Sequence[Found]) -> list[Comparison]:

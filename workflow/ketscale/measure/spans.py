@@ -96,33 +96,46 @@ def span(name: str) -> Iterator[None]:
         recorder.leave()
 
 
+class _Mark:
+    """Whether the backward pass of one call is between its two ends."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.inside = name, False
+
+
 class _Enter(torch.autograd.Function):
     """Identity whose backward opens a span."""
 
     @staticmethod
-    def forward(ctx: Any, name: str, value: torch.Tensor) -> torch.Tensor:
-        ctx.name = name
+    def forward(ctx: Any, mark: _Mark, value: torch.Tensor) -> torch.Tensor:
+        ctx.mark = mark
         return value.view_as(value)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         if _active is not None:
-            _active.enter(ctx.name)
+            _active.enter(ctx.mark.name)
+            ctx.mark.inside = True
         return None, gradients[0]
 
 
 class _Leave(torch.autograd.Function):
-    """Identity on several tensors whose backward closes the span; it runs when all their gradients are known."""
+    """Identity on several tensors whose backward closes the span; it runs when all their gradients are known.
+
+    Where gradients are differentiated, some of theirs come from outside the call alone, and no span is open.
+    """
 
     @staticmethod
-    def forward(ctx: Any, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, mark: _Mark, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.mark = mark
         return tuple(value.view_as(value) for value in values)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        if _active is not None:
+        if _active is not None and ctx.mark.inside:
             _active.leave()
-        return gradients
+            ctx.mark.inside = False
+        return None, *gradients
 
 
 def with_backward_span(
@@ -133,7 +146,7 @@ def with_backward_span(
     marked = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
     if _active is None or not marked or not torch.is_grad_enabled():
         return function(*tensors)
-    arguments = list(tensors)
-    for i, tensor in zip(marked, _Leave.apply(*(tensors[i] for i in marked)), strict=True):
+    arguments, mark = list(tensors), _Mark(name)
+    for i, tensor in zip(marked, _Leave.apply(mark, *(tensors[i] for i in marked)), strict=True):
         arguments[i] = tensor
-    return _Enter.apply(name, function(*arguments))
+    return _Enter.apply(mark, function(*arguments))

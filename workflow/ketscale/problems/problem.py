@@ -31,6 +31,8 @@ class Problem(nn.Module, ABC):
         linear: whether `combine` is linear in the sums, up to a constant. Its derivative is then known before
             the ranks have added the sums, so the backward pass needs no all-reduce before it. There is no
             default, since a wrong value gives wrong gradients on several ranks without an error.
+        separable: whether entry i of the sums depends on the i-th of as many equal parts of the parameters alone. Each
+            part then minimises its own entry, and `combine` only reports: no part's descent depends on another's.
         splits: the splits that `outputs` and `metrics` accept, with the number of samples in each.
         arguments: arguments of the model's constructor that the data decide, such as `inputs`; kept with its weights.
 
@@ -41,6 +43,7 @@ class Problem(nn.Module, ABC):
     model: nn.Module
     sampler: Sampler
     linear: bool
+    separable: bool = False
     splits: Mapping[str, int]
     arguments: Mapping[str, Any] = MappingProxyType({})
 

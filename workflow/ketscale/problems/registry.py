@@ -17,6 +17,7 @@ NAMES = (
     "images",
     "eeg",
     "sentences",
+    "control",
 )
 
 

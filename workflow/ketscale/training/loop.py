@@ -7,6 +7,7 @@ the rank. So a run's arithmetic is the same for any number of ranks and after an
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import math
 import time
@@ -24,7 +25,7 @@ from ketscale.measure.spans import recording
 from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
-from ketscale.training import lbfgs, optimiser
+from ketscale.training import lbfgs, optimiser, parts
 from ketscale.training.step import Figures, Stepper
 
 # Each agreement of the ranks on losses, NaN and requests is a message, so they agree only every AGREE_STEPS steps. If
@@ -148,7 +149,10 @@ class Trainer:
         self._end_epoch(epoch, time.perf_counter() - start if whole else None)
 
     def _run_lbfgs(self) -> None:
-        """Each iteration counts as an epoch and a step. SciPy keeps the curvature, so there are no checkpoints."""
+        """Each iteration counts as an epoch and a step. The curvature is in no checkpoint, so there are none.
+
+        A separable problem's parts are minimised each by itself, and each evaluation counts.
+        """
         samples = self.problem.sampler.samples
         if samples is None:
             raise UserError(
@@ -163,10 +167,20 @@ class Trainer:
         start = time.perf_counter()
         figures: Figures
 
-        def evaluate() -> float:
+        def sums() -> torch.Tensor:
             nonlocal figures
             figures = self.stepper.differentiate(everything, self.step)
-            return self._loss(figures, self.world.allreduce(figures.sums))
+            return self.world.allreduce(figures.sums)
+
+        def evaluate() -> float:
+            total = sums()
+            return self._loss(figures, total)
+
+        def iterated_parts(losses: torch.Tensor) -> bool:
+            nonlocal figures
+            own = losses.to(figures.sums) * (self.world.rank == 0)
+            figures = dataclasses.replace(figures, sums=own)
+            return iterated()
 
         def iterated() -> bool:
             nonlocal start
@@ -185,6 +199,10 @@ class Trainer:
 
         self.problem.train()
         self.clock.start_step(self.step)
+        if self.problem.separable:
+            parts.minimise(self.stepper.parameters, sums, iterated_parts, self.total_steps, self.world)
+            self._finished = True
+            return
         ended = lbfgs.minimise(self.stepper.parameters, evaluate, iterated, self.total_steps, self.world)
         if not self.step:
             raise Diverged(f"l-bfgs found no better point than the start: SciPy says {ended}")
@@ -296,20 +314,20 @@ class Trainer:
         return figures
 
     def _judge(self, epoch: int, figures: Mapping[str, Any]) -> None:
-        """Keep the best weights, lower the learning rate on a plateau, and see whether to stop early.
+        """Keep the weights if they are the best, lower the learning rate on a plateau, and see whether to stop early.
 
         An epoch whose monitored metric is None, which means undefined, is no better than any other.
         """
         stopping, figure = self.protocol.early_stopping, figures[self._monitor]
         if figure is not None and self._monitor in self._maximised:
             figure = -figure
-        if figure is not None and figure < self.best["figure"]:
+        better = figure is not None and figure < self.best["figure"]
+        self._waited = 0 if better else self._waited + 1
+        # Of separable problems the last weights count: the best of the validation's parts say nothing of the others.
+        if better or self.problem.separable:
             # A deep copy: the tensors of the state dict are the parameters themselves, which training changes.
             state = copy.deepcopy(self.problem.model.state_dict())
-            self.best = {"epoch": epoch, "figure": figure, "state": state}
-            self._waited = 0
-        else:
-            self._waited += 1
+            self.best = {"epoch": epoch, "figure": figure if better else self.best["figure"], "state": state}
         if self.schedule:
             self.schedule.step(figures["loss"])
         self._finished = stopping is not None and self._waited >= stopping.patience

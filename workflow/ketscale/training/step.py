@@ -81,7 +81,11 @@ class Stepper:
             if self._unsharded:
                 sums = sums / world.ranks
             penalty = problem.penalty()
-        if problem.linear:
+        if problem.separable:
+            with span("classical.backward"):
+                self._backward(sums, torch.ones_like(sums), penalty)
+                own_norm = world.reduce_gradients(self.parameters)
+        elif problem.linear:
             # d(loss)/d(sums) is the same constant on every rank, so the backward pass needs no message first.
             with span("classical.backward"):
                 self._backward(problem.combine(sums, count), None, penalty)

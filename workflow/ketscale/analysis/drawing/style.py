@@ -178,6 +178,13 @@ def log_factors(axis: Any) -> None:
     ticks.show(axis, ticks.DECADES, lambda value: f"{value:.3g}x")
 
 
+def log_numbers(axis: Any) -> None:
+    """Make the axis a logarithmic one of plain numbers, such as errors."""
+    from ketscale.analysis.drawing import ticks
+
+    ticks.show(axis, ticks.DECADES, lambda value: f"{value:.3g}")
+
+
 def log_values(axis: Any, values: Iterable[float]) -> None:
     """Make the axis logarithmic with ticks only at given values, such as batches, and at fewer if they do not fit."""
     from ketscale.analysis.drawing import ticks

@@ -6,7 +6,10 @@ Snakemake checks its config with them at every start, so they import what they n
 from __future__ import annotations
 
 from ketscale.analysis.kinds.accuracy import ACCURACY
+from ketscale.analysis.kinds.adaptation import ADAPTATION
 from ketscale.analysis.kinds.break_even import BREAK_EVEN
+from ketscale.analysis.kinds.changes import CHANGES
+from ketscale.analysis.kinds.convergence import CONVERGENCE
 from ketscale.analysis.kinds.kind import Figure, Kind
 from ketscale.analysis.kinds.mistakes import MISTAKES
 from ketscale.analysis.kinds.parity import Parity
@@ -24,6 +27,8 @@ def kinds(families: Families) -> dict[str, Kind]:
     sizes = {axis.name: axis for family in families.values() for axis in family.sizes}
     listed: list[Kind] = [
         SIMULATOR,
+        CHANGES,
+        CONVERGENCE,
         STRONG,
         WEAK,
         BREAK_EVEN,
@@ -32,6 +37,7 @@ def kinds(families: Families) -> dict[str, Kind]:
         FEATURES,
         MISTAKES,
         ACCURACY,
+        ADAPTATION,
         Parity(),
     ]
     return {kind.name: kind for kind in listed}

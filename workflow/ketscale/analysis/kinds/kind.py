@@ -36,8 +36,8 @@ class Figure:
 class Kind(ABC):
     """A kind of study: what it compares, and how its runs are checked, tabulated and drawn.
 
-    name: used in configs. varies: the column of runs.csv whose values it compares. table: where its rows go; None if
-    it has no rows. history: whether the epochs of its runs are tabulated too. figure: its own figure, if any.
+    name: used in configs. varies: the column of runs.csv whose values it compares, if it is always the same. table: where
+    its rows go; None if it has no rows. history: whether the epochs of its runs are tabulated too. figure: its own figure, if any.
     """
 
     name: str

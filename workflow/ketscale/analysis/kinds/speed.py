@@ -36,7 +36,7 @@ def columns(config: Config) -> tuple[str, ...]:
         "step_s", "step_low_s", "step_high_s", "epoch_s", "samples_per_s", "n", "busy", "resumed", "failed", "absent",
         "flag", "speedup_same", "speedup_same_low", "speedup_same_high", "speedup_same_n", "same_reference",
         "speedup_best_serial", "speedup_best_serial_low", "speedup_best_serial_high", "speedup_best_serial_n",
-        "best_serial_reference", "efficiency", "karp_flatt", "parity", "hardware", "code",
+        "best_serial_reference", "efficiency", "karp_flatt", "dt", "error", "negativity", "difference", "parity", "hardware", "code",
     )  # fmt: skip
 
 
@@ -88,6 +88,10 @@ class Speed(Kind):
         """What the ratio t_baseline / t says about a point."""
         return Ratios(ratio)
 
+    def compared(self, study: Study, group: Group, collected: Collected) -> Mapping[str, Any]:
+        """What is compared, `varied`, and the point's `value` of it; and columns of this kind alone."""
+        return {"varied": self.varies, "value": group[0][self.varies]}
+
     def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
         """Every point of the study that has a record."""
         seeds: dict[Point, set[int]] = {}
@@ -112,8 +116,6 @@ class Speed(Kind):
             "kind": study.kind,
             **{name: first[name] for name in (*POINT, "family", *size_axes(collected.config), "features")},
             "workers": workers(first["backend"], first["ranks"], first["threads"]),
-            "varied": self.varies,
-            "value": first[self.varies],
             "step_s": time and time.median,
             "step_low_s": time and time.low,
             "step_high_s": time and time.high,
@@ -131,6 +133,7 @@ class Speed(Kind):
             "best_serial_reference": best.name(first) if best else "",
             "efficiency": ratios.efficiency,
             "karp_flatt": ratios.karp_flatt,
+            **self.compared(study, group, collected),
             "parity": collected.held.get(parity.subject(first), "not run"),
             "hardware": first["hardware"],
             "code": first["code"],

@@ -19,6 +19,7 @@ from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
 from ketscale.engines.dynamics import kernels
 from ketscale.engines.dynamics.evolution import Evolution
 from ketscale.engines.dynamics.plan import ARGUMENTS, Plan
+from ketscale.measure.spans import span
 
 # With fewer multiply-adds for each thread, more threads cost more than they save.
 WORK_PER_THREAD = 4_000_000
@@ -111,9 +112,10 @@ class _Gradient(torch.autograd.Function):
             torch.cat([controls, to_controls], -1),
             torch.cat([initial, to_initial], -1),
         )
-        final, saved = _Evolve.apply(*pairs, evolution)
         by_tangent = torch.cat([torch.zeros_like(cotangent), cotangent], -1)
-        gradients = _Gradient.apply(by_tangent, *pairs, saved, evolution)
+        with span("dynamics.backward"):
+            final, saved = _Evolve.apply(*pairs, evolution)
+            gradients = _Gradient.apply(by_tangent, *pairs, saved, evolution)
         own = [
             gradient[..., : tensor.shape[-1]]
             for gradient, tensor in zip(gradients, (fixed, controls, initial), strict=True)

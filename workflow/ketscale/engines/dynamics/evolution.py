@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from ketscale.engines.dynamics.generators import Generators
-from ketscale.engines.dynamics.methods import Scheme
+from ketscale.engines.dynamics.methods import MOST_STEPS, Scheme
 from ketscale.errors import UserError
 
 
@@ -48,8 +48,12 @@ def substeps(segment: float, dt: float) -> int:
     """The number of equal steps of a segment: as many of length `dt` as fit, as the published code counts them.
 
     Raises:
-        UserError: dt is longer than the segment.
+        UserError: dt is longer than the segment, or more than `MOST_STEPS` fit.
     """
+    if segment / MOST_STEPS > dt:
+        raise UserError(
+            f"dt: {dt} makes more than {MOST_STEPS:,} steps of a segment, which takes {segment:.6g}; use a longer one"
+        )
     # The quotient of 0.3 and 0.1 is a hair below 3.
     steps = math.floor(segment / dt * (1 + 1e-12))
     if steps < 1:

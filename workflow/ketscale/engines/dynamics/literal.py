@@ -7,8 +7,8 @@ matrices, Euler or RK4 steps, and after each of them the trace tested and divide
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from ketscale.engines.dynamics.propagators import as_observables, check_step
 from ketscale.engines.dynamics.system import Operators, System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, usual_parameters
 from ketscale.errors import UserError
+from ketscale.measure.spans import span
 
 SMALLEST_TRACE = 1e-10
 
@@ -31,12 +32,22 @@ class Literal:
 
     It was published in single precision (complex64); here the precision is the controls'.
 
+    cache: whether what is created for a task is kept for its next evaluation, as published. The key is the task's numbers
+        and the system. The published cache grew with every task that was ever seen; this one has the tasks of the last two
+        batches, in which a training adapts to tasks and judges the result. Tasks whose rates, parameters or initial
+        states have gradients are created again in each evaluation.
+    strict: whether impossible values are refused, see `Propagator`.
+
     Raises:
         UserError: there is no step, or the scheme is exact.
     """
 
     scheme: Scheme
     dt: float | None = None
+    cache: bool = False
+    strict: bool = True
+    # Of the last batch, and of the one before.
+    _kept: list[dict[Key, _Created]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.scheme == "exact":
@@ -45,20 +56,38 @@ class Literal:
 
     def state(self, system: System, tasks: Tasks) -> torch.Tensor:
         """See `Propagator.state`."""
-        check_tasks(system, tasks)
+        check_tasks(system, tasks, self.strict)
         if len(tasks.controls) == 0:
             dtype = tasks.controls.dtype.to_complex()
             return tasks.controls.sum().to(dtype).expand(0, system.dimension, system.dimension)
-        return torch.stack([self._one(system, tasks, task) for task in range(len(tasks.controls))])
+        created = self._created(system, tasks)
+        return torch.stack([self._one(tasks, task, each) for task, each in enumerate(created)])
 
     def expval(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
         """See `Propagator.expval`."""
-        given = as_observables(system, tasks, observables)
+        given = as_observables(system, tasks, observables, self.strict)
         return torch.einsum("tij,oji->to", self.state(system, tasks), given).real
 
-    def _one(self, system: System, tasks: Tasks, task: int) -> torch.Tensor:
+    def _created(self, system: System, tasks: Tasks) -> list[_Created]:
+        numbers = range(len(tasks.controls))
+        with span("dynamics.creation"):
+            differentiable = any(
+                part is not None and part.requires_grad
+                for part in (tasks.rates, tasks.parameters, tasks.initial)
+            )
+            if not self.cache or differentiable:
+                return [_Created.of(system, tasks, task) for task in numbers]
+            known = {key: created for batch in self._kept for key, created in batch.items()}
+            made: dict[Key, _Created] = {}
+            keys = [_key(system, tasks, task) for task in numbers]
+            for task, key in enumerate(keys):
+                if key not in made:
+                    made[key] = known[key] if key in known else _Created.of(system, tasks, task)
+            self._kept[:] = [made, *self._kept[:1]]
+            return [made[key] for key in keys]
+
+    def _one(self, tasks: Tasks, task: int, created: _Created) -> torch.Tensor:
         assert self.dt is not None  # checked at the start
-        created = _Created.of(system, tasks, task)
         rho, steps = created.initial, substeps(tasks.segment, self.dt)
         for amplitudes in tasks.controls[task]:
             slope = created.slope(amplitudes)
@@ -81,8 +110,23 @@ class Literal:
         return rho + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
 
 
+Key = tuple[Any, ...]
+
+
+def _key(system: System, tasks: Tasks, task: int) -> Key:
+    """The system, the precision and device, and a task's numbers."""
+    given = [None if part is None else part.tolist() for part in _own(tasks, task)]
+    return system, tasks.controls.dtype, tasks.controls.device, str(given)
+
+
+def _own(tasks: Tasks, task: int) -> list[torch.Tensor | None]:
+    """A task's rates, parameters and initial state, of which some hold for all tasks."""
+    whole = ((tasks.rates, 1), (tasks.parameters, 1), (tasks.initial, 2))
+    return [part[task] if part is not None and part.ndim > dimensions else part for part, dimensions in whole]
+
+
 class _Created(NamedTuple):
-    """What is made once for a task."""
+    """What is created for a task."""
 
     initial: torch.Tensor
     drift: torch.Tensor
@@ -91,25 +135,23 @@ class _Created(NamedTuple):
 
     @classmethod
     def of(cls, system: System, tasks: Tasks, task: int) -> _Created:
-        def own(given: torch.Tensor, dimensions: int) -> torch.Tensor:
-            return given[task] if given.ndim > dimensions else given
+        rates, parameters, initial = _own(tasks, task)
 
         def tensors(operators: Operators) -> list[torch.Tensor]:
             return [as_complex(operator, tasks.controls) for operator in operators.values()]
 
         drift = as_complex(torch.zeros(system.dimension, system.dimension), tasks.controls)
-        initial = drift.clone()
-        initial[0, 0] = 1
-        if tasks.initial is not None:
-            initial = own(tasks.initial, 2)
-        parameters = usual_parameters(system, tasks.controls)
-        if tasks.parameters is not None:
-            parameters = own(tasks.parameters, 1)
+        if initial is None:
+            initial = drift.clone()
+            initial[0, 0] = 1
+        else:
+            initial = initial.clone()  # what is kept must not change with the caller's tensor
+        if parameters is None:
+            parameters = usual_parameters(system, tasks.controls)
         for value, operator in zip(parameters, tensors(system.drift), strict=True):
             drift = drift + value * operator
         jumps = []
-        if tasks.rates is not None:
-            rates = own(tasks.rates, 1)
+        if rates is not None:
             jumps = [torch.sqrt(rate) * each for rate, each in zip(rates, tensors(system.jumps), strict=True)]
         return cls(initial, drift, tensors(system.controls), jumps)
 

@@ -6,6 +6,12 @@ from typing import Literal, NamedTuple
 
 Scheme = Literal["exact", "rk4", "euler"]
 Route = Literal["auto", "compiled", "torch"]
+# When what is made of tasks' numbers is created: of all tasks at once; or of each by itself, once (published, with its
+# cache) or again in each evaluation (without).
+Creation = Literal["batch", "once", "again"]
+
+# More steps in a segment are taken for a mistake in `dt`: a single pulse would take minutes.
+MOST_STEPS = 1_000_000
 
 
 class Method(NamedTuple):

@@ -21,6 +21,7 @@ from ketscale.engines.dynamics.tasks import (
     coefficients,
     coordinates,
     matrices,
+    times,
 )
 from ketscale.errors import UserError
 
@@ -28,6 +29,9 @@ from ketscale.errors import UserError
 @runtime_checkable
 class Propagator(Protocol):
     """Evolves the tasks of a batch, differentiably, in the controls' precision and on their device.
+
+    A strict propagator, as users make them, refuses impossible values. The one of a training does not look at them: its
+    settings have been checked, and if its parameters diverge, results that are not numbers say so.
 
     A batch of zero tasks is allowed and gives a result with zero rows that can be differentiated. A propagator can be
     copied and pickled.
@@ -37,7 +41,8 @@ class Propagator(Protocol):
         """Density matrices at the end of the pulses, complex (tasks, d, d).
 
         Raises:
-            UserError: the tensors do not fit the system, a rate is negative, or a step is longer than a segment.
+            UserError: the tensors do not fit the system, a step is longer than a segment, or, of a strict propagator,
+                a value is not finite or a rate negative.
         """
         ...
 
@@ -47,7 +52,7 @@ class Propagator(Protocol):
         observables: Hermitian matrices (observables, d, d); a projector gives the fidelity with a pure state.
 
         Raises:
-            UserError: as for `state`, or the observables have another shape.
+            UserError: as for `state`, or the observables have another shape or, of a strict propagator, are not Hermitian.
         """
         ...
 
@@ -60,6 +65,7 @@ class Batched:
         tasks' duration), of which as many are taken as fit into a segment.
     route: compiled: with machine code for this processor, and for CPU tensors only; torch: with torch's operators,
         on any device; auto: compiled for CPU tensors, else torch.
+    strict: whether impossible values are refused, see `Propagator`.
 
     The guide's integrators divide by the trace after each step. In these coordinates no step changes the trace, so rk4
     and euler divide once, at the start.
@@ -71,6 +77,7 @@ class Batched:
     scheme: Scheme = "exact"
     dt: float | None = None
     route: Route = "auto"
+    strict: bool = True
 
     def __post_init__(self) -> None:
         check_step(self.scheme, self.dt)
@@ -81,9 +88,8 @@ class Batched:
 
     def expval(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
         """See `Propagator.expval`."""
-        return (
-            self._evolved("evolve", system, tasks) @ coordinates(as_observables(system, tasks, observables)).T
-        )
+        given = as_observables(system, tasks, observables, self.strict)
+        return times(self._evolved("evolve", system, tasks), coordinates(given))
 
     @torch.no_grad()
     def trajectory(self, system: System, tasks: Tasks) -> torch.Tensor:
@@ -95,7 +101,7 @@ class Batched:
         return matrices(self._evolved("segment_ends", system, tasks))
 
     def _evolved(self, what: str, system: System, tasks: Tasks) -> torch.Tensor:
-        check_tasks(system, tasks)
+        check_tasks(system, tasks, self.strict)
         fixed, controls, initial = coefficients(system, tasks)
         if self.scheme != "exact" and tasks.initial is not None:
             initial = initial / (initial[:, :1] * math.sqrt(system.dimension))
@@ -134,15 +140,17 @@ def check_step(scheme: Scheme, dt: float | None) -> None:
         raise UserError(f"dt: {scheme} needs a positive step, and this is {dt}")
 
 
-def as_observables(system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
+def as_observables(system: System, tasks: Tasks, observables: ArrayLike, strict: bool) -> torch.Tensor:
     """The observables as a tensor of the tasks' precision and device.
 
     Raises:
-        UserError: the shape is not (observables, d, d).
+        UserError: the shape is not (observables, d, d), or, if `strict`, some are not Hermitian.
     """
     given = as_complex(observables, tasks.controls)
     if given.ndim != 3 or tuple(given.shape[1:]) != (system.dimension, system.dimension):
         raise UserError(
             f"observables must be (observables, {system.dimension}, {system.dimension}), not {tuple(given.shape)}"
         )
+    if strict and given.numel() and not (given - given.mH).abs().max() <= 1e-5 * given.abs().max():
+        raise UserError("observables: some are not Hermitian, or not finite; give Hermitian matrices")
     return given

@@ -1,13 +1,21 @@
-"""The systems that come with the engine: a qubit, two coupled qubits, and a transmon with levels to leak into."""
+"""The systems that come with the engine: a qubit, two coupled qubits, and a transmon with levels to leak into.
+
+Their jumps are chosen by name, for each qubit by itself:
+
+- x, y, z: Pauli matrices, which environments with a spectrum couple to, as published. Of a transmon: a + a^+,
+  i (a^+ - a) and 1 - 2n, which are the Pauli matrices of its lowest levels but for its higher ones.
+- relaxation, dephasing: those whose rates for the qubit are `noise.relaxation_rates`: the lowering operator
+  (of a transmon: a) and Z / sqrt(2) (of a transmon: sqrt(2) n). The rate of the latter is that at which coherence decays.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import pi, sqrt
-from typing import Literal
 
 import numpy as np
 
-from ketscale.engines.dynamics.basis import PAULI, word
+from ketscale.engines.dynamics.basis import PAULI, Matrix, word
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
 
@@ -20,35 +28,39 @@ COUPLING = 2 * pi * 0.0038
 T1 = (38e3, 41e3)
 T2 = (50e3, 61e3)
 
-LOWER = np.array([[0, 1], [0, 0]], dtype=complex)
-# Its rate is the decay rate of the coherence.
-DEPHASING = PAULI["Z"] / sqrt(2)
+PAULI_JUMPS = ("x", "y", "z")
+RELAXATION_JUMPS = ("relaxation", "dephasing")
+
+_QUBIT_JUMPS: dict[str, Matrix] = {
+    **{name: PAULI[name.upper()] for name in PAULI_JUMPS},
+    "relaxation": np.array([[0, 1], [0, 0]], dtype=complex),
+    "dephasing": PAULI["Z"] / sqrt(2),
+}
 
 
-def qubit(detuning: float = 0.1, noise: Literal["pauli", "relaxation"] = "pauli") -> System:
+def qubit(detuning: float = 0.1, jumps: Sequence[str] = PAULI_JUMPS) -> System:
     """H = detuning Z + u_x X + u_y Y, the published system, whose pulse has duration 1; dimensionless.
 
-    noise: pauli: the jumps X, Y and Z, as published; relaxation: the jumps of `noise.relaxation_rates`.
+    jumps: as published; see above.
     targets: x: X|0>; hadamard: H|0>.
 
     Raises:
-        UserError: there is no such noise, or the detuning is not finite.
+        UserError: there is no such jump, or the detuning is not finite.
     """
-    x, y, z = (PAULI[letter] for letter in "XYZ")
-    jumps = {"pauli": {"x": x, "y": y, "z": z}, "relaxation": {"relaxation": LOWER, "dephasing": DEPHASING}}
-    if noise not in jumps:
-        raise UserError(f"noise: {noise!r} is not one of {', '.join(jumps)}")
     return System(
-        drift={"detuning": z},
+        drift={"detuning": PAULI["Z"]},
         parameters={"detuning": detuning},
-        controls={"x": x, "y": y},
-        jumps=jumps[noise],
+        controls={"x": PAULI["X"], "y": PAULI["Y"]},
+        jumps=_chosen(_QUBIT_JUMPS, jumps),
         targets={"x": np.array([0, 1]), "hadamard": np.array([1, 1]) / sqrt(2)},
     )
 
 
 def coupled_qubits(
-    detuning_1: float = DIFFERENCE, detuning_2: float = 0.0, coupling: float = COUPLING
+    detuning_1: float = DIFFERENCE,
+    detuning_2: float = 0.0,
+    coupling: float = COUPLING,
+    jumps: Sequence[str] = RELAXATION_JUMPS,
 ) -> System:
     """Two qubits with exchange, each driven, in a frame that rotates with the drive.
 
@@ -56,12 +68,13 @@ def coupled_qubits(
     Angular frequencies in rad/ns, times in ns. By default the drive is resonant with qubit 2, as in a cross-resonance
     gate (Sheldon et al., see above; their gate takes 160 ns).
 
-    noise: the jumps of `noise.relaxation_rates` for qubit 1, then for qubit 2 (`T1`, `T2`).
+    jumps: of qubit 1 (relaxation_1, ...), then of qubit 2 (usual times: `T1`, `T2`).
     targets: bell: (|00> + |11>) / sqrt(2); x: X on qubit 1, |10>.
 
     Raises:
-        UserError: a frequency is not finite.
+        UserError: there is no such jump, or a frequency is not finite.
     """
+    chosen, identity = _chosen(_QUBIT_JUMPS, jumps), PAULI["I"]
     return System(
         drift={
             "detuning_1": -word("ZI") / 2,
@@ -75,39 +88,53 @@ def coupled_qubits(
             "x_2": word("IX") / 2,
             "y_2": word("IY") / 2,
         },
-        jumps={
-            "relaxation_1": np.kron(LOWER, PAULI["I"]),
-            "dephasing_1": np.kron(DEPHASING, PAULI["I"]),
-            "relaxation_2": np.kron(PAULI["I"], LOWER),
-            "dephasing_2": np.kron(PAULI["I"], DEPHASING),
-        },
+        jumps={f"{name}_1": np.kron(jump, identity) for name, jump in chosen.items()}
+        | {f"{name}_2": np.kron(identity, jump) for name, jump in chosen.items()},
         targets={"bell": np.array([1, 0, 0, 1]) / sqrt(2), "x": np.array([0, 0, 1, 0])},
     )
 
 
-def transmon(detuning: float = 0.0, anharmonicity: float = ANHARMONICITY, levels: int = 3) -> System:
+def transmon(
+    detuning: float = 0.0,
+    anharmonicity: float = ANHARMONICITY,
+    levels: int = 3,
+    jumps: Sequence[str] = RELAXATION_JUMPS,
+) -> System:
     """A driven transmon with levels above its qubit, in a frame that rotates with the drive.
 
     H = detuning n + anharmonicity n (n - 1) / 2 + (u_x (a + a^+) + i u_y (a^+ - a)) / 2 (Krantz et al., Appl. Phys. Rev. 6,
     021318, 2019, arXiv:1904.06560): a control is the Rabi frequency of the qubit's transition. Angular frequencies in
     rad/ns, times in ns.
 
-    noise: the jumps a (relaxation) and sqrt(2) n (dephasing), whose rates for the qubit are those of
-        `noise.relaxation_rates` (`T1[0]`, `T2[0]`).
+    jumps: see above (usual times: `T1[0]`, `T2[0]`).
     targets: x: |1>; hadamard: (|0> + |1>) / sqrt(2). What is in neither level has leaked.
 
     Raises:
-        UserError: a frequency is not finite, or there are fewer than 3 levels.
+        UserError: there is no such jump, a frequency is not finite, or there are fewer than 3 levels.
     """
     if levels < 3:
         raise UserError(f"levels: {levels} has no level to leak into; use at least 3, or a qubit")
     a = np.diag(np.sqrt(np.arange(1, levels)), 1).astype(complex)
-    number = np.diag(np.arange(levels)).astype(complex)
-    one, plus = np.eye(levels)[1], (np.eye(levels)[0] + np.eye(levels)[1]) / sqrt(2)
+    number, identity = np.diag(np.arange(levels)).astype(complex), np.eye(levels, dtype=complex)
+    x, y = a + a.T, 1j * (a.T - a)
+    known = {
+        "x": x,
+        "y": y,
+        "z": identity - 2 * number,
+        "relaxation": a,
+        "dephasing": sqrt(2) * number,
+    }
     return System(
-        drift={"detuning": number, "anharmonicity": number @ (number - np.eye(levels)) / 2},
+        drift={"detuning": number, "anharmonicity": number @ (number - identity) / 2},
         parameters={"detuning": detuning, "anharmonicity": anharmonicity},
-        controls={"x": (a + a.T) / 2, "y": 1j * (a.T - a) / 2},
-        jumps={"relaxation": a, "dephasing": sqrt(2) * number},
-        targets={"x": one, "hadamard": plus},
+        controls={"x": x / 2, "y": y / 2},
+        jumps=_chosen(known, jumps),
+        targets={"x": identity[1], "hadamard": (identity[0] + identity[1]) / sqrt(2)},
     )
+
+
+def _chosen(known: dict[str, Matrix], names: Sequence[str]) -> dict[str, Matrix]:
+    for name in names:
+        if name not in known:
+            raise UserError(f"jumps: {name!r} is not one of {', '.join(known)}")
+    return {name: known[name] for name in names}

@@ -17,7 +17,7 @@ class Tasks(NamedTuple):
     """What a propagator evolves: one pulse, environment and initial state for each task of a batch.
 
     All tensors have one precision, torch.float32 or torch.float64, and one device; all may require gradients. Without
-    the dimension of tasks a tensor holds for all of them. Values that are not numbers give results that are not.
+    the dimension of tasks a tensor holds for all of them.
 
     controls: amplitudes (tasks, segments, controls) of the system's controls, constant over each segment; in units of
         angular frequency where the operators are dimensionless.
@@ -47,8 +47,8 @@ class Coefficients(NamedTuple):
     initial: torch.Tensor
 
 
-def check_tasks(system: System, tasks: Tasks) -> None:
-    """Raise UserError unless the tensors fit the system and each other, and rates and duration are possible."""
+def check_tasks(system: System, tasks: Tasks, strict: bool) -> None:
+    """Raise UserError unless the tensors fit the system and each other, and `strict` that all values are possible."""
     controls = tasks.controls
     if controls.ndim != 3 or controls.shape[1] < 1 or controls.shape[2] != len(system.controls):
         raise UserError(
@@ -73,8 +73,18 @@ def check_tasks(system: System, tasks: Tasks) -> None:
                 f"{name}: {tensor.dtype} on {tensor.device} does not go with {controls.dtype} controls on "
                 f"{controls.device}; use {dtype} there"
             )
-    if tasks.rates is not None and bool((tasks.rates < 0).any()):
-        raise UserError("rates: some are negative; a rate is at least 0")
+    if not strict:
+        return
+    for name, tensor in tasks._asdict().items():
+        if not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
+            continue
+        parts = tensor.detach().resolve_conj()
+        # Faster than isfinite; both ends are NaN if any number is.
+        low, high = torch.aminmax(torch.view_as_real(parts) if parts.is_complex() else parts)
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise UserError(f"{name}: some are not finite; give numbers")
+        if name == "rates" and low < 0:
+            raise UserError("rates: some are negative; a rate is at least 0")
 
 
 def coefficients(system: System, tasks: Tasks) -> Coefficients:
@@ -102,16 +112,23 @@ def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
 
 def coordinates(matrices: torch.Tensor) -> torch.Tensor:
     """The real coordinates (..., d**2) of the Hermitian part of complex matrices (..., d, d)."""
-    return (
-        torch.view_as_real(matrices.resolve_conj()).flatten(-3) @ _frame(matrices.shape[-1], matrices.real).T
-    )
+    flat = torch.view_as_real(matrices.resolve_conj()).flatten(-3)
+    return times(flat, _frame(matrices.shape[-1], matrices.real))
 
 
 def matrices(coordinates: torch.Tensor) -> torch.Tensor:
     """The Hermitian matrices (..., d, d) with these coordinates."""
     d = math.isqrt(coordinates.shape[-1])
-    flat = coordinates @ _frame(d, coordinates)
+    flat = times(coordinates, _frame(d, coordinates).T)
     return torch.view_as_complex(flat.unflatten(-1, (d, d, 2)))
+
+
+def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """`rows @ matrix.T` for rows (..., m) and a small matrix (k, m), each row bitwise the same among any others.
+
+    The order in which a matrix product adds depends on the number of rows.
+    """
+    return (rows[..., None, :] * matrix).sum(-1)
 
 
 def as_complex(given: Any, like: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,10 @@
+"""The ready-made studies of `workflow/studies`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / "workflow" / "studies"
+# Those that are laid over another.
+OVER = {FOLDER / f"{name}-gpu.yaml": FOLDER / f"{name}.yaml" for name in ("paradox", "control")}
+WHOLE = sorted(set(FOLDER.glob("*.yaml")) - set(OVER))

@@ -1,0 +1,133 @@
+"""What is measured of tasks: each metric is that of a plain loop over tasks, whatever the model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from ketscale.engines.dynamics import Tasks, propagator
+from ketscale.problems.control.adaptation import Inner
+from ketscale.problems.control.grape import Grape, Pulses
+from ketscale.problems.control.meta_learning import MetaLearning
+from ketscale.problems.control.metrics import METRICS
+from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.policy import Policy, RobustPulse
+from ketscale.problems.control.tasks import Distribution
+from ketscale.problems.control.workloads import QubitRelaxation, QubitSpectrum, TransmonRelaxation
+from ketscale.problems.problem import Problem
+from tests.toys import trainer
+
+MODELS = ("policy", "robust_grape", "grape")
+TESTED = 4
+
+
+def problem_of(model: str, test: int = TESTED) -> Problem:
+    """An untrained model of relaxing qubits, in environments around their tasks."""
+    workload = QubitRelaxation(
+        detuning=(-2.0, 2.0), environment_spread=0.2, amplitude=3.0, validation=2, test=test
+    )
+    objective = Objective(workload, propagator("exact"))
+    torch.manual_seed(0)
+    if model == "grape":
+        pulses = Pulses(2 + test, starts=3, segments=5, amplitude=3.0)
+        return Grape(pulses, objective, seed=0, arguments={}).double()
+    ranges = {end: [getattr(each, end) for each in workload.varied] for end in ("low", "high")}
+    network = (
+        Policy(segments=5, inputs="normalised", amplitude=3.0, width=6, depth=1, **ranges)
+        if model == "policy"
+        else RobustPulse(segments=5, amplitude=3.0)
+    )
+    return MetaLearning(network, objective, "fomaml", Inner(3, 0.4), seed=0, arguments={}).double()
+
+
+def measured(problem: Problem) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """All metrics of the test, and what is kept of the outputs."""
+    rows = problem.outputs("test", torch.arange(problem.splits["test"]))
+    return problem.metrics("test", rows, full=True), problem.predictions("test", rows)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_describes_the_tasks_is_that_of_a_loop_over_them(model: str) -> None:
+    problem = problem_of(model)
+    found, kept = measured(problem)
+    assert {metric.name for metric in METRICS} <= set(found)
+    query = Distribution(problem.objective.workload).fixed("test", torch.arange(TESTED), torch.float64).query
+    rates = [float(rate) for task in query.rates for rate in task]
+    assert (found["lowest_rate"], found["highest_rate"]) == (min(rates), max(rates))
+    pulses = [pulse.flatten().tolist() for pulse in kept["pulses"]]
+    mean = [sum(each) / TESTED for each in zip(*pulses, strict=True)]
+    squares = [
+        ((value - usual) / 3.0) ** 2 for pulse in pulses for value, usual in zip(pulse, mean, strict=True)
+    ]
+    assert found["pulse_spread"] == pytest.approx(math.sqrt(sum(squares) / len(squares)), rel=1e-12)
+    own, exchanged = (
+        [
+            float(problem.objective.overlaps(kept["pulses"][task : task + 1], type(query)(*(part[[other]] for part in query))))
+            for task, other in enumerate(environments)
+        ]
+        for environments in (range(TESTED), [1, 2, 3, 0])
+    )  # fmt: skip
+    assert found["infidelity"] == pytest.approx(1 - sum(own) / TESTED, rel=1e-10)
+    assert found["exchanged_infidelity"] == pytest.approx(1 - sum(exchanged) / TESTED, rel=1e-10)
+    assert abs(found["exchanged_infidelity"] - found["infidelity"]) > 1e-4
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_kept_names_the_tasks(model: str) -> None:
+    problem = problem_of(model)
+    _, kept = measured(problem)
+    tasks = Distribution(problem.objective.workload).fixed("test", torch.arange(TESTED), torch.float64)
+    assert set(kept) == {"overlaps", "pulses", "tasks"}
+    assert torch.equal(kept["tasks"], tasks.inputs) and tasks.inputs.shape == (TESTED, 3)
+    own = problem.objective.overlaps(kept["pulses"], tasks.query)
+    best = kept["overlaps"].amax(1) if model == "grape" else kept["overlaps"][:, 3]
+    torch.testing.assert_close(own, best, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_one_task_has_no_other_to_differ_from(model: str) -> None:
+    found, _ = measured(problem_of(model, test=1))
+    assert found["pulse_spread"] is found["exchanged_infidelity"] is None
+    assert 0 < found["lowest_rate"] < found["highest_rate"]
+
+
+@pytest.mark.parametrize("levels", [3, 5])
+def test_leakage_is_what_is_above_the_qubit(levels: int) -> None:
+    workload = TransmonRelaxation(
+        levels=levels, duration=3.0, amplitude=2 * math.pi * 0.1, validation=1, test=3
+    )
+    pulses = Pulses(4, 8, 6, amplitude=workload.amplitude)
+    problem = Grape(pulses, Objective(workload, propagator("exact")), seed=0, arguments={}).double()
+    found, kept = measured(problem)
+    query = Distribution(workload).fixed("test", torch.arange(3), torch.float64).query
+    states = propagator("exact").state(workload.system(), Tasks(kept["pulses"], workload.duration, *query))
+    above = states.diagonal(dim1=1, dim2=2).real[:, 2:].sum(1)
+    assert found["leakage"] == pytest.approx(float(above.mean()), rel=1e-12)
+    assert found["leakage"] > 1e-3
+    assert measured(problem_of("policy"))[0]["leakage"] is None
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_describes_the_tasks_is_left_to_the_end(model: str) -> None:
+    problem = problem_of(model)
+    rows = problem.outputs("test", torch.arange(TESTED))
+    assert set(problem.metrics("test", rows, full=False)) == {"loss", "infidelity"}
+
+
+@pytest.mark.parametrize(("width", "shared"), [(0.0, True), (5.0, False)])
+def test_tasks_of_one_detuning_share_their_best_pulse_whatever_their_noise(
+    width: float, shared: bool
+) -> None:
+    workload = QubitSpectrum(
+        strength=(1.0, 30.0), cutoff=(20.0, 40.0), detuning=(-width, width), validation=1, test=5
+    )
+    problem = Grape(Pulses(6, 8, 8), Objective(workload, propagator("exact")), seed=0, arguments={}).double()
+    settings = {"epochs": 100, "optimiser": "l-bfgs", "clip_norm": None, "weight_decay": 0.0}
+    trainer(problem, settings, batch=6).run()
+    found, _ = measured(problem)
+    assert found["highest_rate"] > 3 * found["lowest_rate"]
+    lost = found["exchanged_infidelity"] - found["infidelity"]
+    assert abs(lost) < 1e-8 if shared else lost > 0.1

@@ -1,0 +1,99 @@
+"""The error and the unphysical states of a run's propagator, against QuTiP's, and for any ranks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ketscale.engines.dynamics import propagator
+from ketscale.problems import randomness
+from ketscale.problems.control.deviations import PULSES, deviations
+from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.specification import FAMILY
+from ketscale.problems.control.tasks import SPLITS, Distribution
+from ketscale.problems.control.workloads import WORKLOADS, QubitRelaxation
+
+WORKLOAD = QubitRelaxation(t1=(2.0, 5.0), t2=(1.0, 3.0), detuning=(-1.0, 1.0), test=3, seed=4)
+SEGMENTS = 6
+
+
+def found(
+    name: str, dt: float | None = None, workload: Any = WORKLOAD, dtype: Any = torch.float64, **more: Any
+) -> Any:
+    """The error and the negativity."""
+    objective = Objective(workload, propagator(name, dt, **more))
+    made = deviations(objective, SEGMENTS, torch.zeros(1, dtype=dtype), "test")
+    return made["simulator_error"], made["negativity"]
+
+
+def by_qutip(task: int) -> Any:
+    """The Liouvillians of a task's segments and its pulse's final state, written from the definition."""
+    import qutip
+
+    key = PULSES.key(WORKLOAD.seed, 0, SPLITS["test"])
+    drawn = randomness.uniform(key, torch.tensor([task]), 2 * SEGMENTS).reshape(SEGMENTS, 2).numpy()
+    environment = Distribution(WORKLOAD).fixed("test", torch.tensor([task]), torch.float64).query
+    relaxing, dephasing = environment.rates[0].tolist()
+    jumps = [math.sqrt(relaxing) * qutip.destroy(2), math.sqrt(dephasing / 2) * qutip.sigmaz()]
+    made = []
+    for x, y in WORKLOAD.amplitude * (2 * drawn - 1):
+        hamiltonian = (
+            environment.parameters[0, 0].item() * qutip.sigmaz() + x * qutip.sigmax() + y * qutip.sigmay()
+        )
+        made.append(qutip.liouvillian(hamiltonian, jumps).full())
+    return made
+
+
+def evolved(generators: list[Any], steps: int | None) -> Any:
+    """|0><0| after the segments: exactly, or with that many Euler steps in each."""
+    from scipy.linalg import expm
+
+    rho = np.array([1, 0, 0, 0], dtype=complex)
+    for generator in generators:
+        if steps is None:
+            rho = expm(generator / SEGMENTS) @ rho
+        for _ in range(steps or 0):
+            rho = rho + generator @ rho / (SEGMENTS * steps)
+    return rho.reshape(2, 2, order="F")
+
+
+def test_they_are_those_of_an_evolution_by_qutips_operators() -> None:
+    pytest.importorskip("qutip")
+    errors, negativities = [], []
+    for task in range(WORKLOAD.test):
+        generators = by_qutip(task)
+        exact, euler = evolved(generators, None), evolved(generators, 5)
+        errors.append(abs((euler - exact)[1, 1].real))
+        negativities.append(-np.linalg.eigvalsh(euler)[0])
+    assert found("euler", 1 / 30) == pytest.approx((max(errors), max(negativities)), rel=1e-10)
+    assert max(negativities) > 1e-3
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_exact_states_are_physical_and_off_by_rounding(kind: str) -> None:
+    error, negativity = found("exact", workload=WORKLOADS[kind](test=5), route="compiled")
+    assert 0 < error < 1e-13 and negativity < 1e-13
+    single, _ = found("exact", workload=WORKLOADS[kind](test=5), dtype=torch.float32)
+    assert 1e-9 < single < 1e-4
+
+
+def test_the_loop_and_the_batch_are_equally_wrong_and_errors_fall_by_their_order() -> None:
+    assert found("literal", 1 / 12) == pytest.approx(found("rk4", 1 / 12), rel=1e-9)
+    for name, order in (("rk4", 4), ("euler", 1)):
+        coarse, fine = (found(name, 1 / steps)[0] for steps in (60, 120))
+        assert math.log2(coarse / fine) == pytest.approx(order, abs=0.3)
+
+
+def test_states_that_are_not_numbers_have_no_error() -> None:
+    workload = QubitRelaxation(amplitude=1e8, limit=1e8, test=2)
+    assert all(math.isnan(value) for value in found("exact", workload=workload))
+
+
+def test_the_family_says_which_metrics_these_are_and_only_the_test_has_them() -> None:
+    assert [FAMILY.about(what).name for what in ("error", "unphysical")] == ["simulator_error", "negativity"]
+    made = deviations(Objective(WORKLOAD, propagator("exact")), SEGMENTS, torch.zeros(1), "validation")
+    assert made == {"simulator_error": None, "negativity": None}

@@ -1,0 +1,130 @@
+"""GRAPE reaches what is known in closed form; each task goes its own way, whatever shares the batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from ketscale.engines.dynamics import propagator
+from ketscale.problems.control.grape import Grape, Pulses
+from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.outputs import Outputs
+from ketscale.problems.control.tasks import Distribution
+from ketscale.problems.control.workload import ControlWorkload
+from ketscale.problems.control.workloads import WORKLOADS, QubitSpectrum
+from tests.toys import trainer
+
+LBFGS = {"optimiser": "l-bfgs", "clip_norm": None, "weight_decay": 0.0}
+ADAM = {"optimiser": "adam", "clip_norm": None, "weight_decay": 0.0, "learning_rate": 0.1}
+
+
+def grape(workload: ControlWorkload, noise: bool = True, segments: int = 8) -> Grape:
+    objective = Objective(workload, propagator("exact"))
+    pulses = Pulses(
+        sum(workload.held_out.values()),
+        8,
+        segments,
+        len(objective.system.controls),
+        workload.amplitude,
+        workload.limit,
+    )
+    problem = Grape(pulses, objective, seed=0, arguments={}).convert(torch.device("cpu"), torch.float64)
+    if not noise:
+        problem.get_buffer("environment_rates").zero_()
+    return problem
+
+
+def optimised(problem: Grape, epochs: int = 100, **protocol: Any) -> dict[str, torch.Tensor]:
+    """The infidelities (tasks, starts) of each split at the end of training."""
+    made = trainer(problem, {"epochs": epochs, **LBFGS, **protocol}, batch=len(problem.model.pulses))
+    made.run()
+    return {split: 1 - parts(problem, made.outputs(split)).overlaps for split in problem.splits}
+
+
+def parts(problem: Grape, rows: torch.Tensor) -> Outputs:
+    return Outputs.of(rows, problem.model.pulses.shape[2:])
+
+
+@pytest.mark.parametrize("target", ["x", "hadamard"])
+def test_without_noise_every_start_of_a_qubit_reaches_its_target(target: str) -> None:
+    """Also those that take longer than the validation's tasks."""
+    workload = QubitSpectrum(target=target, detuning=(-3.0, 3.0), validation=1, test=8)
+    assert all(found.abs().max() < 1e-12 for found in optimised(grape(workload, noise=False)).values())
+
+
+def test_with_depolarising_noise_it_reaches_the_closed_form() -> None:
+    """Jumps X, Y and Z of one rate commute with every pulse, so the best fidelity is (1 + exp(-4 rate)) / 2."""
+    problem = grape(
+        QubitSpectrum(strength=(1.0, 30.0), cutoff=(20.0, 40.0), detuning=(-1.0, 1.0), validation=3, test=4)
+    )
+    rates = problem.get_buffer("environment_rates")[:, 0]
+    assert rates.max() > 3 * rates.min()
+    found = torch.cat([*optimised(problem).values()]).amin(1)
+    torch.testing.assert_close(found, (1 - torch.exp(-4 * rates)) / 2, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "segments", "bound"),
+    [("transmon-relaxation", 20, 3e-4), ("coupled-qubits-relaxation", 20, 0.05)],
+)
+def test_every_system_is_controllable_with_its_defaults(kind: str, segments: int, bound: float) -> None:
+    problem = grape(WORKLOADS[kind](validation=1, test=1), segments=segments)
+    assert max(found.amin(1).max() for found in optimised(problem, epochs=300).values()) < bound
+
+
+@pytest.mark.parametrize("protocol", [LBFGS, ADAM])
+def test_a_tasks_result_depends_on_no_other_task(protocol: dict[str, Any]) -> None:
+    few, many = (
+        optimised(grape(QubitSpectrum(detuning=(-3.0, 3.0), validation=2, test=test)), epochs=12, **protocol)
+        for test in (1, 30)
+    )
+    assert torch.equal(few["validation"], many["validation"])
+    assert torch.equal(few["test"], many["test"][:1])
+    assert few["test"].max() > 1e-8  # still on its way, where nothing hides a difference
+
+
+def test_shards_leave_the_same_gradients() -> None:
+    problem = grape(QubitSpectrum(validation=2, test=3))
+    every = torch.arange(5)
+    whole = problem(every, 0)
+    (expected,) = torch.autograd.grad(whole.sum(), problem.model.pulses)
+    shards = [problem(part, 0) for part in every.split([3, 0, 2])]
+    (found,) = torch.autograd.grad(sum(shards).sum(), problem.model.pulses)
+    assert torch.equal(sum(shards), whole)
+    assert torch.equal(found, expected)
+
+
+def test_the_loss_and_the_figures_are_those_of_the_best_starts() -> None:
+    problem = grape(QubitSpectrum(validation=2, test=3, fidelity="squared"))
+    sums = problem(torch.arange(5), 0).detach()
+    outputs = {split: problem.outputs(split, torch.arange(count)) for split, count in problem.splits.items()}
+    best = torch.cat([parts(problem, rows).overlaps for rows in outputs.values()]).amax(1)
+    assert float(problem.combine(sums, 5)) == pytest.approx(float(1 - best.square().mean()))
+    found = problem.metrics("test", outputs["test"], full=True)
+    assert 0 < found["simulator_error"] < 1e-13
+    assert found["infidelity"] == pytest.approx(float(1 - best[2:].mean()))
+    assert found["worst_infidelity"] == pytest.approx(float(1 - best[2:].min()))
+    assert found["infidelity_0"] is None
+    none = parts(problem, problem.outputs("test", torch.arange(0)))
+    assert (none.overlaps.shape, none.pulses.shape) == ((0, 8), (0, 8, 2))
+
+
+def test_the_pulse_that_is_put_out_is_that_of_the_best_start() -> None:
+    problem = grape(QubitSpectrum(detuning=(-3.0, 3.0), validation=2, test=3))
+    found = parts(problem, problem.outputs("test", torch.arange(3)))
+    environment = Distribution(problem.objective.workload).fixed("test", torch.arange(3), torch.float64).query
+    again = problem.objective.overlaps(found.pulses, environment)
+    torch.testing.assert_close(again, found.overlaps.amax(1), rtol=0, atol=1e-14)
+
+
+def test_zero_controls_are_a_saddle_which_random_starts_avoid() -> None:
+    """Without a pulse a driven qubit stays in |0>, at right angles to the target, where the fidelity has no slope."""
+    problem = grape(QubitSpectrum(validation=1, test=1), noise=False)
+    with torch.no_grad():
+        problem.model.pulses.zero_()
+    (slope,) = torch.autograd.grad(problem(torch.arange(2), 0).sum(), problem.model.pulses)
+    assert slope.abs().max() < 1e-12
+    starts = grape(QubitSpectrum(validation=1, test=1)).model.pulses
+    assert len({tuple(start.flatten().tolist()) for start in starts.flatten(0, 1)}) == 16

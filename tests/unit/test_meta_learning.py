@@ -1,0 +1,284 @@
+"""Meta-gradients are those of plain copies of the weights, whoever shares the tasks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch.func import functional_call
+
+from ketscale.engines.dynamics import propagator
+from ketscale.engines.dynamics.literal import Literal
+from ketscale.engines.dynamics.methods import Creation
+from ketscale.engines.dynamics.propagators import Propagator
+from ketscale.engines.dynamics.spanned import Spanned
+from ketscale.measure import spans
+from ketscale.problems.control.adaptation import Inner
+from ketscale.problems.control.meta_learning import MetaLearning
+from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.outputs import Outputs
+from ketscale.problems.control.policy import Policy, RobustPulse
+from ketscale.problems.control.workloads import QubitSpectrum
+from tests.toys import trainer
+
+KINDS = ("fomaml", "maml", "reptile", "multi-task")
+INNER = Inner(3, 0.5)
+TASKS = 5
+EXACT = propagator("exact")
+
+
+def policy(**settings: Any) -> Policy:
+    return Policy(
+        segments=4, low=(0.5, -2.0), high=(2.0, 2.0), width=6, depth=2, inputs="normalised", **settings
+    )
+
+
+NETWORKS = {"policy": policy, "pulse": lambda: RobustPulse(segments=4)}
+
+
+def learning(
+    kind: str,
+    network: str = "policy",
+    spread: float = 0.3,
+    simulator: Propagator = EXACT,
+    creation: Creation = "batch",
+    **settings: Any,
+) -> MetaLearning:
+    workload = QubitSpectrum(
+        detuning=(-2.0, 2.0),
+        strength=(3.0, 3.0),
+        cutoff=(20.0, 20.0),
+        environment_spread=spread,
+        validation=7,
+        epoch_steps=3,
+        **settings,
+    )
+    torch.manual_seed(1)
+    model = NETWORKS[network]()
+    objective = Objective(workload, Spanned(simulator), creation)
+    problem = MetaLearning(model, objective, kind, INNER, seed=3, arguments={})
+    return problem.convert(torch.device("cpu"), torch.float64)
+
+
+def reference(problem: MetaLearning, kind: str, step: int) -> tuple[float, list[torch.Tensor]]:
+    """The mean query loss after adaptation and its meta-gradient, task after task on copies of all weights."""
+    weights = {name: p.detach().clone().requires_grad_() for name, p in problem.model.named_parameters()}
+    tasks = problem._training(torch.arange(TASKS), step)
+    total, gradients = 0.0, [torch.zeros_like(p) for p in weights.values()]
+    for number in range(TASKS):
+
+        def loss(
+            adapted: dict[str, torch.Tensor], environment: Any, one: slice = slice(number, number + 1)
+        ) -> torch.Tensor:
+            controls = functional_call(problem.model, adapted, (tasks.inputs[one],))
+            rates = type(environment)(*(part[one] for part in environment))
+            return problem.objective.losses(controls, rates)[0]
+
+        adapted, inner = weights, [torch.zeros_like(p) for p in weights.values()]
+        for _ in range(0 if kind == "multi-task" else INNER.steps):
+            slopes = torch.autograd.grad(
+                loss(adapted, tasks.support), list(adapted.values()), create_graph=kind == "maml"
+            )
+            inner = [total + slope for total, slope in zip(inner, slopes, strict=True)]
+            adapted = {
+                name: p - INNER.rate * slope for (name, p), slope in zip(adapted.items(), slopes, strict=True)
+            }
+            if kind != "maml":
+                adapted = {name: p.detach().requires_grad_() for name, p in adapted.items()}
+        query = loss(adapted, tasks.query)
+        by = weights if kind == "maml" else adapted
+        found = inner if kind == "reptile" else torch.autograd.grad(query, list(by.values()))
+        gradients = [each + one for each, one in zip(gradients, found, strict=True)]
+        total += query.item()
+    return total / TASKS, [each / TASKS for each in gradients]
+
+
+def gradients(
+    problem: MetaLearning, step: int = 2, shards: tuple[int, ...] = (TASKS,)
+) -> tuple[float, list[torch.Tensor]]:
+    problem.zero_grad()
+    parts = torch.arange(TASKS).split(list(shards))
+    losses = [problem.combine(problem(part, step), TASKS) for part in parts]
+    for loss in losses:
+        loss.backward()
+    return sum(loss.item() for loss in losses), [p.grad.clone() for p in problem.parameters()]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_meta_gradients_are_those_of_copies_of_the_weights(kind: str, network: str) -> None:
+    problem = learning(kind, network)
+    loss, found = gradients(problem)
+    expected_loss, expected = reference(problem, kind, 2)
+    assert loss == pytest.approx(expected_loss, rel=1e-12)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
+    assert max(each.abs().max() for each in expected) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "tolerance"),
+    [
+        ("exact", {"route": "torch"}, 1e-12),
+        ("rk4", {"dt": 0.002}, 1e-10),
+        ("euler", {"dt": 0.0005}, 1e-2),
+        ("literal", {"dt": 0.05}, 1e-4),
+    ],
+)
+@pytest.mark.parametrize("kind", ["fomaml", "maml"])
+def test_every_propagator_gives_the_same_meta_gradients(
+    kind: str, name: str, given: dict[str, Any], tolerance: float
+) -> None:
+    loss, found = gradients(learning(kind, simulator=propagator(name, **given)))
+    expected_loss, expected = gradients(learning(kind))
+    assert loss == pytest.approx(expected_loss, rel=tolerance)
+    scale = max(each.abs().max() for each in expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=float(tolerance * scale))
+
+
+@pytest.mark.parametrize("shards", [(2, 3), (5, 0), (0, 1, 4), (1, 1, 1, 1, 1)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_add_up_whatever_their_sizes(kind: str, shards: tuple[int, ...]) -> None:
+    problem = learning(kind)
+    whole, parts = gradients(problem), gradients(problem, shards=shards)
+    assert parts[0] == pytest.approx(whole[0], rel=1e-12)
+    for mine, theirs in zip(parts[1], whole[1], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sampled_steps_have_the_same_gradients_and_the_spans_of_the_dynamics(kind: str) -> None:
+    problem, recorder = learning(kind), spans.Recorder(torch.device("cpu"))
+    plain = gradients(problem)
+    with spans.recording(recorder):
+        recorded = gradients(problem)
+    assert {name for name in recorder.exclusive_s if name.startswith("dynamics")} == {
+        "dynamics.forward",
+        "dynamics.backward",
+    }
+    assert recorder.innermost is None
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(plain[1], recorded[1], strict=True))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_the_cache_changes_no_number(spread: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With it environments are created once for each task, without it in each evaluation."""
+    created: list[int] = []
+    of = QubitSpectrum.environment
+    monkeypatch.setattr(
+        QubitSpectrum, "environment", lambda self, values: created.append(len(values)) or of(self, values)
+    )
+    found = {}
+    for creation in ("once", "again"):
+        loop = Literal("rk4", 0.05, cache=creation == "once")
+        problem, recorder = (
+            learning("fomaml", spread=spread, simulator=loop, creation=creation),  # type: ignore[arg-type]
+            spans.Recorder(torch.device("cpu")),
+        )
+        created.clear()
+        with spans.recording(recorder):
+            loss, slopes = gradients(problem)
+        assert (
+            len([tasks for tasks in created if tasks == 1])
+            == TASKS
+            * {
+                "once": 2 if spread else 1,
+                "again": INNER.steps + 1,
+            }[creation]
+        )
+        found[creation] = [torch.tensor(loss), *slopes, problem.outputs("test", torch.arange(3))]
+        assert {"dynamics.creation", "dynamics.forward"} <= set(recorder.exclusive_s)
+    assert all(torch.equal(*pair) for pair in zip(*found.values(), strict=True))
+
+
+def test_support_and_query_are_one_environment_unless_they_are_spread() -> None:
+    numbers = torch.arange(4)
+    same, spread = (learning("fomaml", spread=by)._training(numbers, 0) for by in (0.0, 0.3))
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(same.support, same.query, strict=True))
+    assert torch.equal(same.inputs, spread.inputs)
+    for mine, theirs in zip(spread.support, spread.query, strict=True):
+        assert not torch.isclose(mine, theirs).any()
+    for environment in (spread.support, spread.query):
+        assert ((environment.parameters / same.query.parameters - 1).abs() <= 0.3).all()
+
+
+def test_a_task_is_a_function_of_seed_step_and_number() -> None:
+    problem = learning("fomaml")
+    every = problem._training(torch.arange(6), 4).inputs
+    assert torch.equal(problem._training(torch.tensor([5, 2]), 4).inputs, every[[5, 2]])
+    others = [
+        problem._training(torch.arange(6), 5),
+        problem.distribution.fixed("test", torch.arange(6), torch.float64),
+    ]
+    assert not any(torch.isclose(other.inputs, every).any() for other in others)
+
+
+def test_adaptation_lowers_the_loss_and_its_course_begins_at_the_unadapted_policy() -> None:
+    problem = learning("fomaml", spread=0.0)
+    rows = problem.outputs("validation", torch.arange(7))
+    course, pulses = Outputs.of(rows, problem.model.shape)
+    assert (course.shape, pulses.shape) == ((7, 21), (7, 4, 2))
+    tasks = problem.distribution.fixed("validation", torch.arange(7), torch.float64)
+    unadapted = problem.objective.overlaps(problem.model(tasks.inputs), tasks.query)
+    torch.testing.assert_close(course[:, 0], unadapted.detach(), rtol=0, atol=1e-14)
+    assert (course[:, 20] > course[:, 5]).all() and (course[:, 5] > course[:, 0]).all()
+    own = problem.objective.overlaps(pulses, tasks.query)
+    torch.testing.assert_close(own, course[:, INNER.steps], rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        problem.outputs("validation", torch.tensor([6, 1])), rows[[6, 1]], rtol=0, atol=1e-12
+    )
+    assert problem.outputs("validation", torch.arange(0)).shape == (0, 29)
+
+
+def test_metrics_are_taken_after_the_models_own_steps() -> None:
+    problem = learning("fomaml", fidelity="squared")
+    outputs = problem.outputs("validation", torch.arange(7))
+    found = problem.metrics("validation", outputs, full=True)
+    assert found["infidelity"] == pytest.approx(float(1 - outputs[:, INNER.steps].mean()))
+    assert found["loss"] == pytest.approx(float(1 - outputs[:, INNER.steps].square().mean()))
+    assert found["infidelity_5"] == pytest.approx(float(1 - outputs[:, 5].mean()))
+    assert found["worst_infidelity"] >= found["infidelity"]
+    assert found["chance"] == 0.5
+    assert found["simulator_error"] is None
+    assert 0 < problem.metrics("test", outputs, full=True)["simulator_error"] < 1e-13
+    assert "simulator_error" not in problem.metrics("test", outputs, full=False)
+
+
+@pytest.mark.parametrize("tasks", [None, 6])
+def test_it_trains_on_fresh_or_on_fixed_tasks(tasks: int | None) -> None:
+    made = trainer(learning("fomaml", tasks=tasks), {"epochs": 15, "learning_rate": 0.02}, batch=4)
+    made.run()
+    losses = [row["validation_loss"] for row in made.history]
+    assert losses[-1] < 0.5 * losses[0]
+    assert made.step == 15 * (3 if tasks is None else 2)
+
+
+@pytest.mark.parametrize(("kind", "network"), [("maml", "policy"), ("multi-task", "pulse")])
+def test_l_bfgs_trains_on_fixed_tasks(kind: str, network: str) -> None:
+    problem = learning(kind, network, tasks=6)
+    made = trainer(
+        problem, {"epochs": 12, "optimiser": "l-bfgs", "clip_norm": None, "weight_decay": 0.0}, batch=6
+    )
+    made.run()
+    losses = [row["train_loss"] for row in made.history]
+    assert losses[-1] < 0.7 * losses[0]
+    assert all(later <= earlier for earlier, later in pairwise(losses))
+
+
+@pytest.mark.parametrize("inputs", ["raw", "normalised"])
+def test_the_published_network_and_its_inputs(inputs: str) -> None:
+    network = Policy(inputs=inputs)
+    assert sum(p.numel() for p in network.parameters()) == 38_696
+    tasks = torch.tensor([[2.0, 1e-3, 550.0]])
+    torch.testing.assert_close(
+        network.features(tasks), tasks if inputs == "raw" else torch.tensor([[1.0, -1.0, 0.0]])
+    )
+    assert network(tasks).shape == (1, 20, 2)
+    for weight, bias in network.layers():
+        short = min(weight.shape)
+        square = weight @ weight.T if len(weight) == short else weight.T @ weight
+        torch.testing.assert_close(square, 0.25 * torch.eye(short), rtol=0, atol=1e-6)
+        assert not bias.any()

@@ -1,0 +1,84 @@
+"""L-BFGS for separable problems: each part finds its own minimum, as it would alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from ketscale.parallel.single import Single
+from ketscale.training import parts
+from tests.toys import run_at
+
+Losses = Callable[[torch.Tensor], torch.Tensor]
+STARTS = torch.tensor([[-1.2, 1.0], [3.0, -2.0], [0.5, 0.5], [1.0, 1.0], [-2.0, 4.0]], dtype=torch.float64)
+
+
+def rosenbrock(x: torch.Tensor) -> torch.Tensor:
+    return (1 - x[:, 0]).square() + 100 * (x[:, 1] - x[:, 0].square()).square()
+
+
+def walled(x: torch.Tensor) -> torch.Tensor:
+    """Infinite on one side of its minimum at 0.1."""
+    return (x - 0.1).square().sum(1) - x[:, 0].add(0.5).log() * 1e-3
+
+
+def flat_far_away(x: torch.Tensor) -> torch.Tensor:
+    """Of a clamped number: a step that goes too far finds no slope."""
+    return 1e-3 * (x.clamp(-4, 4) - 0.3).square().sum(1)
+
+
+def minimised(
+    losses: Losses, starts: torch.Tensor, iterations: int = 200
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The final points, and the losses after each iteration."""
+    parameter, seen = nn.Parameter(starts.clone()), []
+
+    def evaluate() -> torch.Tensor:
+        parameter.grad = None
+        found = losses(parameter)
+        found.sum().backward()
+        return found.detach()
+
+    def iterated(best: torch.Tensor) -> bool:
+        torch.testing.assert_close(losses(parameter.detach()), best, rtol=0, atol=0)
+        seen.append(best)
+        return True
+
+    parts.minimise([parameter], evaluate, iterated, iterations, Single(run_at("cpu-n1r1t1")))
+    return parameter.detach(), seen
+
+
+@pytest.mark.parametrize(
+    ("losses", "starts", "minimum"),
+    [
+        (rosenbrock, STARTS, torch.ones(5, 2)),
+        (walled, STARTS.abs(), None),
+        (flat_far_away, STARTS, torch.full((5, 2), 0.3)),
+    ],
+)
+def test_each_part_finds_its_minimum_and_never_goes_up(
+    losses: Losses, starts: torch.Tensor, minimum: torch.Tensor | None
+) -> None:
+    found, seen = minimised(losses, starts)
+    if minimum is not None:
+        torch.testing.assert_close(found, minimum.double(), rtol=0, atol=1e-6)
+    gradient = found.clone().requires_grad_()
+    losses(gradient).sum().backward()
+    assert gradient.grad.abs().max() < 1e-6
+    assert all((later <= earlier).all() for earlier, later in pairwise(seen))
+    assert len(seen) < 200
+
+
+def test_a_part_goes_where_it_would_go_alone() -> None:
+    together, _ = minimised(rosenbrock, STARTS)
+    for number, start in enumerate(STARTS):
+        alone, _ = minimised(rosenbrock, start[None])
+        assert torch.equal(alone[0], together[number])
+
+
+def test_it_ends_when_asked_to() -> None:
+    assert len(minimised(rosenbrock, STARTS, iterations=3)[1]) == 3

@@ -1,0 +1,1 @@
+"""Pulses that control open quantum systems whose environment varies from task to task."""

@@ -1,0 +1,85 @@
+"""Pulses of a trained network for environments of one's own, outside of any run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ketscale.engines.dynamics import propagator
+from ketscale.engines.dynamics.propagators import Propagator
+from ketscale.errors import UserError
+from ketscale.problems.control.adaptation import Inner, course
+from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.outputs import Outputs
+from ketscale.problems.control.policy import Network
+from ketscale.problems.control.workload import ControlWorkload, Rates
+
+
+def adapted(
+    model: Network,
+    workload: ControlWorkload,
+    tasks: Any,
+    steps: int = 10,
+    rate: float = 0.02,
+    simulator: Propagator | None = None,
+) -> Outputs:
+    """The pulses of a network for tasks, after gradient steps on each task's loss, and the overlaps on the way.
+
+    The overlaps (n, steps + 1) are Tr(rho sigma) after 0, 1, ... steps; the pulses (n, segments, controls) are those
+    after the last one, in units of the system's controls. Both are in the model's precision, without gradients.
+
+    model: a policy or a robust_grape, such as `ketscale.load` gives; it is left as it is.
+    workload: what the model was trained on, with its settings.
+    tasks: an array (n, inputs), in the order of `workload.varied`; values may be outside the ranges of the training.
+    steps, rate: the model's `inner_steps` and `inner_learning_rate`, or others.
+    simulator: evaluates the dynamics; None: `exact`.
+
+    Raises:
+        UserError: the tasks have another shape or are not finite, their environments are impossible, or the model does not adapt or was
+            trained on other inputs or controls.
+    """
+    if not isinstance(model, Network):
+        raise UserError(
+            f"model: a {type(model).__name__} does not adapt to tasks; use a policy or a robust_grape"
+        )
+    parameter = next(model.parameters())
+    values = torch.as_tensor(tasks, dtype=torch.float64, device=parameter.device)
+    names = [quantity.name for quantity in workload.varied]
+    if values.ndim != 2 or values.shape[1] != len(names):
+        raise UserError(f"tasks: must be (n, {len(names)}), of {', '.join(names)}, not {tuple(values.shape)}")
+    if not bool(values.isfinite().all()):
+        raise UserError("tasks: some are not finite; give numbers")
+    inputs = model.layers()[0][0].shape[1]  # 0 of one pulse for all tasks
+    if inputs not in (0, len(names)):
+        raise UserError(
+            f"workload: {len(names)} of its values vary ({', '.join(names)}), and the model was trained on {inputs}; give it "
+            "the settings of the model's workload"
+        )
+    environment = Rates(
+        *(part.to(parameter.dtype) for part in workload.environment(_completed(workload, values)))
+    )
+    objective = Objective(workload, simulator or propagator("exact"))
+    pulses = list(
+        course(
+            model,
+            values.to(parameter.dtype),
+            Inner(steps, rate),
+            lambda controls: objective.losses(controls, environment),
+        )
+    )
+    with torch.no_grad():
+        overlaps = torch.stack([objective.overlaps(each, environment) for each in pulses], 1)
+    return Outputs(overlaps, pulses[-1])
+
+
+def _completed(workload: ControlWorkload, values: torch.Tensor) -> torch.Tensor:
+    """All quantities (n, quantities) of tasks, of which those that do not vary have their one value."""
+    columns = iter(values.unbind(1))
+    return torch.stack(
+        [
+            next(columns) if quantity in workload.varied else values.new_full((len(values),), quantity.low)
+            for quantity in workload.quantities
+        ],
+        1,
+    )

@@ -1,0 +1,49 @@
+"""How far a propagator is from exact results and from physical states, at random pulses of the test tasks."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ketscale.engines.dynamics import Tasks, fidelity, propagator, violations
+from ketscale.engines.dynamics.propagators import Propagator
+from ketscale.problems import randomness
+from ketscale.problems.control.metrics import DEVIATIONS
+from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.tasks import SPLITS, Distribution
+
+PULSES = randomness.Stream("control.random_pulses")
+
+
+def deviations(
+    objective: Objective, segments: int, like: torch.Tensor, split: str
+) -> dict[str, float | None]:
+    """The metrics `DEVIATIONS` of the objective's propagator, in the precision and on the device of `like`.
+
+    Each test task has one pulse, drawn by the workload's seed and the task's number and uniform within the amplitude.
+    simulator_error is the largest |Tr(rho sigma) - exact| of a task, with `exact` in fp64 by torch's operators, so that
+    for compiled exact code it is the rounding. negativity is that of the least physical state; see `violations`. Both
+    are None for other splits, since training depends on neither; and not numbers if a state is not.
+    """
+    if split != "test":
+        return dict.fromkeys((metric.name for metric in DEVIATIONS), None)
+    workload, system = objective.workload, objective.system
+    target = system.targets[workload.target]
+    numbers = torch.arange(workload.test, device=like.device)
+    drawn = randomness.uniform(
+        PULSES.key(workload.seed, 0, SPLITS[split]), numbers, segments * len(system.controls)
+    )
+    controls = (workload.amplitude * (2 * drawn - 1)).unflatten(1, (segments, -1))
+
+    def states(by: Propagator, dtype: torch.dtype) -> torch.Tensor:
+        environment = Distribution(workload).fixed(split, numbers, dtype).query
+        return by.state(system, Tasks(controls.to(dtype), workload.duration, *environment))
+
+    with torch.no_grad():
+        found = states(objective.propagator, like.dtype)
+        reference = fidelity(states(propagator("exact", route="torch"), torch.float64), target)
+        error = float((fidelity(found, target) - reference).abs().max())
+    # Eigenvalues of what is not a number raise an error.
+    negativity = float(violations(found).negativity.max()) if math.isfinite(error) else error
+    return {"simulator_error": error, "negativity": negativity}
