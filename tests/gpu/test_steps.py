@@ -119,7 +119,10 @@ def control(model: Adaptation | Literal["grape"]) -> Problem:
 )
 @pytest.mark.parametrize("model", ["fomaml", "maml", "reptile", "multi-task", "grape"])
 def test_a_step_of_control_is_the_cpus(
-    model: Adaptation | Literal["grape"], dtype: torch.dtype, tolerance: float, record_property: Callable[..., None]
+    model: Adaptation | Literal["grape"],
+    dtype: torch.dtype,
+    tolerance: float,
+    record_property: Callable[..., None],
 ) -> None:
     def results(device: str, dtype: torch.dtype) -> torch.Tensor:
         problem = control(model).convert(torch.device(device), dtype)
