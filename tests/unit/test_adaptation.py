@@ -39,6 +39,7 @@ FAMILY = dataclasses.replace(
         Metric("error", "error", "", "down"),
         *(Metric(f"error_{steps}", f"error after {steps}", "", "down", after=steps) for steps in STEPS),
         Metric("apart", "distance of tasks", "m", None),
+        Metric("undefined", "undefined for these tasks", "", None),
     ),
 )
 
@@ -81,6 +82,7 @@ def errors(run: Run) -> dict[str, Any]:
     start = {"learner": 0.1, "fast": 0.2, "best": 0.01}[run.model] * (1 + run.seed)
     course = {f"error_{steps}": None if run.model == "best" else start / 2**steps for steps in STEPS}
     metrics = {"loss": 0.1, "error": start, **course, "apart": {"gate": 3.0, "wide": 30.0}[run.workload]}
+    metrics["undefined"] = None
     return {"quality": {"epochs": 30, "best_epoch": 20, "validation": metrics, "test": metrics}}
 
 

@@ -128,6 +128,8 @@ def _summary(runs: pd.DataFrame, family: Family, config: Config) -> pd.DataFrame
         measured = family.course.values() if adapts else [family.headline]
         for metric in (*measured, *_describing(family)):
             values = group[f"test_{metric.name}"].dropna()
+            if values.empty:  # undefined for these samples, as how far a single one is from the others
+                continue
             ends = {"value": values.mean(), "value_low": values.min(), "value_high": values.max()}
             shared = {"workload": workload, "curve": curve, "adapts": adapts, "n": len(values)}
             rows.append({**shared, "metric": metric.name, "after": metric.after, **ends})
