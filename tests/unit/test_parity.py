@@ -85,6 +85,12 @@ def test_an_approximate_simulator_is_held_to_its_declared_error(off: float, kept
     assert refused(found(LIGHTNING), approximate(run, off, 1e-2)) == expected
 
 
+def test_a_breach_of_a_declared_error_says_whose_limit_it_is() -> None:
+    run = replace(LIGHTNING, simulator="qiskit")
+    (breach,) = [each for each in compare(found(LIGHTNING), approximate(run, 2e-2, 1e-2)) if not each.held]
+    assert "over the tolerance 1e-02 (fp64)" in breach.why
+
+
 def test_exact_simulators_are_compared_as_closely_beside_an_approximate_one() -> None:
     findings = [
         approximate(RUN, 1e-2, 2e-2),

@@ -49,8 +49,9 @@ class Comparison:
     @property
     def why(self) -> str:
         """The breach in words."""
+        of = "" if self.limit in (SINGLE_PRECISION, ACROSS_LAYOUTS, ACROSS_SIMULATORS) else "the tolerance "
         return (
-            f"its first {self.steps} losses differ by {self.difference:.1e} relative, over {self.limit:.0e} "
+            f"its first {self.steps} losses differ by {self.difference:.1e} relative, over {of}{self.limit:.0e} "
             f"({self.precision}), from those of {self.reference.simulator} on {self.reference.layout} "
             f"({self.reference.protocol})"
         )
