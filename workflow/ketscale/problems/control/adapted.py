@@ -36,8 +36,8 @@ def adapted(
     simulator: evaluates the dynamics; None: `exact`.
 
     Raises:
-        UserError: the tasks have another shape or are not finite, their environments are impossible, or the model does not adapt or was
-            trained on other inputs or controls.
+        UserError: the tasks have another shape or are not finite, their environments are impossible, or the model does not
+            adapt or was trained on other inputs or controls.
     """
     if not isinstance(model, Network):
         raise UserError(
