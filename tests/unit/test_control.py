@@ -184,6 +184,7 @@ def tiny(
         ({"workload": {"alpha": [float("nan"), 1.0]}}, "workloads.w.alpha.0: nan should be a number"),
         ({"workload": {"alpha": []}}, "workloads.w.alpha: the list is empty; give at least one value"),
         ({"workload": {"alpha": [2.0, 0.5]}}, "workloads.w.alpha: goes from 2 down to 0.5"),
+        ({"workload": {"detuning": [-1e308, 1e308]}}, "workloads.w.detuning: -1e+308 to 1e+308 is too wide"),
         ({"workload": {"coupling": 0.1}}, "workloads.w.coupling: unknown setting"),
         ({"workload": {"jumps": []}}, "workloads.w.jumps: the list is empty; give at least one value"),
         (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import isinf
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta
@@ -142,6 +143,8 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
             low, high = getattr(self, name)
             if low > high:
                 yield f"{name}: goes from {low:g} down to {high:g}; give the smaller number first"
+            elif isinf(high - low):
+                yield f"{name}: {low:g} to {high:g} is too wide for numbers; give a narrower range"
             elif name in self.POSITIVE and low <= 0:
                 yield f"{name}: must be above 0, and its range begins at {low:g}"
         yield from self.impossible()
