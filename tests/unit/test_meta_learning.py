@@ -44,6 +44,7 @@ def learning(
     spread: float = 0.3,
     simulator: Propagator = EXACT,
     creation: Creation = "batch",
+    loop: bool = False,
     **settings: Any,
 ) -> MetaLearning:
     workload = QubitSpectrum(
@@ -58,7 +59,7 @@ def learning(
     torch.manual_seed(1)
     model = NETWORKS[network]()
     objective = Objective(workload, Spanned(simulator), creation)
-    problem = MetaLearning(model, objective, kind, INNER, seed=3, arguments={})
+    problem = MetaLearning(model, objective, kind, INNER, seed=3, arguments={}, loop=loop)
     return problem.convert(torch.device("cpu"), torch.float64)
 
 
@@ -116,6 +117,20 @@ def test_meta_gradients_are_those_of_copies_of_the_weights(kind: str, network: s
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-10)
     assert max(each.abs().max() for each in expected) > 1e-4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loop_over_tasks_has_the_same_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = set()
+    features = Policy.features
+    monkeypatch.setattr(
+        Policy, "features", lambda self, tasks: (seen.add(len(tasks)), features(self, tasks))[1]
+    )
+    together, apart = (gradients(learning(kind, loop=loop)) for loop in (False, True))
+    assert seen == {TASKS, 1}
+    assert apart[0] == pytest.approx(together[0], rel=1e-13)
+    for mine, theirs in zip(apart[1], together[1], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(

@@ -53,4 +53,5 @@ def problem(settings: Settings) -> Problem:
         Inner(model.inner_steps, model.inner_learning_rate),
         settings.run.seed,
         arguments,
+        loop=isinstance(model, PolicySettings) and model.batching == "loop",
     )

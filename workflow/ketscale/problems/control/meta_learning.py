@@ -29,7 +29,7 @@ class MetaLearning(Problem):
     """The mean over tasks of the loss after adaptation, with a gradient as `adaptation.meta_loss` says.
 
     The outputs for a task are its overlaps after 0, 1, ... steps of adaptation, and its pulse after the model's own
-    number of steps.
+    number of steps. With `loop`, training evaluates one task after the other, the network too.
     """
 
     model: Network
@@ -43,10 +43,11 @@ class MetaLearning(Problem):
         inner: Inner,
         seed: int,
         arguments: dict[str, Any],
+        loop: bool = False,
     ) -> None:
         super().__init__()
         self.model, self.objective, self.kind, self.inner, self.seed = model, objective, kind, inner, seed
-        self.arguments = arguments
+        self.arguments, self.loop = arguments, loop
         workload = objective.workload
         self.distribution = Distribution(workload, singly=objective.creation == "once")
         self.splits = workload.held_out
@@ -56,10 +57,8 @@ class MetaLearning(Problem):
 
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The summed loss, shape (1,)."""
-        with span("data"):
-            drawn = self._training(indices, step)
-        support, query = (self._losses(environment) for environment in self._environments(drawn))
-        return meta_loss(self.kind, self.model, drawn.inputs, self.inner, support, query).reshape(1)
+        parts = indices.split(1) if self.loop else [indices]
+        return torch.stack([self._sum(part, step) for part in parts]).sum().reshape(1)
 
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
         """The mean over tasks."""
@@ -89,6 +88,12 @@ class MetaLearning(Problem):
         """The parts of `Outputs`, and the `tasks` (n, inputs), fp64."""
         tasks = self.distribution.fixed(split, torch.arange(len(outputs)), torch.float64).inputs
         return {**Outputs.of(outputs, self.model.shape)._asdict(), "tasks": tasks}
+
+    def _sum(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
+        with span("data"):
+            drawn = self._training(indices, step)
+        support, query = (self._losses(environment) for environment in self._environments(drawn))
+        return meta_loss(self.kind, self.model, drawn.inputs, self.inner, support, query)
 
     def _training(self, indices: torch.Tensor, step: Step) -> Drawn:
         if self.objective.workload.tasks is None:

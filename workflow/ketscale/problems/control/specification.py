@@ -58,6 +58,13 @@ class PolicySettings(NetworkSettings, frozen=True, kw_only=True):
         Literal["raw", "normalised"],
         Meta(description="raw: a task's values, as published; normalised: from their ranges to -1..1"),
     ] = "raw"
+    batching: Annotated[
+        Literal["broadcast", "loop"],
+        Meta(
+            description="In training. broadcast: the network is evaluated for all tasks at once; loop: network and dynamics "
+            "for one after the other, as first published"
+        ),
+    ] = "broadcast"
     width: Annotated[int, Meta(ge=1, le=4096, description="Of the hidden layers")] = 128
     depth: Annotated[int, Meta(ge=1, le=16, description="Number of hidden layers")] = 3
 
