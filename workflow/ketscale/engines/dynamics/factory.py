@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def propagator(name: str, dt: float | None = None, route: Route = "auto", strict: bool = True) -> Propagator:
     """The propagator of a usual name (`methods.USUAL`).
 
-    dt: step of an integrator, in units of the tasks' duration. route: of those that evolve a whole batch at once, see
-        `propagators.Batched`. strict: whether impossible values are refused, see `propagators.Propagator`.
+    dt: step of an integrator, a time in the same unit as the tasks' duration. route: of those that evolve a whole batch at
+        once, see `propagators.Batched`. strict: whether impossible values are refused, see `propagators.Propagator`.
 
     Raises:
         UserError: there is no such name, an integrator has no step, `exact` has one, or the loop is given a route.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Scheme = Literal["exact", "rk4", "euler"]
+# Of the fidelity with a pure target; see `states.fidelity`.
+Form = Literal["overlap", "squared"]
 Route = Literal["auto", "compiled", "torch"]
 # When what is made of tasks' numbers is created: of all tasks at once; or of each by itself, once (published, with its
 # cache) or again in each evaluation (without).

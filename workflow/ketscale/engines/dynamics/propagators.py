@@ -61,8 +61,8 @@ class Propagator(Protocol):
 class Batched:
     """Evolves all tasks at once, as real linear systems of d**2 coordinates.
 
-    scheme: exact, whose only error is rounding, or an integrator: rk4 or euler, with the step `dt` (in units of the
-        tasks' duration), of which as many are taken as fit into a segment.
+    scheme: exact, whose only error is rounding, or an integrator: rk4 or euler, with the step `dt` (a time in
+        the same unit as the tasks' duration), of which as many are taken as fit into a segment.
     route: compiled: with machine code for this processor, and for CPU tensors only; torch: with torch's operators,
         on any device; auto: compiled for CPU tensors, else torch.
     strict: whether impossible values are refused, see `Propagator`.

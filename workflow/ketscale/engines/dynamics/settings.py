@@ -29,7 +29,10 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
         ),
     ] = "broadcast"
     dt: (
-        Annotated[float, Meta(gt=0, description="Step of an integrator, in units of the pulse's duration")]
+        Annotated[
+            float,
+            Meta(gt=0, description="Step of an integrator, a time in the same unit as the pulse's duration"),
+        ]
         | None
     ) = None
     route: Annotated[

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from ketscale.engines.dynamics.methods import Form
 from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.errors import UserError
-
-Form = Literal["overlap", "squared"]
 
 # From the overlap Tr(rho sigma) with a pure target. The published loss is 1 - `squared`.
 FORMS: dict[Form, Callable[[torch.Tensor], torch.Tensor]] = {

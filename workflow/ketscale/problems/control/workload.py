@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import isinf
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 from msgspec import Meta
 
 from ketscale.config import Positive, Seed, Settings, Workload
-from ketscale.engines.dynamics.methods import MOST_STEPS
+from ketscale.engines.dynamics.methods import MOST_STEPS, Form
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
     target: str
 
     fidelity: Annotated[
-        Literal["overlap", "squared"],
+        Form,
         Meta(
             description="In the loss 1 - F. overlap: Tr(rho sigma), the fidelity; squared: its square, as published"
         ),
