@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import qutip
 import torch
 
 from ketscale.engines.dynamics import propagator
@@ -32,8 +33,6 @@ def found(
 
 def by_qutip(task: int) -> Any:
     """The Liouvillians of a task's segments and its pulse's final state, written from the definition."""
-    import qutip
-
     key = PULSES.key(WORKLOAD.seed, 0, SPLITS["test"])
     drawn = randomness.uniform(key, torch.tensor([task]), 2 * SEGMENTS).reshape(SEGMENTS, 2).numpy()
     environment = Distribution(WORKLOAD).fixed("test", torch.tensor([task]), torch.float64).query
@@ -62,7 +61,6 @@ def evolved(generators: list[Any], steps: int | None) -> Any:
 
 
 def test_they_are_those_of_an_evolution_by_qutips_operators() -> None:
-    pytest.importorskip("qutip")
     errors, negativities = [], []
     for task in range(WORKLOAD.test):
         generators = by_qutip(task)
