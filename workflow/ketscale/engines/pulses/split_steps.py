@@ -1,0 +1,81 @@
+"""Steps of a splitting: its gates are made for a chunk of steps at once, and act on all columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
+
+import torch
+
+from ketscale.engines.pulses import plain
+from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.splitting import Gates, Scheme
+from ketscale.errors import UserError
+
+# Complex numbers of a chunk's gates, and of their gradients over all tiles of columns.
+CHUNK, CHUNK_OF_TILES = 2**17, 2**20
+
+
+@dataclass(frozen=True)
+class Split:
+    """See `evolution.Method` and `integrators.integrator`."""
+
+    scheme: Scheme
+    route: Literal["auto", "compiled", "torch"] = "auto"
+
+    @property
+    def nodes(self) -> tuple[float, ...]:
+        """See `evolution.Method`."""
+        return self.scheme.nodes
+
+    def chunk(self, lattice: Lattice, columns: int) -> int:
+        """See `evolution.Method`."""
+        size = max(1, self._gates(lattice).size * len(self.scheme.kicks))
+        tiles = -(-columns // 8)
+        return max(1, min(CHUNK, CHUNK_OF_TILES // max(1, tiles)) // size)
+
+    def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """The buffer of all gates."""
+        return self._gates(lattice).buffer(lattice, amplitudes, step)
+
+    def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
+        """See `evolution.Method`."""
+        state: torch.Tensor = self._module(lattice).enter(columns, self._gates(lattice).sequence(1))
+        return state
+
+    def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
+        """See `evolution.Method`."""
+        final: torch.Tensor = self._module(lattice).leave(state, columns)
+        return final
+
+    def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        """See `evolution.Method`."""
+        sequence = self._gates(lattice).sequence(steps)
+        after: torch.Tensor = self._module(lattice).forward(sequence, made, state)
+        return after
+
+    def backward(
+        self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See `evolution.Method`."""
+        sequence = self._gates(lattice).sequence(steps)
+        before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self._module(lattice).backward(
+            sequence, made, state, cotangent
+        )
+        return before
+
+    def _gates(self, lattice: Lattice) -> Gates:
+        return Gates.of(self.scheme, (lattice.levels, lattice.sites, lattice.pairs))
+
+    def _module(self, lattice: Lattice) -> ModuleType:
+        device = lattice.energies.device
+        if self.route == "torch" or (self.route == "auto" and device.type != "cpu"):
+            return plain
+        if device.type != "cpu":
+            raise UserError(
+                f"route: compiled computes on the CPU only, and the lattice is on {device}; use route torch"
+            )
+        from ketscale.engines.pulses import cpu
+
+        return cpu
