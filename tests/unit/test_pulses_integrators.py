@@ -42,7 +42,7 @@ def lattice(sites: int, levels: int, pairs: Pairs, drive_sites: tuple[int, ...],
 
 def sampled(times: torch.Tensor, drives: int) -> torch.Tensor:
     """Strong, smooth amplitudes of time."""
-    return torch.stack([(1 + times / 3) * torch.cos(2 * times + k) for k in range(drives)], -1)
+    return (1 + times[..., None] / 3) * torch.cos(2 * times[..., None] + torch.arange(drives))
 
 
 def evolved(name: str, steps: int, given: Lattice, route: str = "auto") -> torch.Tensor:
@@ -72,7 +72,7 @@ def test_qutip_finds_the_same_states(name: str, levels: int, sites: int) -> None
         for k, (drive, site) in enumerate(zip(given.drives, given.drive_sites, strict=True))
     ]
     total = sum(drives, qutip.QobjEvo(qutip.Qobj(given.undriven().numpy(), dims)))
-    options = {"atol": 1e-12, "rtol": 1e-12, "nsteps": 100000}
+    options = {"method": "vern9", "atol": 1e-13, "rtol": 1e-13, "nsteps": 100000}
     start = qutip.basis([levels] * sites, [1] + [0] * (sites - 1))
     wanted = qutip.sesolve(total, start, [0, DURATION], options=options).states[-1].full()[:, 0]
     found = evolved(name, 200, given)[levels ** (sites - 1)]
@@ -195,7 +195,7 @@ def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
     final = method.leave(own, state, 5)
     loss = (final.conj() * normal(*final.shape, seed=5)).sum().abs().square() / len(final)
     for ours, theirs in zip(gradients(made, given, tensors), torch.autograd.grad(loss, leaves), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-11 * float(1 + theirs.abs().max()))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-11 * (1 + theirs.abs().max().item() if theirs.numel() else 1))
 
 
 @pytest.mark.parametrize("name", SPLITTINGS)
@@ -206,7 +206,7 @@ def test_machine_code_agrees_with_torch(name: str, where: str, columns: int) -> 
     routes = [integrator(name, 5, route) for route in ("compiled", "torch")]
     tensors = inputs(routes[0], given, columns)
     for ours, theirs in zip(*(gradients(made, given, tensors) for made in routes), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * float(1 + theirs.abs().max()))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1))
 
 
 def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,9 +221,9 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
     for ours, theirs in zip(gradients(made, given, tensors), whole, strict=True):
         assert torch.equal(ours, theirs)
     monkeypatch.setattr(split_steps, "CHUNK", 2000)
-    assert 1 < made.method.chunk(given, 100) < 12
+    assert 1 < made.method.chunk(given, 100) < 23
     for ours, theirs in zip(gradients(made, given, tensors), whole, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * float(1 + theirs.abs().max()))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1))
 
 
 def test_exponentials_of_equal_eigenvalues_have_gradients() -> None:

@@ -70,14 +70,13 @@ class Dense:
     def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """The exponentials (steps * exponentials, d**n, d**n)."""
         durations, strengths = _weighted(self.coefficients, amplitudes)
-        drives = torch.stack(
-            [
-                lattice.embedded(drive, (site,))
-                for site, drive in zip(lattice.drive_sites, lattice.drives, strict=True)
-            ]
+        driven = (
+            lattice.embedded(drive, (site,))
+            for site, drive in zip(lattice.drive_sites, lattice.drives, strict=True)
         )
-        driven = torch.einsum("ek,kab->eab", strengths.to(drives.dtype), drives)
-        return unitary(step * (durations[:, None, None] * lattice.undriven() + driven))
+        terms = torch.stack([lattice.undriven(), *driven])
+        factors = step * torch.cat([durations[:, None], strengths], 1)
+        return unitary(torch.einsum("ek,kab->eab", factors.to(terms.dtype), terms))
 
     def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
         """See `evolution.Method`."""

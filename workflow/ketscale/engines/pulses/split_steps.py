@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from ketscale.engines.pulses import plain
+from ketscale.engines.pulses import exponential, plain
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.splitting import Gates, Scheme
 from ketscale.errors import UserError
@@ -37,22 +37,23 @@ class Split:
 
     def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """The buffer of all gates."""
-        return self._gates(lattice).buffer(lattice, amplitudes, step)
+        unitary = self._modules(lattice)[1].unitary
+        return self._gates(lattice).buffer(lattice, amplitudes, step, unitary)
 
     def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
         """See `evolution.Method`."""
-        state: torch.Tensor = self._module(lattice).enter(columns, self._gates(lattice).sequence(1))
+        state: torch.Tensor = self._modules(lattice)[0].enter(columns, self._gates(lattice).sequence(1))
         return state
 
     def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
         """See `evolution.Method`."""
-        final: torch.Tensor = self._module(lattice).leave(state, columns)
+        final: torch.Tensor = self._modules(lattice)[0].leave(state, columns)
         return final
 
     def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """See `evolution.Method`."""
         sequence = self._gates(lattice).sequence(steps)
-        after: torch.Tensor = self._module(lattice).forward(sequence, made, state)
+        after: torch.Tensor = self._modules(lattice)[0].forward(sequence, made, state)
         return after
 
     def backward(
@@ -60,7 +61,7 @@ class Split:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """See `evolution.Method`."""
         sequence = self._gates(lattice).sequence(steps)
-        before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self._module(lattice).backward(
+        before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self._modules(lattice)[0].backward(
             sequence, made, state, cotangent
         )
         return before
@@ -68,14 +69,15 @@ class Split:
     def _gates(self, lattice: Lattice) -> Gates:
         return Gates.of(self.scheme, (lattice.levels, lattice.sites, lattice.pairs))
 
-    def _module(self, lattice: Lattice) -> ModuleType:
+    def _modules(self, lattice: Lattice) -> tuple[ModuleType, ModuleType]:
+        """Those that apply gates to columns, and exponentiate the sites' Hamiltonians."""
         device = lattice.energies.device
         if self.route == "torch" or (self.route == "auto" and device.type != "cpu"):
-            return plain
+            return plain, exponential
         if device.type != "cpu":
             raise UserError(
                 f"route: compiled computes on the CPU only, and the lattice is on {device}; use route torch"
             )
-        from ketscale.engines.pulses import cpu
+        from ketscale.engines.pulses import cpu, site_exponential
 
-        return cpu
+        return cpu, site_exponential

@@ -11,18 +11,19 @@ So a chain has one layer of gates that change from step to step and one that doe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 import torch
 
-from ketscale.engines.pulses.exponential import unitary
+from ketscale.engines.pulses import exponential
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.magnus import FOURTH
 from ketscale.engines.pulses.placement import Place, Sequence, layers
 
+Exponential = Callable[[torch.Tensor], torch.Tensor]
 Structure = tuple[int, int, tuple[Place, ...]]  # levels, sites and pairs of a lattice
 
 
@@ -104,13 +105,17 @@ class Gates:
             items += [(len(pairs) + site, start + k * levels**2) for k, site in enumerate(self.free)]
         return Sequence(levels, sites, places, torch.tensor(items, dtype=torch.int64).reshape(-1, 2))
 
-    def buffer(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    def buffer(
+        self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor, unitary: Exponential
+    ) -> torch.Tensor:
         """The matrices of steps with these amplitudes (steps, stages, drives), flat.
+
+        unitary: exponentiates the sites' Hamiltonians, see `exponential.unitary`.
 
         First those of each A with its halves of layers (`merged`, then `free`), then for each duration of a B those of
         `rest`.
         """
-        own = self._own(lattice, amplitudes, step)
+        own = self._own(lattice, amplitudes, step, unitary)
         first = {kick: _pairs(self, lattice, step, self.merged, kick) for kick in self.distinct}
         pairs = [self.structure[2][number] for number in self.merged]
         on = [torch.tensor([pair[k] for pair in pairs], dtype=torch.int64, device=own.device) for k in (0, 1)]
@@ -120,7 +125,9 @@ class Gates:
         constant = [_pairs(self, lattice, step, self.rest, kick).flatten() for kick in self.distinct]
         return torch.cat([changing.flatten(), *constant])
 
-    def _own(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    def _own(
+        self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor, unitary: Exponential
+    ) -> torch.Tensor:
         """Each A of the steps by site, (steps * s + 1, n, d, d)."""
         scheme, d = self.scheme, lattice.levels
         weights = amplitudes.new_tensor(scheme.parts)
@@ -155,7 +162,7 @@ def _pairs(
     """The gates of these pairs in a B of a duration, (pairs, d*d, d*d)."""
     durations = [kick * gates.fraction(number) for number in numbers]
     weights = step * torch.tensor(durations, dtype=step.dtype, device=step.device)
-    return unitary(weights[:, None, None] * lattice.couplings[numbers])
+    return exponential.unitary(weights[:, None, None] * lattice.couplings[numbers])
 
 
 def _product(matrices: Iterable[torch.Tensor]) -> torch.Tensor:
