@@ -95,15 +95,15 @@ def _magnus(coefficients: magnus.Coefficients, method: type[magnus.Dense]) -> Ca
 
 
 # trotter: published; midpoints, whose splitting has order 1, 2 or 4, and order 2 in time. suzuki4: order 4 in time too.
-# interaction: the driven sites are evolved exactly, and only the couplings are split. magnus: of order 4 or 6, with
+# interaction: the driven sites are evolved nearly exactly, and only the couplings are split; of order 2 or 4. magnus: of order 4 or 6, with
 # exponentials as matrices or by Chebyshev series.
 METHODS: dict[str, Callable[[Route], Method]] = {
     "trotter1": _splitting(splitting.sequential),
     "trotter2": _splitting(splitting.midpoint),
     "trotter4": _splitting(lambda: splitting.midpoint(splitting.SUZUKI, frozen=True)),
     "suzuki4": _splitting(lambda: splitting.midpoint(splitting.SUZUKI)),
-    "interaction2": _splitting(lambda: splitting.interaction(*splitting.GAUSS4, substeps=16)),
-    "interaction4": _splitting(lambda: splitting.interaction(*splitting.ABA84, substeps=16)),
+    "interaction2": _splitting(lambda: splitting.interaction((0.5, 0.5), (1.0,), substeps=4)),
+    "interaction4": _splitting(lambda: splitting.interaction(*splitting.BLANES_MOAN, substeps=4)),
     "magnus4": _magnus(magnus.FOURTH, magnus.Dense),
     "magnus6": _magnus(magnus.SIXTH, magnus.Dense),
     "magnus4-chebyshev": _magnus(magnus.FOURTH, magnus.Chebyshev),

@@ -240,14 +240,15 @@ def interaction(drifts: tuple[float, ...], kicks: tuple[float, ...], substeps: i
     return Scheme(tuple(nodes), rows, tuple(local), kicks)
 
 
-# Splittings of nearly integrable systems: (2 s, 2), where the kicks are a Gauss quadrature with s nodes (McLachlan, BIT
-# 35, 258, 1995; Laskar and Robutel, Celest. Mech. 80, 39, 2001), and (8, 4) (Blanes et al., Appl. Numer. Math. 68, 58,
-# 2013): the error is of the first order in the couplings at the first power of the step, and of the second at the other.
-GAUSS4 = (
-    (0.06943184420297371, 0.26057763400459815, 0.33998104358485626, 0.26057763400459815, 0.06943184420297371),
-    (0.17392742256872693, 0.32607257743127307, 0.32607257743127307, 0.17392742256872693),
-)
-ABA84 = (
-    (0.0753469602698929, 0.5179168546882568, -0.0932638149581497, -0.0932638149581497, 0.5179168546882568, 0.0753469602698929),
-    (0.19022593937367662, 0.8465240704435263, -1.0735000196344058, 0.8465240704435263, 0.19022593937367662),
+def _mirrored(half: tuple[float, ...], even: bool) -> tuple[float, ...]:
+    """The symmetric coefficients that begin with `half`; their sum is 1, which makes the ones in the middle."""
+    rest = 1 - 2 * sum(half)
+    middle = (rest / 2, rest / 2) if even else (rest,)
+    return (*half, *middle, *reversed(half))
+
+
+# Order 4 with 6 stages: S6 of Blanes and Moan, J. Comput. Appl. Math. 142, 313 (2002), table 2.
+BLANES_MOAN = (
+    _mirrored((0.0792036964311957, 0.353172906049774, -0.0420650803577195), even=False),
+    _mirrored((0.209515106613362, -0.143851773179818), even=True),
 )
