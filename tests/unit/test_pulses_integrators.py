@@ -32,7 +32,9 @@ def hermitian(*shape: int, seed: int = 0) -> torch.Tensor:
     return (matrices + matrices.mH) / 2
 
 
-def lattice(sites: int, levels: int, pairs: Pairs, drive_sites: tuple[int, ...], scale: float = 1.0) -> Lattice:
+def lattice(
+    sites: int, levels: int, pairs: Pairs, drive_sites: tuple[int, ...], scale: float = 1.0
+) -> Lattice:
     """A random one, with couplings of the given scale."""
     energies = normal(sites, levels, seed=1).real
     couplings = scale * hermitian(len(pairs), levels**2, levels**2, seed=2)
@@ -188,7 +190,9 @@ def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
         # The seventh-order central difference: its error is far below that of rounding.
         weights = {1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
         difference = sum(w * (moved(k * step) - moved(-k * step)) for k, w in weights.items()) / step
-        assert float((gradient.conj() * direction).sum().real) == pytest.approx(difference, rel=1e-9, abs=1e-9)
+        assert float((gradient.conj() * direction).sum().real) == pytest.approx(
+            difference, rel=1e-9, abs=1e-9
+        )
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -204,7 +208,9 @@ def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
     final = method.leave(own, state, 5)
     loss = (final.conj() * normal(*final.shape, seed=5)).sum().abs().square() / len(final)
     for ours, theirs in zip(gradients(made, given, tensors), torch.autograd.grad(loss, leaves), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-11 * (1 + theirs.abs().max().item() if theirs.numel() else 1))
+        np.testing.assert_allclose(
+            ours, theirs, rtol=0, atol=1e-11 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
+        )
 
 
 @pytest.mark.parametrize("name", SPLITTINGS)
@@ -215,7 +221,9 @@ def test_machine_code_agrees_with_torch(name: str, where: str, columns: int) -> 
     routes = [integrator(name, 5, route) for route in ("compiled", "torch")]
     tensors = inputs(routes[0], given, columns)
     for ours, theirs in zip(*(gradients(made, given, tensors) for made in routes), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1))
+        np.testing.assert_allclose(
+            ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
+        )
 
 
 def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +240,9 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(split_steps, "CHUNK", 2000)
     assert 1 < made.method.chunk(given, 100) < 23
     for ours, theirs in zip(gradients(made, given, tensors), whole, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1))
+        np.testing.assert_allclose(
+            ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
+        )
 
 
 def test_exponentials_of_equal_eigenvalues_have_gradients() -> None:

@@ -9,7 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 
 from ketscale.config import suggestion
-from ketscale.engines.pulses import magnus, splitting
+from ketscale.engines.pulses import magnus, schemes
 from ketscale.engines.pulses.evolution import Method, evolve
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.split_steps import Split
@@ -81,11 +81,11 @@ class Steps:
         return evolve(self.method, lattice, amplitudes, duration, columns)
 
 
-def _splitting(scheme: Callable[[], splitting.Scheme]) -> Callable[[Route], Method]:
+def _splitting(scheme: Callable[[], schemes.Scheme]) -> Callable[[Route], Method]:
     return lambda route: Split(scheme(), route)
 
 
-def _magnus(coefficients: magnus.Coefficients, method: type[magnus.Dense]) -> Callable[[Route], Method]:
+def _magnus(coefficients: schemes.Coefficients, method: type[magnus.Dense]) -> Callable[[Route], Method]:
     def build(route: Route) -> Method:
         if route == "compiled":
             raise UserError("route: only splittings are compiled; use route auto or torch")
@@ -98,16 +98,16 @@ def _magnus(coefficients: magnus.Coefficients, method: type[magnus.Dense]) -> Ca
 # interaction: the driven sites are evolved nearly exactly, and only the couplings are split; of order 2 or 4. magnus: of order 4 or 6, with
 # exponentials as matrices or by Chebyshev series.
 METHODS: dict[str, Callable[[Route], Method]] = {
-    "trotter1": _splitting(splitting.sequential),
-    "trotter2": _splitting(splitting.midpoint),
-    "trotter4": _splitting(lambda: splitting.midpoint(splitting.SUZUKI, frozen=True)),
-    "suzuki4": _splitting(lambda: splitting.midpoint(splitting.SUZUKI)),
-    "interaction2": _splitting(lambda: splitting.interaction((0.5, 0.5), (1.0,), substeps=4)),
-    "interaction4": _splitting(lambda: splitting.interaction(*splitting.BLANES_MOAN, substeps=4)),
-    "magnus4": _magnus(magnus.FOURTH, magnus.Dense),
-    "magnus6": _magnus(magnus.SIXTH, magnus.Dense),
-    "magnus4-chebyshev": _magnus(magnus.FOURTH, magnus.Chebyshev),
-    "magnus6-chebyshev": _magnus(magnus.SIXTH, magnus.Chebyshev),
+    "trotter1": _splitting(schemes.sequential),
+    "trotter2": _splitting(schemes.midpoint),
+    "trotter4": _splitting(lambda: schemes.midpoint(schemes.SUZUKI, frozen=True)),
+    "suzuki4": _splitting(lambda: schemes.midpoint(schemes.SUZUKI)),
+    "interaction2": _splitting(lambda: schemes.interaction((0.5, 0.5), (1.0,), substeps=4)),
+    "interaction4": _splitting(lambda: schemes.interaction(*schemes.BLANES_MOAN, substeps=4)),
+    "magnus4": _magnus(schemes.FOURTH, magnus.Dense),
+    "magnus6": _magnus(schemes.SIXTH, magnus.Dense),
+    "magnus4-chebyshev": _magnus(schemes.FOURTH, magnus.Chebyshev),
+    "magnus6-chebyshev": _magnus(schemes.SIXTH, magnus.Chebyshev),
 }
 
 

@@ -62,9 +62,7 @@ class _Function:
         """All gates' inverses on states and cotangents, in place, and the gates' gradients."""
         w = self.w
         with self._tiles() as tile:
-            state, cotangent = (
-                self._of_tile(name, tile, "tile_floats") for name in ("states", "cotangents")
-            )
+            state, cotangent = (self._of_tile(name, tile, "tile_floats") for name in ("states", "cotangents"))
             gradients = self._of_tile("to_gates", tile, "gates_floats")
 
             def undo(gate: _Gate) -> None:
@@ -182,7 +180,9 @@ class _Gate:
         with w.loop(self.size // high) as i, w.loop(self.size // wide) as j:
             rows = [b.add(b.mul(i, w.integer(high)), w.integer(k)) for k in range(high)]
             columns = [b.add(b.mul(j, w.integer(wide)), w.integer(k)) for k in range(wide)]
-            sums = self._outer([self._offset(k) for k in rows], [self._offset(k) for k in columns], state, cotangent)
+            sums = self._outer(
+                [self._offset(k) for k in rows], [self._offset(k) for k in columns], state, cotangent
+            )
             for start in range(0, len(sums), w.lanes):
                 vectors = sums[start : start + w.lanes]
                 vectors += [w.constant(0.0)] * (w.lanes - len(vectors))
@@ -195,9 +195,7 @@ class _Gate:
                     value = b.extract_element(total, w.integer(lane))
                     b.store(b.fadd(w.load_real(address), value), address, align=w.bytes)
 
-    def _outer(
-        self, rows: list[Value], columns: list[Value], state: Value, cotangent: Value
-    ) -> list[Value]:
+    def _outer(self, rows: list[Value], columns: list[Value], state: Value, cotangent: Value) -> list[Value]:
         """For these offsets, the sums of cotangent times conjugate state over the blocks: by row, column and part."""
         w, b = self.w, self.w.b
         with b.goto_entry_block():  # only there LLVM keeps variables in registers

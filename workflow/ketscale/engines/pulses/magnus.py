@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from scipy.special import jv
@@ -18,32 +17,7 @@ from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.exponential import unitary
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.placement import Sequence
-
-
-class Coefficients(NamedTuple):
-    """nodes: when a step of unit length is sampled. weights: of the samples in each exponential, in their order."""
-
-    nodes: tuple[float, ...]
-    weights: tuple[tuple[float, ...], ...]
-
-
-_ROOT = math.sqrt(3) / 6
-# Order 4: Blanes and Moan, Appl. Numer. Math. 56, 1519 (2006).
-FOURTH = Coefficients(
-    (0.5 - _ROOT, 0.5 + _ROOT), ((0.25 + _ROOT, 0.25 - _ROOT), (0.25 - _ROOT, 0.25 + _ROOT))
-)
-# Order 6 with 5 exponentials, as of Alvermann and Fehske, J. Comput. Phys. 230, 5930 (2011): the solution of their order
-# conditions with the smallest coefficients that was found.
-SIXTH = Coefficients(
-    (0.5 - math.sqrt(0.15), 0.5, 0.5 + math.sqrt(0.15)),
-    (
-        (0.28415243835510584, -0.03361644240042754, 0.006090323325439107),
-        (0.03737906166176373, 0.36287137429645994, -0.03327137925562427),
-        (-0.016572666308906584, -0.21406541934762047, -0.016572666308906584),
-        (-0.03327137925562427, 0.36287137429645994, 0.03737906166176373),
-        (0.006090323325439107, -0.03361644240042754, 0.28415243835510584),
-    ),
-)
+from ketscale.engines.pulses.schemes import Coefficients
 
 # Terms of the Chebyshev series below this size are left out.
 SMALLEST_TERM = 1e-16

@@ -35,9 +35,7 @@ class _Function:
     def __init__(self, module: ir.Module, name: str, levels: int, lanes: int) -> None:
         self.w = Writer(module, name, lanes, double=True)
         self.levels = levels
-        self.count, self.degree = (
-            self.w.argument(ARGUMENTS.index(each)) for each in ("count", "degree")
-        )
+        self.count, self.degree = (self.w.argument(ARGUMENTS.index(each)) for each in ("count", "degree"))
         self.inverses = self.w.table("inverses", self.w.real, [1 / k for k in range(1, MOST_TERMS + 1)])
 
     def exponential(self) -> None:

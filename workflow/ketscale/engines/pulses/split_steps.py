@@ -10,7 +10,8 @@ import torch
 
 from ketscale.engines.pulses import exponential, plain
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.splitting import Gates, Scheme
+from ketscale.engines.pulses.schemes import Scheme
+from ketscale.engines.pulses.splitting import Gates, sequence
 from ketscale.errors import UserError
 
 # Complex numbers of a chunk's gates, and of their gradients over all tiles of columns.
@@ -42,7 +43,7 @@ class Split:
 
     def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
         """See `evolution.Method`."""
-        state: torch.Tensor = self._modules(lattice)[0].enter(columns, self._gates(lattice).sequence(1))
+        state: torch.Tensor = self._modules(lattice)[0].enter(columns, sequence(self._gates(lattice), 1))
         return state
 
     def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
@@ -52,17 +53,17 @@ class Split:
 
     def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """See `evolution.Method`."""
-        sequence = self._gates(lattice).sequence(steps)
-        after: torch.Tensor = self._modules(lattice)[0].forward(sequence, made, state)
+        gates = sequence(self._gates(lattice), steps)
+        after: torch.Tensor = self._modules(lattice)[0].forward(gates, made, state)
         return after
 
     def backward(
         self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """See `evolution.Method`."""
-        sequence = self._gates(lattice).sequence(steps)
+        gates = sequence(self._gates(lattice), steps)
         before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self._modules(lattice)[0].backward(
-            sequence, made, state, cotangent
+            gates, made, state, cotangent
         )
         return before
 
