@@ -8,10 +8,10 @@ from typing import Literal
 
 import torch
 
-from ketscale.engines.pulses import exponential, plain
+from ketscale.engines.pulses import exponential, merging, plain
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import Scheme
-from ketscale.engines.pulses.splitting import Gates, sequence
+from ketscale.engines.pulses.splitting import Gates, Making, sequence
 from ketscale.errors import UserError
 
 # Complex numbers of a chunk's gates, and of their gradients over all tiles of columns.
@@ -38,23 +38,22 @@ class Split:
 
     def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """The buffer of all gates."""
-        unitary = self._modules(lattice)[1].unitary
-        return self._gates(lattice).buffer(lattice, amplitudes, step, unitary)
+        return self._gates(lattice).buffer(lattice, amplitudes, step, self._route(lattice)[1])
 
     def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
         """See `evolution.Method`."""
-        state: torch.Tensor = self._modules(lattice)[0].enter(columns, sequence(self._gates(lattice), 1))
+        state: torch.Tensor = self._route(lattice)[0].enter(columns, sequence(self._gates(lattice), 1))
         return state
 
     def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
         """See `evolution.Method`."""
-        final: torch.Tensor = self._modules(lattice)[0].leave(state, columns)
+        final: torch.Tensor = self._route(lattice)[0].leave(state, columns)
         return final
 
     def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """See `evolution.Method`."""
         gates = sequence(self._gates(lattice), steps)
-        after: torch.Tensor = self._modules(lattice)[0].forward(gates, made, state)
+        after: torch.Tensor = self._route(lattice)[0].forward(gates, made, state)
         return after
 
     def backward(
@@ -62,7 +61,7 @@ class Split:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """See `evolution.Method`."""
         gates = sequence(self._gates(lattice), steps)
-        before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self._modules(lattice)[0].backward(
+        before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self._route(lattice)[0].backward(
             gates, made, state, cotangent
         )
         return before
@@ -70,15 +69,15 @@ class Split:
     def _gates(self, lattice: Lattice) -> Gates:
         return Gates.of(self.scheme, (lattice.levels, lattice.sites, lattice.pairs))
 
-    def _modules(self, lattice: Lattice) -> tuple[ModuleType, ModuleType]:
-        """Those that apply gates to columns, and exponentiate the sites' Hamiltonians."""
+    def _route(self, lattice: Lattice) -> tuple[ModuleType, Making]:
+        """What applies gates to columns, and what makes them."""
         device = lattice.energies.device
         if self.route == "torch" or (self.route == "auto" and device.type != "cpu"):
-            return plain, exponential
+            return plain, Making(exponential.unitary, merging.merged)
         if device.type != "cpu":
             raise UserError(
                 f"route: compiled computes on the CPU only, and the lattice is on {device}; use route torch"
             )
-        from ketscale.engines.pulses import cpu, site_exponential
+        from ketscale.engines.pulses import cpu, site_exponential, site_merging
 
-        return cpu, site_exponential
+        return cpu, Making(site_exponential.unitary, site_merging.merged)

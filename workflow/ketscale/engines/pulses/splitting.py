@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 
@@ -21,8 +22,14 @@ from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.placement import Place, Sequence, layers
 from ketscale.engines.pulses.schemes import Scheme
 
-Exponential = Callable[[torch.Tensor], torch.Tensor]
 Structure = tuple[int, int, tuple[Place, ...]]  # levels, sites and pairs of a lattice
+
+
+class Making(NamedTuple):
+    """How the gates that change from step to step are made: by torch, or by machine code."""
+
+    unitary: Callable[[torch.Tensor], torch.Tensor]  # see `exponential`
+    merged: Callable[[torch.Tensor, tuple[Place, ...], torch.Tensor, bool], torch.Tensor]  # see `merging`
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,27 +75,28 @@ class Gates:
         return 1 / sum(number in layer for layer in layers_of_b)
 
     def buffer(
-        self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor, unitary: Exponential
+        self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor, make: Making
     ) -> torch.Tensor:
         """The matrices of steps with these amplitudes (steps, stages, drives), flat.
-
-        unitary: exponentiates the sites' Hamiltonians, see `exponential.unitary`.
 
         First those of each A with its halves of layers (`merged`, then `free`), then for each duration of a B those of
         `rest`.
         """
-        own = self._own(lattice, amplitudes, step, unitary)
-        first = {kick: _pairs(self, lattice, step, self.merged, kick) for kick in self.distinct}
-        pairs = [self.structure[2][number] for number in self.merged]
-        on = [torch.tensor([pair[k] for pair in pairs], dtype=torch.int64, device=own.device) for k in (0, 1)]
-        merged = _kron(own[:, on[0]], own[:, on[1]])
-        merged = self._between(merged, first)
+        own = self._own(lattice, amplitudes, step, make.unitary)
+        kicks = {kick: _pairs(self, lattice, step, self.merged, kick) for kick in self.distinct}
+        pairs = tuple(self.structure[2][number] for number in self.merged)
+        couplings = torch.stack([kicks[kick] for kick in self.scheme.kicks])
+        merged = make.merged(own, pairs, couplings, self.scheme.symmetric)
         changing = torch.cat([merged.flatten(1), own[:, self.free].flatten(1)], 1)
         constant = [_pairs(self, lattice, step, self.rest, kick).flatten() for kick in self.distinct]
         return torch.cat([changing.flatten(), *constant])
 
     def _own(
-        self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor, unitary: Exponential
+        self,
+        lattice: Lattice,
+        amplitudes: torch.Tensor,
+        step: torch.Tensor,
+        unitary: Callable[[torch.Tensor], torch.Tensor],
     ) -> torch.Tensor:
         """Each A of the steps by site, (steps * s + 1, n, d, d)."""
         scheme, d = self.scheme, lattice.levels
@@ -105,17 +113,6 @@ class Gates:
             return ends
         within = torch.stack([ends[:-1], *local[1:-1]], 1).reshape(-1, lattice.sites, d, d)
         return torch.cat([within, ends[-1:]])
-
-    def _between(self, merged: torch.Tensor, first: dict[float, torch.Tensor]) -> torch.Tensor:
-        """Each A's gates on pairs with the ends of the B before it and the start of the one after it."""
-        kicks = self.scheme.kicks
-        grouped = merged[:-1].reshape(len(merged[1:]) // len(kicks), len(kicks), *merged.shape[1:])
-        begun = torch.stack([first[kick] for kick in kicks]) @ grouped
-        begun = torch.cat([begun.reshape(merged[:-1].shape), merged[-1:]])
-        if not self.scheme.symmetric:
-            return begun
-        ended = begun[1:].reshape(grouped.shape) @ torch.stack([first[kick] for kick in kicks])
-        return torch.cat([begun[:1], ended.reshape(merged[1:].shape)])
 
 
 @lru_cache(maxsize=64)
@@ -154,8 +151,3 @@ def _product(matrices: Iterable[torch.Tensor]) -> torch.Tensor:
     for each in others:
         first = each @ first
     return first
-
-
-def _kron(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    size = a.shape[-1] * b.shape[-1]
-    return torch.einsum("...ab,...cd->...acbd", a, b).reshape(*a.shape[:-2], size, size)
