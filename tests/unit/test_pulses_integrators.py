@@ -14,6 +14,7 @@ import torch
 from ketscale.engines.pulses.exponential import unitary
 from ketscale.engines.pulses.integrators import METHODS, Integrator, integrator
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.site_exponential import unitary as small_unitary
 from ketscale.errors import UserError
 
 DURATION = 1.5
@@ -243,6 +244,51 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
         np.testing.assert_allclose(
             ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
         )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(name: str) -> None:
+    given = LATTICES["chain"]
+    kept, chunks = [], []
+    for steps in (10, 40):
+        made = integrator(name, steps)
+        leaves = tuple(tensor.requires_grad_() for tensor in inputs(made, given, 4))
+        final = made.evolve(given, leaves[0], leaves[1], leaves[2])
+        assert final.grad_fn is not None
+        kept.append(sum(tensor.numel() for tensor in final.grad_fn.saved_tensors) - leaves[0].numel())
+        chunks.append(made.method.chunk(given, 4))
+    assert kept[0] == kept[1]
+    assert chunks[0] == chunks[1]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_ranks_that_share_columns_have_parts_of_the_gradients(name: str) -> None:
+    given = LATTICES["three levels"]
+    made = integrator(name, 6)
+    amplitudes, duration, columns, *tensors = inputs(made, given, 11)
+    weights = normal(*columns.shape, seed=5)
+
+    def pulled(rows: slice) -> Inputs:
+        leaves = tuple(each.detach().clone().requires_grad_() for each in (amplitudes, duration, *tensors))
+        own = replace(given, energies=leaves[2], couplings=leaves[3], drives=leaves[4])
+        final = made.evolve(own, leaves[0], leaves[1], columns[rows])
+        return torch.autograd.grad((final.conj() * weights[rows]).sum().real, leaves)
+
+    whole, *ranks = (pulled(rows) for rows in (slice(0, 11), slice(0, 2), slice(2, 2), slice(2, 11)))
+    for total, parts in zip(whole, zip(*ranks, strict=True), strict=True):
+        np.testing.assert_allclose(sum(parts), total, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize(("levels", "scale"), [(2, 0.01), (3, 1.0), (4, 30.0), (5, 0.0)])
+def test_exponentials_by_machine_code_agree_with_eigenvectors(levels: int, scale: float) -> None:
+    matrices, weights = scale * hermitian(13, levels, levels), normal(13, levels, levels, seed=1)
+    found = []
+    for function in (unitary, small_unitary):
+        leaf = matrices.clone().requires_grad_()
+        made = function(leaf)
+        found.append((made.detach(), *torch.autograd.grad(made, leaf, weights)))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-13 * max(1.0, scale))
 
 
 def test_exponentials_of_equal_eigenvalues_have_gradients() -> None:

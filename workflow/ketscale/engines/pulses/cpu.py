@@ -28,13 +28,15 @@ def enter(columns: torch.Tensor, sequence: Sequence) -> torch.Tensor:
     tiles = -(-len(columns) // size)
     padded = columns.new_zeros(tiles * size, columns.shape[1])
     padded[: len(columns)] = columns
-    parts = torch.view_as_real(padded.resolve_conj()).reshape(tiles, size // LANES, LANES, -1, 2)
+    parts = torch.view_as_real(padded.resolve_conj()).reshape(
+        tiles, size // LANES, LANES, columns.shape[1], 2
+    )
     return parts.permute(0, 3, 1, 4, 2).contiguous()
 
 
 def leave(state: torch.Tensor, columns: int) -> torch.Tensor:
     """The inverse of `enter`."""
-    parts = state.permute(0, 2, 4, 1, 3).reshape(-1, state.shape[1], 2)
+    parts = state.permute(0, 2, 4, 1, 3).flatten(0, 2)
     return torch.view_as_complex(parts[:columns].contiguous())
 
 

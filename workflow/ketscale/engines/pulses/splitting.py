@@ -87,7 +87,8 @@ class Gates:
         pairs = tuple(self.structure[2][number] for number in self.merged)
         couplings = torch.stack([kicks[kick] for kick in self.scheme.kicks])
         merged = make.merged(own, pairs, couplings, self.scheme.symmetric)
-        changing = torch.cat([merged.flatten(1), own[:, self.free].flatten(1)], 1)
+        free = [own[:, self.free].flatten(1)] if self.free else []
+        changing = torch.cat([merged.flatten(1), *free], 1)
         constant = [_pairs(self, lattice, step, self.rest, kick).flatten() for kick in self.distinct]
         return torch.cat([changing.flatten(), *constant])
 
@@ -99,20 +100,28 @@ class Gates:
         unitary: Callable[[torch.Tensor], torch.Tensor],
     ) -> torch.Tensor:
         """Each A of the steps by site, (steps * s + 1, n, d, d)."""
-        scheme, d = self.scheme, lattice.levels
-        weights = amplitudes.new_tensor(scheme.parts)
-        strengths = torch.einsum("ps,csk->cpk", weights, amplitudes).to(lattice.drives.dtype)
-        undriven = torch.diag_embed(weights.sum(1)[:, None, None] * lattice.energies).to(lattice.drives.dtype)
-        sites = torch.tensor(lattice.drive_sites, dtype=torch.int64, device=amplitudes.device)
-        driven = torch.einsum("cpk,kab->cpkab", strengths, lattice.drives)
-        hamiltonians = undriven.expand(len(amplitudes), -1, -1, -1, -1).index_add(2, sites, driven)
-        parts = unitary(step * hamiltonians)
-        local = [_product(parts[:, number] for number in numbers) for numbers in scheme.local]
-        ends = torch.cat([local[0][:1], local[0][1:] @ local[-1][:-1], local[-1][-1:]])
-        if len(local) == 2:
-            return ends
-        within = torch.stack([ends[:-1], *local[1:-1]], 1).reshape(-1, lattice.sites, d, d)
-        return torch.cat([within, ends[-1:]])
+        scheme, d, dtype = self.scheme, lattice.levels, lattice.drives.dtype
+        weights = step * amplitudes.new_tensor(scheme.parts)
+        undriven = torch.diag_embed(weights.sum(1)[:, None, None] * lattice.energies).to(dtype)
+        hamiltonians = undriven.expand(len(amplitudes), -1, -1, -1, -1)
+        if lattice.drive_sites:
+            strengths = torch.einsum("ps,csk->cpk", weights, amplitudes).to(dtype)
+            driven = strengths[..., None, None] * lattice.drives
+            sites = torch.tensor(lattice.drive_sites, dtype=torch.int64, device=amplitudes.device)
+            hamiltonians = hamiltonians.index_add(2, sites, driven)
+        # Not indexed: the gradient of an index is as large as the whole, for each part.
+        parts = unitary(hamiltonians).unbind(1)
+        local = [_product(parts[number] for number in numbers) for numbers in scheme.local]
+        (start, starts), (ends, end) = (
+            each.split(sizes)
+            for each, sizes in (
+                (local[0], (1, len(amplitudes) - 1)),
+                (local[-1], (len(amplitudes) - 1, 1)),
+            )
+        )
+        between = torch.cat([start, starts @ ends])
+        within = torch.stack([between, *local[1:-1]], 1).reshape(-1, lattice.sites, d, d)
+        return torch.cat([within, end])
 
 
 @lru_cache(maxsize=64)
