@@ -318,7 +318,7 @@ def test_tensors_that_do_not_fit_are_refused(change: dict[str, torch.Tensor], wo
 
 
 def test_names_that_do_not_exist_and_second_derivatives_are_refused() -> None:
-    with pytest.raises(UserError, match="trotter2"):
+    with pytest.raises(UserError, match="did you mean trotter"):
         integrator("trotter3", 5)
     with pytest.raises(UserError, match="steps"):
         integrator("trotter2", 0)

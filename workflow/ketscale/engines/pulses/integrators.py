@@ -54,8 +54,9 @@ class Steps:
 
     def times(self, duration: torch.Tensor | float) -> torch.Tensor:
         """See `Integrator.times`."""
-        nodes = torch.tensor(self.method.nodes, dtype=torch.float64)
-        numbers = torch.arange(self.steps, dtype=torch.float64)
+        duration = torch.as_tensor(duration, dtype=torch.float64)
+        nodes = duration.new_tensor(self.method.nodes)
+        numbers = torch.arange(self.steps, dtype=torch.float64, device=duration.device)
         return (numbers[:, None] + nodes) * (duration / self.steps)
 
     def evolve(

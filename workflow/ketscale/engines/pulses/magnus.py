@@ -141,7 +141,7 @@ def _exponential(lattice: Lattice, terms: torch.Tensor, state: torch.Tensor, sig
     ]
     where = Sequence(d, lattice.sites, places, torch.empty(0, 2, dtype=torch.int64))
     radius = sum(float(torch.linalg.matrix_norm(each.detach(), 2)) for each in matrices)
-    radius = max(radius, SMALLEST_TERM)
+    radius = max(radius, SMALLEST_TERM)  # which divides, even where nothing acts
 
     def product(vectors: torch.Tensor) -> torch.Tensor:
         total = plain.on_sites(matrices[0], vectors, places[0], where)

@@ -11,8 +11,8 @@ from ketscale.engines.compiled.vector import I32, Value, Writer
 
 ARGUMENTS = ("count", "degree", "given", "cotangents", "result")  # matrices are complex (count, d, d)
 
-# The highest degree of the Taylor polynomial.
-MOST_TERMS = 24
+# The highest degree of the Taylor polynomial: enough for matrices of norm 1.
+MOST_TERMS = 18
 
 Complex = tuple[Value, Value]
 Matrix = list[list[Complex]]
