@@ -129,7 +129,7 @@ def test_suzukis_splitting_of_a_constant_hamiltonian_is_of_order_4() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_steps_are_unitary(name: str) -> None:
     found = evolved(name, 20, lattice(3, 2, CHAIN3, (1, 0)))
-    np.testing.assert_allclose(found @ found.mH, np.eye(8), rtol=0, atol=3e-12)
+    np.testing.assert_allclose(found @ found.mH, np.eye(8), rtol=0, atol=1e-13)
 
 
 # --- gradients ---

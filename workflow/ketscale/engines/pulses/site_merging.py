@@ -32,7 +32,7 @@ class _Alike(NamedTuple):
 
     first: int
     stride: int
-    count: int
+    number: int
     left: int | None
     right: int | None
 
@@ -101,7 +101,7 @@ def _call(
     for side, which in (("left", alike.left), ("right", alike.right)):
         values[side] = (identity if which is None else couplings[which, number]).data_ptr()
     values |= {
-        "count": alike.count,
+        "count": alike.number,
         "own": own.data_ptr() + own_bytes,
         "own_stride": 2 * alike.stride * own[0].numel(),
         "second": second - first,
