@@ -216,9 +216,9 @@ class _Gate:
 
 
 def _summed(size: int) -> tuple[int, int]:
-    """The rows and columns of the part of a gradient that is summed at once, which divide the size: those of the most
+    """How many rows and columns of a gradient are summed at once; both divide its size.
 
-    entries, and of these the ones nearest to a square, which loads least.
+    As many entries as fit, and of these shapes the nearest to a square, which loads least.
     """
     divisors = [k for k in range(1, size + 1) if size % k == 0]
     fitting = [(rows, columns) for rows in divisors for columns in divisors if rows * columns <= SUMMED]

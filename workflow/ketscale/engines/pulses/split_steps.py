@@ -14,8 +14,11 @@ from ketscale.engines.pulses.schemes import Scheme
 from ketscale.engines.pulses.splitting import Gates, Making, sequence
 from ketscale.errors import UserError
 
-# Complex numbers of a chunk's gates, and of their gradients over all tiles of columns.
+# Complex numbers of a chunk's gates, and of their gradients, of which each tile of columns has its own.
 CHUNK, CHUNK_OF_TILES = 2**17, 2**20
+
+# A tile has at least so many columns.
+TILE = 8
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Split:
     def chunk(self, lattice: Lattice, columns: int) -> int:
         """See `evolution.Method`."""
         size = max(1, self._gates(lattice).size * len(self.scheme.kicks))
-        tiles = -(-columns // 8)
+        tiles = -(-columns // TILE)
         return max(1, min(CHUNK, CHUNK_OF_TILES // max(1, tiles)) // size)
 
     def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
