@@ -1,0 +1,330 @@
+"""The integrators of `engines.pulses`: their orders, unitarity, gradients, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import qutip
+import torch
+
+from ketscale.engines.pulses.exponential import unitary
+from ketscale.engines.pulses.integrators import METHODS, Integrator, integrator
+from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.site_exponential import unitary as small_unitary
+from ketscale.errors import UserError
+
+DURATION = 1.5
+CHAIN3 = ((0, 1), (1, 2))
+SPLITTINGS = [name for name in METHODS if not name.startswith("magnus")]
+Pairs = tuple[tuple[int, int], ...]
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.complex(*torch.randn(2, *shape, generator=generator, dtype=torch.float64))
+
+
+def hermitian(*shape: int, seed: int = 0) -> torch.Tensor:
+    matrices = normal(*shape, seed=seed)
+    return (matrices + matrices.mH) / 2
+
+
+def lattice(
+    sites: int, levels: int, pairs: Pairs, drive_sites: tuple[int, ...], scale: float = 1.0
+) -> Lattice:
+    """A random one, with couplings of the given scale."""
+    energies = normal(sites, levels, seed=1).real
+    couplings = scale * hermitian(len(pairs), levels**2, levels**2, seed=2)
+    drives = hermitian(len(drive_sites), levels, levels, seed=3)
+    return Lattice(levels, sites, energies, pairs, couplings, drive_sites, drives)
+
+
+def sampled(times: torch.Tensor, drives: int) -> torch.Tensor:
+    """Strong, smooth amplitudes of time."""
+    return (1 + times[..., None] / 3) * torch.cos(2 * times[..., None] + torch.arange(drives))
+
+
+def evolved(name: str, steps: int, given: Lattice, route: str = "auto") -> torch.Tensor:
+    """The evolution of all basis states, a row each."""
+    made = integrator(name, steps, route)
+    amplitudes = sampled(made.times(DURATION), len(given.drives))
+    columns = torch.eye(given.dimension, dtype=torch.complex128)
+    return made.evolve(given, amplitudes, DURATION, columns)
+
+
+@pytest.mark.parametrize(("name", "levels", "sites"), [
+    ("magnus6", 2, 2), ("magnus6", 3, 2), ("magnus6", 2, 3), ("magnus6", 3, 3), ("magnus6-chebyshev", 3, 2),
+])  # fmt: skip
+def test_qutip_finds_the_same_states(name: str, levels: int, sites: int) -> None:
+    pairs = tuple(pairwise(range(sites)))
+    given = lattice(sites, levels, pairs, (sites - 1, *range(sites)))  # two drives on the last site
+    dims = [[levels] * sites] * 2
+    drives = [
+        qutip.QobjEvo(
+            [
+                [
+                    qutip.Qobj(given.embedded(drive, (site,)).numpy(), dims),
+                    lambda t, k=k: float((1 + t / 3) * math.cos(2 * t + k)),
+                ]
+            ]
+        )
+        for k, (drive, site) in enumerate(zip(given.drives, given.drive_sites, strict=True))
+    ]
+    total = sum(drives, qutip.QobjEvo(qutip.Qobj(given.undriven().numpy(), dims)))
+    options = {"method": "vern9", "atol": 1e-13, "rtol": 1e-13, "nsteps": 100000}
+    start = qutip.basis([levels] * sites, [1] + [0] * (sites - 1))
+    wanted = qutip.sesolve(total, start, [0, DURATION], options=options).states[-1].full()[:, 0]
+    found = evolved(name, 200, given)[levels ** (sites - 1)]
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [
+        ("trotter1", 1), ("trotter2", 2), ("trotter4", 2), ("suzuki4", 4), ("interaction2", 2), ("magnus4", 4),
+        ("magnus6", 6), ("magnus4-chebyshev", 4),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("pairs", [CHAIN3, ((0, 1), (1, 2), (2, 0))], ids=["chain", "ring"])
+def test_the_error_falls_with_the_order(name: str, order: int, pairs: Pairs) -> None:
+    given = lattice(3, 2, pairs, (0, 1, 2))
+    exact = evolved("magnus6", 300, given)
+    errors = [float((evolved(name, steps, given) - exact).abs().max()) for steps in (16, 32)]
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.25)
+
+
+def test_the_interaction_picture_of_one_layer_of_couplings_is_of_order_4() -> None:
+    given = lattice(4, 2, ((0, 2), (1, 3)), (0, 1, 2, 3))
+    exact = evolved("magnus6", 300, given)
+    errors = [float((evolved("interaction4", steps, given) - exact).abs().max()) for steps in (16, 32)]
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(4, abs=0.25)
+
+
+@pytest.mark.parametrize(("name", "steps", "midpoints"), [("interaction2", 24, 24), ("interaction4", 4, 24)])
+def test_the_interaction_picture_leaves_an_error_of_the_couplings_alone(
+    name: str, steps: int, midpoints: int
+) -> None:
+    """It falls with the couplings, and is far below that of as many midpoints."""
+    errors, others = [], []
+    for scale in (0.02, 0.01):
+        given = lattice(3, 2, CHAIN3, (0, 1, 2), scale)
+        exact = evolved("magnus6", 200, given)
+        errors.append(float((evolved(name, steps, given) - exact).abs().max()))
+        others.append(float((evolved("trotter2", midpoints, given) - exact).abs().max()))
+    assert errors[0] / errors[1] > 1.9 > 1.5 > others[0] / others[1]
+    assert errors[1] < 0.05 * others[1]
+
+
+def test_suzukis_splitting_of_a_constant_hamiltonian_is_of_order_4() -> None:
+    given = lattice(3, 2, CHAIN3, ())
+    exact = evolved("magnus6", 100, given)
+    errors = [float((evolved("trotter4", steps, given) - exact).abs().max()) for steps in (8, 16)]
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(4, abs=0.2)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_steps_are_unitary(name: str) -> None:
+    found = evolved(name, 20, lattice(3, 2, CHAIN3, (1, 0)))
+    np.testing.assert_allclose(found @ found.mH, np.eye(8), rtol=0, atol=1e-13)
+
+
+# --- gradients ---
+
+
+Inputs = tuple[torch.Tensor, ...]
+
+
+def inputs(made: Integrator, given: Lattice, columns: int) -> Inputs:
+    """Amplitudes, duration, columns, energies, couplings and drives."""
+    amplitudes = sampled(made.times(DURATION), len(given.drives))
+    tensors = (given.energies, given.couplings, given.drives)
+    return (amplitudes, torch.tensor(DURATION).double(), normal(columns, given.dimension, seed=4), *tensors)
+
+
+def value(made: Integrator, given: Lattice, tensors: Inputs) -> torch.Tensor:
+    """A real function of the final columns that depends on each of their phases."""
+    amplitudes, duration, columns, energies, couplings, drives = tensors
+    given = replace(given, energies=energies, couplings=couplings, drives=drives)
+    final = made.evolve(given, amplitudes, duration, columns)
+    return (final.conj() * normal(*final.shape, seed=5)).sum().abs().square() / len(final)
+
+
+def gradients(made: Integrator, given: Lattice, tensors: Inputs) -> Inputs:
+    leaves = tuple(tensor.detach().clone().requires_grad_() for tensor in tensors)
+    return torch.autograd.grad(value(made, given, leaves), leaves)
+
+
+LATTICES = {
+    "chain": lattice(3, 2, CHAIN3, (0, 1, 2)),
+    "ring": lattice(3, 2, ((0, 1), (1, 2), (2, 0)), (1, 1)),
+    "far": lattice(4, 2, ((3, 1), (0, 2)), (0, 3)),
+    "three levels": lattice(2, 3, ((1, 0),), (0, 1)),
+    "five levels": lattice(2, 5, ((0, 1),), (0,)),
+    "one site": lattice(1, 3, (), (0,)),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("where", LATTICES)
+def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
+    given = LATTICES[where]
+    made = integrator(name, 5)
+    tensors = inputs(made, given, 3)
+    found = gradients(made, given, tensors)
+    step = 1e-3
+    for number, gradient in enumerate(found):
+        if gradient.numel() == 0:
+            continue
+        shape = tensors[number].shape
+        direction = normal(*shape, seed=6) if gradient.is_complex() else normal(*shape, seed=6).real
+        direction = hermitian(*shape, seed=6) if number > 3 else direction
+        direction = direction / direction.norm()
+
+        def moved(by: float, number: int = number, direction: torch.Tensor = direction) -> float:
+            changed = [t + by * direction if k == number else t for k, t in enumerate(tensors)]
+            return float(value(made, given, tuple(changed)))
+
+        # The seventh-order central difference: its error is far below that of rounding.
+        weights = {1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
+        difference = sum(w * (moved(k * step) - moved(-k * step)) for k, w in weights.items()) / step
+        assert float((gradient.conj() * direction).sum().real) == pytest.approx(
+            difference, rel=1e-9, abs=1e-9
+        )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
+    given = LATTICES["ring"]
+    made = integrator(name, 7, "auto" if name.startswith("magnus") else "torch")
+    tensors = inputs(made, given, 5)
+    leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
+    method = made.method
+    own = replace(given, energies=leaves[3], couplings=leaves[4], drives=leaves[5])
+    state = method.enter(own, leaves[2])
+    state = method.forward(own, 7, method.made(own, leaves[0], leaves[1] / 7), state)
+    final = method.leave(own, state, 5)
+    loss = (final.conj() * normal(*final.shape, seed=5)).sum().abs().square() / len(final)
+    for ours, theirs in zip(gradients(made, given, tensors), torch.autograd.grad(loss, leaves), strict=True):
+        np.testing.assert_allclose(
+            ours, theirs, rtol=0, atol=1e-11 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
+        )
+
+
+@pytest.mark.parametrize("name", SPLITTINGS)
+@pytest.mark.parametrize("where", LATTICES)
+@pytest.mark.parametrize("columns", [1, 19])
+def test_machine_code_agrees_with_torch(name: str, where: str, columns: int) -> None:
+    given = LATTICES[where]
+    routes = [integrator(name, 5, route) for route in ("compiled", "torch")]
+    tensors = inputs(routes[0], given, columns)
+    for ours, theirs in zip(*(gradients(made, given, tensors) for made in routes), strict=True):
+        np.testing.assert_allclose(
+            ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
+        )
+
+
+def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ketscale.engines.pulses import cpu, split_steps
+
+    given = lattice(4, 2, tuple(pairwise(range(4))), (0, 1))
+    made = integrator("suzuki4", 23)
+    tensors = inputs(made, given, 100)
+    whole = gradients(made, given, tensors)
+    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
+    assert torch.get_num_threads() > 1
+    for ours, theirs in zip(gradients(made, given, tensors), whole, strict=True):
+        assert torch.equal(ours, theirs)
+    monkeypatch.setattr(split_steps, "CHUNK", 2000)
+    assert 1 < made.method.chunk(given, 100) < 23
+    for ours, theirs in zip(gradients(made, given, tensors), whole, strict=True):
+        np.testing.assert_allclose(
+            ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
+        )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(name: str) -> None:
+    given = LATTICES["chain"]
+    kept, chunks = [], []
+    for steps in (10, 40):
+        made = integrator(name, steps)
+        leaves = tuple(tensor.requires_grad_() for tensor in inputs(made, given, 4))
+        final = made.evolve(given, leaves[0], leaves[1], leaves[2])
+        assert final.grad_fn is not None
+        kept.append(sum(tensor.numel() for tensor in final.grad_fn.saved_tensors) - leaves[0].numel())
+        chunks.append(made.method.chunk(given, 4))
+    assert kept[0] == kept[1]
+    assert chunks[0] == chunks[1]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_ranks_that_share_columns_have_parts_of_the_gradients(name: str) -> None:
+    given = LATTICES["three levels"]
+    made = integrator(name, 6)
+    amplitudes, duration, columns, *tensors = inputs(made, given, 11)
+    weights = normal(*columns.shape, seed=5)
+
+    def pulled(rows: slice) -> Inputs:
+        leaves = tuple(each.detach().clone().requires_grad_() for each in (amplitudes, duration, *tensors))
+        own = replace(given, energies=leaves[2], couplings=leaves[3], drives=leaves[4])
+        final = made.evolve(own, leaves[0], leaves[1], columns[rows])
+        return torch.autograd.grad((final.conj() * weights[rows]).sum().real, leaves)
+
+    whole, *ranks = (pulled(rows) for rows in (slice(0, 11), slice(0, 2), slice(2, 2), slice(2, 11)))
+    for total, parts in zip(whole, zip(*ranks, strict=True), strict=True):
+        np.testing.assert_allclose(sum(parts), total, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize(("levels", "scale"), [(2, 0.01), (3, 1.0), (4, 30.0), (5, 0.0)])
+def test_exponentials_by_machine_code_agree_with_eigenvectors(levels: int, scale: float) -> None:
+    matrices, weights = scale * hermitian(13, levels, levels), normal(13, levels, levels, seed=1)
+    found = []
+    for function in (unitary, small_unitary):
+        leaf = matrices.clone().requires_grad_()
+        made = function(leaf)
+        found.append((made.detach(), *torch.autograd.grad(made, leaf, weights)))
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-13 * max(1.0, scale))
+
+
+def test_exponentials_of_equal_eigenvalues_have_gradients() -> None:
+    matrix = torch.eye(3, dtype=torch.complex128).requires_grad_()
+    unitary(matrix).real.sum().backward()
+    # d/dx of cos on the diagonal, and of the Hermitian off-diagonal elements.
+    np.testing.assert_allclose(matrix.grad, np.full((3, 3), -math.sin(1)), atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"amplitudes": torch.zeros(5, 2, 3).double()}, "amplitudes"),
+        ({"columns": torch.zeros(2, 9, dtype=torch.complex128)}, "columns"),
+        ({"columns": torch.zeros(2, 8, dtype=torch.complex64)}, "fp64"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(change: dict[str, torch.Tensor], words: str) -> None:
+    given = LATTICES["chain"]
+    made = integrator("trotter2", 5)
+    tensors = {
+        "amplitudes": torch.zeros(5, 1, 3).double(),
+        "columns": torch.zeros(2, 8, dtype=torch.complex128),
+    } | change
+    with pytest.raises(UserError, match=words):
+        made.evolve(given, tensors["amplitudes"], DURATION, tensors["columns"])
+
+
+def test_names_that_do_not_exist_and_second_derivatives_are_refused() -> None:
+    with pytest.raises(UserError, match="did you mean trotter"):
+        integrator("trotter3", 5)
+    with pytest.raises(UserError, match="steps"):
+        integrator("trotter2", 0)
+    with pytest.raises(UserError, match="route"):
+        integrator("magnus4", 5, "compiled")
+    made = integrator("trotter2", 5)
+    leaves = [tensor.requires_grad_() for tensor in inputs(made, LATTICES["chain"], 2)]
+    with pytest.raises(UserError, match="first derivatives"):
+        torch.autograd.grad(value(made, LATTICES["chain"], tuple(leaves)), leaves, create_graph=True)

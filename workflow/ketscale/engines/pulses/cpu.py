@@ -1,0 +1,82 @@
+"""Sequences of gates on columns by machine code, with columns in the lanes of vectors; the functions of `plain`."""
+
+from __future__ import annotations
+
+from array import array
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.pulses import kernels
+from ketscale.engines.pulses.placement import Sequence
+from ketscale.engines.pulses.plan import ARGUMENTS, Plan, table, vectors
+
+# With fewer multiply-adds for each thread, more threads cost more than they save.
+WORK_PER_THREAD = 4_000_000
+
+# The sources that the machine code depends on.
+SOURCES = tuple(Path(__file__).parent / f"{name}.py" for name in ("cpu", "kernels", "plan"))
+
+LANES = vector_bytes() // 8
+
+
+def enter(columns: torch.Tensor, sequence: Sequence) -> torch.Tensor:
+    """The columns' state, real (tiles, d**n, vectors, 2, lanes); see `plan`. Missing columns are 0."""
+    size = vectors(columns.shape[1], len(columns), LANES) * LANES
+    tiles = -(-len(columns) // size)
+    padded = columns.new_zeros(tiles * size, columns.shape[1])
+    padded[: len(columns)] = columns
+    parts = torch.view_as_real(padded.resolve_conj()).reshape(
+        tiles, size // LANES, LANES, columns.shape[1], 2
+    )
+    return parts.permute(0, 3, 1, 4, 2).contiguous()
+
+
+def leave(state: torch.Tensor, columns: int) -> torch.Tensor:
+    """The inverse of `enter`."""
+    parts = state.permute(0, 2, 4, 1, 3).flatten(0, 2)
+    return torch.view_as_complex(parts[:columns].contiguous())
+
+
+def forward(sequence: Sequence, gates: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """The state after all gates, which overwrites the given one."""
+    _call("forward", sequence, {"gates": gates, "states": state})
+    return state
+
+
+def backward(
+    sequence: Sequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """See `plain.backward`; the given state and cotangent are overwritten."""
+    to_gates = gates.new_zeros(len(state), len(gates))
+    tensors = {"gates": gates, "states": state, "cotangents": cotangent, "to_gates": to_gates}
+    _call("backward", sequence, tensors)
+    return state, cotangent, to_gates.sum(0)
+
+
+def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> None:
+    state = tensors["states"]
+    tiles = len(state)
+    if tiles == 0 or len(sequence) == 0:
+        return
+    plan = Plan(sequence.levels, LANES)
+    # Kept until the call has returned.
+    used = {
+        "items": sequence.items,
+        "table": table(plan, sequence, state.shape[2]),
+        **{key: tensor.resolve_conj().contiguous() for key, tensor in tensors.items()},
+    }
+    values = {key: tensor.data_ptr() for key, tensor in used.items()}
+    values |= {"tiles": tiles, "count": len(sequence), "tile_floats": state[0].numel()}
+    values["gates_floats"] = 2 * len(tensors["gates"])
+    arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
+    work = 4 * sequence.levels * len(sequence) * state.numel() // 2
+    threads = max(1, min(torch.get_num_threads(), tiles, work // WORK_PER_THREAD))
+    _library(plan).on_threads(name, arguments.buffer_info()[0], threads)
+
+
+@lru_cache(maxsize=16)
+def _library(plan: Plan) -> Library:
+    return Library(Recipe(repr(plan), ("forward", "backward"), lambda: kernels.module(plan), SOURCES))

@@ -1,0 +1,58 @@
+"""Sequences of gates on columns by torch's operators, on any device: the reference of `cpu`."""
+
+from __future__ import annotations
+
+import torch
+
+from ketscale.engines.pulses.placement import Place, Sequence
+
+
+def enter(columns: torch.Tensor, sequence: Sequence) -> torch.Tensor:
+    """Columns (columns, d**n) in the layout that a sequence acts on."""
+    return columns.T.clone()
+
+
+def leave(state: torch.Tensor, columns: int) -> torch.Tensor:
+    """The inverse of `enter`."""
+    return state.T.contiguous()
+
+
+def forward(sequence: Sequence, gates: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    """The state (d**n, columns) after all gates, differentiable in both tensors."""
+    for place, start in sequence.steps:
+        state = on_sites(_matrix(sequence, gates, place, start), state, place, sequence)
+    return state
+
+
+def backward(
+    sequence: Sequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The state before the gates, its cotangent and that of the buffer, from the final state and its cotangent."""
+    to_gates = torch.zeros_like(gates)
+    for place, start in reversed(sequence.steps):
+        inverse = _matrix(sequence, gates, place, start).mH
+        state = on_sites(inverse, state, place, sequence)
+        found = _by_place(cotangent, place, sequence) @ _by_place(state, place, sequence).mH
+        to_gates[start : start + found.numel()] += found.flatten()
+        cotangent = on_sites(inverse, cotangent, place, sequence)
+    return state, cotangent, to_gates
+
+
+def _matrix(sequence: Sequence, gates: torch.Tensor, place: Place, start: int) -> torch.Tensor:
+    size = sequence.levels ** len(place)
+    return gates[start : start + size * size].reshape(size, size)
+
+
+def on_sites(matrix: torch.Tensor, state: torch.Tensor, place: Place, sequence: Sequence) -> torch.Tensor:
+    """A matrix on the sites of a place, applied to the columns of a state (d**n, columns)."""
+    applied = matrix @ _by_place(state, place, sequence)
+    shape = [sequence.levels] * sequence.sites + [state.shape[-1]]
+    moved = [*place, *(axis for axis in range(len(shape)) if axis not in place)]
+    tensor = applied.reshape([shape[axis] for axis in moved])
+    return tensor.movedim(tuple(range(len(place))), place).reshape(state.shape)
+
+
+def _by_place(state: torch.Tensor, place: Place, sequence: Sequence) -> torch.Tensor:
+    """The state with the indices of a place's sites as rows, and all others as columns."""
+    tensor = state.reshape([sequence.levels] * sequence.sites + [-1])
+    return tensor.movedim(place, tuple(range(len(place)))).reshape(sequence.levels ** len(place), -1)

@@ -1,0 +1,129 @@
+"""The coefficients of integrators: commutator-free Magnus steps, and splittings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+# --- Magnus ---
+
+
+class Coefficients(NamedTuple):
+    """nodes: when a step of unit length is sampled. weights: of the samples in each exponential, in their order."""
+
+    nodes: tuple[float, ...]
+    weights: tuple[tuple[float, ...], ...]
+
+
+_ROOT = math.sqrt(3) / 6
+# Order 4: Blanes and Moan, Appl. Numer. Math. 56, 1519 (2006).
+FOURTH = Coefficients(
+    (0.5 - _ROOT, 0.5 + _ROOT), ((0.25 + _ROOT, 0.25 - _ROOT), (0.25 - _ROOT, 0.25 + _ROOT))
+)
+# Order 6 with 5 exponentials, as of Alvermann and Fehske, J. Comput. Phys. 230, 5930 (2011): the solution of their order
+# conditions with the smallest coefficients that was found.
+SIXTH = Coefficients(
+    (0.5 - math.sqrt(0.15), 0.5, 0.5 + math.sqrt(0.15)),
+    (
+        (0.28415243835510584, -0.03361644240042754, 0.006090323325439107),
+        (0.03737906166176373, 0.36287137429645994, -0.03327137925562427),
+        (-0.016572666308906584, -0.21406541934762047, -0.016572666308906584),
+        (-0.03327137925562427, 0.36287137429645994, 0.03737906166176373),
+        (0.006090323325439107, -0.03361644240042754, 0.28415243835510584),
+    ),
+)
+
+
+# --- splittings ---
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The coefficients of a step of unit length.
+
+    nodes: when it samples the amplitudes. parts: of each exponential of the sites' Hamiltonians, the weight of each
+    sample (parts, stages); their sum is its duration. local: the parts of each A in the order of their action, s + 1 of
+    them. kicks: the duration b of each B. symmetric: whether a B goes through its layers forth and back.
+    """
+
+    nodes: tuple[float, ...]
+    parts: tuple[tuple[float, ...], ...]
+    local: tuple[tuple[int, ...], ...]
+    kicks: tuple[float, ...]
+    symmetric: bool = True
+
+
+def midpoint(fractions: tuple[float, ...] = (1.0,), frozen: bool = False) -> Scheme:
+    """Exponential midpoint in symmetric steps of these fractions.
+
+    frozen: all have the amplitudes of the middle of the whole step, so that the order in time is 2; otherwise each has
+    those of its own middle, and the order is that of the composition.
+    """
+    starts = [sum(fractions[:k]) for k in range(len(fractions))]
+    if frozen:
+        nodes: tuple[float, ...] = (0.5,)
+        halves = sorted({fraction / 2 for fraction in fractions})
+        parts: tuple[tuple[float, ...], ...] = tuple((half,) for half in halves)
+        part = [halves.index(fraction / 2) for fraction in fractions]
+    else:
+        nodes = tuple(start + fraction / 2 for start, fraction in zip(starts, fractions, strict=True))
+        count = len(fractions)
+        parts = tuple(
+            tuple(fraction / 2 if k == j else 0.0 for j in range(count))
+            for k, fraction in enumerate(fractions)
+        )
+        part = list(range(count))
+    local = ((part[0],), *pairwise(part), (part[-1],))
+    return Scheme(nodes, parts, local, fractions)
+
+
+def sequential() -> Scheme:
+    """Exponential midpoint, split into its terms one after the other: first order."""
+    return Scheme((0.5,), ((1.0,), (0.0,)), ((0,), (1,)), (1.0,), symmetric=False)
+
+
+# Suzuki's fractal of order 4 (Phys. Lett. A 146, 319, 1990).
+_SUZUKI = 1 / (4 - 4 ** (1 / 3))
+SUZUKI = (_SUZUKI, _SUZUKI, 1 - 4 * _SUZUKI, _SUZUKI, _SUZUKI)
+
+
+def interaction(drifts: tuple[float, ...], kicks: tuple[float, ...], substeps: int) -> Scheme:
+    """A splitting whose A is the exact evolution of the driven sites, so that its error is one of the couplings alone.
+
+    drifts, kicks: durations of A and B in their order. substeps: Magnus steps of order 4 that a site takes in a whole
+    step; they cost nothing that grows with the columns.
+    """
+    nodes: list[float] = []
+    parts: list[dict[int, float]] = []
+    local: list[tuple[int, ...]] = []
+    start = 0.0
+    for drift in drifts:
+        count = max(1, math.ceil(abs(drift) * substeps))
+        length = drift / count
+        for number in range(count):
+            samples = (len(nodes), len(nodes) + 1)
+            nodes += [start + length * (number + node) for node in FOURTH.nodes]
+            parts += [
+                {sample: length * weight for sample, weight in zip(samples, row, strict=True)}
+                for row in FOURTH.weights
+            ]
+        local.append(tuple(range(len(parts) - 2 * count, len(parts))))
+        start += drift
+    rows = tuple(tuple(part.get(sample, 0.0) for sample in range(len(nodes))) for part in parts)
+    return Scheme(tuple(nodes), rows, tuple(local), kicks)
+
+
+def _mirrored(half: tuple[float, ...], even: bool) -> tuple[float, ...]:
+    """The symmetric coefficients that begin with `half`; their sum is 1, which makes the ones in the middle."""
+    rest = 1 - 2 * sum(half)
+    middle = (rest / 2, rest / 2) if even else (rest,)
+    return (*half, *middle, *reversed(half))
+
+
+# Order 4 with 6 stages: S6 of Blanes and Moan, J. Comput. Appl. Math. 142, 313 (2002), table 2.
+BLANES_MOAN = (
+    _mirrored((0.0792036964311957, 0.353172906049774, -0.0420650803577195), even=False),
+    _mirrored((0.209515106613362, -0.143851773179818), even=True),
+)

@@ -1,0 +1,75 @@
+"""Exponentials of many small Hermitian matrices by machine code: the function of `exponential`, with a matrix a lane."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.pulses import site_kernels
+from ketscale.engines.pulses.site_kernels import ARGUMENTS, MOST_TERMS
+
+# The remainder of the Taylor polynomial is below this.
+REMAINDER = 1e-17
+
+SOURCES = (Path(site_kernels.__file__),)
+
+
+def unitary(hermitian: torch.Tensor) -> torch.Tensor:
+    """exp(-i H) of many small Hermitian matrices (..., d, d) on the CPU, in fp64; see `exponential.unitary`."""
+    largest = float(torch.view_as_real(hermitian.detach()).square().sum((-1, -2, -3)).max().sqrt())
+    # Beyond a norm of 1 halving is cheaper than more terms.
+    halvings = max(0, math.ceil(math.log2(largest))) if 0 < largest < math.inf else 0
+    norm, degree, remainder = largest / 2**halvings, 1, math.inf
+    while remainder > REMAINDER and degree < MOST_TERMS:
+        degree += 1
+        remainder = norm ** (degree + 1) / math.factorial(degree + 1)
+    made: torch.Tensor = _Unitary.apply(hermitian / 2**halvings if halvings else hermitian, degree)
+    for _ in range(halvings):
+        made = made @ made
+    return made
+
+
+class _Unitary(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hermitian: torch.Tensor, degree: int) -> torch.Tensor:
+        hermitian = hermitian.resolve_conj().contiguous()
+        ctx.save_for_backward(hermitian)
+        ctx.degree = degree
+        return _call("exponential", degree, {"given": hermitian})
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (hermitian,) = ctx.saved_tensors
+        cotangent = cotangent.resolve_conj().contiguous()
+        return _call("gradient", ctx.degree, {"given": hermitian, "cotangents": cotangent}), None
+
+
+def _call(name: str, degree: int, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    given = tensors["given"]
+    levels = given.shape[-1]
+    result = torch.empty_like(given)
+    values = {key: tensor.data_ptr() for key, tensor in tensors.items()}
+    values |= {"count": given.numel() // levels**2, "degree": degree, "result": result.data_ptr()}
+    arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
+    _library(levels).on_one_thread[name](arguments.buffer_info()[0])
+    return result
+
+
+@lru_cache(maxsize=8)
+def _library(levels: int) -> Library:
+    lanes = vector_bytes() // 8
+    return Library(
+        Recipe(
+            f"exponentials {levels} {lanes}",
+            ("exponential", "gradient"),
+            lambda: site_kernels.module(levels, lanes),
+            SOURCES,
+        )
+    )

@@ -1,0 +1,86 @@
+"""Steps of a splitting: its gates are made for a chunk of steps at once, and act on all columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
+
+import torch
+
+from ketscale.engines.pulses import exponential, merging, plain
+from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.schemes import Scheme
+from ketscale.engines.pulses.splitting import Gates, Making, sequence
+from ketscale.errors import UserError
+
+# Complex numbers of a chunk's gates, and of their gradients, of which each tile of columns has its own.
+CHUNK, CHUNK_OF_TILES = 2**17, 2**20
+
+# A tile has at least so many columns.
+TILE = 8
+
+
+@dataclass(frozen=True)
+class Split:
+    """See `evolution.Method` and `integrators.integrator`."""
+
+    scheme: Scheme
+    route: Literal["auto", "compiled", "torch"] = "auto"
+
+    @property
+    def nodes(self) -> tuple[float, ...]:
+        """See `evolution.Method`."""
+        return self.scheme.nodes
+
+    def chunk(self, lattice: Lattice, columns: int) -> int:
+        """See `evolution.Method`."""
+        size = max(1, self._gates(lattice).size * len(self.scheme.kicks))
+        tiles = -(-columns // TILE)
+        return max(1, min(CHUNK, CHUNK_OF_TILES // max(1, tiles)) // size)
+
+    def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """The buffer of all gates."""
+        return self._gates(lattice).buffer(lattice, amplitudes, step, self._route(lattice)[1])
+
+    def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
+        """See `evolution.Method`."""
+        state: torch.Tensor = self._route(lattice)[0].enter(columns, sequence(self._gates(lattice), 1))
+        return state
+
+    def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
+        """See `evolution.Method`."""
+        final: torch.Tensor = self._route(lattice)[0].leave(state, columns)
+        return final
+
+    def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        """See `evolution.Method`."""
+        gates = sequence(self._gates(lattice), steps)
+        after: torch.Tensor = self._route(lattice)[0].forward(gates, made, state)
+        return after
+
+    def backward(
+        self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See `evolution.Method`."""
+        gates = sequence(self._gates(lattice), steps)
+        before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self._route(lattice)[0].backward(
+            gates, made, state, cotangent
+        )
+        return before
+
+    def _gates(self, lattice: Lattice) -> Gates:
+        return Gates.of(self.scheme, (lattice.levels, lattice.sites, lattice.pairs))
+
+    def _route(self, lattice: Lattice) -> tuple[ModuleType, Making]:
+        """What applies gates to columns, and what makes them."""
+        device = lattice.energies.device
+        if self.route == "torch" or (self.route == "auto" and device.type != "cpu"):
+            return plain, Making(exponential.unitary, merging.merged)
+        if device.type != "cpu":
+            raise UserError(
+                f"route: compiled computes on the CPU only, and the lattice is on {device}; use route torch"
+            )
+        from ketscale.engines.pulses import cpu, site_exponential, site_merging
+
+        return cpu, Making(site_exponential.unitary, site_merging.merged)

@@ -1,0 +1,162 @@
+"""Splittings: the gates of steps that alternate between the sites' own evolution and the couplings.
+
+    step = A_0, B_1, A_1, ..., B_s, A_s        (in the order of their action)
+
+An A is a product of exponentials of the sites' Hamiltonians with samples of the amplitudes; it is one matrix a site,
+however many exponentials it has. A B is exp(-i b h couplings), split over layers of disjoint pairs. The A that ends a
+step and the one that begins the next are one, and each A is merged with the first layer of the B on both of its sides.
+So a chain has one layer of gates that change from step to step and one that does not, for each B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from ketscale.engines.pulses import exponential
+from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.placement import Place, Sequence, layers
+from ketscale.engines.pulses.schemes import Scheme
+
+Structure = tuple[int, int, tuple[Place, ...]]  # levels, sites and pairs of a lattice
+
+
+class Making(NamedTuple):
+    """How the gates that change from step to step are made: by torch, or by machine code."""
+
+    unitary: Callable[[torch.Tensor], torch.Tensor]  # see `exponential`
+    merged: Callable[[torch.Tensor, tuple[Place, ...], torch.Tensor, bool], torch.Tensor]  # see `merging`
+
+
+@dataclass(frozen=True, eq=False)
+class Gates:
+    """Where the gates of a scheme are in their buffer, for lattices of one structure.
+
+    merged: pairs of the first layer. free: sites that have no such pair. rest: all other pairs.
+    """
+
+    scheme: Scheme
+    structure: Structure
+    merged: list[int]
+    free: list[int]
+    rest: list[int]
+    inner: list[list[int]]  # the layers of `rest`, in the order in which a B goes through them
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of(cls, scheme: Scheme, structure: Structure) -> Gates:
+        """The gates of lattices of this structure."""
+        _, sites, pairs = structure
+        first, *others = layers(pairs) or [[]]
+        covered = {site for number in first for site in pairs[number]}
+        free = [site for site in range(sites) if site not in covered]
+        rest = [number for layer in others for number in layer]
+        inner = [*others, *reversed(others[:-1])] if scheme.symmetric else others
+        return cls(scheme, structure, first, free, rest, inner)
+
+    @property
+    def distinct(self) -> list[float]:
+        """The different durations of B."""
+        return sorted(set(self.scheme.kicks))
+
+    @property
+    def size(self) -> int:
+        """Complex numbers of the gates of one A."""
+        d = self.structure[0]
+        return len(self.merged) * d**4 + len(self.free) * d**2
+
+    def fraction(self, number: int) -> float:
+        """The part of a B's duration that each gate of a pair has: a half if the B meets the pair twice."""
+        layers_of_b = [self.merged, *self.inner, *([self.merged] if self.scheme.symmetric else [])]
+        return 1 / sum(number in layer for layer in layers_of_b)
+
+    def buffer(
+        self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor, make: Making
+    ) -> torch.Tensor:
+        """The matrices of steps with these amplitudes (steps, stages, drives), flat.
+
+        First those of each A with its halves of layers (`merged`, then `free`), then for each duration of a B those of
+        `rest`.
+        """
+        own = self._own(lattice, amplitudes, step, make.unitary)
+        kicks = {kick: _pairs(self, lattice, step, self.merged, kick) for kick in self.distinct}
+        pairs = tuple(self.structure[2][number] for number in self.merged)
+        couplings = torch.stack([kicks[kick] for kick in self.scheme.kicks])
+        merged = make.merged(own, pairs, couplings, self.scheme.symmetric)
+        free = [own[:, self.free].flatten(1)] if self.free else []
+        changing = torch.cat([merged.flatten(1), *free], 1)
+        constant = [_pairs(self, lattice, step, self.rest, kick).flatten() for kick in self.distinct]
+        return torch.cat([changing.flatten(), *constant])
+
+    def _own(
+        self,
+        lattice: Lattice,
+        amplitudes: torch.Tensor,
+        step: torch.Tensor,
+        unitary: Callable[[torch.Tensor], torch.Tensor],
+    ) -> torch.Tensor:
+        """Each A of the steps by site, (steps * s + 1, n, d, d)."""
+        scheme, d, dtype = self.scheme, lattice.levels, lattice.drives.dtype
+        weights = step * amplitudes.new_tensor(scheme.parts)
+        undriven = torch.diag_embed(weights.sum(1)[:, None, None] * lattice.energies).to(dtype)
+        hamiltonians = undriven.expand(len(amplitudes), -1, -1, -1, -1)
+        if lattice.drive_sites:
+            strengths = torch.einsum("ps,csk->cpk", weights, amplitudes).to(dtype)
+            driven = strengths[..., None, None] * lattice.drives
+            sites = torch.tensor(lattice.drive_sites, dtype=torch.int64, device=amplitudes.device)
+            hamiltonians = hamiltonians.index_add(2, sites, driven)
+        # Not indexed: the gradient of an index is as large as the whole, for each part.
+        parts = unitary(hamiltonians).unbind(1)
+        local = [_product(parts[number] for number in numbers) for numbers in scheme.local]
+        (start, starts), (ends, end) = (
+            each.split(sizes)
+            for each, sizes in (
+                (local[0], (1, len(amplitudes) - 1)),
+                (local[-1], (len(amplitudes) - 1, 1)),
+            )
+        )
+        between = torch.cat([start, starts @ ends])
+        within = torch.stack([between, *local[1:-1]], 1).reshape(-1, lattice.sites, d, d)
+        return torch.cat([within, end])
+
+
+@lru_cache(maxsize=64)
+def sequence(gates: Gates, steps: int) -> Sequence:
+    """The gates of so many steps; see `Gates.buffer` for the order of matrices."""
+    levels, sites, pairs = gates.structure
+    kicks, square = len(gates.scheme.kicks), levels**4
+    places = (*pairs, *((site,) for site in range(sites)))
+    constant = (steps * kicks + 1) * gates.size
+    items: list[tuple[int, int]] = []
+    for number in range(steps * kicks + 1):
+        if number:
+            kick = gates.distinct.index(gates.scheme.kicks[(number - 1) % kicks])
+            start = constant + kick * len(gates.rest) * square
+            for layer in gates.inner:
+                items += [(pair, start + gates.rest.index(pair) * square) for pair in layer]
+        start = number * gates.size
+        items += [(pair, start + place * square) for place, pair in enumerate(gates.merged)]
+        start += len(gates.merged) * square
+        items += [(len(pairs) + site, start + k * levels**2) for k, site in enumerate(gates.free)]
+    return Sequence(levels, sites, places, torch.tensor(items, dtype=torch.int64).reshape(-1, 2))
+
+
+def _pairs(
+    gates: Gates, lattice: Lattice, step: torch.Tensor, numbers: list[int], kick: float
+) -> torch.Tensor:
+    """The gates of these pairs in a B of a duration, (pairs, d*d, d*d)."""
+    durations = [kick * gates.fraction(number) for number in numbers]
+    weights = step * torch.tensor(durations, dtype=step.dtype, device=step.device)
+    return exponential.unitary(weights[:, None, None] * lattice.couplings[numbers])
+
+
+def _product(matrices: Iterable[torch.Tensor]) -> torch.Tensor:
+    """The product of matrices that act one after the other."""
+    first, *others = matrices
+    for each in others:
+        first = each @ first
+    return first
