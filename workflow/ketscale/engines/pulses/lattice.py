@@ -1,0 +1,83 @@
+"""What integrators evolve: coupled sites of a few levels each, and the operators that pulses drive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ketscale.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """H(t) = sum_i energies[i] + sum_p couplings[p] + sum_k f_k(t) drives[k], each on its sites.
+
+    Angular frequencies in rad/ns, times in ns, and hbar is 1. The f_k are real. All tensors are in fp64 and may have
+    gradients. In the product basis the first site is the slowest index (leftmost in a Kronecker product), and so is
+    the first site of a pair.
+
+    levels: number d of levels, the same on each site. sites: their number n.
+    energies: real (n, d), the diagonal Hamiltonian of each site by itself.
+    pairs: sites (i, j) that are coupled. couplings: complex Hermitian (pairs, d*d, d*d).
+    drive_sites: the site of each drive. drives: complex Hermitian (drives, d, d).
+
+    Raises:
+        UserError: the shapes do not fit one another, or a site does not exist.
+    """
+
+    levels: int
+    sites: int
+    energies: torch.Tensor
+    pairs: tuple[tuple[int, int], ...]
+    couplings: torch.Tensor
+    drive_sites: tuple[int, ...]
+    drives: torch.Tensor
+
+    def __post_init__(self) -> None:
+        d = self.levels
+        wanted = {
+            "energies": (self.sites, d),
+            "couplings": (len(self.pairs), d * d, d * d),
+            "drives": (len(self.drive_sites), d, d),
+        }
+        for name, shape in wanted.items():
+            if tuple(getattr(self, name).shape) != shape:
+                raise UserError(f"{name}: must be of shape {shape}, not {tuple(getattr(self, name).shape)}")
+        named = {site for pair in self.pairs for site in pair} | set(self.drive_sites)
+        if not named <= set(range(self.sites)) or any(i == j for i, j in self.pairs):
+            raise UserError(
+                f"pairs, drive_sites: name two different sites a pair and one a drive, from 0 to {self.sites - 1}"
+            )
+
+    @property
+    def dimension(self) -> int:
+        """Number of product states, d**n."""
+        return self.levels**self.sites
+
+    @property
+    def computational(self) -> torch.Tensor:
+        """Where the 2**n product states of levels 0 and 1 are in the product basis, int64 in their usual order."""
+        places = torch.zeros(1, dtype=torch.int64)
+        for _ in range(self.sites):
+            places = (places[:, None] * self.levels + torch.arange(2)).flatten()
+        return places
+
+    def undriven(self) -> torch.Tensor:
+        """H without drives as a matrix of the product basis, complex (d**n, d**n)."""
+        total = torch.zeros(self.dimension, self.dimension, dtype=self.couplings.dtype)
+        for site, energies in enumerate(self.energies):
+            total = total + self.embedded(torch.diag(energies).to(total.dtype), (site,))
+        for pair, coupling in zip(self.pairs, self.couplings, strict=True):
+            total = total + self.embedded(coupling, pair)
+        return total
+
+    def embedded(self, operator: torch.Tensor, sites: tuple[int, ...]) -> torch.Tensor:
+        """An operator on these sites, the first the slowest index, as a matrix of the product basis."""
+        others = [site for site in range(self.sites) if site not in sites]
+        identity = torch.eye(self.levels ** len(others), dtype=operator.dtype)
+        order = [*sites, *others]
+        axes = [order.index(site) for site in range(self.sites)]
+        tensor = torch.kron(operator, identity).reshape([self.levels] * (2 * self.sites))
+        moved = tensor.permute(*axes, *(axis + self.sites for axis in axes))
+        return moved.reshape(self.dimension, self.dimension)
