@@ -72,7 +72,7 @@ class Fluxoniums:
         Raises:
             UserError: a state's phase cannot be fixed, or levels are degenerate and derivatives are needed.
         """
-        grid, squared, slope = _phase_grid()
+        grid, squared, slope = (part.to(self.charging.device) for part in _phase_grid())
         potential = (
             self.inductive[:, None] * grid**2 / 2
             - self.josephson[:, None] * (grid - self.flux[:, None]).cos()
@@ -106,9 +106,11 @@ class Transmons:
 
     def levels(self, count: int) -> Levels:
         """See `Fluxoniums.levels`."""
-        pairs = torch.arange(-LARGEST_CHARGE, LARGEST_CHARGE + 1, dtype=torch.float64)
+        pairs = torch.arange(
+            -LARGEST_CHARGE, LARGEST_CHARGE + 1, dtype=torch.float64, device=self.offset.device
+        )
         charge = pairs - self.offset[:, None]
-        hopping = torch.ones(len(pairs) - 1, dtype=torch.float64).diag(1)
+        hopping = torch.ones_like(pairs[1:]).diag(1)
         hopping = hopping + hopping.T
         kinetic = (4 * self.charging[:, None] * charge**2).diag_embed()
         energies, states = _lowest(kinetic - self.josephson[:, None, None] * hopping / 2, count)
@@ -132,7 +134,7 @@ def spread(circuits: Kind, width: float, seed: int) -> Kind:
     ]
     factors = 1 + width * torch.from_numpy(np.array(normal))
     drawn = {
-        name: getattr(circuits, name) * factor
+        name: getattr(circuits, name) * factor.to(circuits.charging.device)
         for name, factor in zip(circuits.energies, factors.T, strict=True)
     }
     return replace(circuits, **drawn)
@@ -167,7 +169,7 @@ def _phase_grid() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 def _lowest(matrices: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The energies in rad/ns and the real states of the lowest levels, from matrices in GHz."""
-    energies, states = eigenstates(matrices, spectrum(matrices), torch.arange(count))
+    energies, states = eigenstates(matrices, spectrum(matrices), torch.arange(count, device=matrices.device))
     return TWO_PI * energies, states
 
 

@@ -72,7 +72,7 @@ class _Eigenstates(torch.autograd.Function):
         # First-order perturbation theory: dE_j = <j|dH|j>, d|j> = sum_{i != j} |i> <i|dH|j> / (E_j - E_i).
         energies, states, which = ctx.saved_tensors
         gaps = energies[..., None, which] - energies[..., :, None]
-        itself = torch.arange(gaps.shape[-2])[:, None] == which
+        itself = torch.arange(gaps.shape[-2], device=gaps.device)[:, None] == which
         mixing = (states.mH @ to_states) / gaps.masked_fill(itself, torch.inf)
         mixing = mixing + itself * to_energies[..., None, :]
         gradient = states @ mixing @ states[..., which].mH

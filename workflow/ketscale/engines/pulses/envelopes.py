@@ -100,6 +100,7 @@ class Segments:
 
 def segmented(envelope: Cosine, segments: int) -> Segments:
     """The values in the middle of each segment: where the training of piecewise-constant pulses begins."""
-    middles = (torch.arange(segments, dtype=envelope.amplitude.dtype) + 0.5) / segments
+    like = envelope.amplitude
+    middles = (torch.arange(segments, dtype=like.dtype, device=like.device) + 0.5) / segments
     values = envelope.at(middles[:, None].expand(segments, envelope.drives))
     return Segments(torch.view_as_real(values.T.contiguous()))

@@ -37,9 +37,9 @@ class Frame:
 def laboratory_frame(lattice: Lattice) -> Frame:
     """Bare product states, whose phases do not rotate: where the published benchmark compares."""
     places = lattice.computational
-    states = torch.zeros(lattice.dimension, len(places), dtype=lattice.couplings.dtype)
+    states = lattice.couplings.new_zeros(lattice.dimension, len(places))
     states[places, torch.arange(len(places))] = 1
-    return Frame(states, torch.zeros(len(places), dtype=lattice.energies.dtype))
+    return Frame(states, lattice.energies.new_zeros(len(places)))
 
 
 def dressed_frame(lattice: Lattice) -> Frame:

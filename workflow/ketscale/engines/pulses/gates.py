@@ -96,7 +96,7 @@ def cross_resonance(
             raise UserError(
                 f"pairs: {control} and {target} are not coupled; choose from {', '.join(map(str, device.pairs))}"
             )
-        coupling = torch.zeros((), dtype=torch.complex128)
+        coupling = terms[0][1].new_zeros(())
         for strength, operators in terms:
             elements = [_element(lattice, frame, operators[site], site) for site in (control, target)]
             coupling = coupling + strength[places[0]] * elements[0] * elements[1]

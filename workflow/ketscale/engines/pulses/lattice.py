@@ -58,14 +58,15 @@ class Lattice:
     @property
     def computational(self) -> torch.Tensor:
         """Where the 2**n product states of levels 0 and 1 are in the product basis, int64 in their usual order."""
-        places = torch.zeros(1, dtype=torch.int64)
+        bits = torch.arange(2, device=self.energies.device)
+        places = bits[:1]
         for _ in range(self.sites):
-            places = (places[:, None] * self.levels + torch.arange(2)).flatten()
+            places = (places[:, None] * self.levels + bits).flatten()
         return places
 
     def undriven(self) -> torch.Tensor:
         """H without drives as a matrix of the product basis, complex (d**n, d**n)."""
-        total = torch.zeros(self.dimension, self.dimension, dtype=self.couplings.dtype)
+        total = self.couplings.new_zeros(self.dimension, self.dimension)
         for site, energies in enumerate(self.energies):
             total = total + self.embedded(torch.diag(energies).to(total.dtype), (site,))
         for pair, coupling in zip(self.pairs, self.couplings, strict=True):
@@ -75,7 +76,7 @@ class Lattice:
     def embedded(self, operator: torch.Tensor, sites: tuple[int, ...]) -> torch.Tensor:
         """An operator on these sites, the first the slowest index, as a matrix of the product basis."""
         others = [site for site in range(self.sites) if site not in sites]
-        identity = torch.eye(self.levels ** len(others), dtype=operator.dtype)
+        identity = torch.eye(self.levels ** len(others), dtype=operator.dtype, device=operator.device)
         order = [*sites, *others]
         axes = [order.index(site) for site in range(self.sites)]
         tensor = torch.kron(operator, identity).reshape([self.levels] * (2 * self.sites))
