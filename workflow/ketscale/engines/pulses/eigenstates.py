@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from ketscale.errors import UserError
 
@@ -65,10 +64,13 @@ class _Eigenstates(torch.autograd.Function):
         return energies[..., which], states[..., which]
 
     @staticmethod
-    @once_differentiable
     def backward(
         ctx: Any, to_energies: torch.Tensor, to_states: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise UserError(
+                "the states of a device have first derivatives only: do not use create_graph=True"
+            )
         # First-order perturbation theory: dE_j = <j|dH|j>, d|j> = sum_{i != j} |i> <i|dH|j> / (E_j - E_i).
         energies, states, which = ctx.saved_tensors
         gaps = energies[..., None, which] - energies[..., :, None]

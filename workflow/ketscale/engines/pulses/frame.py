@@ -12,6 +12,8 @@ from ketscale.errors import UserError
 
 # Dressed states need the whole undriven Hamiltonian as a matrix, 256 MiB at this size.
 LARGEST = 4096
+# Of a product state in its eigenstate: above a half, which two states in resonance share to within rounding.
+SHARE = 0.51
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,26 +47,26 @@ def laboratory_frame(lattice: Lattice) -> Frame:
 def dressed_frame(lattice: Lattice) -> Frame:
     """Eigenstates of the undriven lattice, rotating with their energies, differentiable in the lattice once.
 
-    A computational state is the eigenstate that has more than half of its norm in that product state. So no two have
-    the same name. Its amplitude there is positive.
+    A computational state is the eigenstate with the largest share of that product state. As more than half is needed
+    (`SHARE`), no two have the same name. Its amplitude there is positive.
 
     Raises:
-        UserError: a product state is shared by several eigenstates so evenly that none has half of it, or the
+        UserError: a product state is shared by several eigenstates so evenly that none has enough of it, or the
             undriven Hamiltonian is too large.
     """
     if lattice.dimension > LARGEST:
         raise UserError(
-            f"frame: dressed states of {lattice.dimension} product states need too much memory (at most {LARGEST}); use "
+            f"frame: dressed states of {lattice.dimension} product states need too much memory (at most {LARGEST} are possible); use "
             "fewer levels, or the frame laboratory"
         )
     undriven = lattice.undriven()
     found = spectrum(undriven)
     places = lattice.computational
     share, which = found.states[places].abs().square().max(-1)
-    if (share <= 0.5).any():
+    if (share < SHARE).any():
         worst = int(share.argmin())
         raise UserError(
-            f"frame: no state of the device has half of |{worst:0{lattice.sites}b}> (at most {share[worst]:.0%}), since "
+            f"frame: no state of the device has {SHARE:.0%} of |{worst:0{lattice.sites}b}> (at most {share[worst]:.0%}), since "
             "it is in resonance with others",
             "change the device's parameters, such as its spread or couplings, or use the frame laboratory",
         )

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.autograd.function import once_differentiable
 
 from ketscale.errors import UserError
 
@@ -27,6 +26,9 @@ def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
     """max |S|^2, real, shape (), differentiable in the rows once: at a maximum the angles' own changes do not matter.
 
     rows: r, complex (2**n,).
+
+    Raises:
+        UserError: there are not 2**n rows, or at a second derivative.
     """
     overlap: torch.Tensor = _LargestOverlap.apply(rows)
     return overlap
@@ -60,8 +62,10 @@ class _LargestOverlap(torch.autograd.Function):
         return overlap.abs().square()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
+        # By the envelope theorem, which says nothing of second derivatives: in those the angles change too.
+        if torch.is_grad_enabled():
+            raise UserError("virtual Z has first derivatives only: do not use create_graph=True")
         phases, overlap = ctx.saved_tensors
         return cotangent * 2 * overlap * phases.conj()
 
