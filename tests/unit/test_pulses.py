@@ -16,6 +16,7 @@ from ketscale.engines.pulses import (
     Bounds,
     Cosine,
     Device,
+    Fluxoniums,
     Lattice,
     Pulses,
     Segments,
@@ -54,6 +55,11 @@ def cosine(**given: torch.Tensor) -> Pulses:
     }
     amplitude, *rest = {**usual, **given}.values()
     return Pulses(Cosine(amplitude), *rest)
+
+
+def pulse_parameters(pulses: Pulses) -> tuple[torch.Tensor, ...]:
+    assert isinstance(pulses.envelope, Cosine)
+    return pulses.envelope.amplitude, pulses.frequency, pulses.phase, pulses.length
 
 
 def in_segments(length: torch.Tensor | None = None, amplitude: torch.Tensor | None = None) -> Pulses:
@@ -126,7 +132,9 @@ def test_a_carrier_has_two_quadratures() -> None:
 @pytest.mark.parametrize("name", ["amplitude", "frequency", "phase", "length"])
 def test_samples_have_the_derivatives_of_finite_differences(name: str) -> None:
     times = numbers(3.0, 17.0, 29.0, 38.0, 45.0)
-    usual = cosine().envelope.amplitude if name == "amplitude" else getattr(cosine(), name)  # type: ignore[attr-defined]
+    usual = dict(zip(("amplitude", "frequency", "phase", "length"), pulse_parameters(cosine()), strict=True))[
+        name
+    ]
     assert torch.autograd.gradcheck(
         lambda given: cosine(**{name: given}).sample(times), usual.clone().requires_grad_()
     )
@@ -236,6 +244,47 @@ def test_published_starts_are_close_to_their_gates(
     assert leakage(amplitudes).item() < error
 
 
+def test_a_trained_sequence_is_a_cnot() -> None:
+    # Trained elsewhere, from the published start and a rotation by a quarter turn of the target.
+    device, pairs = fluxonium_chain(2), [(0, 1)]
+    trained = Pulses(
+        Cosine(numbers(0.1322, 0.01495)),
+        numbers(3.63515, 3.6401),
+        numbers(1.5538, 1.3068),
+        numbers(100.04, 99.82),
+    )
+    start = together(cross_resonance(device, pairs), rotations(device, 0.25, 100.0, [1]))
+    torch.testing.assert_close(start.envelope.modulus(), trained.envelope.modulus(), rtol=0.2, atol=0)
+    lattice = device.lattice(2, (0, 1))
+    frame = dressed_frame(lattice)
+    amplitudes = frame.amplitudes(evolved(lattice, trained, frame.states), trained.duration)
+    rows = row_overlaps(amplitudes, cnot_gate(2, pairs))
+    assert 1 - fidelity(rows, 4, virtual_z=True).item() < 1e-4
+
+
+def test_an_infidelity_has_derivatives_by_all_parameters_of_device_and_pulses() -> None:
+    # Away from half a flux quantum, and in 20 steps, as accuracy does not matter here.
+    circuit = Fluxoniums(numbers(1, 1.1), numbers(4, 4.2), numbers(0.9, 1.05), numbers(2.9, 3.3))
+    given = [*vars(circuit).values(), numbers(0.02), numbers(-0.002), *pulse_parameters(cosine())]
+
+    def infidelity(*parameters: torch.Tensor) -> torch.Tensor:
+        device = Device(Fluxoniums(*parameters[:4]), ((0, 1),), *parameters[4:6])
+        pulses = Pulses(Cosine(parameters[6]), *parameters[7:])
+        lattice = device.lattice(3)
+        frame = dressed_frame(lattice)
+        step = pulses.duration / 20
+        values = pulses.sample((torch.arange(20, dtype=torch.float64) + 0.5) * step)
+        drives = torch.stack([lattice.embedded(drive, (site,)) for site, drive in enumerate(lattice.drives)])
+        states = frame.states
+        for driven in torch.einsum("tk,kab->tab", values.to(drives.dtype), drives):
+            states = torch.linalg.matrix_exp(-1j * step * (lattice.undriven() + driven)) @ states
+        amplitudes = frame.amplitudes(states, pulses.duration)
+        return 1 - fidelity(row_overlaps(amplitudes, x_gate(2)), 4, virtual_z=True)
+
+    inputs = [each.clone().requires_grad_() for each in given]
+    assert torch.autograd.gradcheck(infidelity, inputs, eps=1e-5, atol=1e-6, rtol=1e-4)
+
+
 def test_frames_have_the_derivatives_of_finite_differences() -> None:
     device = fluxonium_chain(2)
     lattice = device.lattice(3)
@@ -312,6 +361,7 @@ def alike() -> Frame:
         (lambda: cosine(frequency=numbers(1.0)), r"frequency: must be of shape \(2,\)"),
         (lambda: cosine(length=numbers(40.0, 0.0)), "length: must be positive"),
         (lambda: in_segments(length=numbers(50.0, 50.0)), r"length: must be of shape \(\)"),
+        (lambda: cosine().sample(numbers(1.0).float()), "times: must be of torch.float64"),
         (lambda: Cosine(numbers(1.0), ramp=0.6), "ramp: 0.6"),
         (lambda: Segments(numbers(1.0)), "amplitude: must be"),
         (lambda: Bounds(amplitude=-1.0), "amplitude: the bound"),

@@ -45,7 +45,15 @@ class Pulses:
         return self.length.max()
 
     def sample(self, times: torch.Tensor) -> torch.Tensor:
-        """f at these times in rad/ns, real (..., drives). times: ns, real (...)."""
+        """f at these times in rad/ns, real (..., drives). times: ns, real (...), of the parameters' precision.
+
+        Raises:
+            UserError: the times have another precision: in fp32 a carrier's angle would be wrong by 1e-5.
+        """
+        if times.dtype != self.frequency.dtype:
+            raise UserError(
+                f"times: must be of {self.frequency.dtype}, as the pulses' parameters are, not {times.dtype}"
+            )
         moment = times[..., None]
         angle = self.frequency * moment + self.phase
         envelope = self.envelope.at(moment / self.length.expand(self.envelope.drives))
