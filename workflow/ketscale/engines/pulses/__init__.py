@@ -10,7 +10,7 @@
 
 Angular frequencies are in rad/ns and times in ns; only the energies of circuits are in GHz. `circuits` diagonalises
 circuits (`eigenstates` has the derivatives), `devices` couples them, and a `lattice` is the result. `envelopes` and
-`drives` make pulses, `gates` their targets and the published starts. `frame`, `fidelities` and `virtual_z` compare.
+`drives` make pulses, `starts` the published ones, and `gates` their targets. `frame`, `fidelities` and `virtual_z` compare.
 """
 
 from __future__ import annotations
@@ -24,15 +24,9 @@ if TYPE_CHECKING:
     from ketscale.engines.pulses.envelopes import Cosine, Segments, segmented
     from ketscale.engines.pulses.fidelities import fidelity, leakage, row_overlaps
     from ketscale.engines.pulses.frame import dressed_frame, laboratory_frame
-    from ketscale.engines.pulses.gates import (
-        cnot_gate,
-        cross_resonance,
-        hadamard_gate,
-        rotations,
-        together,
-        x_gate,
-    )
+    from ketscale.engines.pulses.gates import cnot_gate, hadamard_gate, x_gate
     from ketscale.engines.pulses.lattice import Lattice
+    from ketscale.engines.pulses.starts import cross_resonance, rotations, together
     from ketscale.engines.pulses.virtual_z import best_angles
 
 _MODULES = {
@@ -54,10 +48,10 @@ _MODULES = {
     "dressed_frame": "frame",
     "laboratory_frame": "frame",
     "cnot_gate": "gates",
-    "cross_resonance": "gates",
+    "cross_resonance": "starts",
     "hadamard_gate": "gates",
-    "rotations": "gates",
-    "together": "gates",
+    "rotations": "starts",
+    "together": "starts",
     "x_gate": "gates",
     "Lattice": "lattice",
     "best_angles": "virtual_z",

@@ -56,8 +56,8 @@ def dressed_frame(lattice: Lattice) -> Frame:
     """
     if lattice.dimension > LARGEST:
         raise UserError(
-            f"frame: dressed states of {lattice.dimension} product states need too much memory (at most {LARGEST} are possible); use "
-            "fewer levels, or the frame laboratory"
+            f"frame: a device of {lattice.dimension} product states is too large for dressed states (at most {LARGEST}); use "
+            "fewer levels or the frame laboratory"
         )
     undriven = lattice.undriven()
     found = spectrum(undriven)
