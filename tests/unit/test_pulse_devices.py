@@ -148,6 +148,16 @@ def test_a_circuits_operators_obey_their_commutator() -> None:
         )
 
 
+def test_a_flux_moves_the_phase_as_in_qutip() -> None:
+    circuit = detuned(circuits((1, 4, 0.9, 0.5)))
+    phase = circuit.levels(1).phase
+    assert phase is not None
+    for site in range(2):
+        operators = by_qutip(circuit, site)
+        wanted = qutip.expect(operators["phi"], operators["h"].groundstate()[1])
+        assert phase[site, 0, 0].real.item() == pytest.approx(wanted, rel=1e-9)
+
+
 @pytest.mark.parametrize("parameters", SCQUBITS, ids=str)
 def test_charge_between_neighbouring_levels_is_positive(parameters: tuple[float, ...]) -> None:
     beside = circuits(parameters).levels(5).charge.diagonal(1, -2, -1)

@@ -182,8 +182,7 @@ def _fixed(energies: torch.Tensor, charge: torch.Tensor, phase: torch.Tensor | N
             "states are not defined: use fewer levels or other parameters"
         )
     steps = torch.view_as_complex(torch.view_as_real(beside / beside.abs()).round()).conj()
-    ones = torch.ones_like(steps[:, :1])
-    factors = torch.cat([ones, steps], -1).cumprod(-1)
+    factors = torch.cat([steps.new_ones(len(steps), 1), steps], -1).cumprod(-1)
     turned = factors.conj()[:, :, None] * factors[:, None, :]
     return Levels(
         energies - energies[:, :1],
