@@ -148,6 +148,13 @@ def test_a_circuits_operators_obey_their_commutator() -> None:
         )
 
 
+def test_a_charge_offset_moves_the_charge_as_in_qutip() -> None:
+    circuit = Transmons(numbers(1.0), numbers(1.5), numbers(0.3))
+    operators = by_qutip(circuit, 0)
+    wanted = qutip.expect(operators["n"], operators["h"].groundstate()[1])
+    assert circuit.levels(2).charge[0, 0, 0].real.item() == pytest.approx(wanted, rel=1e-9)
+
+
 def test_a_flux_moves_the_phase_as_in_qutip() -> None:
     circuit = detuned(circuits((1, 4, 0.9, 0.5)))
     phase = circuit.levels(1).phase

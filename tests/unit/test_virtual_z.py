@@ -29,8 +29,8 @@ def test_one_qubit_has_a_closed_form(seed: int) -> None:
     assert best_angles(rows).item() == pytest.approx(rows[0].mul(rows[1].conj()).angle().item(), abs=1e-9)
 
 
-@pytest.mark.parametrize("qubits", [2, 3, 4])
-@pytest.mark.parametrize("seed", range(5))
+# The last two have local maxima where the starts that are not random end.
+@pytest.mark.parametrize("qubits, seed", [(2, 0), (2, 1), (3, 0), (3, 1), (4, 0), (3, 23), (4, 20)])
 def test_no_other_angles_are_better(qubits: int, seed: int) -> None:
     rows = random_rows(qubits, seed)
     starts = np.random.default_rng(seed).uniform(-np.pi, np.pi, (30, qubits))
