@@ -1,1 +1,72 @@
-"""Superconducting processors under microwave pulses: what is evolved, and what is read from the result."""
+"""Superconducting processors under microwave pulses: what is evolved, and what is read from the result.
+
+    device = fluxonium_chain(2)
+    pulses = rotations(device)
+    lattice = device.lattice(levels=3)
+    frame = dressed_frame(lattice)
+    final = ...  # the states frame.states after H(t) of the lattice, driven by pulses.sample(t), for pulses.duration
+    amplitudes = frame.amplitudes(final, pulses.duration)
+    infidelity = 1 - fidelity(row_overlaps(amplitudes, x_gate(2)), columns=4, virtual_z=True)
+
+Angular frequencies are in rad/ns and times in ns; only the energies of circuits are in GHz. `circuits` diagonalises
+circuits (`eigenstates` has the derivatives), `devices` couples them, and a `lattice` is the result. `envelopes` and
+`drives` make pulses, `starts` the published ones, and `gates` their targets. `frame`, `fidelities` and `virtual_z` compare.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ketscale.engines.pulses.circuits import Fluxoniums, Transmons, spread
+    from ketscale.engines.pulses.devices import Device, fluxonium_chain, fluxonium_lattice, transmon_chain
+    from ketscale.engines.pulses.drives import Bounds, Pulses
+    from ketscale.engines.pulses.envelopes import Cosine, Segments, segmented
+    from ketscale.engines.pulses.fidelities import fidelity, leakage, row_overlaps
+    from ketscale.engines.pulses.frame import dressed_frame, laboratory_frame
+    from ketscale.engines.pulses.gates import cnot_gate, hadamard_gate, x_gate
+    from ketscale.engines.pulses.lattice import Lattice
+    from ketscale.engines.pulses.starts import cross_resonance, rotations, together
+    from ketscale.engines.pulses.virtual_z import best_angles
+
+_MODULES = {
+    "Fluxoniums": "circuits",
+    "Transmons": "circuits",
+    "spread": "circuits",
+    "Device": "devices",
+    "fluxonium_chain": "devices",
+    "fluxonium_lattice": "devices",
+    "transmon_chain": "devices",
+    "Bounds": "drives",
+    "Pulses": "drives",
+    "Cosine": "envelopes",
+    "Segments": "envelopes",
+    "segmented": "envelopes",
+    "fidelity": "fidelities",
+    "leakage": "fidelities",
+    "row_overlaps": "fidelities",
+    "dressed_frame": "frame",
+    "laboratory_frame": "frame",
+    "cnot_gate": "gates",
+    "cross_resonance": "starts",
+    "hadamard_gate": "gates",
+    "rotations": "starts",
+    "together": "starts",
+    "x_gate": "gates",
+    "Lattice": "lattice",
+    "best_angles": "virtual_z",
+}
+__all__ = [
+    "Bounds", "Cosine", "Device", "Fluxoniums", "Lattice", "Pulses", "Segments", "Transmons", "best_angles", "cnot_gate",
+    "cross_resonance", "dressed_frame", "fidelity", "fluxonium_chain", "fluxonium_lattice", "hadamard_gate",
+    "laboratory_frame", "leakage", "rotations", "row_overlaps", "segmented", "spread", "together", "transmon_chain", "x_gate",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name on first use, since checks of configs need no torch."""
+    if name in _MODULES:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

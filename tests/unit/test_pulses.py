@@ -1,0 +1,377 @@
+"""Pulses, their targets and what is read from evolved states: closed forms, QuTiP's evolution, derivatives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import qutip
+import torch
+
+from ketscale.engines.pulses import (
+    Bounds,
+    Cosine,
+    Device,
+    Fluxoniums,
+    Lattice,
+    Pulses,
+    Segments,
+    Transmons,
+    cnot_gate,
+    cross_resonance,
+    dressed_frame,
+    fidelity,
+    fluxonium_chain,
+    hadamard_gate,
+    laboratory_frame,
+    leakage,
+    rotations,
+    row_overlaps,
+    segmented,
+    together,
+    transmon_chain,
+    x_gate,
+)
+from ketscale.engines.pulses.circuits import TWO_PI
+from ketscale.engines.pulses.frame import Frame
+from ketscale.errors import UserError
+
+
+def numbers(*values: float) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def cosine(**given: torch.Tensor) -> Pulses:
+    """Two pulses of different lengths."""
+    usual = {
+        "amplitude": numbers(0.3, -0.2),
+        "frequency": numbers(3.0, 4.0),
+        "phase": numbers(0.5, -1.0),
+        "length": numbers(40.0, 50.0),
+    }
+    amplitude, *rest = {**usual, **given}.values()
+    return Pulses(Cosine(amplitude), *rest)
+
+
+def pulse_parameters(pulses: Pulses) -> tuple[torch.Tensor, ...]:
+    assert isinstance(pulses.envelope, Cosine)
+    return pulses.envelope.amplitude, pulses.frequency, pulses.phase, pulses.length
+
+
+def in_segments(length: torch.Tensor | None = None, amplitude: torch.Tensor | None = None) -> Pulses:
+    values = torch.linspace(-0.3, 0.4, 20, dtype=torch.float64).reshape(2, 5, 2)
+    return Pulses(
+        Segments(values if amplitude is None else amplitude),
+        numbers(3.0, 4.0),
+        numbers(0.5, -1.0),
+        torch.tensor(50.0, dtype=torch.float64) if length is None else length,
+    )
+
+
+def evolved(lattice: Lattice, pulses: Pulses, states: torch.Tensor) -> torch.Tensor:
+    """The columns after the pulses, by QuTiP's sesolve."""
+    dims = [lattice.levels] * lattice.sites
+
+    def operator(matrix: torch.Tensor) -> qutip.Qobj:
+        return qutip.Qobj(matrix.numpy(), dims=[dims, dims])
+
+    def value(drive: int) -> Callable[[float], float]:
+        return lambda t: pulses.sample(torch.tensor(t, dtype=torch.float64))[drive].item()
+
+    terms: list[Any] = [operator(lattice.undriven())]
+    for place, (site, drive) in enumerate(zip(lattice.drive_sites, lattice.drives, strict=True)):
+        terms.append([operator(lattice.embedded(drive, (site,))), value(place)])
+    options = {"rtol": 1e-10, "atol": 1e-12, "nsteps": 100_000, "progress_bar": "", "method": "dop853"}
+    times = [0, pulses.duration.item()]
+    initial = qutip.Qobj(states.numpy(), dims=[dims, [states.shape[1]]])
+    final = qutip.sesolve(qutip.QobjEvo(terms), initial, times, options=options).states[-1]
+    return torch.from_numpy(final.full())
+
+
+def test_the_cosine_envelope_is_the_published_one() -> None:
+    amplitude, tau = 0.7, 50.0
+    times = torch.linspace(-5, 60, 131, dtype=torch.float64)
+    inside = (times >= 0) & (times <= tau)
+    wanted = amplitude * (1 + (TWO_PI * (times - tau / 2) / tau).cos()) / 2 * inside
+    torch.testing.assert_close(Cosine(numbers(amplitude)).at(times[:, None] / tau)[:, 0].real, wanted)
+
+
+def test_a_shorter_ramp_leaves_a_plateau() -> None:
+    values = Cosine(numbers(2.0), ramp=0.25).at(numbers(0, 0.125, 0.25, 0.6, 0.75, 0.875, 1)[:, None])
+    torch.testing.assert_close(values[:, 0].real, numbers(0, 1, 2, 2, 2, 1, 0))
+
+
+def test_segments_are_constant_in_between() -> None:
+    amplitude = numbers(1, 0, 2, 5, 3, 0, 4, 0).reshape(1, 4, 2)
+    values = Segments(amplitude).at(numbers(-0.1, 0.1, 0.2, 0.3, 0.6, 0.99, 1.1)[:, None])[:, 0]
+    assert values.tolist() == [0, 1, 1, 2 + 5j, 3, 4, 0]
+
+
+def test_segments_begin_in_the_middle_of_a_cosine() -> None:
+    start = cosine()
+    assert isinstance(start.envelope, Cosine)
+    middles = (torch.arange(50, dtype=torch.float64) + 0.5) / 50
+    wanted = start.envelope.at(middles[:, None].expand(50, 2)).T
+    assert torch.equal(torch.view_as_complex(segmented(start.envelope, 50).amplitude), wanted)
+
+
+def test_a_carrier_has_two_quadratures() -> None:
+    times = torch.linspace(0, 49, 50, dtype=torch.float64)
+    pulses = in_segments()
+    angles = times[:, None] * pulses.frequency + pulses.phase
+    values = pulses.envelope.at(times[:, None].expand(50, 2) / 50)
+    wanted = values.real * angles.cos() - values.imag * angles.sin()
+    torch.testing.assert_close(pulses.sample(times), wanted)
+    assert pulses.sample(times[:12].reshape(3, 4)).shape == (3, 4, 2)
+
+
+@pytest.mark.parametrize("name", ["amplitude", "frequency", "phase", "length"])
+def test_samples_have_the_derivatives_of_finite_differences(name: str) -> None:
+    times = numbers(3.0, 17.0, 29.0, 38.0, 45.0)
+    usual = dict(zip(("amplitude", "frequency", "phase", "length"), pulse_parameters(cosine()), strict=True))[
+        name
+    ]
+    assert torch.autograd.gradcheck(
+        lambda given: cosine(**{name: given}).sample(times), usual.clone().requires_grad_()
+    )
+
+
+def test_segments_have_derivatives_by_amplitude_and_by_length_at_fractions_of_it() -> None:
+    fractions = numbers(0.05, 0.3, 0.55, 0.92)
+    assert torch.autograd.gradcheck(
+        lambda length, amplitude: in_segments(length, amplitude).sample(fractions * length),
+        (torch.tensor(50.0, dtype=torch.float64, requires_grad=True), torch.randn(2, 5, 2, dtype=torch.float64, requires_grad=True)),
+    )  # fmt: skip
+
+
+def test_penalties_begin_at_the_bounds() -> None:
+    bounds = Bounds(amplitude=0.3, frequency=(3.0, 4.0), length=(40.0, 50.0))
+    assert bounds.penalty(cosine()) == 0
+    assert Bounds().penalty(cosine(amplitude=numbers(9.0, 9.0))) == 0
+    beyond = {
+        "amplitude": (numbers(0.33, -0.36), 0.1**2 + 0.2**2),
+        "frequency": (numbers(2.7, 4.8), 0.1**2 + 0.2**2),
+        "length": (numbers(36.0, 60.0), 0.1**2 + 0.2**2),
+    }
+    for name, (values, penalty) in beyond.items():
+        assert bounds.penalty(cosine(**{name: values})).item() == pytest.approx(penalty)
+    # The modulus of both quadratures counts.
+    amplitude = torch.zeros(2, 5, 2, dtype=torch.float64).requires_grad_()
+    with torch.no_grad():
+        amplitude[1, 2] = numbers(3.0, 4.0)
+    penalty = Bounds(amplitude=2.5).penalty(in_segments(amplitude=amplitude))
+    assert penalty.item() == pytest.approx(1)
+    assert torch.autograd.grad(penalty, amplitude)[0].isfinite().all()
+
+
+def test_targets_are_what_they_are_called() -> None:
+    assert x_gate(2).real.tolist() == [[0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0]]
+    h = np.array([[1, 1], [1, -1]]) / math.sqrt(2)
+    np.testing.assert_allclose(hadamard_gate(3).numpy(), np.kron(np.kron(h, h), h))
+    assert torch.equal(cnot_gate(2, [(0, 1)]), torch.eye(4, dtype=torch.complex128)[[0, 1, 3, 2]])
+    gate = cnot_gate(4, [(0, 1), (3, 2)])
+    assert gate.abs().argmax(0)[[0b0000, 0b1000, 0b0001, 0b1101]].tolist() == [0b0000, 0b1100, 0b0011, 0b1011]
+
+
+def test_published_start_of_rotations() -> None:
+    # Without couplings, dressed levels are those of the circuits.
+    chain = fluxonium_chain(2)
+    device = Device(chain.circuits, chain.pairs, 0 * chain.capacitive, 0 * chain.capacitive)
+    levels = device.circuits.levels(2)
+    assert levels.phase is not None
+    for sites, start in (([0, 1], rotations(device, 0.25, 40.0)), ([1], rotations(device, 0.25, 40.0, [1]))):
+        wanted = 0.25 * 2 * TWO_PI / (40 * levels.phase[sites, 0, 1].abs())
+        torch.testing.assert_close(start.envelope.modulus(), wanted)
+        torch.testing.assert_close(start.frequency, levels.energies[sites, 1])
+        assert start.phase.tolist() == [0] * len(sites) and start.length.tolist() == [40] * len(sites)
+
+
+def test_published_start_of_cross_resonance() -> None:
+    # Of weak couplings, where dressed states are almost bare.
+    chain = fluxonium_chain(4)
+    assert chain.inductive is not None
+    device = Device(chain.circuits, chain.pairs, 1e-3 * chain.capacitive, 1e-3 * chain.inductive)
+    start = cross_resonance(device, [(0, 1), (3, 2)])
+    energies, charge, phase = device.circuits.levels(2)
+    assert phase is not None
+    for drive, (control, target, pair) in enumerate([(0, 1, 0), (3, 2, 2)]):
+        coupling = TWO_PI * 1e-3 * (
+            chain.capacitive[pair] * charge[control, 0, 1] * charge[target, 0, 1]
+            + chain.inductive[pair] * phase[control, 0, 1] * phase[target, 0, 1]
+        )  # fmt: skip
+        detuning = (energies[target, 1] - energies[control, 1]).abs()
+        wanted = math.pi / 2 * detuning / coupling.abs() / 100
+        assert start.envelope.modulus()[drive].item() == pytest.approx(wanted.item(), rel=1e-3)
+        assert start.frequency[drive].item() == pytest.approx(energies[target, 1].item(), rel=1e-6)
+    both = together(start, rotations(device, sites=[1, 2]))
+    assert both.length.tolist() == [100, 100, 50, 50] and both.duration == 100
+
+
+@pytest.mark.parametrize("device", [fluxonium_chain(2), transmon_chain(2)], ids=["fluxonium", "transmon"])
+def test_an_undriven_device_is_at_rest_in_the_dressed_rotating_frame(device: Device) -> None:
+    lattice = device.lattice(3)
+    propagator = torch.linalg.matrix_exp(-30j * lattice.undriven())
+    frame, bare = dressed_frame(lattice), laboratory_frame(lattice)
+    at_rest = frame.amplitudes(propagator @ frame.states, 30.0)
+    torch.testing.assert_close(at_rest, torch.eye(4, dtype=torch.complex128), rtol=0, atol=1e-10)
+    # Bare product states in the laboratory do move.
+    places = lattice.computational
+    assert torch.equal(bare.amplitudes(propagator @ bare.states, 30.0), propagator[places][:, places])
+
+
+@pytest.mark.parametrize(
+    "target, device, turn, levels, error",
+    [
+        (x_gate, fluxonium_chain(1), 0.5, 3, 1e-4),
+        (x_gate, fluxonium_chain(2), 0.5, 3, 1e-3),
+        (x_gate, transmon_chain(1), 0.5, 3, 1e-2),
+        (hadamard_gate, fluxonium_chain(1), 0.25, 3, 1e-4),
+        (hadamard_gate, fluxonium_chain(2), 0.25, 3, 1e-4),
+    ],
+)
+def test_published_starts_are_close_to_their_gates(
+    target: Callable[[int], torch.Tensor], device: Device, turn: float, levels: int, error: float
+) -> None:
+    pulses, lattice = rotations(device, turn), device.lattice(levels)
+    frame = dressed_frame(lattice)
+    amplitudes = frame.amplitudes(evolved(lattice, pulses, frame.states), pulses.duration)
+    rows = row_overlaps(amplitudes, target(device.sites))
+    assert 1 - fidelity(rows, 2**device.sites, virtual_z=True).item() < error
+    assert leakage(amplitudes).item() < error
+
+
+def test_a_trained_sequence_is_a_cnot() -> None:
+    # Trained elsewhere, from the published start and a rotation by a quarter turn of the target.
+    device, pairs = fluxonium_chain(2), [(0, 1)]
+    trained = Pulses(
+        Cosine(numbers(0.1322, 0.01495)),
+        numbers(3.63515, 3.6401),
+        numbers(1.5538, 1.3068),
+        numbers(100.04, 99.82),
+    )
+    start = together(cross_resonance(device, pairs), rotations(device, 0.25, 100.0, [1]))
+    torch.testing.assert_close(start.envelope.modulus(), trained.envelope.modulus(), rtol=0.2, atol=0)
+    lattice = device.lattice(2, (0, 1))
+    frame = dressed_frame(lattice)
+    amplitudes = frame.amplitudes(evolved(lattice, trained, frame.states), trained.duration)
+    rows = row_overlaps(amplitudes, cnot_gate(2, pairs))
+    assert 1 - fidelity(rows, 4, virtual_z=True).item() < 1e-4
+
+
+def test_an_infidelity_has_derivatives_by_all_parameters_of_device_and_pulses() -> None:
+    # Away from half a flux quantum, and in 20 steps, as accuracy does not matter here.
+    circuit = Fluxoniums(numbers(1, 1.1), numbers(4, 4.2), numbers(0.9, 1.05), numbers(2.9, 3.3))
+    given = [*vars(circuit).values(), numbers(0.02), numbers(-0.002), *pulse_parameters(cosine())]
+
+    def infidelity(*parameters: torch.Tensor) -> torch.Tensor:
+        device = Device(Fluxoniums(*parameters[:4]), ((0, 1),), *parameters[4:6])
+        pulses = Pulses(Cosine(parameters[6]), *parameters[7:])
+        lattice = device.lattice(3)
+        frame = dressed_frame(lattice)
+        step = pulses.duration / 20
+        values = pulses.sample((torch.arange(20, dtype=torch.float64) + 0.5) * step)
+        drives = torch.stack([lattice.embedded(drive, (site,)) for site, drive in enumerate(lattice.drives)])
+        states = frame.states
+        for driven in torch.einsum("tk,kab->tab", values.to(drives.dtype), drives):
+            states = torch.linalg.matrix_exp(-1j * step * (lattice.undriven() + driven)) @ states
+        amplitudes = frame.amplitudes(states, pulses.duration)
+        return 1 - fidelity(row_overlaps(amplitudes, x_gate(2)), 4, virtual_z=True)
+
+    inputs = [each.clone().requires_grad_() for each in given]
+    assert torch.autograd.gradcheck(infidelity, inputs, eps=1e-5, atol=1e-6, rtol=1e-4)
+
+
+def test_frames_have_the_derivatives_of_finite_differences() -> None:
+    device = fluxonium_chain(2)
+    lattice = device.lattice(3)
+    final = torch.randn(9, 4, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
+
+    def amplitudes(energies: torch.Tensor, root: torch.Tensor, duration: torch.Tensor) -> torch.Tensor:
+        changed = Lattice(3, 2, energies, lattice.pairs, (root + root.mH) / 2, (), lattice.drives[:0])
+        return dressed_frame(changed).amplitudes(final, duration)
+
+    given = (lattice.energies.clone(), lattice.couplings.clone(), torch.tensor(7.0, dtype=torch.float64))
+    assert torch.autograd.gradcheck(amplitudes, [each.requires_grad_() for each in given])
+
+
+def test_second_derivatives_of_states_are_refused() -> None:
+    lattice = fluxonium_chain(2).lattice(2)
+    couplings = lattice.couplings.clone().requires_grad_()
+    frame = dressed_frame(replace(lattice, couplings=couplings))
+    with pytest.raises(UserError, match="first derivatives only"):
+        torch.autograd.grad(frame.energies.sum(), couplings, create_graph=True)
+
+
+def test_dressed_states_are_named_after_the_product_states_they_are_most_like() -> None:
+    for device in (fluxonium_chain(4), transmon_chain(4)):
+        lattice = device.lattice(3)
+        frame = dressed_frame(lattice)
+        own = frame.states[lattice.computational].diagonal()
+        assert own.real.min() > math.sqrt(0.5) and own.imag.abs().max() < 1e-14
+        residual = lattice.undriven() @ frame.states - frame.states * frame.energies
+        assert residual.abs().max() < 1e-10
+
+
+def test_fidelity_is_the_square_of_the_mean_overlap() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gate, given = (
+        torch.linalg.qr(torch.randn(8, 8, dtype=torch.complex128, generator=generator))[0] for _ in range(2)
+    )
+    mean = torch.einsum("ij,ij->j", gate.conj(), given).mean()
+    whole = row_overlaps(given, gate)
+    parts = sum(row_overlaps(given[:, part], gate[:, part]) for part in ([0, 3, 4], [1, 2, 5, 6, 7]))
+    for rows in (whole, parts):
+        assert isinstance(rows, torch.Tensor)
+        assert fidelity(rows, 8, virtual_z=False).item() == pytest.approx(mean.abs().item() ** 2)
+    assert fidelity(whole, 8, virtual_z=True) > fidelity(whole, 8, virtual_z=False)
+    # One state, which need not be the first column.
+    one = row_overlaps(given[:, 2:3], gate[:, 2:3])
+    overlap = torch.vdot(gate[:, 2], given[:, 2]).abs().item()
+    assert fidelity(one, 1, virtual_z=False).item() == pytest.approx(overlap**2)
+
+
+def test_what_leaves_the_computational_states_is_leakage() -> None:
+    lattice = fluxonium_chain(2).lattice(3)
+    frame = laboratory_frame(lattice)
+    assert leakage(frame.amplitudes(frame.states, 0.0)) == 0
+    lost = frame.states.clone()
+    lost[:, 1] = 0
+    # 0.6 |00> + 0.8 |02>
+    lost[[0, 2], 1] = torch.tensor([0.6, 0.8], dtype=torch.complex128)
+    assert leakage(frame.amplitudes(lost, 3.0)).item() == pytest.approx(0.64)
+
+
+def alike() -> Frame:
+    """Two coupled transmons of one frequency."""
+    one = numbers(1.0, 1.0)
+    return dressed_frame(
+        Device(Transmons(0.1 * one, 30 * one, 0 * one), ((0, 1),), numbers(0.01), None).lattice(2)
+    )
+
+
+@pytest.mark.parametrize(
+    "made, said",
+    [
+        (alike, r"51% of .(01|10)> \(at most 50%\)"),
+        (lambda: dressed_frame(transmon_chain(6).lattice(5)), "15625 product states .*at most 4096"),
+        (lambda: cosine(frequency=numbers(1.0)), r"frequency: must be of shape \(2,\)"),
+        (lambda: cosine(length=numbers(40.0, 0.0)), "length: must be positive"),
+        (lambda: in_segments(length=numbers(50.0, 50.0)), r"length: must be of shape \(\)"),
+        (lambda: cosine().sample(numbers(1.0).float()), "times: must be of torch.float64"),
+        (lambda: Cosine(numbers(1.0), ramp=0.6), "ramp: 0.6"),
+        (lambda: Segments(numbers(1.0)), "amplitude: must be"),
+        (lambda: Bounds(amplitude=-1.0), "amplitude: the bound"),
+        (lambda: Bounds(frequency=(2.0, 1.0)), "frequency: the bounds"),
+        (lambda: cnot_gate(2, [(0, 2)]), "pairs: 0, 2"),
+        (lambda: cross_resonance(fluxonium_chain(3), [(0, 2)]), "pairs: 0 and 2 are not coupled"),
+        (lambda: together(in_segments(), cosine()), "together: "),
+        (lambda: row_overlaps(x_gate(2), x_gate(1)), "target: has the shape"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(made: Callable[[], object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        made()

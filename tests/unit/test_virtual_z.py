@@ -1,0 +1,66 @@
+"""Virtual Z: the largest fidelity over Z rotations of each qubit after a pulse, and its derivative."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from ketscale.engines.pulses import best_angles
+from ketscale.engines.pulses.virtual_z import largest_overlap
+from ketscale.errors import UserError
+
+
+def random_rows(qubits: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(2**qubits, dtype=torch.complex128, generator=torch.Generator().manual_seed(seed))
+
+
+def turned(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """The rows after diag(1, exp(i angle)) on each qubit."""
+    bits = torch.arange(len(rows))[:, None] >> torch.arange(len(angles)).flip(0) & 1
+    return rows * torch.exp(1j * (bits * angles).sum(-1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_qubit_has_a_closed_form(seed: int) -> None:
+    rows = random_rows(1, seed)
+    assert largest_overlap(rows).item() == pytest.approx(rows.abs().sum().item() ** 2, rel=1e-14)
+    assert best_angles(rows).item() == pytest.approx(rows[0].mul(rows[1].conj()).angle().item(), abs=1e-9)
+
+
+# The last two have local maxima where the starts that are not random end.
+@pytest.mark.parametrize("qubits, seed", [(2, 0), (2, 1), (3, 0), (3, 1), (4, 0), (3, 23), (4, 20)])
+def test_no_other_angles_are_better(qubits: int, seed: int) -> None:
+    rows = random_rows(qubits, seed)
+    starts = np.random.default_rng(seed).uniform(-np.pi, np.pi, (30, qubits))
+
+    def lost(angles: np.ndarray) -> float:  # type: ignore[type-arg]
+        return -turned(rows, torch.from_numpy(angles)).sum().abs().square().item()
+
+    best = -min(minimize(lost, start, method="BFGS", options={"gtol": 1e-9}).fun for start in starts)
+    assert largest_overlap(rows).item() == pytest.approx(best, rel=1e-12)
+
+
+@pytest.mark.parametrize("qubits", [1, 2, 5, 8])
+def test_rotations_of_a_perfect_gate_are_undone(qubits: int) -> None:
+    away = torch.linspace(-3, 2.5, qubits, dtype=torch.float64)
+    rows = turned(torch.ones(2**qubits, dtype=torch.complex128), away)
+    assert largest_overlap(rows).item() == pytest.approx(4**qubits, rel=1e-13)
+    torch.testing.assert_close(best_angles(rows), -away, rtol=0, atol=1e-9)
+
+
+def test_the_derivative_is_that_of_finite_differences() -> None:
+    assert torch.autograd.gradcheck(largest_overlap, random_rows(3).requires_grad_())
+
+
+def test_second_derivatives_are_refused() -> None:
+    rows = random_rows(2).requires_grad_()
+    with pytest.raises(UserError, match="first derivatives only"):
+        torch.autograd.grad(largest_overlap(rows), rows, create_graph=True)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_rows_of_no_qubits_are_refused(count: int) -> None:
+    with pytest.raises(UserError, match="rows: virtual Z needs one row for each"):
+        largest_overlap(torch.ones(count, dtype=torch.complex128))

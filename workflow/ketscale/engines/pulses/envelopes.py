@@ -1,0 +1,106 @@
+"""The slow shapes of pulses, as functions of the fraction of the pulse's length that has passed.
+
+An envelope's value is complex: its real part multiplies cos(frequency t + phase), its imaginary part -sin of the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from ketscale.errors import UserError
+
+
+@runtime_checkable
+class Envelope(Protocol):
+    """Of one pulse on each drive."""
+
+    @property
+    def drives(self) -> int:
+        """Number of pulses."""
+        ...
+
+    def at(self, fraction: torch.Tensor) -> torch.Tensor:
+        """Values in rad/ns, complex (..., drives), 0 outside of 0 to 1. fraction: real (..., drives)."""
+        ...
+
+    def modulus(self) -> torch.Tensor:
+        """The largest |values| of each drive, or those of all its segments, (drives, ...)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Cosine:
+    """A plateau between two cosine ramps; by default ramps alone, amplitude (1 + cos(2 pi (t - tau/2) / tau)) / 2.
+
+    amplitude: of the plateau, rad/ns, real (drives,). ramp: length of each ramp as a fraction of the pulse's, up to 1/2.
+
+    Raises:
+        UserError: the ramp is not such a fraction.
+    """
+
+    amplitude: torch.Tensor
+    ramp: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ramp <= 0.5:
+            raise UserError(f"ramp: {self.ramp} is not above 0 and at most 0.5")
+
+    @property
+    def drives(self) -> int:
+        """See `Envelope.drives`."""
+        return len(self.amplitude)
+
+    def at(self, fraction: torch.Tensor) -> torch.Tensor:
+        """See `Envelope.at`."""
+        inside = fraction.clamp(0, 1)
+        risen = (torch.minimum(inside, 1 - inside) / self.ramp).clamp(max=1)
+        value = self.amplitude * (1 - (torch.pi * risen).cos()) / 2
+        return torch.complex(value, torch.zeros_like(value))
+
+    def modulus(self) -> torch.Tensor:
+        """See `Envelope.modulus`."""
+        return self.amplitude.abs()
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Constant over each of some segments of equal length.
+
+    amplitude: real and imaginary parts, rad/ns, real (drives, segments, 2).
+
+    Raises:
+        UserError: the amplitude has another shape.
+    """
+
+    amplitude: torch.Tensor
+
+    def __post_init__(self) -> None:
+        if self.amplitude.ndim != 3 or self.amplitude.shape[-1] != 2 or self.amplitude.shape[1] < 1:
+            raise UserError(f"amplitude: must be (drives, segments, 2), not {tuple(self.amplitude.shape)}")
+
+    @property
+    def drives(self) -> int:
+        """See `Envelope.drives`."""
+        return len(self.amplitude)
+
+    def at(self, fraction: torch.Tensor) -> torch.Tensor:
+        """See `Envelope.at`."""
+        segments = self.amplitude.shape[1]
+        index = (fraction.detach() * segments).floor().long().clamp(0, segments - 1)
+        values = torch.view_as_complex(self.amplitude)[torch.arange(self.drives), index]
+        return torch.where((fraction >= 0) & (fraction <= 1), values, 0)
+
+    def modulus(self) -> torch.Tensor:
+        """See `Envelope.modulus`."""
+        return torch.linalg.vector_norm(self.amplitude, dim=-1)
+
+
+def segmented(envelope: Cosine, segments: int) -> Segments:
+    """The values in the middle of each segment: where the training of piecewise-constant pulses begins."""
+    like = envelope.amplitude
+    middles = (torch.arange(segments, dtype=like.dtype, device=like.device) + 0.5) / segments
+    values = envelope.at(middles[:, None].expand(segments, envelope.drives))
+    return Segments(torch.view_as_real(values.T.contiguous()))

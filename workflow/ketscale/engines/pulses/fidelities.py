@@ -1,0 +1,43 @@
+"""How well evolved columns agree with a target: sums over columns, so that ranks may share them, and what they make.
+
+With the amplitudes M (`frame.Frame.amplitudes`) of columns that begin as computational states j, and a target T:
+rows r_i = sum_j conj(T_ij) M_ij, fidelity |sum_i r_i / columns|^2. A virtual Z gate after the pulse multiplies rows by
+phases (McKay et al., Phys. Rev. A 96, 022330, 2017, arXiv:1612.00858), so that rows are all that it needs.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ketscale.engines.pulses.virtual_z import largest_overlap
+from ketscale.errors import UserError
+
+
+def row_overlaps(amplitudes: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The rows r, complex (2**n,): summed over these columns.
+
+    amplitudes, target: complex (2**n, columns), where the target has the same columns of its unitary.
+
+    Raises:
+        UserError: the shapes differ.
+    """
+    if amplitudes.shape != target.shape:
+        raise UserError(
+            f"target: has the shape {tuple(target.shape)}, and the amplitudes {tuple(amplitudes.shape)}"
+        )
+    return (target.conj() * amplitudes).sum(-1)
+
+
+def fidelity(rows: torch.Tensor, columns: int, virtual_z: bool) -> torch.Tensor:
+    """|mean_j <u_j|v_j>|^2 from the rows of all columns, real, shape (). One column: that of one state.
+
+    columns: how many columns the rows were summed over. virtual_z: the largest over all Z rotations of each qubit after
+        the pulse (see `virtual_z.largest_overlap`, and what it says of derivatives).
+    """
+    overlap = largest_overlap(rows) if virtual_z else rows.sum().abs().square()
+    return overlap / columns**2
+
+
+def leakage(amplitudes: torch.Tensor) -> torch.Tensor:
+    """The part of the norm that is in no computational state, summed over these columns, real, shape ()."""
+    return amplitudes.shape[-1] - amplitudes.abs().square().sum()

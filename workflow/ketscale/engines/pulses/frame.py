@@ -1,0 +1,75 @@
+"""Where amplitudes are read: in the dressed states of the undriven device as they rotate, or in bare product states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ketscale.engines.pulses.eigenstates import eigenstates, spectrum
+from ketscale.engines.pulses.lattice import Lattice
+from ketscale.errors import UserError
+
+# Dressed states need the whole undriven Hamiltonian as a matrix, 256 MiB at this size.
+LARGEST = 4096
+# Of a product state in its eigenstate: above a half, which two states in resonance share to within rounding.
+SHARE = 0.51
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The 2**n computational states of a device, each with a phase that rotates in time.
+
+    states: columns of the product basis, complex (d**n, 2**n), in the order of bits, the first site's the slowest.
+    energies: rad/ns, real (2**n,).
+    """
+
+    states: torch.Tensor
+    energies: torch.Tensor
+
+    def amplitudes(self, final: torch.Tensor, duration: torch.Tensor | float) -> torch.Tensor:
+        """exp(i E_j t) <j|psi> after a time t, complex (2**n, columns).
+
+        final: states psi as columns of the product basis, complex (d**n, columns). duration: t in ns.
+        """
+        angles = self.energies * duration
+        return torch.polar(torch.ones_like(angles), angles)[:, None] * (self.states.mH @ final)
+
+
+def laboratory_frame(lattice: Lattice) -> Frame:
+    """Bare product states, whose phases do not rotate: where the published benchmark compares."""
+    places = lattice.computational
+    states = lattice.couplings.new_zeros(lattice.dimension, len(places))
+    states[places, torch.arange(len(places))] = 1
+    return Frame(states, lattice.energies.new_zeros(len(places)))
+
+
+def dressed_frame(lattice: Lattice) -> Frame:
+    """Eigenstates of the undriven lattice, rotating with their energies, differentiable in the lattice once.
+
+    A computational state is the eigenstate with the largest share of that product state. As more than half is needed
+    (`SHARE`), no two have the same name. Its amplitude there is positive.
+
+    Raises:
+        UserError: a product state is shared by several eigenstates so evenly that none has enough of it, or the
+            undriven Hamiltonian is too large.
+    """
+    if lattice.dimension > LARGEST:
+        raise UserError(
+            f"frame: a device of {lattice.dimension} product states is too large for dressed states (at most {LARGEST}); use "
+            "fewer levels or the frame laboratory"
+        )
+    undriven = lattice.undriven()
+    found = spectrum(undriven)
+    places = lattice.computational
+    share, which = found.states[places].abs().square().max(-1)
+    if (share < SHARE).any():
+        worst = int(share.argmin())
+        raise UserError(
+            f"frame: no state of the device has {SHARE:.0%} of |{worst:0{lattice.sites}b}> (at most {share[worst]:.0%}), since "
+            "it is in resonance with others",
+            "change the device's parameters, such as its spread or couplings, or use the frame laboratory",
+        )
+    energies, states = eigenstates(undriven, found, which)
+    own = states[places, torch.arange(len(places))]
+    return Frame(states * (own.conj() / own.abs()), energies)

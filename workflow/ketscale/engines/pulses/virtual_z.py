@@ -1,0 +1,109 @@
+"""The Z rotations after a pulse that bring it closest to its target: in software they cost no time.
+
+With S(angles) = sum_i r_i exp(i sum_q angles_q b_q(i)), where b_q(i) is the bit of qubit q in i, they maximise |S|^2.
+As a function of one angle S is A + B exp(i angle): its largest modulus is |A| + |B|, at angle = arg A - arg B. Doing this
+for one qubit after the other never lowers |S|. It may end in a local maximum, hence several starts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ketscale.errors import UserError
+
+# A start ends when no derivative of |S| is larger, relative to the sum of all |r_i|, or after so many sweeps over the qubits.
+GRADIENT = 1e-11
+SWEEPS = 10_000
+# Starts at random angles, beside those at zero and at the angles that align the rows of single bits.
+RANDOM_STARTS = 14
+
+
+def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
+    """max |S|^2, real, shape (), differentiable in the rows once: at a maximum the angles' own changes do not matter.
+
+    rows: r, complex (2**n,).
+
+    Raises:
+        UserError: there are not 2**n rows, or at a second derivative.
+    """
+    overlap: torch.Tensor = _LargestOverlap.apply(rows)
+    return overlap
+
+
+def best_angles(rows: torch.Tensor) -> torch.Tensor:
+    """The angles of the Z rotations diag(1, exp(i angle)), one a qubit, in rad from -pi to pi, fp64 (n,).
+
+    Raises:
+        UserError: there are not 2**n rows.
+    """
+    given = rows.detach().cpu().numpy().astype(np.complex128)
+    qubits = given.size.bit_length() - 1
+    if given.ndim != 1 or given.size != 2**qubits:
+        raise UserError(f"rows: virtual Z needs one row for each of 2**n states, not {given.shape}")
+    angles = _starts(given, qubits)
+    for _ in range(SWEEPS if qubits else 0):
+        if _sweep(given, angles) <= GRADIENT * np.abs(given).sum():
+            break
+    best = angles[np.abs(_turned(given, angles).sum(-1)).argmax()]
+    return torch.from_numpy(np.angle(np.exp(1j * best)))
+
+
+class _LargestOverlap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor) -> torch.Tensor:
+        found = best_angles(rows)[None].numpy()
+        phases = torch.from_numpy(_turned(np.ones(len(rows)), found)[0]).to(rows)
+        overlap = (rows * phases).sum()
+        ctx.save_for_backward(phases, overlap)
+        return overlap.abs().square()
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
+        # By the envelope theorem, which says nothing of second derivatives: in those the angles change too.
+        if torch.is_grad_enabled():
+            raise UserError("virtual Z has first derivatives only: do not use create_graph=True")
+        phases, overlap = ctx.saved_tensors
+        return cotangent * 2 * overlap * phases.conj()
+
+
+Angles = NDArray[np.float64]
+Amplitudes = NDArray[np.complex128]
+
+
+def _starts(rows: Amplitudes, qubits: int) -> Angles:
+    """(starts, n)."""
+    single = np.angle(rows[0]) - np.angle(rows[1 << np.arange(qubits)[::-1]])
+    random = np.random.Generator(np.random.Philox(key=0)).uniform(-np.pi, np.pi, (RANDOM_STARTS, qubits))
+    return np.concatenate([np.zeros((1, qubits)), single[None], random])
+
+
+def _sweep(rows: Amplitudes, angles: Angles) -> float:
+    """Set one angle after the other to its best; the largest derivative of any start's |S| that was there before."""
+    starts, qubits = angles.shape
+    turned = _turned(rows, angles)
+    steepest = 0.0
+    for qubit in range(qubits):
+        halves = turned.reshape(starts, 2**qubit, 2, -1)
+        zero, one = (halves[:, :, bit].sum((1, 2)) for bit in (0, 1))
+        product = zero * one.conj()
+        total = np.abs(zero + one)
+        slope = np.abs(product.imag) / np.where(total > 0, total, 1)
+        steepest = max(steepest, float(slope.max()))
+        step = np.angle(product)
+        angles[:, qubit] += step
+        halves[:, :, 1] *= np.exp(1j * step)[:, None, None]
+    return steepest
+
+
+def _turned(rows: NDArray[Any], angles: Angles) -> Amplitudes:
+    """The terms of S for each start, (starts, 2**n)."""
+    phases = np.ones((len(angles), 1), dtype=np.complex128)
+    for qubit in angles.T:
+        pair = np.stack([np.ones_like(qubit), np.exp(1j * qubit)], -1)
+        phases = (phases[:, :, None] * pair[:, None, :]).reshape(len(angles), -1)
+    made: Amplitudes = rows * phases
+    return made
