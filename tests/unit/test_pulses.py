@@ -12,6 +12,7 @@ import pytest
 import qutip
 import torch
 
+from ketscale.engines import pulses as pulses_package
 from ketscale.engines.pulses import (
     Bounds,
     Cosine,
@@ -73,7 +74,7 @@ def in_segments(length: torch.Tensor | None = None, amplitude: torch.Tensor | No
 
 
 def evolved(lattice: Lattice, pulses: Pulses, states: torch.Tensor) -> torch.Tensor:
-    """The columns after the pulses, by QuTiP's sesolve."""
+    """The states, a row each, after the pulses, by QuTiP's sesolve."""
     dims = [lattice.levels] * lattice.sites
 
     def operator(matrix: torch.Tensor) -> qutip.Qobj:
@@ -87,9 +88,18 @@ def evolved(lattice: Lattice, pulses: Pulses, states: torch.Tensor) -> torch.Ten
         terms.append([operator(lattice.embedded(drive, (site,))), value(place)])
     options = {"rtol": 1e-10, "atol": 1e-12, "nsteps": 100_000, "progress_bar": "", "method": "dop853"}
     times = [0, pulses.duration.item()]
-    initial = qutip.Qobj(states.numpy(), dims=[dims, [states.shape[1]]])
+    initial = qutip.Qobj(states.numpy().T, dims=[dims, [len(states)]])
     final = qutip.sesolve(qutip.QobjEvo(terms), initial, times, options=options).states[-1]
-    return torch.from_numpy(final.full())
+    return torch.from_numpy(final.full().T)
+
+
+def test_the_packages_example_is_an_x() -> None:
+    example = "\n".join(
+        line[4:] for line in str(pulses_package.__doc__).splitlines() if line.startswith("    ")
+    )
+    made: dict[str, Any] = {name: getattr(pulses_package, name) for name in pulses_package.__all__}
+    exec(example, made)
+    assert 0 < made["infidelity"].item() < 1e-3
 
 
 def test_the_cosine_envelope_is_the_published_one() -> None:
@@ -216,11 +226,13 @@ def test_an_undriven_device_is_at_rest_in_the_dressed_rotating_frame(device: Dev
     lattice = device.lattice(3)
     propagator = torch.linalg.matrix_exp(-30j * lattice.undriven())
     frame, bare = dressed_frame(lattice), laboratory_frame(lattice)
-    at_rest = frame.amplitudes(propagator @ frame.states, 30.0)
+    at_rest = frame.amplitudes(frame.states @ propagator.T, 30.0)
     torch.testing.assert_close(at_rest, torch.eye(4, dtype=torch.complex128), rtol=0, atol=1e-10)
     # Bare product states in the laboratory do move.
     places = lattice.computational
-    assert torch.equal(bare.amplitudes(propagator @ bare.states, 30.0), propagator[places][:, places])
+    torch.testing.assert_close(
+        bare.amplitudes(bare.states @ propagator.T, 30.0), propagator[places][:, places].T
+    )
 
 
 @pytest.mark.parametrize(
@@ -239,7 +251,7 @@ def test_published_starts_are_close_to_their_gates(
     pulses, lattice = rotations(device, turn), device.lattice(levels)
     frame = dressed_frame(lattice)
     amplitudes = frame.amplitudes(evolved(lattice, pulses, frame.states), pulses.duration)
-    rows = row_overlaps(amplitudes, target(device.sites))
+    rows = row_overlaps(amplitudes, target(device.sites).T)
     assert 1 - fidelity(rows, 2**device.sites, virtual_z=True).item() < error
     assert leakage(amplitudes).item() < error
 
@@ -258,7 +270,7 @@ def test_a_trained_sequence_is_a_cnot() -> None:
     lattice = device.lattice(2, (0, 1))
     frame = dressed_frame(lattice)
     amplitudes = frame.amplitudes(evolved(lattice, trained, frame.states), trained.duration)
-    rows = row_overlaps(amplitudes, cnot_gate(2, pairs))
+    rows = row_overlaps(amplitudes, cnot_gate(2, pairs).T)
     assert 1 - fidelity(rows, 4, virtual_z=True).item() < 1e-4
 
 
@@ -277,9 +289,9 @@ def test_an_infidelity_has_derivatives_by_all_parameters_of_device_and_pulses() 
         drives = torch.stack([lattice.embedded(drive, (site,)) for site, drive in enumerate(lattice.drives)])
         states = frame.states
         for driven in torch.einsum("tk,kab->tab", values.to(drives.dtype), drives):
-            states = torch.linalg.matrix_exp(-1j * step * (lattice.undriven() + driven)) @ states
+            states = states @ torch.linalg.matrix_exp(-1j * step * (lattice.undriven() + driven)).T
         amplitudes = frame.amplitudes(states, pulses.duration)
-        return 1 - fidelity(row_overlaps(amplitudes, x_gate(2)), 4, virtual_z=True)
+        return 1 - fidelity(row_overlaps(amplitudes, x_gate(2).T), 4, virtual_z=True)
 
     inputs = [each.clone().requires_grad_() for each in given]
     assert torch.autograd.gradcheck(infidelity, inputs, eps=1e-5, atol=1e-6, rtol=1e-4)
@@ -288,7 +300,7 @@ def test_an_infidelity_has_derivatives_by_all_parameters_of_device_and_pulses() 
 def test_frames_have_the_derivatives_of_finite_differences() -> None:
     device = fluxonium_chain(2)
     lattice = device.lattice(3)
-    final = torch.randn(9, 4, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
+    final = torch.randn(4, 9, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
 
     def amplitudes(energies: torch.Tensor, root: torch.Tensor, duration: torch.Tensor) -> torch.Tensor:
         changed = Lattice(3, 2, energies, lattice.pairs, (root + root.mH) / 2, (), lattice.drives[:0])
@@ -310,9 +322,9 @@ def test_dressed_states_are_named_after_the_product_states_they_are_most_like() 
     for device in (fluxonium_chain(4), transmon_chain(4)):
         lattice = device.lattice(3)
         frame = dressed_frame(lattice)
-        own = frame.states[lattice.computational].diagonal()
+        own = frame.states[:, lattice.computational].diagonal()
         assert own.real.min() > math.sqrt(0.5) and own.imag.abs().max() < 1e-14
-        residual = lattice.undriven() @ frame.states - frame.states * frame.energies
+        residual = frame.states @ lattice.undriven().T - frame.energies[:, None] * frame.states
         assert residual.abs().max() < 1e-10
 
 
@@ -322,14 +334,14 @@ def test_fidelity_is_the_square_of_the_mean_overlap() -> None:
         torch.linalg.qr(torch.randn(8, 8, dtype=torch.complex128, generator=generator))[0] for _ in range(2)
     )
     mean = torch.einsum("ij,ij->j", gate.conj(), given).mean()
-    whole = row_overlaps(given, gate)
-    parts = sum(row_overlaps(given[:, part], gate[:, part]) for part in ([0, 3, 4], [1, 2, 5, 6, 7]))
+    whole = row_overlaps(given.T, gate.T)
+    parts = sum(row_overlaps(given.T[part], gate.T[part]) for part in ([0, 3, 4], [1, 2, 5, 6, 7]))
     for rows in (whole, parts):
         assert isinstance(rows, torch.Tensor)
         assert fidelity(rows, 8, virtual_z=False).item() == pytest.approx(mean.abs().item() ** 2)
     assert fidelity(whole, 8, virtual_z=True) > fidelity(whole, 8, virtual_z=False)
     # One state, which need not be the first column.
-    one = row_overlaps(given[:, 2:3], gate[:, 2:3])
+    one = row_overlaps(given.T[2:3], gate.T[2:3])
     overlap = torch.vdot(gate[:, 2], given[:, 2]).abs().item()
     assert fidelity(one, 1, virtual_z=False).item() == pytest.approx(overlap**2)
 
@@ -339,9 +351,9 @@ def test_what_leaves_the_computational_states_is_leakage() -> None:
     frame = laboratory_frame(lattice)
     assert leakage(frame.amplitudes(frame.states, 0.0)) == 0
     lost = frame.states.clone()
-    lost[:, 1] = 0
+    lost[1] = 0
     # 0.6 |00> + 0.8 |02>
-    lost[[0, 2], 1] = torch.tensor([0.6, 0.8], dtype=torch.complex128)
+    lost[1, [0, 2]] = torch.tensor([0.6, 0.8], dtype=torch.complex128)
     assert leakage(frame.amplitudes(lost, 3.0)).item() == pytest.approx(0.64)
 
 

@@ -1,16 +1,23 @@
 """Superconducting processors under microwave pulses: what is evolved, and what is read from the result.
 
     device = fluxonium_chain(2)
-    pulses = rotations(device)
     lattice = device.lattice(levels=3)
+    pulses = rotations(device)
     frame = dressed_frame(lattice)
-    final = ...  # the states frame.states after H(t) of the lattice, driven by pulses.sample(t), for pulses.duration
+    steps = integrator("interaction4", steps=500)
+    drives = pulses.sample(steps.times(pulses.duration))
+    final = steps.evolve(lattice, drives, pulses.duration, frame.states)
     amplitudes = frame.amplitudes(final, pulses.duration)
-    infidelity = 1 - fidelity(row_overlaps(amplitudes, x_gate(2)), columns=4, virtual_z=True)
+    rows = row_overlaps(amplitudes, x_gate(2).T)
+    infidelity = 1 - fidelity(rows, columns=4, virtual_z=True)
+
+A column of the unitary is one evolved state, and a row of all tensors here: states are (columns, d**n), their amplitudes
+(columns, 2**n). Any of them may be left to others: `frame.states[indices]` and `x_gate(2).T[indices]`.
 
 Angular frequencies are in rad/ns and times in ns; only the energies of circuits are in GHz. `circuits` diagonalises
 circuits (`eigenstates` has the derivatives), `devices` couples them, and a `lattice` is the result. `envelopes` and
-`drives` make pulses, `starts` the published ones, and `gates` their targets. `frame`, `fidelities` and `virtual_z` compare.
+`drives` make pulses, `starts` the published ones, and `gates` their targets. `integrators` evolve. `frame`, `fidelities`
+and `virtual_z` compare.
 """
 
 from __future__ import annotations
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
     from ketscale.engines.pulses.fidelities import fidelity, leakage, row_overlaps
     from ketscale.engines.pulses.frame import dressed_frame, laboratory_frame
     from ketscale.engines.pulses.gates import cnot_gate, hadamard_gate, x_gate
+    from ketscale.engines.pulses.integrators import Integrator, integrator
     from ketscale.engines.pulses.lattice import Lattice
     from ketscale.engines.pulses.starts import cross_resonance, rotations, together
     from ketscale.engines.pulses.virtual_z import best_angles
@@ -50,6 +58,8 @@ _MODULES = {
     "cnot_gate": "gates",
     "cross_resonance": "starts",
     "hadamard_gate": "gates",
+    "Integrator": "integrators",
+    "integrator": "integrators",
     "rotations": "starts",
     "together": "starts",
     "x_gate": "gates",
@@ -57,9 +67,10 @@ _MODULES = {
     "best_angles": "virtual_z",
 }
 __all__ = [
-    "Bounds", "Cosine", "Device", "Fluxoniums", "Lattice", "Pulses", "Segments", "Transmons", "best_angles", "cnot_gate",
-    "cross_resonance", "dressed_frame", "fidelity", "fluxonium_chain", "fluxonium_lattice", "hadamard_gate",
-    "laboratory_frame", "leakage", "rotations", "row_overlaps", "segmented", "spread", "together", "transmon_chain", "x_gate",
+    "Bounds", "Cosine", "Device", "Fluxoniums", "Integrator", "Lattice", "Pulses", "Segments", "Transmons", "best_angles",
+    "cnot_gate", "cross_resonance", "dressed_frame", "fidelity", "fluxonium_chain", "fluxonium_lattice", "hadamard_gate",
+    "integrator", "laboratory_frame", "leakage", "rotations", "row_overlaps", "segmented", "spread", "together",
+    "transmon_chain", "x_gate",
 ]  # fmt: skip
 
 

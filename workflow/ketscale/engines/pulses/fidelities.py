@@ -1,7 +1,7 @@
 """How well evolved columns agree with a target: sums over columns, so that ranks may share them, and what they make.
 
 With the amplitudes M (`frame.Frame.amplitudes`) of columns that begin as computational states j, and a target T:
-rows r_i = sum_j conj(T_ij) M_ij, fidelity |sum_i r_i / columns|^2. A virtual Z gate after the pulse multiplies rows by
+rows r_i = sum_j conj(T_ij) M_ij, fidelity |sum_i r_i / columns|^2. Tensors hold columns as rows: M_ij is in row j. A virtual Z gate after the pulse multiplies rows by
 phases (McKay et al., Phys. Rev. A 96, 022330, 2017, arXiv:1612.00858), so that rows are all that it needs.
 """
 
@@ -16,7 +16,7 @@ from ketscale.errors import UserError
 def row_overlaps(amplitudes: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """The rows r, complex (2**n,): summed over these columns.
 
-    amplitudes, target: complex (2**n, columns), where the target has the same columns of its unitary.
+    amplitudes, target: complex (columns, 2**n), the same columns of both: of a gate's unitary (`gates`), `unitary.T[columns]`.
 
     Raises:
         UserError: the shapes differ.
@@ -25,7 +25,7 @@ def row_overlaps(amplitudes: torch.Tensor, target: torch.Tensor) -> torch.Tensor
         raise UserError(
             f"target: has the shape {tuple(target.shape)}, and the amplitudes {tuple(amplitudes.shape)}"
         )
-    return (target.conj() * amplitudes).sum(-1)
+    return (target.conj() * amplitudes).sum(0)
 
 
 def fidelity(rows: torch.Tensor, columns: int, virtual_z: bool) -> torch.Tensor:
@@ -39,5 +39,8 @@ def fidelity(rows: torch.Tensor, columns: int, virtual_z: bool) -> torch.Tensor:
 
 
 def leakage(amplitudes: torch.Tensor) -> torch.Tensor:
-    """The part of the norm that is in no computational state, summed over these columns, real, shape ()."""
-    return amplitudes.shape[-1] - amplitudes.abs().square().sum()
+    """The part of the norm that is in no computational state, summed over these columns, real, shape ().
+
+    amplitudes: complex (columns, 2**n).
+    """
+    return len(amplitudes) - amplitudes.abs().square().sum()

@@ -20,7 +20,7 @@ SHARE = 0.51
 class Frame:
     """The 2**n computational states of a device, each with a phase that rotates in time.
 
-    states: columns of the product basis, complex (d**n, 2**n), in the order of bits, the first site's the slowest.
+    states: in the product basis, a row each, complex (2**n, d**n), in the order of bits, the first site's the slowest.
     energies: rad/ns, real (2**n,).
     """
 
@@ -28,19 +28,19 @@ class Frame:
     energies: torch.Tensor
 
     def amplitudes(self, final: torch.Tensor, duration: torch.Tensor | float) -> torch.Tensor:
-        """exp(i E_j t) <j|psi> after a time t, complex (2**n, columns).
+        """exp(i E_j t) <j|psi> after a time t, complex (columns, 2**n).
 
-        final: states psi as columns of the product basis, complex (d**n, columns). duration: t in ns.
+        final: states psi in the product basis, complex (columns, d**n). duration: t in ns.
         """
         angles = self.energies * duration
-        return torch.polar(torch.ones_like(angles), angles)[:, None] * (self.states.mH @ final)
+        return torch.polar(torch.ones_like(angles), angles) * (final @ self.states.mH)
 
 
 def laboratory_frame(lattice: Lattice) -> Frame:
     """Bare product states, whose phases do not rotate: where the published benchmark compares."""
     places = lattice.computational
-    states = lattice.couplings.new_zeros(lattice.dimension, len(places))
-    states[places, torch.arange(len(places))] = 1
+    states = lattice.couplings.new_zeros(len(places), lattice.dimension)
+    states[torch.arange(len(places), device=places.device), places] = 1
     return Frame(states, lattice.energies.new_zeros(len(places)))
 
 
@@ -71,5 +71,5 @@ def dressed_frame(lattice: Lattice) -> Frame:
             "change the device's parameters, such as its spread or couplings, or use the frame laboratory",
         )
     energies, states = eigenstates(undriven, found, which)
-    own = states[places, torch.arange(len(places))]
-    return Frame(states * (own.conj() / own.abs()), energies)
+    own = states[places, torch.arange(len(places), device=places.device)]
+    return Frame((states * (own.conj() / own.abs())).T, energies)

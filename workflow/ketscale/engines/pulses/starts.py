@@ -107,8 +107,8 @@ def _frequency(frame: Frame, site: int, qubits: int) -> torch.Tensor:
 
 def _element(lattice: Lattice, frame: Frame, operator: torch.Tensor, site: int) -> torch.Tensor:
     """<0|operator|1> of the dressed qubit, all others in 0."""
-    image = lattice.embedded(operator, (site,)) @ frame.states[:, _alone(lattice.sites, site)]
-    return frame.states[:, 0].conj() @ image
+    image = lattice.embedded(operator, (site,)) @ frame.states[_alone(lattice.sites, site)]
+    return frame.states[0].conj() @ image
 
 
 def _alone(qubits: int, site: int) -> int:
