@@ -71,7 +71,10 @@ def config(tiny: Mapping[str, Any]) -> dict[str, Any]:
         "workloads": tiny["workloads"],
         "models": tiny.get("models", {}),
         "simulators": tiny.get("simulators", {}),
-        "protocols": PROTOCOLS,
+        "protocols": {
+            name: {**protocol, "precision": tiny.get("precision", protocol["precision"])}
+            for name, protocol in PROTOCOLS.items()
+        },
         "studies": studies,
     }
 

@@ -9,6 +9,7 @@ from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
     STEP,
     TOLERANCE,
+    Curves,
     Data,
     Families,
     Family,
@@ -34,6 +35,7 @@ __all__ = [
     "Block",
     "Config",
     "Count",
+    "Curves",
     "Data",
     "Families",
     "Family",

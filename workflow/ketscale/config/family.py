@@ -201,6 +201,18 @@ class Data:
     features_hash: str | None = None
 
 
+@dataclass(frozen=True)
+class Curves:
+    """What is drawn of the curves of a trained model (`Problem.curves`).
+
+    time: title of the first column. panels: the title of each panel, by the word that the names of its columns begin
+    with, such as 'population' of 'population_0'.
+    """
+
+    time: str
+    panels: Mapping[str, str]
+
+
 Prepare = Callable[[Workload, Path, "Path | None"], None]
 Read = Callable[["Settings", Path], Data]
 Build = Callable[["Settings", Data, "torch.device"], Any]
@@ -220,12 +232,16 @@ class Family:
         trained with simulator: none.
     metrics: the headline metric first; the loss is always measured and not listed.
     tiny: what trains in seconds, for the contract's tests: `workloads`, `simulators` (and `models`) as in a config,
-        the `axes` of one point, and `control`, the axes in which its control's point differs, if it has one.
+        the `axes` of one point, and `control`, the axes in which its control's point differs, if it has one;
+        `precision`, if it has only one.
     loss_unit: of the loss, on axes, e.g. 'nats'.
     build: makes the problem of a run for a device.
     prepare: writes a workload's data for all runs, then the manifest; None for a family without data. It takes
         the manifest's path and the folder of downloaded files.
     read: opens and verifies what `prepare` wrote.
+    work: the arithmetic of a sample by sizes, relative to others, for families in which a larger batch needs a larger
+        model; None where the batch is free.
+    curves: what is drawn of a trained model's curves; None if it has none.
     """
 
     name: str
@@ -242,6 +258,8 @@ class Family:
     loss_unit: str = ""
     prepare: Prepare | None = None
     read: Read | None = None
+    work: Callable[[Mapping[str, int]], float] | None = None
+    curves: Curves | None = None
 
     @property
     def prepared(self) -> bool:

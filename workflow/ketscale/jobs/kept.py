@@ -1,4 +1,4 @@
-"""Keeps the trained model beside its record: weights as safetensors, test predictions as arrays."""
+"""Keeps the trained model beside its record: weights as safetensors, test predictions as arrays, curves as CSV."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from ketscale.problems import models
 from ketscale.problems.problem import Problem
 
 PREDICTIONS = "predictions.npz"
+# What the trained model does over time; see `Problem.curves`.
+CURVES = "curves.csv"
 
 
 def keep(settings: Settings, problem: Problem | None, ended: Outcome, folder: Path) -> dict[str, str]:
@@ -22,7 +24,7 @@ def keep(settings: Settings, problem: Problem | None, ended: Outcome, folder: Pa
 
     Files of an earlier training of the run are deleted.
     """
-    for name in (models.WEIGHTS, PREDICTIONS):
+    for name in (models.WEIGHTS, PREDICTIONS, CURVES):
         (folder / name).unlink(missing_ok=True)
     if problem is None or ended.status != "completed" or not settings.protocol.keep_model:
         return {}
@@ -32,6 +34,10 @@ def keep(settings: Settings, problem: Problem | None, ended: Outcome, folder: Pa
         arrays = problem.predictions("test", ended.outputs)
         np.savez(buffer, allow_pickle=False, **{name: rows.cpu().numpy() for name, rows in arrays.items()})
         files[PREDICTIONS] = buffer.getvalue()
+        curves = {name: column.tolist() for name, column in problem.curves().items()}
+        if curves:
+            lines = [",".join(curves), *(",".join(map(repr, row)) for row in zip(*curves.values(), strict=True))]
+            files[CURVES] = "".join(f"{line}\n" for line in lines).encode()
     for name, content in files.items():
         write_atomic(folder / name, content)
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}

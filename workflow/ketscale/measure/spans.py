@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -104,19 +104,19 @@ class _Mark:
 
 
 class _Enter(torch.autograd.Function):
-    """Identity whose backward opens a span."""
+    """Identity on several tensors whose backward opens a span; it runs when all their gradients are known."""
 
     @staticmethod
-    def forward(ctx: Any, mark: _Mark, value: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, mark: _Mark, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.mark = mark
-        return value.view_as(value)
+        return tuple(value.view_as(value) for value in values)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         if _active is not None:
             _active.enter(ctx.mark.name)
             ctx.mark.inside = True
-        return None, gradients[0]
+        return None, *gradients
 
 
 class _Leave(torch.autograd.Function):
@@ -138,10 +138,11 @@ class _Leave(torch.autograd.Function):
         return None, *gradients
 
 
-def with_backward_span(
-    name: str, function: Callable[..., torch.Tensor], *tensors: torch.Tensor
-) -> torch.Tensor:
-    """`function(*tensors)`, whose backward pass counts as `name` while a recorder is active."""
+Made = TypeVar("Made", torch.Tensor, tuple[torch.Tensor, ...])
+
+
+def with_backward_span(name: str, function: Callable[..., Made], *tensors: torch.Tensor) -> Made:
+    """`function(*tensors)`, one tensor or several, whose backward pass counts as `name` while a recorder is active."""
     # Mark only tensors that need a gradient: if any input of the identity needs one, all its outputs do.
     marked = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
     if _active is None or not marked or not torch.is_grad_enabled():
@@ -149,4 +150,8 @@ def with_backward_span(
     arguments, mark = list(tensors), _Mark(name)
     for i, tensor in zip(marked, _Leave.apply(mark, *(tensors[i] for i in marked)), strict=True):
         arguments[i] = tensor
-    return _Enter.apply(mark, function(*arguments))
+    made = function(*arguments)
+    if isinstance(made, torch.Tensor):
+        (entered,) = _Enter.apply(mark, made)
+        return entered  # type: ignore[no-any-return]
+    return tuple(_Enter.apply(mark, *made))

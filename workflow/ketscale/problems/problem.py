@@ -106,6 +106,13 @@ class Problem(nn.Module, ABC):
         and `chance`, the value of the headline metric that guessing gives, if the specification says 'data'.
         """
 
+    def curves(self) -> Mapping[str, torch.Tensor]:
+        """What the trained model does over time, kept as a table: columns by name, real (points,); none if empty.
+
+        The first is the time. The specification says which others are drawn (`Family.curves`).
+        """
+        return {}
+
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """What to keep of the outputs of a whole split: tensors by name, with one row for each sample."""
         return {"outputs": outputs}

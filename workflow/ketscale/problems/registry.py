@@ -18,6 +18,7 @@ NAMES = (
     "eeg",
     "sentences",
     "control",
+    "pulses",
 )
 
 

@@ -15,18 +15,22 @@ import torch
 
 from ketscale.engines.pulses.circuits import TWO_PI, Circuits, Fluxoniums, Levels, Transmons, spread
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.published import (
+    CHAIN,
+    CHAIN_COUPLINGS,
+    CHARGING,
+    FLUXONIUM,
+    JOSEPHSON,
+    LATTICE_COUPLINGS,
+    LATTICE_SEED,
+    ROW,
+    SEED,
+    SPREAD,
+    TRANSMON_COUPLING,
+)
 from ketscale.errors import UserError
 
-SPREAD = 0.01
-SEED = 42
-
-# E_L in GHz: along a chain, and along the first row of the lattice. Each further row is shifted by three columns.
-CHAIN = (0.9, 1.0, 1.1)
-ROW = (1.1, 1.2, 1.0, 0.8, 0.9)
 WIDTH = len(ROW)
-
-# (E_C, E_J) in GHz along a chain of transmons.
-TRANSMONS = ((0.105, 33.063), (0.120, 22.234), (0.185, 30.694))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,63 +93,111 @@ class Device:
         )
 
 
-def fluxonium_chain(sites: int, width: float = SPREAD, seed: int = SEED) -> Device:
-    """The published open chain: E_C = 1, E_J = 4, E_L cycling 0.9, 1.0, 1.1 GHz, at half a flux quantum.
+def fluxonium_chain(
+    sites: int,
+    width: float = SPREAD,
+    seed: int = SEED,
+    *,
+    charging: float = FLUXONIUM[0],
+    josephson: float = FLUXONIUM[1],
+    inductive: Sequence[float] = CHAIN,
+    flux: float = math.pi,
+    capacitive_coupling: float = CHAIN_COUPLINGS[0],
+    inductive_coupling: float = CHAIN_COUPLINGS[1],
+) -> Device:
+    """An open chain; by default the published one, at half a flux quantum.
 
-    Neighbours are coupled by J_C = 20 MHz and J_L = -2 MHz. The three energies of each site have a relative spread of
-    `width`.
+    width, seed: of the relative spread of the three energies of each site; see `circuits.spread`.
+    charging, josephson: E_C and E_J, GHz. inductive: E_L, GHz, cycled along the chain. flux: rad.
+    capacitive_coupling, inductive_coupling: J_C and J_L of neighbours, GHz.
 
     Raises:
-        UserError: there is no site.
+        UserError: there is no site, or an energy is not positive.
     """
     _check_sites(sites)
-    inductive = [CHAIN[site % len(CHAIN)] for site in range(sites)]
-    return _coupled(_fluxoniums(inductive, width, seed), _chain(sites), 0.020, -0.002)
+    circuits = _fluxoniums(charging, josephson, cycled(inductive, sites), flux)
+    pairs = _chain(sites)
+    return _coupled(spread(circuits, width, seed), pairs, capacitive_coupling, inductive_coupling)
 
 
 def fluxonium_lattice(
-    rows: int, columns: int, first_column: int = 2, width: float = SPREAD, seed: int = 1
+    rows: int,
+    columns: int,
+    first_column: int = 2,
+    width: float = SPREAD,
+    seed: int = LATTICE_SEED,
+    *,
+    charging: float = FLUXONIUM[0],
+    josephson: float = FLUXONIUM[1],
+    inductive: Sequence[float] = ROW,
+    flux: float = math.pi,
+    capacitive_coupling: float = LATTICE_COUPLINGS[0],
+    inductive_coupling: float = LATTICE_COUPLINGS[1],
 ) -> Device:
-    """A block of the published 5 x 5 lattice, which is periodic: E_C = 1, E_J = 4, E_L from 0.8 to 1.2 GHz.
+    """A block of a periodic 5 x 5 lattice; by default the published one.
 
     Sites are in the order of their rows. The block begins in row 0 and `first_column`; of the whole lattice's couplings
-    (J_C = 11.5 MHz, J_L = -2 MHz between neighbours) it has those inside it. The published examples of six qubits use 3 rows
-    and 2 columns, from column 2.
+    between neighbours it has those inside it. The published examples of six qubits use 3 rows and 2 columns, from
+    column 2.
+
+    inductive: E_L of the first row, GHz; each further row is shifted by three columns. Otherwise as for
+        `fluxonium_chain`.
 
     Raises:
-        UserError: the block does not fit the lattice.
+        UserError: the block does not fit the lattice, the row has not five energies, or one is not positive.
     """
     if not (1 <= rows <= WIDTH and 1 <= columns <= WIDTH and 0 <= first_column < WIDTH):
         raise UserError(f"rows, columns: must be from 1 to {WIDTH}; first_column from 0 to {WIDTH - 1}")
+    if len(inductive) != WIDTH:
+        raise UserError(f"inductive: give {WIDTH} energies, those of the lattice's first row")
     block = [(row, (first_column + column) % WIDTH) for row in range(rows) for column in range(columns)]
-    inductive = [ROW[(column - 3 * row) % WIDTH] for row, column in block]
+    along = [inductive[(column - 3 * row) % WIDTH] for row, column in block]
     pairs = tuple(
         (i, j)
         for i in range(len(block))
         for j in range(i + 1, len(block))
         if _distance(block[i], block[j]) == 1
     )
-    return _coupled(_fluxoniums(inductive, width, seed), pairs, 0.0115, -0.002)
+    circuits = spread(_fluxoniums(charging, josephson, along, flux), width, seed)
+    return _coupled(circuits, pairs, capacitive_coupling, inductive_coupling)
 
 
-def transmon_chain(sites: int, width: float = SPREAD, seed: int = SEED) -> Device:
-    """An open chain of transmons of 5.16, 4.50 and 6.54 GHz in turn, with neighbours coupled by J_C = 12 MHz.
+def transmon_chain(
+    sites: int,
+    width: float = SPREAD,
+    seed: int = SEED,
+    *,
+    charging: Sequence[float] = CHARGING,
+    josephson: Sequence[float] = JOSEPHSON,
+    offset: float = 0.0,
+    capacitive_coupling: float = TRANSMON_COUPLING,
+) -> Device:
+    """An open chain of transmons; by default of 5.16, 4.50 and 6.54 GHz in turn.
 
-    The circuits and the coupling are those of the published loop of transmons, in which the third kind is a coupler.
+    These circuits and the coupling are those of the published loop of transmons, in which the third kind is a coupler.
+
+    charging, josephson: E_C and E_J, GHz, cycled along the chain. offset: n_g in Cooper pairs. capacitive_coupling: J_C
+        of neighbours, GHz.
 
     Raises:
-        UserError: there is no site.
+        UserError: there is no site, or an energy is not positive.
     """
     _check_sites(sites)
-    charging, josephson = zip(*(TRANSMONS[site % len(TRANSMONS)] for site in range(sites)), strict=True)
-    alike = Transmons(_numbers(charging), _numbers(josephson), _numbers([0.0] * sites))
+    alike = Transmons(
+        _numbers(cycled(charging, sites)), _numbers(cycled(josephson, sites)), _numbers([offset] * sites)
+    )
     pairs = _chain(sites)
-    return Device(spread(alike, width, seed), pairs, _numbers([0.012] * len(pairs)), None)
+    return Device(spread(alike, width, seed), pairs, _numbers([capacitive_coupling] * len(pairs)), None)
 
 
-def _fluxoniums(inductive: Sequence[float], width: float, seed: int) -> Fluxoniums:
+def cycled(values: Sequence[float], count: int) -> list[float]:
+    """So many values, from the first on again after the last."""
+    return [values[number % len(values)] for number in range(count)]
+
+
+def _fluxoniums(charging: float, josephson: float, inductive: Sequence[float], flux: float) -> Fluxoniums:
     like = torch.ones(len(inductive), dtype=torch.float64)
-    return spread(Fluxoniums(like, 4 * like, _numbers(inductive), math.pi * like), width, seed)
+    return Fluxoniums(charging * like, josephson * like, _numbers(inductive), flux * like)
 
 
 def _coupled(

@@ -14,11 +14,8 @@ from ketscale.engines.pulses.envelopes import Cosine
 from ketscale.engines.pulses.frame import Frame, dressed_frame
 from ketscale.engines.pulses.gates import check_pairs
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.published import CROSS_RESONANCE, ONE_QUBIT
 from ketscale.errors import UserError
-
-# Published lengths in ns.
-ONE_QUBIT = 50.0
-CROSS_RESONANCE = 100.0
 
 # How far the published start of a gate rotates each qubit, in turns.
 X_TURN = 0.5

@@ -1,0 +1,66 @@
+"""The settings of an integrator. Imports nothing heavy, since configs are checked with it at every start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal, get_args
+
+from msgspec import Meta
+
+from ketscale.config import Settings, Simulator
+from ketscale.grid import BACKENDS
+
+Name = Literal[
+    "trotter1", "trotter2", "trotter4", "suzuki4", "interaction2", "interaction4", "magnus4", "magnus6",
+    "magnus4-chebyshev", "magnus6-chebyshev",
+]  # fmt: skip
+Route = Literal["auto", "compiled", "torch"]
+
+# More steps in a pulse are taken for a mistake in `dt`: a single evaluation would take minutes.
+MOST_STEPS = 1_000_000
+
+
+class PulseSimulator(Simulator, frozen=True, kw_only=True):
+    """How columns are evolved under pulses, and differentiated."""
+
+    devices: ClassVar[tuple[str, ...]] = get_args(Name)
+
+    device: Annotated[
+        Name,
+        Meta(
+            description="trotter: midpoints, whose splitting has order 1, 2 or 4, as published; suzuki4: of order 4 in "
+            "time too; interaction: driven sites nearly exactly, only couplings are split; magnus: commutator-free, of "
+            "order 4 or 6, with exponentials as matrices or by Chebyshev series"
+        ),
+    ]
+    dt: Annotated[
+        float, Meta(gt=0, description="Largest step, ns; the steps of a pulse are equal, and fill its first length")
+    ]
+    route: Annotated[
+        Route,
+        Meta(
+            description="Of a splitting. compiled: machine code, on the CPU; torch: torch's operators; auto: compiled on "
+            "the CPU, else torch"
+        ),
+    ] = "auto"
+    tolerance: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="The largest relative difference of its losses from exact ones, as measured; parity allows it",
+        ),
+    ]
+
+    def faults(self) -> Iterator[str]:
+        """Only splittings are compiled."""
+        if self.route == "compiled" and self.device.startswith("magnus"):
+            yield f"route: {self.device} is not compiled; use auto or torch"
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """Compiled code computes on the CPU only."""
+        run = settings.run
+        if self.route == "compiled" and run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu":
+            yield (
+                f"simulator {run.simulator} has route: compiled, for the CPU only, but backend {run.layout} trains on a GPU; "
+                "use route: auto or torch"
+            )

@@ -1,0 +1,1 @@
+"""Gates of superconducting processors, made by microwave pulses."""

@@ -1,0 +1,67 @@
+"""A trained pulse over time: what a generator has to play, and what the qubits do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from ketscale.engines.pulses import Pulses, integrator
+from ketscale.problems.pulses.deviations import REFERENCE, SHORTEST
+
+if TYPE_CHECKING:
+    from ketscale.problems.pulses.gate import Gate
+
+# Time between samples, ns.
+INTERVAL = 0.1
+
+
+def samples(pulses: Pulses, interval: float = INTERVAL) -> dict[str, torch.Tensor]:
+    """Samples of pulses from 0 to their end, by name; all real (times,).
+
+    time_ns: the last is the end. envelope_re_K, envelope_im_K: of drive K, rad/ns: its real part multiplies
+    cos(frequency t + phase), its imaginary part -sin of the same. signal_K: the product, rad/ns.
+    """
+    duration = pulses.duration
+    count = max(1, round(float(duration) / interval))
+    times = torch.linspace(0, 1, count + 1, dtype=torch.float64, device=duration.device) * duration
+    drives = pulses.envelope.drives
+    envelope = pulses.envelope.at(times[:, None] / pulses.length.expand(drives))
+    signal = pulses.sample(times)
+    found = {"time_ns": times}
+    for drive in range(drives):
+        found[f"envelope_re_{drive}"] = envelope[:, drive].real
+        found[f"envelope_im_{drive}"] = envelope[:, drive].imag
+        found[f"signal_{drive}"] = signal[:, drive]
+    return found
+
+
+def of(problem: Gate) -> Mapping[str, torch.Tensor]:
+    """`samples` of the trained pulses, and what one column does under them.
+
+    population_K: the probability that qubit K is 1, in the problem's frame. population_outside: that of all states that
+    are none of the qubits. The column begins in the last of the problem's basis states: |1...1>, or the one state.
+    """
+    pulses = problem.model()
+    found = samples(pulses)
+    times = found["time_ns"]
+    lattice, frame = problem.physics()
+    state = frame.states[problem.get_buffer("columns")[-1:]]
+    qubits = lattice.sites
+    places = torch.arange(qubits - 1, -1, -1, device=state.device)
+    bits = torch.arange(2**qubits, device=state.device)[:, None] >> places & 1
+    populations = [_populations(frame.amplitudes(state, 0.0), bits)]
+    by = integrator(REFERENCE, max(1, round(float(times[1]) / SHORTEST)))
+    length = times[1]
+    for begin in times[:-1]:
+        state = by.evolve(lattice, pulses.sample(begin + by.times(length)), length, state)
+        populations.append(_populations(frame.amplitudes(state, 0.0), bits))
+    columns = torch.stack(populations).unbind(1)
+    names = [*(f"population_{qubit}" for qubit in range(qubits)), "population_outside"]
+    return {**found, **dict(zip(names, columns, strict=True))}
+
+
+def _populations(amplitudes: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
+    shares = amplitudes[0].abs().square()
+    return torch.cat([shares @ bits.to(shares), 1 - shares.sum()[None]])

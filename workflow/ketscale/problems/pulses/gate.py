@@ -1,0 +1,185 @@
+"""The problem: pulses that make a gate, whose columns ranks share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ketscale.engines.pulses import (
+    Bounds,
+    Integrator,
+    Lattice,
+    Pulses,
+    cnot_gate,
+    dressed_frame,
+    fidelity,
+    hadamard_gate,
+    integrator,
+    laboratory_frame,
+    leakage,
+    row_overlaps,
+    x_gate,
+)
+from ketscale.engines.pulses.frame import Frame
+from ketscale.engines.pulses.settings import PulseSimulator
+from ketscale.measure.spans import span, with_backward_span
+from ketscale.problems.problem import Problem
+from ketscale.problems.pulses import curves
+from ketscale.problems.pulses.deviations import deviations
+from ketscale.problems.pulses.shapes import PulseModel
+from ketscale.problems.pulses.workload import PulseWorkload
+from ketscale.problems.randomness import Step
+from ketscale.problems.samplers import All
+
+
+# Buffers with the lattice and the frame that training begins with.
+BEGIN = ("energies", "couplings", "drives", "states", "rates")
+
+
+class Gate(Problem):
+    """1 - F of the gate, with F = |sum of overlaps / columns|^2; see `engines.pulses.fidelities`.
+
+    The sums over columns are the overlaps by row, complex (2**n,), if virtual Z needs them, else their sum (1,). The
+    undriven device is diagonalised once, or in every step if its parameters are trained.
+    """
+
+    model: PulseModel
+    linear = False
+
+    def __init__(
+        self,
+        model: PulseModel,
+        workload: PulseWorkload,
+        simulator: PulseSimulator,
+        qubits: int,
+        levels: int,
+        arguments: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.model, self.workload, self.arguments = model, workload, arguments
+        self.levels = levels
+        each = -(-workload.start_length // (simulator.dt * model.divisions))
+        self.integrator: Integrator = integrator(
+            simulator.device, model.divisions * max(1, int(each)), simulator.route
+        )
+        columns = workload.columns(qubits)
+        self.sampler = All(columns)
+        self.splits = {"validation": columns, "test": columns}
+        self.bounds = Bounds(workload.largest_amplitude, workload.frequencies, workload.lengths)
+        self.bounded = self.bounds != Bounds()
+        # Columns of the unitary, as rows; one state is one of them.
+        wanted: slice | list[int] = slice(None) if workload.target == "unitary" else [workload.initial]
+        self.register_buffer("columns", torch.arange(2**qubits)[wanted], persistent=False)
+        target = {"x": x_gate, "hadamard": hadamard_gate}.get(workload.gate)
+        unitary = target(qubits) if target else cnot_gate(qubits, workload.pairs)
+        self.register_buffer("target", unitary.T[wanted].contiguous(), persistent=False)
+        self._fixed = not any(parameter.requires_grad for parameter in model.device.parameters())
+        with torch.no_grad():
+            lattice, frame = self._diagonalised()
+        self._pairs, self._sites, self._qubits = lattice.pairs, model.sites, qubits
+        for name, tensor in zip(BEGIN, (*_tensors(lattice), frame.states, frame.energies), strict=True):
+            self.register_buffer(name, tensor, persistent=False)
+
+    def _diagonalised(self) -> tuple[Lattice, Frame]:
+        lattice = self.model.device().lattice(self.levels, self.model.sites)
+        return lattice, (dressed_frame if self.workload.frame == "dressed" else laboratory_frame)(lattice)
+
+    def physics(self) -> tuple[Lattice, Frame]:
+        """The device as its pulses drive it, and the frame in which its gate is judged."""
+        if self._fixed:
+            return self.begin()
+        parameters = list(self.model.device.parameters())
+
+        def hamiltonian(*_: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return _tensors(self.model.device().lattice(self.levels, self.model.sites))
+
+        def dressed(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            found = dressed_frame(self._lattice(*tensors))
+            return found.states, found.energies
+
+        with span("pulses.hamiltonian"):
+            tensors = with_backward_span("pulses.hamiltonian", hamiltonian, *parameters)
+        lattice = self._lattice(*tensors)
+        if self.workload.frame == "laboratory":
+            return lattice, laboratory_frame(lattice)
+        with span("pulses.eigenstates"):
+            return lattice, Frame(*with_backward_span("pulses.eigenstates", dressed, *tensors))
+
+    def begin(self) -> tuple[Lattice, Frame]:
+        """`physics` with the parameters of the device that training begins with."""
+        *tensors, states, energies = (self.get_buffer(name) for name in BEGIN)
+        return self._lattice(*tensors), Frame(states, energies)
+
+    def _lattice(self, *tensors: torch.Tensor) -> Lattice:
+        energies, couplings, drives = tensors
+        return Lattice(self.levels, self._qubits, energies, self._pairs, couplings, self._sites, drives)
+
+    def evolved(self, pulses: Pulses, indices: torch.Tensor) -> torch.Tensor:
+        """The amplitudes (columns, 2**n) of these columns after pulses, in the frame."""
+        lattice, frame = self.physics()
+        duration = pulses.duration
+        drives = pulses.sample(self.integrator.times(duration))
+        initial = frame.states[self.get_buffer("columns")[indices]]
+        return frame.amplitudes(self.integrator.evolve(lattice, drives, duration, initial), duration)
+
+    def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
+        """See `Problem.sums`: the overlaps of these columns."""
+        rows = row_overlaps(self.evolved(self.model(), indices), self.get_buffer("target")[indices])
+        return rows if self.workload.virtual_z else rows.sum()[None]
+
+    def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
+        """The infidelity."""
+        return 1 - fidelity(sums, count, self.workload.virtual_z)
+
+    def penalty(self) -> torch.Tensor | None:
+        """What is out of the hardware's bounds."""
+        return self.workload.bounds_weight * self.bounds.penalty(self.model()) if self.bounded else None
+
+    def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
+        """The amplitudes of these columns, real and imaginary parts, (columns, 2**n * 2)."""
+        with torch.no_grad():
+            found = self.evolved(self.model(), indices.to(self.get_buffer("columns").device))
+        return torch.view_as_real(found).flatten(1)
+
+    def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
+        """Loss and infidelity; when full all metrics.
+
+        chance: the mean infidelity of a random unitary, or of a random state.
+        """
+        amplitudes, target = _complex(outputs), self.get_buffer("target")
+        rows, count = row_overlaps(amplitudes, target), len(target)
+        infidelity = float(1 - fidelity(rows, count, self.workload.virtual_z))
+        penalty = self.penalty()
+        found: dict[str, Any] = {
+            "loss": infidelity if penalty is None else infidelity + float(penalty),
+            "infidelity": infidelity,
+        }
+        if not full:
+            return found
+        dimension = target.shape[1]
+        return {
+            **found,
+            "leakage": float(leakage(amplitudes)) / count,
+            "infidelity_without_z": float(1 - fidelity(rows, count, virtual_z=False)),
+            "chance": 1 - dimension ** (-2 if self.workload.target == "unitary" else -1),
+            **deviations(self, split),
+        }
+
+    def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The `amplitudes` (columns, 2**n), complex, and their `target`."""
+        return {"amplitudes": _complex(outputs), "target": self.get_buffer("target")}
+
+    def curves(self) -> Mapping[str, torch.Tensor]:
+        """See `curves.of`."""
+        with torch.no_grad():
+            return curves.of(self)
+
+
+def _tensors(lattice: Lattice) -> tuple[torch.Tensor, ...]:
+    return lattice.energies, lattice.couplings, lattice.drives
+
+
+def _complex(outputs: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_complex(outputs.unflatten(1, (-1, 2)).contiguous())

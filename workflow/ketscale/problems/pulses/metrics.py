@@ -1,0 +1,18 @@
+"""The metrics of gates. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from ketscale.config import Metric
+
+# Of the run's integrator; see `deviations`.
+DEVIATIONS = (
+    Metric("simulator_error", "largest error of a column", "", "down", least=0, about="error"),
+    Metric("norm_error", "largest deviation of a column's norm from 1", "", "down", least=0, about="unphysical"),
+)
+
+METRICS = (
+    Metric("infidelity", "infidelity", "", "down", chance="data"),
+    Metric("leakage", "population outside the qubits' states", "", "down"),
+    Metric("infidelity_without_z", "infidelity without virtual Z", "", "down"),
+    *DEVIATIONS,
+)

@@ -1,0 +1,234 @@
+"""The models: pulses whose numbers are trained, with the device that they drive."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from ketscale.engines.pulses import (
+    Cosine,
+    Device,
+    Fluxoniums,
+    Pulses,
+    Segments,
+    Transmons,
+    cross_resonance,
+    fluxonium_chain,
+    rotations,
+    segmented,
+    together,
+)
+from ketscale.engines.pulses.starts import HADAMARD_TURN, X_TURN
+from ketscale.problems import randomness
+from ketscale.problems.pulses.workload import Gate
+
+START = randomness.Stream("pulses.start")
+
+CIRCUITS: dict[str, type[Fluxoniums | Transmons]] = {"fluxoniums": Fluxoniums, "transmons": Transmons}
+COUPLINGS = ("capacitive", "inductive")
+
+
+def start(device: Device, gate: Gate, pairs: Sequence[tuple[int, int]], length: float) -> dict[str, Any]:
+    """The published pulses of a gate as plain values, which are kept with a model: of each drive its site, amplitude
+    and frequency, rad/ns; and their length, ns.
+
+    A CNOT has cross resonance on the controls, and then a rotation of the targets, both over the whole length.
+
+    Raises:
+        UserError: a pair is not coupled, or the dressed states have no names.
+    """
+    if gate == "cnot":
+        targets = [target for _, target in pairs]
+        pulses = together(
+            cross_resonance(device, pairs, length), rotations(device, HADAMARD_TURN, length, targets)
+        )
+        sites = [control for control, _ in pairs] + targets
+    else:
+        pulses = rotations(device, X_TURN if gate == "x" else HADAMARD_TURN, length)
+        sites = list(range(device.sites))
+    return {
+        "sites": sites,
+        "amplitude": pulses.envelope.modulus().tolist(),
+        "frequency": pulses.frequency.tolist(),
+        "length": length,
+    }
+
+
+def described(device: Device) -> dict[str, Any]:
+    """A device as plain values, which are kept with a model."""
+    kind = next(name for name, circuits in CIRCUITS.items() if isinstance(device.circuits, circuits))
+    circuits = {field.name: getattr(device.circuits, field.name).tolist() for field in fields(device.circuits)}
+    couplings = {name: getattr(device, name) for name in COUPLINGS}
+    return {
+        "kind": kind,
+        "circuits": circuits,
+        "pairs": [list(pair) for pair in device.pairs],
+        "couplings": {name: values.tolist() for name, values in couplings.items() if values is not None},
+    }
+
+
+class DeviceParameters(nn.Module):
+    """The parameters of a device: relative changes of energies and couplings, and shifts of fluxes and offsets.
+
+    description: see `described`. trained: whether they are.
+    """
+
+    def __init__(self, description: Mapping[str, Any], trained: bool) -> None:
+        super().__init__()
+        self.kind = CIRCUITS[description["kind"]]
+        self.pairs = tuple((first, second) for first, second in description["pairs"])
+        self._couplings = tuple(description["couplings"])
+        given = {**description["circuits"], **{f"{n}_coupling": v for n, v in description["couplings"].items()}}
+        for name, values in given.items():
+            usual = torch.tensor(values, dtype=torch.float64)
+            self.register_buffer(f"usual_{name}", usual, persistent=False)
+            self.register_parameter(name, nn.Parameter(torch.zeros_like(usual), requires_grad=trained))
+
+    def forward(self) -> Device:
+        """The device."""
+        circuits = self.kind(**{field.name: self._value(field.name) for field in fields(self.kind)})
+        couplings = {
+            name: self._value(f"{name}_coupling") if name in self._couplings else None for name in COUPLINGS
+        }
+        return Device(circuits, self.pairs, **couplings)  # type: ignore[arg-type]
+
+    def _value(self, name: str) -> torch.Tensor:
+        usual, change = self.get_buffer(f"usual_{name}"), self.get_parameter(name)
+        relative = name.endswith("_coupling") or name in self.kind.energies
+        return usual * (1 + change) if relative else usual + change
+
+
+class PulseModel(nn.Module):
+    """One pulse on each drive of a device.
+
+    qubits: of the device that is made if none is given, the published chain. device: see `described`. begins: see
+    `start`; if not given, X on each qubit. trains: the names of what is trained.
+    """
+
+    def __init__(
+        self,
+        qubits: int = 1,
+        device: Mapping[str, Any] | None = None,
+        begins: Mapping[str, Any] | None = None,
+        trains: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        if device is None:
+            device = described(fluxonium_chain(qubits))
+        self.device = DeviceParameters(device, "device" in trains)
+        if begins is None:
+            with torch.no_grad():
+                begins = start(self.device(), "x", [], 50.0)
+        self.sites: tuple[int, ...] = tuple(begins["sites"])
+        self._trains = tuple(trains)
+        self.usual_length: float = begins["length"]
+        for name in ("amplitude", "frequency"):
+            values = torch.tensor(begins[name], dtype=torch.float64)
+            self.register_buffer(f"usual_{name}", values, persistent=False)
+        drives = len(self.sites)
+        # In rad over the usual length, and in rad.
+        self.frequency = self._parameter("frequency", torch.zeros(drives))
+        self.phase = self._parameter("phase", torch.zeros(drives))
+
+    def _parameter(self, name: str, values: torch.Tensor) -> nn.Parameter:
+        return nn.Parameter(values.double(), requires_grad=name in self._trains)
+
+    @property
+    def divisions(self) -> int:
+        """Equal parts of the length between which the envelopes may jump."""
+        return 1
+
+    @torch.no_grad()
+    def scatter(self, seed: int, width: float) -> None:
+        """Add a normal number times the width to each parameter of amplitudes, frequencies and phases that is trained."""
+        for number, name in enumerate(("amplitude", "frequency", "phase")):
+            parameter = self.get_parameter(name)
+            if parameter.requires_grad:
+                index = torch.arange(parameter.numel())
+                pairs = randomness.uniform(START.key(seed, 0, number), index, 2)
+                # Box and Muller; 1 - u is never 0.
+                normal = (-2 * (1 - pairs[:, 0]).log()).sqrt() * (2 * torch.pi * pairs[:, 1]).cos()
+                parameter += width * normal.view_as(parameter)
+
+    def _carrier(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.get_buffer("usual_frequency") + self.frequency / self.usual_length, self.phase
+
+    def _usual_carrier(self) -> tuple[torch.Tensor, torch.Tensor]:
+        frequency = self.get_buffer("usual_frequency")
+        return frequency, torch.zeros_like(frequency)
+
+    @abstractmethod
+    def forward(self) -> Pulses:
+        """The pulses."""
+
+    @abstractmethod
+    def usual(self) -> Pulses:
+        """The published pulses in this shape, where training begins apart from `scatter`."""
+
+
+class CosinePulse(PulseModel):
+    """Cosine ramps, with the ramp a share of the length. The amplitude's parameter is a relative change."""
+
+    def __init__(
+        self,
+        qubits: int = 1,
+        device: Mapping[str, Any] | None = None,
+        begins: Mapping[str, Any] | None = None,
+        trains: Sequence[str] = ("amplitude", "frequency", "phase", "length"),
+        ramp: float = 0.5,
+    ) -> None:
+        super().__init__(qubits, device, begins, trains)
+        self.ramp = ramp
+        drives = len(self.sites)
+        self.amplitude = self._parameter("amplitude", torch.zeros(drives))
+        # The logarithm of the length over the usual one.
+        self.length = self._parameter("length", torch.zeros(drives))
+
+    def forward(self) -> Pulses:
+        """See `PulseModel.forward`."""
+        amplitude = self.get_buffer("usual_amplitude") * (1 + self.amplitude)
+        return Pulses(Cosine(amplitude, self.ramp), *self._carrier(), self.usual_length * self.length.exp())
+
+    def usual(self) -> Pulses:
+        """See `PulseModel.usual`."""
+        amplitude = self.get_buffer("usual_amplitude")
+        length = torch.full_like(amplitude, self.usual_length)
+        return Pulses(Cosine(amplitude, self.ramp), *self._usual_carrier(), length)
+
+
+class PiecewisePulse(PulseModel):
+    """Constant segments. The amplitude's parameters are in units of the usual one; they begin as a cosine."""
+
+    def __init__(
+        self,
+        qubits: int = 1,
+        device: Mapping[str, Any] | None = None,
+        begins: Mapping[str, Any] | None = None,
+        trains: Sequence[str] = ("amplitude",),
+        segments: int = 50,
+    ) -> None:
+        super().__init__(qubits, device, begins, trains)
+        like = torch.ones(len(self.sites), dtype=torch.float64)
+        self.amplitude = self._parameter("amplitude", segmented(Cosine(like), segments).amplitude)
+        self.length = self._parameter("length", torch.zeros(()))
+
+    @property
+    def divisions(self) -> int:
+        """See `PulseModel.divisions`."""
+        return self.amplitude.shape[1]
+
+    def forward(self) -> Pulses:
+        """See `PulseModel.forward`."""
+        amplitude = self.get_buffer("usual_amplitude")[:, None, None] * self.amplitude
+        return Pulses(Segments(amplitude), *self._carrier(), self.usual_length * self.length.exp())
+
+    def usual(self) -> Pulses:
+        """See `PulseModel.usual`."""
+        envelope = segmented(Cosine(self.get_buffer("usual_amplitude")), self.divisions)
+        length = torch.full_like(self.length, self.usual_length)
+        return Pulses(envelope, *self._usual_carrier(), length)

@@ -1,0 +1,110 @@
+"""The family `pulses`: gates of superconducting processors, made by microwave pulses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from ketscale.config import Curves, Data, Family, Model, Settings, SizeAxis
+from ketscale.engines.circuits.settings import CIRCUIT_SIZES
+from ketscale.engines.pulses.settings import PulseSimulator
+from ketscale.problems.pulses.metrics import METRICS
+from ketscale.problems.pulses.workload import PulseWorkload
+from ketscale.problems.pulses.workloads import WORKLOADS
+
+if TYPE_CHECKING:
+    import torch
+
+    from ketscale.problems.problem import Problem
+
+# amplitude, frequency, phase, length: of the pulses. device: all parameters of circuits and couplings.
+Trained = Literal["amplitude", "frequency", "phase", "length", "device"]
+
+
+class PulseSettings(Model, frozen=True, kw_only=True):
+    """One pulse on each drive, which begins as the published one."""
+
+    trains: Annotated[
+        tuple[Trained, ...],
+        Meta(
+            min_length=1,
+            description="What is trained. amplitude, frequency, phase, length: of the pulses; device: all energies, fluxes "
+            "and couplings of the device",
+        ),
+    ]
+    start_spread: Annotated[
+        float,
+        Meta(
+            ge=0,
+            lt=1,
+            description="Standard deviation of the start from the published one, relative (amplitudes), in rad (phases) "
+            "and in rad over the pulse's length (frequencies); drawn from the run's seed",
+        ),
+    ] = 0.02
+
+    def faults(self) -> Iterator[str]:
+        """Each is named once."""
+        if len(set(self.trains)) < len(self.trains):
+            yield "trains: names something twice; leave it out once"
+
+
+class CosineSettings(PulseSettings, frozen=True, kw_only=True):
+    """Cosine ramps up to an amplitude and down again, on a carrier."""
+
+    implementation: ClassVar[str] = "ketscale.problems.pulses.shapes:CosinePulse"
+
+    trains: tuple[Trained, ...] = ("amplitude", "frequency", "phase", "length")
+    ramp: Annotated[
+        float, Meta(gt=0, le=0.5, description="Length of each ramp as a share of the pulse's; 0.5: no plateau, as published")
+    ] = 0.5
+
+
+class PiecewiseSettings(PulseSettings, frozen=True, kw_only=True):
+    """Segments of constant amplitude, in phase and in quadrature with a carrier; one length for all drives."""
+
+    implementation: ClassVar[str] = "ketscale.problems.pulses.shapes:PiecewisePulse"
+    control: ClassVar[str | None] = "cosine_pulse"
+
+    trains: tuple[Trained, ...] = ("amplitude",)
+    segments: Annotated[int, Meta(ge=1, le=10_000, description="Of equal length")] = 50
+
+
+def build(settings: Settings, data: Data, device: torch.device) -> Problem:
+    """The problem of the run."""
+    from ketscale.problems.pulses import build
+
+    return build.problem(settings)
+
+
+def work(sizes: Mapping[str, int]) -> float:
+    """Amplitudes of a column."""
+    return float(sizes["levels"] ** sizes["qubits"])
+
+
+FAMILY = Family(
+    name="pulses",
+    title="pulses",
+    samples="columns",
+    sizes=(CIRCUIT_SIZES[0], SizeAxis("d", "levels", "levels")),
+    sampler="all",
+    workloads=dict(WORKLOADS),
+    models={"cosine_pulse": CosineSettings, "piecewise_pulse": PiecewiseSettings},
+    simulators=(PulseSimulator,),
+    metrics=METRICS,
+    tiny={
+        "precision": "fp64",
+        "workloads": {"fluxonium-chain": {"length": 10.0}},
+        "models": {"piecewise_pulse": {"segments": 4}},
+        "simulators": {
+            "interaction4": {"device": "interaction4", "dt": 0.02, "tolerance": 5e-10},
+            "magnus6": {"device": "magnus6", "dt": 0.05, "tolerance": 5e-10},
+        },
+        "axes": {"workload": "fluxonium-chain", "model": "piecewise_pulse", "qubits": 2, "levels": 2, "batch": 4},
+        "control": {"model": "cosine_pulse"},
+    },
+    build=build,
+    work=work,
+    curves=Curves("time, ns", {"envelope": "envelope, rad/ns", "population": "population"}),
+)

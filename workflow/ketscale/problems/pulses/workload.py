@@ -1,0 +1,159 @@
+"""What all workloads of pulses are: a device, and the gate that pulses have to make of it. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
+
+from ketscale.config import Seed, Settings, Workload
+from ketscale.engines.pulses.published import CROSS_RESONANCE, ONE_QUBIT
+from ketscale.engines.pulses.settings import MOST_STEPS, PulseSimulator
+
+if TYPE_CHECKING:
+    from ketscale.engines.pulses import Device
+
+Gate = Literal["x", "hadamard", "cnot"]
+
+# Columns and their cotangents are in memory twice; more is a mistake in the sizes.
+MOST_AMPLITUDES = 2**30
+# Dressed states need the undriven Hamiltonian as a matrix; see `engines.pulses.frame`.
+MOST_DRESSED = 4096
+
+
+class PulseWorkload(Workload, frozen=True, kw_only=True):
+    """A gate on a device. A sample is a computational basis state: a column of the gate's unitary."""
+
+    # Subclasses have it with a default of their own.
+    seed: Seed
+
+    gate: Annotated[
+        Gate, Meta(description="x, hadamard: on each qubit at once; cnot: on each of `pairs`, one after the other")
+    ] = "x"
+    pairs: Annotated[
+        tuple[tuple[int, int], ...], Meta(description="Of cnot: control and target of each, from 0; neighbours that are coupled")
+    ] = ((0, 1),)
+    target: Annotated[
+        Literal["unitary", "state"],
+        Meta(description="unitary: all columns, up to a common phase; state: the one that begins in `initial`"),
+    ] = "unitary"
+    initial: Annotated[
+        int, Meta(ge=0, description="With state: the number of a basis state, whose bits are the qubits, the first the highest")
+    ] = 0
+    frame: Annotated[
+        Literal["dressed", "laboratory"],
+        Meta(
+            description="dressed: the rotating eigenstates of the undriven device; laboratory: bare product states, as in "
+            "the published benchmark"
+        ),
+    ] = "dressed"
+    virtual_z: Annotated[
+        bool, Meta(description="Z rotations of each qubit after the pulse, which cost no time, are the best ones")
+    ] = True
+    length: (
+        Annotated[
+            float,
+            Meta(gt=0, description="Of the pulses at the start, ns; published, and if left out: 50, for cnot 100"),
+        ]
+        | None
+    ) = None
+    largest_amplitude: (
+        Annotated[float, Meta(gt=0, description="Bound of the hardware on an envelope's modulus, rad/ns")] | None
+    ) = None
+    frequencies: (
+        Annotated[tuple[float, float], Meta(description="Lowest and highest frequency of the hardware, rad/ns")] | None
+    ) = None
+    lengths: Annotated[tuple[float, float], Meta(description="Shortest and longest pulse, ns")] | None = None
+    bounds_weight: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Factor of the loss's penalty: the sum of squares of what is out of bounds, relative to the bound",
+        ),
+    ] = 1.0
+    spread: Annotated[
+        float, Meta(ge=0, lt=0.3, description="Relative standard deviation of each circuit's energies")
+    ]
+
+    def device(self, qubits: int) -> Device:
+        """The device, with its spread.
+
+        Raises:
+            UserError: its parameters make none.
+        """
+        raise NotImplementedError
+
+    @property
+    def start_length(self) -> float:
+        """Of the pulses at the start, ns."""
+        return self.length or (CROSS_RESONANCE if self.gate == "cnot" else ONE_QUBIT)
+
+    def columns(self, qubits: int) -> int:
+        """The number of samples."""
+        return 2**qubits if self.target == "unitary" else 1
+
+    def faults(self) -> Iterator[str]:
+        """Bounds ascend and admit the start, and settings that belong to another choice are left out."""
+        for name in ("frequencies", "lengths"):
+            bounds = getattr(self, name)
+            if bounds is not None and not 0 < bounds[0] <= bounds[1]:
+                yield f"{name}: must be positive and in ascending order, not {bounds[0]:g} to {bounds[1]:g}"
+        if self.lengths is not None and not self.lengths[0] <= self.start_length <= self.lengths[1]:
+            yield f"lengths: pulses begin with {self.start_length:g} ns, out of bounds; change it or length"
+        if self.gate == "cnot" and not self.pairs:
+            yield "pairs: cnot needs at least one; give control and target, such as [0, 1]"
+        if self.gate != "cnot" and self.pairs != ((0, 1),):
+            yield f"pairs: gate {self.gate} has none; leave it out"
+        if self.target == "unitary" and self.initial:
+            yield "initial: only one state begins somewhere; leave it out, or use target: state"
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """The sizes fit the device and the memory, every step takes all columns, and one column cannot be shared."""
+        run, sizes, protocol = settings.run, settings.sizes, settings.protocol
+        qubits, levels = sizes["qubits"], sizes["levels"]
+        if protocol.precision != "fp64":
+            yield (
+                f"protocol {run.protocol} has precision: {protocol.precision}, too coarse for carriers and many steps of "
+                f"{run.workload}; use fp64"
+            )
+        if protocol.clip_norm is not None and protocol.optimiser == "l-bfgs":
+            yield f"protocol {run.protocol} has clip_norm, which l-bfgs does not use; leave it out"
+        if levels < 2:
+            yield f"levels: {levels} make no qubit; use 2 or more"
+            return
+        columns, dimension = self.columns(qubits), levels**qubits
+        if columns * dimension > MOST_AMPLITUDES:
+            yield f"{qubits} qubits of {levels} levels have {columns:,} columns of {dimension:,} amplitudes; use fewer"
+        if self.frame == "dressed" and dimension > MOST_DRESSED:
+            yield (
+                f"{qubits} qubits of {levels} levels are {dimension:,} product states, too many for the dressed states of "
+                f"{run.workload} (at most {MOST_DRESSED:,}); use fewer, or frame: laboratory"
+            )
+        if self.target == "state" and self.initial >= 2**qubits:
+            yield f"workload {run.workload} begins in state {self.initial}, of which {qubits} qubits have {2**qubits}"
+        if self.target == "state" and run.ranks > 1:
+            yield (
+                f"workload {run.workload} has one column (target: state), which {run.ranks} ranks cannot share: time steps "
+                "follow one another; use one rank, or target: unitary"
+            )
+        if run.batch != columns:
+            yield (
+                f"every step takes all columns of {run.workload}; with {qubits} qubits use batch {columns}, not {run.batch}"
+            )
+        if self.gate == "cnot":
+            for control, target in self.pairs:
+                if control == target or not {control, target} <= set(range(qubits)):
+                    yield f"pairs: {control}, {target} of {run.workload} are not two of {qubits} qubits"
+        simulator = settings.simulator
+        if isinstance(simulator, PulseSimulator):
+            if simulator.dt > self.start_length:
+                yield (
+                    f"simulator {run.simulator} has dt: {simulator.dt:g}, longer than the pulses of {run.workload}, "
+                    f"{self.start_length:g} ns; use at most that"
+                )
+            if simulator.dt < self.start_length / MOST_STEPS:
+                yield (
+                    f"simulator {run.simulator} has dt: {simulator.dt:g}, more than {MOST_STEPS:,} steps in the pulses of "
+                    f"{run.workload}, {self.start_length:g} ns; use a longer one"
+                )

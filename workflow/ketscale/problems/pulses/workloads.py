@@ -1,0 +1,147 @@
+"""The kinds of workloads of pulses: chains and a lattice. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import pi
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
+
+from ketscale.config import Seed, Settings
+from ketscale.engines.pulses.published import (
+    CHAIN,
+    CHAIN_COUPLINGS,
+    CHARGING,
+    FLUXONIUM,
+    JOSEPHSON,
+    LATTICE_COUPLINGS,
+    LATTICE_SEED,
+    ROW,
+    SEED,
+    SPREAD,
+    TRANSMON_COUPLING,
+)
+from ketscale.problems.pulses.workload import PulseWorkload
+
+if TYPE_CHECKING:
+    from ketscale.engines.pulses import Device
+
+Energy = Annotated[float, Meta(gt=0)]
+Energies = Annotated[tuple[Energy, ...], Meta(min_length=1)]
+Spread = Annotated[float, Meta(ge=0, lt=0.3, description="Relative standard deviation of each circuit's energies")]
+
+
+class Fluxoniums(PulseWorkload, frozen=True, kw_only=True):
+    """Fluxoniums, driven by their phase; the published circuits."""
+
+    charging: Annotated[Energy, Meta(description="E_C, GHz")] = FLUXONIUM[0]
+    josephson: Annotated[Energy, Meta(description="E_J, GHz")] = FLUXONIUM[1]
+    inductive: Energies
+    flux: Annotated[float, Meta(description="External flux, in flux quanta")] = 0.5
+    capacitive_coupling: Annotated[float, Meta(description="J_C of neighbours, GHz")]
+    inductive_coupling: Annotated[float, Meta(description="J_L of neighbours, GHz")]
+    spread: Spread = SPREAD
+
+
+class FluxoniumChain(Fluxoniums, frozen=True, kw_only=True):
+    """The published open chain of fluxoniums."""
+
+    inductive: Annotated[Energies, Meta(description="E_L, GHz, in turn along the chain")] = CHAIN
+    capacitive_coupling: Annotated[float, Meta(description="J_C of neighbours, GHz")] = CHAIN_COUPLINGS[0]
+    inductive_coupling: Annotated[float, Meta(description="J_L of neighbours, GHz")] = CHAIN_COUPLINGS[1]
+    seed: Annotated[Seed, Meta(description="Of the spread")] = SEED
+
+    def device(self, qubits: int) -> Device:
+        """See `PulseWorkload.device`."""
+        from ketscale.engines.pulses import fluxonium_chain
+
+        return fluxonium_chain(
+            qubits,
+            self.spread,
+            self.seed,
+            charging=self.charging,
+            josephson=self.josephson,
+            inductive=self.inductive,
+            flux=2 * pi * self.flux,
+            capacitive_coupling=self.capacitive_coupling,
+            inductive_coupling=self.inductive_coupling,
+        )
+
+
+class FluxoniumLattice(Fluxoniums, frozen=True, kw_only=True):
+    """A block of the published 5 x 5 lattice of fluxoniums, which is periodic."""
+
+    rows: Annotated[int, Meta(ge=1, le=len(ROW), description="Of the block")] = 3
+    columns_wide: Annotated[int, Meta(ge=1, le=len(ROW), description="Columns of the block")] = 2
+    first_column: Annotated[int, Meta(ge=0, lt=len(ROW), description="Of the lattice, in which the block begins")] = 2
+    inductive: Annotated[
+        Energies, Meta(description="E_L of the lattice's first row, GHz; each further row is shifted by three columns")
+    ] = ROW
+    capacitive_coupling: Annotated[float, Meta(description="J_C of neighbours, GHz")] = LATTICE_COUPLINGS[0]
+    inductive_coupling: Annotated[float, Meta(description="J_L of neighbours, GHz")] = LATTICE_COUPLINGS[1]
+    seed: Annotated[Seed, Meta(description="Of the spread")] = LATTICE_SEED
+
+    def faults(self) -> Iterator[str]:
+        """The first row is whole."""
+        yield from super().faults()
+        if len(self.inductive) != len(ROW):
+            yield f"inductive: give {len(ROW)} energies, those of the lattice's first row"
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """The block has its own number of qubits."""
+        sites = self.rows * self.columns_wide
+        if settings.sizes["qubits"] != sites:
+            yield f"workload {settings.run.workload} is a block of {sites} qubits; set qubits: {sites}, or change rows"
+            return
+        yield from super().conflicts(settings)
+
+    def device(self, qubits: int) -> Device:
+        """See `PulseWorkload.device`."""
+        from ketscale.engines.pulses import fluxonium_lattice
+
+        return fluxonium_lattice(
+            self.rows,
+            self.columns_wide,
+            self.first_column,
+            self.spread,
+            self.seed,
+            charging=self.charging,
+            josephson=self.josephson,
+            inductive=self.inductive,
+            flux=2 * pi * self.flux,
+            capacitive_coupling=self.capacitive_coupling,
+            inductive_coupling=self.inductive_coupling,
+        )
+
+
+class TransmonChain(PulseWorkload, frozen=True, kw_only=True):
+    """An open chain of transmons, driven by their charge."""
+
+    charging: Annotated[Energies, Meta(description="E_C, GHz, in turn along the chain")] = CHARGING
+    josephson: Annotated[Energies, Meta(description="E_J, GHz, in turn along the chain")] = JOSEPHSON
+    offset: Annotated[float, Meta(description="n_g, in Cooper pairs")] = 0.0
+    capacitive_coupling: Annotated[float, Meta(description="J_C of neighbours, GHz")] = TRANSMON_COUPLING
+    spread: Spread = SPREAD
+    seed: Annotated[Seed, Meta(description="Of the spread")] = SEED
+
+    def device(self, qubits: int) -> Device:
+        """See `PulseWorkload.device`."""
+        from ketscale.engines.pulses import transmon_chain
+
+        return transmon_chain(
+            qubits,
+            self.spread,
+            self.seed,
+            charging=self.charging,
+            josephson=self.josephson,
+            offset=self.offset,
+            capacitive_coupling=self.capacitive_coupling,
+        )
+
+
+WORKLOADS: dict[str, type[PulseWorkload]] = {
+    "fluxonium-chain": FluxoniumChain,
+    "fluxonium-lattice": FluxoniumLattice,
+    "transmon-chain": TransmonChain,
+}
