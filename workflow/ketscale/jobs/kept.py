@@ -36,7 +36,10 @@ def keep(settings: Settings, problem: Problem | None, ended: Outcome, folder: Pa
         files[PREDICTIONS] = buffer.getvalue()
         curves = {name: column.tolist() for name, column in problem.curves().items()}
         if curves:
-            lines = [",".join(curves), *(",".join(map(repr, row)) for row in zip(*curves.values(), strict=True))]
+            lines = [
+                ",".join(curves),
+                *(",".join(map(repr, row)) for row in zip(*curves.values(), strict=True)),
+            ]
             files[CURVES] = "".join(f"{line}\n" for line in lines).encode()
     for name, content in files.items():
         write_atomic(folder / name, content)

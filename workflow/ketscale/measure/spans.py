@@ -153,5 +153,5 @@ def with_backward_span(name: str, function: Callable[..., Made], *tensors: torch
     made = function(*arguments)
     if isinstance(made, torch.Tensor):
         (entered,) = _Enter.apply(mark, made)
-        return entered  # type: ignore[no-any-return]
+        return entered
     return tuple(_Enter.apply(mark, *made))

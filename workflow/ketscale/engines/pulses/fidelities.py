@@ -1,7 +1,8 @@
 """How well evolved columns agree with a target: sums over columns, so that ranks may share them, and what they make.
 
 With the amplitudes M (`frame.Frame.amplitudes`) of columns that begin as computational states j, and a target T:
-rows r_i = sum_j conj(T_ij) M_ij, fidelity |sum_i r_i / columns|^2. Tensors hold columns as rows: M_ij is in row j. A virtual Z gate after the pulse multiplies rows by
+rows r_i = sum_j conj(T_ij) M_ij, fidelity |sum_i r_i / columns|^2. Tensors hold columns as rows: M_ij is in row j.
+A virtual Z gate after the pulse multiplies rows by
 phases (McKay et al., Phys. Rev. A 96, 022330, 2017, arXiv:1612.00858), so that rows are all that it needs.
 """
 

@@ -34,7 +34,8 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
         ),
     ]
     dt: Annotated[
-        float, Meta(gt=0, description="Largest step, ns; the steps of a pulse are equal, and fill its first length")
+        float,
+        Meta(gt=0, description="Largest step, ns; the steps of a pulse are equal, and fill its first length"),
     ]
     route: Annotated[
         Route,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ketscale.engines.pulses import integrator
+from ketscale.engines.pulses import Integrator, integrator
 from ketscale.problems.pulses.metrics import DEVIATIONS
 
 if TYPE_CHECKING:

@@ -33,7 +33,6 @@ from ketscale.problems.pulses.workload import PulseWorkload
 from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import All
 
-
 # Buffers with the lattice and the frame that training begins with.
 BEGIN = ("energies", "couplings", "drives", "states", "rates")
 

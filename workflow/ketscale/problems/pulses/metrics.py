@@ -7,7 +7,9 @@ from ketscale.config import Metric
 # Of the run's integrator; see `deviations`.
 DEVIATIONS = (
     Metric("simulator_error", "largest error of a column", "", "down", least=0, about="error"),
-    Metric("norm_error", "largest deviation of a column's norm from 1", "", "down", least=0, about="unphysical"),
+    Metric(
+        "norm_error", "largest deviation of a column's norm from 1", "", "down", least=0, about="unphysical"
+    ),
 )
 
 METRICS = (

@@ -62,7 +62,9 @@ def start(device: Device, gate: Gate, pairs: Sequence[tuple[int, int]], length: 
 def described(device: Device) -> dict[str, Any]:
     """A device as plain values, which are kept with a model."""
     kind = next(name for name, circuits in CIRCUITS.items() if isinstance(device.circuits, circuits))
-    circuits = {field.name: getattr(device.circuits, field.name).tolist() for field in fields(device.circuits)}
+    circuits = {
+        field.name: getattr(device.circuits, field.name).tolist() for field in fields(device.circuits)
+    }
     couplings = {name: getattr(device, name) for name in COUPLINGS}
     return {
         "kind": kind,
@@ -83,7 +85,10 @@ class DeviceParameters(nn.Module):
         self.kind = CIRCUITS[description["kind"]]
         self.pairs = tuple((first, second) for first, second in description["pairs"])
         self._couplings = tuple(description["couplings"])
-        given = {**description["circuits"], **{f"{n}_coupling": v for n, v in description["couplings"].items()}}
+        given = {
+            **description["circuits"],
+            **{f"{n}_coupling": v for n, v in description["couplings"].items()},
+        }
         for name, values in given.items():
             usual = torch.tensor(values, dtype=torch.float64)
             self.register_buffer(f"usual_{name}", usual, persistent=False)
@@ -153,7 +158,7 @@ class PulseModel(nn.Module):
                 pairs = randomness.uniform(START.key(seed, 0, number), index, 2)
                 # Box and Muller; 1 - u is never 0.
                 normal = (-2 * (1 - pairs[:, 0]).log()).sqrt() * (2 * torch.pi * pairs[:, 1]).cos()
-                parameter += width * normal.view_as(parameter)
+                parameter.add_(normal.view_as(parameter), alpha=width)
 
     def _carrier(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self.get_buffer("usual_frequency") + self.frequency / self.usual_length, self.phase

@@ -11,7 +11,6 @@ from ketscale.config import Curves, Data, Family, Model, Settings, SizeAxis
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES
 from ketscale.engines.pulses.settings import PulseSimulator
 from ketscale.problems.pulses.metrics import METRICS
-from ketscale.problems.pulses.workload import PulseWorkload
 from ketscale.problems.pulses.workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -57,7 +56,12 @@ class CosineSettings(PulseSettings, frozen=True, kw_only=True):
 
     trains: tuple[Trained, ...] = ("amplitude", "frequency", "phase", "length")
     ramp: Annotated[
-        float, Meta(gt=0, le=0.5, description="Length of each ramp as a share of the pulse's; 0.5: no plateau, as published")
+        float,
+        Meta(
+            gt=0,
+            le=0.5,
+            description="Length of each ramp as a share of the pulse's; 0.5: no plateau, as published",
+        ),
     ] = 0.5
 
 
@@ -101,7 +105,13 @@ FAMILY = Family(
             "interaction4": {"device": "interaction4", "dt": 0.02, "tolerance": 5e-10},
             "magnus6": {"device": "magnus6", "dt": 0.05, "tolerance": 5e-10},
         },
-        "axes": {"workload": "fluxonium-chain", "model": "piecewise_pulse", "qubits": 2, "levels": 2, "batch": 4},
+        "axes": {
+            "workload": "fluxonium-chain",
+            "model": "piecewise_pulse",
+            "qubits": 2,
+            "levels": 2,
+            "batch": 4,
+        },
         "control": {"model": "cosine_pulse"},
     },
     build=build,

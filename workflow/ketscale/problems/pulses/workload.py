@@ -29,17 +29,25 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     seed: Seed
 
     gate: Annotated[
-        Gate, Meta(description="x, hadamard: on each qubit at once; cnot: on each of `pairs`, one after the other")
+        Gate,
+        Meta(description="x, hadamard: on each qubit at once; cnot: on each of `pairs`, one after the other"),
     ] = "x"
     pairs: Annotated[
-        tuple[tuple[int, int], ...], Meta(description="Of cnot: control and target of each, from 0; neighbours that are coupled")
+        tuple[tuple[int, int], ...],
+        Meta(description="Of cnot: control and target of each, from 0; neighbours that are coupled"),
     ] = ((0, 1),)
     target: Annotated[
         Literal["unitary", "state"],
-        Meta(description="unitary: all columns, up to a common phase; state: the one that begins in `initial`"),
+        Meta(
+            description="unitary: all columns, up to a common phase; state: the one that begins in `initial`"
+        ),
     ] = "unitary"
     initial: Annotated[
-        int, Meta(ge=0, description="With state: the number of a basis state, whose bits are the qubits, the first the highest")
+        int,
+        Meta(
+            ge=0,
+            description="With state: the number of a basis state, whose bits are the qubits, the first the highest",
+        ),
     ] = 0
     frame: Annotated[
         Literal["dressed", "laboratory"],
@@ -49,20 +57,28 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         ),
     ] = "dressed"
     virtual_z: Annotated[
-        bool, Meta(description="Z rotations of each qubit after the pulse, which cost no time, are the best ones")
+        bool,
+        Meta(description="Z rotations of each qubit after the pulse, which cost no time, are the best ones"),
     ] = True
     length: (
         Annotated[
             float,
-            Meta(gt=0, description="Of the pulses at the start, ns; published, and if left out: 50, for cnot 100"),
+            Meta(
+                gt=0,
+                description="Of the pulses at the start, ns; published, and if left out: 50, for cnot 100",
+            ),
         ]
         | None
     ) = None
     largest_amplitude: (
-        Annotated[float, Meta(gt=0, description="Bound of the hardware on an envelope's modulus, rad/ns")] | None
+        Annotated[float, Meta(gt=0, description="Bound of the hardware on an envelope's modulus, rad/ns")]
+        | None
     ) = None
     frequencies: (
-        Annotated[tuple[float, float], Meta(description="Lowest and highest frequency of the hardware, rad/ns")] | None
+        Annotated[
+            tuple[float, float], Meta(description="Lowest and highest frequency of the hardware, rad/ns")
+        ]
+        | None
     ) = None
     lengths: Annotated[tuple[float, float], Meta(description="Shortest and longest pulse, ns")] | None = None
     bounds_weight: Annotated[

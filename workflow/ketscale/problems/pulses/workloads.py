@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 Energy = Annotated[float, Meta(gt=0)]
 Energies = Annotated[tuple[Energy, ...], Meta(min_length=1)]
-Spread = Annotated[float, Meta(ge=0, lt=0.3, description="Relative standard deviation of each circuit's energies")]
+Spread = Annotated[
+    float, Meta(ge=0, lt=0.3, description="Relative standard deviation of each circuit's energies")
+]
 
 
 class Fluxoniums(PulseWorkload, frozen=True, kw_only=True):
@@ -74,9 +76,12 @@ class FluxoniumLattice(Fluxoniums, frozen=True, kw_only=True):
 
     rows: Annotated[int, Meta(ge=1, le=len(ROW), description="Of the block")] = 3
     columns_wide: Annotated[int, Meta(ge=1, le=len(ROW), description="Columns of the block")] = 2
-    first_column: Annotated[int, Meta(ge=0, lt=len(ROW), description="Of the lattice, in which the block begins")] = 2
+    first_column: Annotated[
+        int, Meta(ge=0, lt=len(ROW), description="Of the lattice, in which the block begins")
+    ] = 2
     inductive: Annotated[
-        Energies, Meta(description="E_L of the lattice's first row, GHz; each further row is shifted by three columns")
+        Energies,
+        Meta(description="E_L of the lattice's first row, GHz; each further row is shifted by three columns"),
     ] = ROW
     capacitive_coupling: Annotated[float, Meta(description="J_C of neighbours, GHz")] = LATTICE_COUPLINGS[0]
     inductive_coupling: Annotated[float, Meta(description="J_L of neighbours, GHz")] = LATTICE_COUPLINGS[1]
