@@ -6,5 +6,5 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "workflow" / "studies"
 # Those that are laid over another.
-OVER = {FOLDER / f"{name}-gpu.yaml": FOLDER / f"{name}.yaml" for name in ("paradox", "control")}
+OVER = {FOLDER / f"{name}-gpu.yaml": FOLDER / f"{name}.yaml" for name in ("paradox", "control", "pulses")}
 WHOLE = sorted(set(FOLDER.glob("*.yaml")) - set(OVER))

@@ -124,7 +124,11 @@ class Strong(Scaling):
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require one global batch, and a run on one core as the baseline."""
-        batches = sorted({run.batch for run in study.runs})
+        of_size: dict[str, set[int]] = {}
+        for run in study.runs:
+            # Where a larger batch needs a larger model, each size has its own.
+            of_size.setdefault(run.size if config.family(run.workload).work else "", set()).add(run.batch)
+        batches = sorted(max(of_size.values(), key=len))
         if len(batches) > 1:
             yield f"strong scaling has one global batch, not {', '.join(map(str, batches))}; give one, or make it kind: weak"
         yield from one_core(study)

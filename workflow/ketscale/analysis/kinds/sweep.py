@@ -82,7 +82,10 @@ class Sweep(Speed):
 
     def lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.Series[str]:
         """The name of each point's line: simulator, layout, and whatever else the study varies."""
-        others = variants(points, inputs.config, but=(self.varies, "simulator", "layout"))
+        # Where a larger batch needs a larger model, the two grow together.
+        tied = any(inputs.config.family(name).work for name in points["workload"].unique())
+        varied = (self.varies, "simulator", "layout", *(["batch"] if tied else []))
+        others = variants(points, inputs.config, but=varied)
         named = points["simulator"] + " on " + points["layout"]
         return named.where(others == "", named + ", " + others)
 
