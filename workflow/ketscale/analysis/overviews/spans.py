@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 # In the order of a step. Other spans are drawn after them, except *.total, which overlap with other spans.
 ORDER = (
     "data", "features", "transfer", "classical.forward", "circuit.forward", "circuit.backward",
-    "dynamics.creation", "dynamics.forward", "dynamics.backward", "classical.backward", "communication.sums", "communication.wait", "communication", "optimiser",
+    "dynamics.creation", "dynamics.forward", "dynamics.backward", "pulses.hamiltonian", "pulses.eigenstates", "pulses.gates",
+    "pulses.forward", "pulses.backward", "classical.backward", "communication.sums", "communication.wait", "communication",
+    "optimiser",
 )  # fmt: skip
 KINDS = ("simulator", "strong", "weak", "features")
 BAR = [*POINT, "features"]
