@@ -83,7 +83,7 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
         *(f"{split}_{metric}" for split in SPLITS for metric in metrics(config)), "test_chance", "test_samples",
         "epochs", "best_epoch", "planned_epochs", "split", "fold", "folds", "shared",
         "step_s", "step_q25_s", "step_q75_s", "step_count", "first_step_s", "startup_s", "data_s", "validation_s",
-        "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "train_s",
+        "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "sample_work", "train_s",
         "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
         "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share", "oversubscribed",
         "host", "cpu", "cores", "shared_cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
@@ -116,6 +116,7 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         **{name: timing[name] for name in ("first_step_s", "startup_s", "data_s", "validation_s", "train_s")},
         **{name: timing[name] for name in ("steps", "steps_per_epoch", "epoch_s", "samples_per_s")},
         "epoch_wall_s": timing["epoch"]["median_s"],
+        "sample_work": _sample_work(config, finding.run),
         "peak_rss_bytes": sum(rank["peak_rss_bytes"] or 0 for rank in machine["ranks"]) or None,
         "peak_device_bytes": max(rank["peak_device_bytes"] or 0 for rank in machine["ranks"]) or None,
         **{
@@ -128,6 +129,12 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         "code": completeness.code(record),
         "packages": " ".join(f"{name}={version}" for name, version in sorted(record["packages"].items())),
     }
+
+
+def _sample_work(config: Config, run: Run) -> float | None:
+    """The arithmetic of a sample, relative to other sizes; None in families whose batch is free."""
+    work = config.family(run.workload).work
+    return work(sizes_of(config, run)) if work else None
 
 
 def _quality(config: Config, headline: Metric, found: Mapping[str, Any]) -> dict[str, Any]:
