@@ -3,13 +3,16 @@
 import re
 from dataclasses import asdict
 
+import pandas
 import torch
 
+from ketscale import analysis
 from ketscale.analysis.kinds import kinds
 from ketscale.grid import Run
 from ketscale.jobs.session import build, read
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES, read_config
+from tests.contract import tiny_study
 from tests.parallel.worlds import ROOT
 
 
@@ -62,9 +65,28 @@ def test_the_readme_adapts_a_trained_policy(tmp_path, monkeypatch):
     torch.testing.assert_close(problem.model(tasks), namespace["model"](tasks))
 
 
+def test_the_readme_exports_a_trained_pulse(tmp_path, monkeypatch):
+    code = blocks("README.md")[3]
+    (folder,) = re.findall(r'"(results-pulses/runs/.*?)"', code)
+    settings = analysis.of(tiny_study.config(FAMILIES["pulses"].tiny)).settings(Run.parse(folder))
+    problem = build(settings, None, torch.device("cpu"))
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / models.WEIGHTS).write_bytes(models.saved(settings, problem))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+    table = pandas.read_csv("pulses.csv")
+    columns = [f"{name}_{drive}" for drive in range(2) for name in ("envelope_re", "envelope_im", "signal")]
+    assert list(table) == ["time_ns", *columns]
+    pulses = problem.model()
+    times = torch.tensor(table["time_ns"].to_numpy())
+    assert times[0] == 0 and times[-1] == pulses.duration and len(times) == round(float(times[-1]) / 0.5) + 1
+    signals = torch.tensor(table[["signal_0", "signal_1"]].to_numpy())
+    torch.testing.assert_close(signals, pulses.sample(times).detach())
+
+
 def test_the_readme_differentiates_an_open_system():
     namespace = {}
-    exec(compile(blocks("README.md")[3], "README.md", "exec"), namespace)
+    exec(compile(blocks("README.md")[4], "README.md", "exec"), namespace)
     assert namespace["rho"].shape == (8, 2, 2)
     assert namespace["controls"].grad.abs().min() > 1e-6
     ends = namespace["rho"][:, 1, 1].real.diff()

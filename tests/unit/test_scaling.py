@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 
 from ketscale.analysis import intervals, laws, points
 from ketscale.analysis.kinds import kinds
+from ketscale.analysis.kinds.scaling import WEAK
+from ketscale.config import Config
 from ketscale.grid import Run, Study, layout
 from tests.unit import records_factory as factory
 
@@ -20,7 +26,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "workload": "digits", "model": "vqc", "size": "q4-l3", "family": "images", "qubits": 4, "layers": 3, "batch": 64,
         "simulator": "default.qubit", "layout": "cpu-n1r1t1", "protocol": "timing", "seed": 0,
         "status": "completed", "resumed": 0, "quiet": True, "timed": True, "precision": "fp32", "features": "cached",
-        "step_s": 1.0, "steps_per_epoch": 20, "hardware": "CPU, 2 cores", "code": "0.1.0",
+        "step_s": 1.0, "steps_per_epoch": 20, "sample_work": None, "hardware": "CPU, 2 cores", "code": "0.1.0",
     }  # fmt: skip
     made = {**usual, **changes}
     made["samples_per_s"] = made["step_s"] and made["batch"] / made["step_s"]
@@ -147,6 +153,71 @@ def test_weak_scaling_compares_with_one_workers_share_of_the_batch() -> None:
     assert point["speedup_same"] == 1.6
     assert point["same_reference"] == "cpu-n1r1t1 b64"
     assert point["karp_flatt"] is None
+
+
+# A family in which twice the batch needs one more qubit, and so four times the work.
+GROWING = replace(CONFIG.families["images"], work=lambda sizes: 4.0 ** sizes["qubits"])
+GROWN = replace(CONFIG, families={**CONFIG.families, "images": GROWING})
+
+
+def grown(qubits: int, layers: int = 3, **changes: Any) -> dict[str, Any]:
+    """A row of such a family: 2**qubits samples on 2**(qubits - 4) ranks."""
+    made = ranks if qubits > 4 else lambda count, **more: row(**more)
+    sizes = {"size": f"q{qubits}-l{layers}", "qubits": qubits, "layers": layers, "batch": 2**qubits}
+    return made(2 ** (qubits - 4), **sizes, sample_work=4.0**qubits, **changes)
+
+
+def test_weak_scaling_counts_the_work_of_samples_where_it_grows() -> None:
+    found = points_of("weak", [grown(4, step_s=1.0), grown(5, step_s=5.0), grown(6, step_s=32.0)])
+    assert [found[f"mpi-n1r{count}t1"]["efficiency"] for count in (2, 4)] == [0.8, 0.5]
+    assert [found[f"mpi-n1r{count}t1"]["speedup_same"] for count in (2, 4)] == [1.6, 2.0]
+    assert found["mpi-n1r4t1"]["same_reference"] == "cpu-n1r1t1 q4-l3 b16"
+    assert (found["cpu-n1r1t1"]["efficiency"], found["cpu-n1r1t1"]["speedup_same"]) == (1.0, 1.0)
+
+
+def test_weak_scaling_compares_with_the_size_that_is_the_most_alike() -> None:
+    rows = [grown(4, layers=2, step_s=9.0), grown(4, step_s=1.0), grown(5, step_s=4.0)]
+    assert points_of("weak", rows)["mpi-n1r2t1"]["same_reference"] == "cpu-n1r1t1 q4-l3 b16"
+
+
+@pytest.mark.parametrize("ratio", [1 / 3, 0.7])
+def test_without_work_the_efficiency_is_the_bare_ratio(ratio: float) -> None:
+    point = points_of("weak", [row(batch=64, step_s=ratio), ranks(3, batch=192, step_s=1.0)])["mpi-n1r3t1"]
+    assert (point["efficiency"], point["speedup_same"]) == (ratio, ratio * 3.0)
+    other = points_of("weak", [row(batch=64, step_s=1.0), ranks(2, batch=128, size="q5-l3", qubits=5)])
+    assert other["mpi-n1r2t1"]["same_reference"] == ""
+
+
+@pytest.mark.parametrize(
+    "config, qubits, faults", [(GROWN, (4, 5), 0), (GROWN, (4, 6), 1), (CONFIG, (4, 5), 0), (CONFIG, (4, 6), 0)]
+)  # fmt: skip
+def test_the_share_of_a_worker_is_checked_across_sizes_where_they_grow(
+    config: Config, qubits: tuple[int, int], faults: int
+) -> None:
+    small, large = (grown(number) for number in qubits)
+    runs = tuple(Run.of({**found, **layout("mpi-n1r2t1" if found is large else "cpu-n1r1t1")}) for found in (small, large))  # fmt: skip
+    assert len(list(WEAK.check(Study("s", "weak", "?", runs), config))) == faults
+
+
+@pytest.mark.parametrize("config, labels, words", [
+    (GROWN, {"MPI, ranks", "CPU, threads"}, {"qubits": "4 to 6 qubits"}),
+    (CONFIG, {"MPI, ranks, 5 qubits"}, {}),
+])  # fmt: skip
+def test_points_of_one_line_may_differ_in_what_grows(
+    config: Config, labels: set[str], words: dict[str, str]
+) -> None:
+    table = pd.DataFrame(rows_of("weak", [grown(4), grown(5, step_s=5.0), grown(6, step_s=32.0)]))
+    figure, panels = plt.subplots(1, 3)
+    WEAK._study(tuple(panels), table, "s", SimpleNamespace(config=config))
+    plt.close(figure)
+    assert labels <= {line.get_label() for line in panels[0].lines}
+    assert WEAK.grows(table, config) == words
+    assert panels[0].get_title() + panels[0].get_title(loc="left") == ", ".join(["s", *words.values()])
+
+
+def test_a_size_that_differs_among_equal_workers_does_not_grow() -> None:
+    table = pd.DataFrame(rows_of("weak", [grown(q, layers=n) for q in (4, 5) for n in (2, 3)]))
+    assert list(WEAK.grows(table, GROWN)) == ["qubits"]
 
 
 def test_on_gpus_the_workers_are_gpus() -> None:

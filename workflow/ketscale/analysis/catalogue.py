@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ketscale.analysis.kinds import Figure, kinds
+from ketscale.analysis.overviews.curves import CURVES
 from ketscale.analysis.overviews.spans import SPANS
 from ketscale.analysis.overviews.strategies import STRATEGIES
 from ketscale.config import Config
@@ -29,6 +30,10 @@ CAPTIONS = {
     ),
     "spans": "Where the time of a sampled step goes: the exclusive time of each part of it.",
     "history": "Losses and metrics of each epoch, for the runs of accuracy studies.",
+    "curves": (
+        "What trained models do over time, for the runs of accuracy studies: of each point, the seed with the best "
+        "headline metric on validation data."
+    ),
     "claims": (
         "Published claims about speed and accuracy. Each was written down, with the rule that will judge it, before "
         "its numbers were measured."
@@ -43,9 +48,13 @@ FORMATS = ("svg", "png", "pdf", "csv", "rst")
 def figures_of(config: Config) -> tuple[Figure, ...]:
     """The figures of the config's studies, in the report's order."""
     own = [kind.figure for kind in kinds(config.families).values() if kind.figure]
-    every = [*own[:1], STRATEGIES, SPANS, *own[1:]]
-    asked = {study.kind for study in config.studies}
-    return tuple(figure for figure in every if asked & set(figure.kinds))
+    every = [*own[:1], STRATEGIES, SPANS, *own[1:], CURVES]
+    return tuple(figure for figure in every if _asked(figure, config))
+
+
+def _asked(figure: Figure, config: Config) -> bool:
+    runs = (study.runs for study in config.studies if study.kind in figure.kinds)
+    return any(not figure.needs or any(figure.needs(config, run) for run in part) for part in runs)
 
 
 def figures(config: Config) -> tuple[str, ...]:

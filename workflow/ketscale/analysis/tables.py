@@ -11,10 +11,10 @@ from typing import Any
 from ketscale.analysis import claims, completeness, parity
 from ketscale.analysis.completeness import Finding
 from ketscale.analysis.kinds import kinds, quality, speed
-from ketscale.analysis.points import Collected, metrics, size_axes, sizes_of
+from ketscale.analysis.points import Collected, Point, metrics, point_of, size_axes, sizes_of
 from ketscale.config import Config, Metric
 from ketscale.files import clear, write_csv
-from ketscale.grid import AXES, HISTORY, Run
+from ketscale.grid import AXES, CURVES, HISTORY, Run
 from ketscale.jobs import records
 
 SPLITS = ("test", "validation")
@@ -36,10 +36,10 @@ def collect(config: Config, results: Path) -> None:
         completeness.demand_all(findings, config.results)
     known = {finding.run: finding.record for finding in findings if finding.record}
     rows = [_run(config, finding, finding.record) for finding in findings if finding.record]
-    trained = _with_history(config)
-    history = [
-        row for finding in findings if finding.run in trained for row in _history(config, results, finding)
-    ]
+    by_epochs = _with_history(config)
+    trained = [finding for finding in findings if finding.run in by_epochs]
+    history = [row for finding in trained for row in _history(config, results, finding)]
+    curves = [row for finding in _best(config, trained) for row in _curves(config, results, finding)]
     spans = [row for finding in findings for row in _spans(config, finding)]
     collected = Collected.of(config, rows, parity.held(comparisons), known)
     out = results / "tables"
@@ -51,6 +51,7 @@ def collect(config: Config, results: Path) -> None:
     write_csv(out / "parity.csv", parity.table(comparisons, config.results), parity.COLUMNS)
     write_csv(out / "spans.csv", spans, _spans_columns(config))
     write_csv(out / "history.csv", history, _history_columns(config, history))
+    write_csv(out / "curves.csv", curves, (*_identity_columns(config), "curve", "panel", "time", "value"))
     write_csv(out / "claims.csv", claims.table(claims.load()), claims.COLUMNS)
 
 
@@ -82,7 +83,7 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
         *(f"{split}_{metric}" for split in SPLITS for metric in metrics(config)), "test_chance", "test_samples",
         "epochs", "best_epoch", "planned_epochs", "split", "fold", "folds", "shared",
         "step_s", "step_q25_s", "step_q75_s", "step_count", "first_step_s", "startup_s", "data_s", "validation_s",
-        "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "train_s",
+        "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "sample_work", "train_s",
         "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
         "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share", "oversubscribed",
         "host", "cpu", "cores", "shared_cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
@@ -115,6 +116,7 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         **{name: timing[name] for name in ("first_step_s", "startup_s", "data_s", "validation_s", "train_s")},
         **{name: timing[name] for name in ("steps", "steps_per_epoch", "epoch_s", "samples_per_s")},
         "epoch_wall_s": timing["epoch"]["median_s"],
+        "sample_work": _sample_work(config, finding.run),
         "peak_rss_bytes": sum(rank["peak_rss_bytes"] or 0 for rank in machine["ranks"]) or None,
         "peak_device_bytes": max(rank["peak_device_bytes"] or 0 for rank in machine["ranks"]) or None,
         **{
@@ -127,6 +129,12 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         "code": completeness.code(record),
         "packages": " ".join(f"{name}={version}" for name, version in sorted(record["packages"].items())),
     }
+
+
+def _sample_work(config: Config, run: Run) -> float | None:
+    """The arithmetic of a sample, relative to other sizes; None in families whose batch is free."""
+    work = config.family(run.workload).work
+    return work(sizes_of(config, run)) if work else None
 
 
 def _quality(config: Config, headline: Metric, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,3 +206,31 @@ def _history(config: Config, results: Path, finding: Finding) -> list[dict[str, 
         return []
     with (results / finding.run.folder / HISTORY).open(newline="") as file:
         return [{**row, **_identity(config, finding)} for row in csv.DictReader(file)]
+
+
+def _best(config: Config, findings: Iterable[Finding]) -> list[Finding]:
+    """Of each point's runs with curves, the one with the best headline metric on validation data."""
+    best: dict[Point, tuple[float, Finding]] = {}
+    for finding in findings:
+        if finding.record is None or CURVES not in finding.record["files"]:
+            continue
+        metric, key = config.family(finding.run.workload).headline, point_of(finding.run)
+        value = finding.record["quality"]["validation"][metric.name] * (-1 if metric.better == "up" else 1)
+        if key not in best or value < best[key][0]:
+            best[key] = value, finding
+    return [finding for _, finding in best.values()]
+
+
+def _curves(config: Config, results: Path, finding: Finding) -> list[dict[str, Any]]:
+    """Rows of curves.csv: the curves of a run that its family draws, in the order of their file."""
+    drawn = config.family(finding.run.workload).curves
+    panels = drawn.panels if drawn else {}
+    with (results / finding.run.folder / CURVES).open(newline="") as file:
+        (_, *names), *rows = csv.reader(file)
+    identity = _identity(config, finding)
+    return [
+        {**identity, "curve": name, "panel": panel, "time": row[0], "value": row[number]}
+        for number, name in enumerate(names, 1)
+        if (panel := name.split("_")[0]) in panels
+        for row in rows
+    ]

@@ -8,6 +8,7 @@ from ketscale.grid.hashing import canonical, config_hash
 from ketscale.grid.run import (
     AXES,
     CONSTRAINTS,
+    CURVES,
     FETCHED,
     HISTORY,
     LAYOUT,
@@ -28,6 +29,7 @@ __all__ = [
     "AXES",
     "BACKENDS",
     "CONSTRAINTS",
+    "CURVES",
     "FETCHED",
     "HISTORY",
     "LAYOUT",

@@ -9,10 +9,12 @@ from typing import Any
 
 from ketscale.errors import UserError
 
-# RUNS is below the results folder; the other two are in a run's folder.
+# RUNS is below the results folder; the others are in a run's folder.
 RUNS = "runs"
 RECORD = "metrics.json"
 HISTORY = "history.csv"
+# What the trained model does over time, of families whose models have curves.
+CURVES = "curves.csv"
 # The manifests of a workload's data, below the results folder: what is prepared for runs, and what is fetched for that.
 PREPARED = "features/{workload}/features.json"
 FETCHED = "data/{workload}/fetched.json"

@@ -10,13 +10,12 @@ import numpy as np
 
 from ketscale.config import Settings
 from ketscale.files import write_atomic
+from ketscale.grid import CURVES
 from ketscale.jobs.outcome import Outcome
 from ketscale.problems import models
 from ketscale.problems.problem import Problem
 
 PREDICTIONS = "predictions.npz"
-# What the trained model does over time; see `Problem.curves`.
-CURVES = "curves.csv"
 
 
 def keep(settings: Settings, problem: Problem | None, ended: Outcome, folder: Path) -> dict[str, str]:

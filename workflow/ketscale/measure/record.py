@@ -18,7 +18,7 @@ import msgspec
 from ketscale import strict_json
 from ketscale.config import Settings
 from ketscale.files import sha256, write_atomic
-from ketscale.grid import HISTORY, config_hash
+from ketscale.grid import CURVES, HISTORY, config_hash
 from ketscale.measure.consistency import contradictions
 from ketscale.measure.form import SCHEMA_VERSION, Record
 
@@ -40,7 +40,7 @@ class Checked:
 
 def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
     """Check that the record at `path` is complete, belongs to the run with these settings and features, and has its
-    history beside it.
+    history beside it, and its curves if it has any.
 
     features_hash: of the prepared data in use; None if they are unknown, or the family has none.
     """
@@ -49,9 +49,10 @@ def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
         found = _compared(found.record, settings)
     if found.record is None:
         return found
-    fault = _damaged(path.parent, found.record, HISTORY)
-    if fault:
-        return Checked("refused", fault)
+    for name in (HISTORY, *({CURVES} & found.record["files"].keys())):
+        fault = _damaged(path.parent, found.record, name)
+        if fault:
+            return Checked("refused", fault)
     if features_hash is not None and found.record["features_hash"] != features_hash:
         return Checked("stale", "trained on other features: its features hash is not the manifest's")
     return found

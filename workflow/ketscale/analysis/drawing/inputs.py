@@ -33,6 +33,7 @@ class Inputs:
     quality: pd.DataFrame
     spans: pd.DataFrame
     history: pd.DataFrame
+    curves: pd.DataFrame
     completeness: pd.DataFrame
 
     @classmethod
@@ -42,7 +43,7 @@ class Inputs:
         Raises:
             UserError: one is missing.
         """
-        names = ("runs", "scaling", "quality", "spans", "history", "completeness")
+        names = ("runs", "scaling", "quality", "spans", "history", "curves", "completeness")
         return cls(config, **{name: read_table(tables / f"{name}.csv") for name in names})
 
     def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:

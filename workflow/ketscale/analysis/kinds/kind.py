@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ketscale.config import Config
-from ketscale.grid import Study
+from ketscale.grid import Run, Study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,8 @@ class Figure:
     """A figure of the report.
 
     name: of its files. title: text above it. caption: text below it, without the numbers of a study. kinds: it is
-    drawn if the config has a study of one of these. draw: returns the drawing and the data that were drawn.
+    drawn if the config has a study of one of these. draw: returns the drawing and the data that were drawn. needs: what
+    some run of these studies must be; None if any run will do.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Figure:
     caption: str
     kinds: tuple[str, ...]
     draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame]]
+    needs: Callable[[Config, Run], bool] | None = None
 
 
 class Kind(ABC):

@@ -11,7 +11,18 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Summary
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.speed import Ratios, Reference, Speed, one_core
-from ketscale.analysis.points import BUSY_RATIOS, Group, Point, Row, point, serial, variants, workers
+from ketscale.analysis.points import (
+    BUSY_RATIOS,
+    Group,
+    Point,
+    Row,
+    counted,
+    point,
+    serial,
+    size_axes,
+    variants,
+    workers,
+)
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, LAYOUT, Run, Study, layout
 
@@ -59,6 +70,10 @@ class Scaling(Speed):
         style.footnote(figure, drawn, inputs, [name for name, _ in studies], note)
         return figure, drawn
 
+    def grows(self, points: pd.DataFrame, config: Config) -> dict[str, str]:
+        """The sizes that grow along a line of a study, each with its range in words."""
+        return {}
+
     def _study(
         self, panels: tuple[Axes, Axes, Axes], points: pd.DataFrame, name: str, inputs: Inputs
     ) -> None:
@@ -67,7 +82,8 @@ class Scaling(Speed):
         panels[0].plot(counts, counts, ls="--", color=style.FRAME, lw=1, label="ideal")
         panels[1].axhline(1, ls="--", color=style.FRAME, lw=1)
         grown = points["layout"].map(_grown)
-        others = variants(points, inputs.config, but=("layout", "batch"))
+        grown_sizes = self.grows(points, inputs.config)
+        others = variants(points, inputs.config, but=("layout", "batch", *grown_sizes))
         curves = sorted(set(zip(grown, others, strict=True)))
         for number, (growing, other) in enumerate(curves):
             chosen = points[(grown == growing) & (others == other)].sort_values("workers")
@@ -104,7 +120,7 @@ class Scaling(Speed):
                 points[["speedup_same", "speedup_best_serial"]].min().min() / 1.3, 1.3 * counts[-1]
             )
             panels[0].yaxis.set_major_formatter("{x:g}")
-        panels[0].set_title(name)
+        panels[0].set_title(", ".join([name, *grown_sizes.values()]))
         panels[2].yaxis.set_major_formatter(style.seconds_or_zero)
         panels[2].legend(
             *panels[0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1.02, 0.5)
@@ -149,14 +165,19 @@ class Weak(Scaling):
     titles = "Weak scaling"
     caption = (
         "Weak scaling: the batch grows with the number of workers. Ideally a step takes the same time, so two "
-        "workers have twice the throughput."
+        "workers have twice the throughput. Where a larger batch needs a larger model, the work of a sample grows "
+        "too. Throughput and efficiency then count work instead of samples, and the step time is shown as measured."
     )
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """Require a batch in proportion to the workers, and a run on one core as the baseline."""
+        """Require a batch in proportion to the workers, and a run on one core as the baseline.
+
+        In families whose batch is not free, the size may differ too.
+        """
         series: dict[tuple[Any, ...], dict[float, Run]] = {}
         for run in study.runs:
-            shares = series.setdefault(run.without("batch", *LAYOUT), {})
+            size = ("size",) if config.family(run.workload).work else ()
+            shares = series.setdefault(run.without("batch", *LAYOUT, *size), {})
             shares.setdefault(run.batch / workers(run.backend, run.ranks, run.threads), run)
             if len(shares) > 1:
                 first, second = shares.values()
@@ -168,15 +189,41 @@ class Weak(Scaling):
         yield from one_core(study)
 
     def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
-        """One worker with its share of the batch."""
+        """One worker with its share of the batch; if that needs another size, in the one that is the most alike."""
         share = row["batch"] // workers(row["backend"], row["ranks"], row["threads"])
-        return Reference.of(points.get(point({**row, "layout": serial(row["backend"]), "batch": share})))
+        wanted = {**row, "layout": serial(row["backend"]), "batch": share}
+        if row["sample_work"] is None:
+            return Reference.of(points.get(point(wanted)))
+        sizes = set(row["size"].split("-"))
+        alike = [
+            group
+            for group in points.values()
+            if point({**wanted, "size": group[0]["size"]}) == point(group[0])
+        ]
+        return Reference.of(
+            max(alike, key=lambda group: len(sizes & set(group[0]["size"].split("-"))), default=None)
+        )
 
     def ratios(self, ratio: Summary, row: Row, reference: Reference) -> Ratios:
-        """The ratio t(1)/t(p) is the efficiency (Gustafson 1988); times the ratio of batches, that of throughput."""
-        factor = row["batch"] / reference.rows[0]["batch"]
+        """The ratio t(1)/t(p) is the efficiency (Gustafson 1988); times the ratio of batches, that of throughput.
+
+        Both are of samples; if the work of a sample differs, of work.
+        """
+        first = reference.rows[0]
+        work = row["sample_work"] / first["sample_work"] if row["sample_work"] is not None else 1
+        factor = work * row["batch"] / first["batch"]
         throughput = Summary(ratio.median * factor, ratio.low * factor, ratio.high * factor, ratio.n)
-        return Ratios(throughput, ratio.median)
+        return Ratios(throughput, ratio.median * work)
+
+    def grows(self, points: pd.DataFrame, config: Config) -> dict[str, str]:
+        """In families whose batch is not free, the sizes that differ only between numbers of workers."""
+        worked = points[[config.families[name].work is not None for name in points["family"]]]
+        found = {}
+        for name, axis in size_axes(config).items():
+            low, high = worked[name].min(), worked[name].max()
+            if low < high and (worked.groupby("workers")[name].nunique() == 1).all():
+                found[name] = f"{low:.0f} to {counted(high, axis)}"
+        return found
 
 
 def _grown(text: str) -> str:

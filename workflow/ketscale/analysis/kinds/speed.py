@@ -59,9 +59,10 @@ class Reference:
         return float(statistics.median(row["step_s"] for row in self.rows))
 
     def name(self, row: Row) -> str:
-        """Its layout, and those of its batch, simulator and protocol that differ from the point's."""
+        """Its layout, and those of its size, batch, simulator and protocol that differ from the point's."""
         first = self.rows[0]
-        others = [f"b{first['batch']}"] if first["batch"] != row["batch"] else []
+        others = [first["size"]] if first["size"] != row["size"] else []
+        others += [f"b{first['batch']}"] if first["batch"] != row["batch"] else []
         others += [first[name] for name in ("simulator", "protocol") if first[name] != row[name]]
         return " ".join([first["layout"], *others])
 

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 INTERVAL = 0.1
 
 
+@torch.no_grad()
 def samples(pulses: Pulses, interval: float = INTERVAL) -> dict[str, torch.Tensor]:
-    """Samples of pulses from 0 to their end, by name; all real (times,).
+    """Samples of pulses from 0 to their end, by name; all real (times,), without gradients.
+
+    interval: about the time between samples, ns, of which a whole number makes the duration.
 
     time_ns: the last is the end. envelope_re_K, envelope_im_K: of drive K, rad/ns: its real part multiplies
     cos(frequency t + phase), its imaginary part -sin of the same. signal_K: the product, rad/ns.

@@ -1,0 +1,87 @@
+"""What trained models do over time: the best seed of each point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.kinds import Figure
+from ketscale.analysis.points import size_axes, size_words, variants
+from ketscale.config import Config
+from ketscale.grid import POINT, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+KINDS = ("accuracy",)
+
+
+def kept(config: Config, run: Run) -> bool:
+    """Whether a run keeps its curves."""
+    return config.family(run.workload).curves is not None and config.protocols[run.protocol].keep_model
+
+
+def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
+    """The curves over time, one row of panels for each point."""
+    import matplotlib.pyplot as plt
+
+    asked = inputs.asked(*KINDS)
+    drawn = inputs.curves.sort_values(["workload", "model", *size_axes(inputs.config)], kind="stable")
+    if drawn.empty:
+        return style.empty(inputs, asked)
+    points = drawn.drop_duplicates(list(POINT))[[*POINT, *size_axes(inputs.config), "family", "seed"]]
+    points = points.merge(inputs.runs, how="left")
+    found = {name: inputs.config.families[name].curves for name in points["family"].unique()}
+    specified = {name: curves for name, curves in found.items() if curves}
+    widest = max(len(curves.panels) for curves in specified.values())
+    figure, grid = plt.subplots(
+        len(points), widest, figsize=(6.6 * widest, 2.9 * len(points)), squeeze=False, layout="constrained"
+    )
+    others = variants(points, inputs.config, but=("workload", "model", *size_axes(inputs.config)))
+    groups = drawn.groupby(list(POINT), sort=False)
+    for panels, (_, curves), (_, run), other in zip(grid, groups, points.iterrows(), others, strict=True):
+        spec = specified[run["family"]]
+        for axes, (word, title) in zip(panels, spec.panels.items(), strict=False):
+            _panel(axes, curves[curves["panel"] == word])
+            axes.set(xlabel=spec.time, ylabel=title)
+        for axes in panels[len(spec.panels) :]:
+            axes.set_axis_off()
+        panels[0].set_title(_title(run, inputs.config, other))
+    note = "Of each point, the seed with the best headline metric on validation data; its value above is on test data"
+    style.footnote(figure, points.assign(n=1), inputs, asked, note)
+    return figure, drawn
+
+
+def _title(run: pd.Series, config: Config, other: str) -> str:
+    """The point, its seed, and the headline metric."""
+    metric = config.families[run["family"]].headline
+    size = size_words(config, run["workload"], run["size"])
+    parts = (f"{run['workload']} {run['model']}", size, other, f"seed {run['seed']}")
+    return f"{', '.join(filter(None, parts))}: {metric.title} {run[f'test_{metric.name}']:.3g}"
+
+
+def _panel(axes: Axes, curves: pd.DataFrame) -> None:
+    """The curves of a panel: a number at the end of a name chooses the colour, the words before it the line style."""
+    words = {str(name): str(name).split("_")[1:] for name in curves["curve"].unique()}
+    lines = list(dict.fromkeys(tuple(parts[:-1]) for parts in words.values()))
+    for name, curve in curves.groupby("curve", sort=False):
+        *first, last = words[str(name)]
+        colour = style.colour(int(last)) if last.isdigit() else style.FRAME
+        ls = style.LINES[lines.index(tuple(first)) % len(style.LINES)]
+        axes.plot(curve["time"], curve["value"], lw=1.4, color=colour, ls=ls, label=" ".join([*first, last]))
+    axes.margins(x=0)
+    style.legend(axes)
+
+
+CURVES = Figure(
+    "curves",
+    "What trained models do over time",
+    "Curves of trained models over time, one row of panels for each point: of the seed with the best headline metric "
+    "on validation data.",
+    KINDS,
+    draw,
+    kept,
+)
