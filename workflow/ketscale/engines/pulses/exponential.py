@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from ketscale.errors import UserError
+
 
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     """exp(-i H) of Hermitian matrices (..., d, d), of which the lower triangle is read.
@@ -14,6 +16,16 @@ def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     """
     result: torch.Tensor = _Unitary.apply(hermitian)
     return result
+
+
+def first_derivatives_only() -> None:
+    """Refuse a second derivative, from within a backward pass: torch's own `once_differentiable` gives 0 in some uses.
+
+    Raises:
+        UserError: the backward pass is to be differentiated.
+    """
+    if torch.is_grad_enabled():
+        raise UserError("pulses have first derivatives only: leave out create_graph=True")
 
 
 class _Unitary(torch.autograd.Function):
@@ -28,8 +40,8 @@ class _Unitary(torch.autograd.Function):
         return 1.5 * made - 0.5 * made @ (made.mH @ made)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
+        first_derivatives_only()
         values, vectors = ctx.saved_tensors
         half = values / 2
         difference, phase = half[..., :, None] - half[..., None, :], torch.exp(1j * half)
