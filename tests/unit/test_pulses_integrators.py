@@ -289,7 +289,7 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
     given = LATTICES["chain"]
     kept, chunks = [], []
     for module in (split_steps, magnus):
-        monkeypatch.setattr(module, "CHUNK", 1500)
+        monkeypatch.setattr(module, "CHUNK", 500)
     for steps in (30, 90):
         made = integrator(name, steps)
         leaves = tuple(tensor.requires_grad_() for tensor in inputs(made, given, 4))

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.errors import UserError
 from ketscale.measure.spans import span
 
 
@@ -153,8 +153,7 @@ class _Evolve(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise UserError("pulses: integrators have first derivatives only; leave out create_graph=True")
+        first_derivatives_only("an evolution under pulses")
         method = ctx.method
         state, *inputs = ctx.saved_tensors
         # A method may overwrite what it is given, and the saved state serves a second backward pass too.

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ketscale.errors import UserError
+from ketscale.engines.derivatives import first_derivatives_only
 
 
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
@@ -16,16 +16,6 @@ def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     """
     result: torch.Tensor = _Unitary.apply(hermitian)
     return result
-
-
-def first_derivatives_only() -> None:
-    """Refuse a second derivative, from within a backward pass: torch's own `once_differentiable` gives 0 in some uses.
-
-    Raises:
-        UserError: the backward pass is to be differentiated.
-    """
-    if torch.is_grad_enabled():
-        raise UserError("pulses have first derivatives only: leave out create_graph=True")
 
 
 class _Unitary(torch.autograd.Function):
@@ -41,7 +31,7 @@ class _Unitary(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
-        first_derivatives_only()
+        first_derivatives_only("the exponential of a matrix")
         values, vectors = ctx.saved_tensors
         half = values / 2
         difference, phase = half[..., :, None] - half[..., None, :], torch.exp(1j * half)

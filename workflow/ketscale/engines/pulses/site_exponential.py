@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses import site_kernels
 from ketscale.engines.pulses.cpu import threads_for
-from ketscale.engines.pulses.exponential import first_derivatives_only
 from ketscale.engines.pulses.site_kernels import ARGUMENTS, MOST_TERMS
 
 # The remainder of the Taylor polynomial is below this.
@@ -47,7 +47,7 @@ class _Unitary(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None]:
-        first_derivatives_only()
+        first_derivatives_only("the exponential of a matrix")
         (hermitian,) = ctx.saved_tensors
         cotangent = cotangent.resolve_conj().contiguous()
         return _call("gradient", ctx.degree, {"given": hermitian, "cotangents": cotangent}), None

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses import merge_kernels
 from ketscale.engines.pulses.cpu import threads_for
-from ketscale.engines.pulses.exponential import first_derivatives_only
 from ketscale.engines.pulses.merge_kernels import JOB
 from ketscale.engines.pulses.placement import Place
 
@@ -69,7 +69,7 @@ class _Merged(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        first_derivatives_only()
+        first_derivatives_only("a gate of a pulse")
         own, couplings = ctx.saved_tensors
         cotangent = cotangent.resolve_conj().contiguous()
         to_own, to_couplings, sums = torch.zeros_like(own), None, None
