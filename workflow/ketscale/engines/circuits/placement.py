@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import Simulator
@@ -56,7 +55,6 @@ class _Move(torch.autograd.Function):
             return tensor.to(device)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         with span("transfer"):
             return gradient.to(ctx.origin), None

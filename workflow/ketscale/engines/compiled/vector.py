@@ -116,6 +116,24 @@ class Writer:
         self.b.cbranch(self.b.icmp_unsigned("<", following, count), body, after)
         self.b.position_at_end(after)
 
+    @contextmanager
+    def taken(self, counter: Value, count: Value) -> Iterator[Value]:
+        """Write the body for an index from 0 to count - 1, of which threads take one after the other; ends the function.
+
+        counter: the address of an integer that is 0 at the start.
+        """
+        b = self.b
+        test, body, done = (b.append_basic_block(name) for name in ("take", "taken", "done"))
+        b.branch(test)
+        b.position_at_end(test)
+        index = b.atomic_rmw("add", counter, self.integer(1), "monotonic")
+        b.cbranch(b.icmp_unsigned("<", index, count), body, done)
+        b.position_at_end(body)
+        yield index
+        b.branch(test)
+        b.position_at_end(done)
+        b.ret_void()
+
     def parity(self, index: Value, mask: int) -> Value:
         """1 where an odd number of the bits of `mask` is set in the 64-bit `index`, else 0."""
         bits = self.b.and_(index, self.integer(mask))

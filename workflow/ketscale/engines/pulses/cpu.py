@@ -47,13 +47,18 @@ def forward(sequence: Sequence, gates: torch.Tensor, state: torch.Tensor) -> tor
 
 
 def backward(
-    sequence: Sequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor
+    sequence: Sequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor, wanted: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """See `plain.backward`; the given state and cotangent are overwritten."""
-    to_gates = gates.new_zeros(len(state), len(gates))
+    to_gates = gates.new_zeros(len(state), wanted)
     tensors = {"gates": gates, "states": state, "cotangents": cotangent, "to_gates": to_gates}
     _call("backward", sequence, tensors)
-    return state, cotangent, to_gates.sum(0)
+    return state, cotangent, torch.cat([to_gates.sum(0), gates.new_zeros(len(gates) - wanted)])
+
+
+def threads_for(work: int, parts: int) -> int:
+    """How many threads share so many multiply-adds, in so many parts."""
+    return max(1, min(torch.get_num_threads(), parts, work // WORK_PER_THREAD))
 
 
 def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> None:
@@ -70,11 +75,11 @@ def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> No
     }
     values = {key: tensor.data_ptr() for key, tensor in used.items()}
     values |= {"tiles": tiles, "count": len(sequence), "tile_floats": state[0].numel()}
-    values["gates_floats"] = 2 * len(tensors["gates"])
+    if "to_gates" in tensors:
+        values["wanted"] = tensors["to_gates"].shape[1]
     arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
     work = 4 * sequence.levels * len(sequence) * state.numel() // 2
-    threads = max(1, min(torch.get_num_threads(), tiles, work // WORK_PER_THREAD))
-    _library(plan).on_threads(name, arguments.buffer_info()[0], threads)
+    _library(plan).on_threads(name, arguments.buffer_info()[0], threads_for(work, tiles))
 
 
 @lru_cache(maxsize=16)

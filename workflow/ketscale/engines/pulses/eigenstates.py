@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
 
 # The smallest gap beside a level, relative to the largest energy, at which its state still has a derivative.
@@ -67,10 +68,7 @@ class _Eigenstates(torch.autograd.Function):
     def backward(
         ctx: Any, to_energies: torch.Tensor, to_states: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise UserError(
-                "the states of a device have first derivatives only: do not use create_graph=True"
-            )
+        first_derivatives_only("a device's state")
         # First-order perturbation theory: dE_j = <j|dH|j>, d|j> = sum_{i != j} |i> <i|dH|j> / (E_j - E_i).
         energies, states, which = ctx.saved_tensors
         gaps = energies[..., None, which] - energies[..., :, None]

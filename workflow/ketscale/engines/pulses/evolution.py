@@ -9,13 +9,14 @@ discrete steps, not of the continuous equation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.errors import UserError
 from ketscale.measure.spans import span
 
 
@@ -51,9 +52,18 @@ class Method(Protocol):
         ...
 
     def backward(
-        self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor
+        self,
+        lattice: Lattice,
+        steps: int,
+        made: torch.Tensor,
+        state: torch.Tensor,
+        cotangent: torch.Tensor,
+        fixed: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The state before the steps, its cotangent and that of `made`, from the state after them and its cotangent."""
+        """The state before the steps, its cotangent and that of `made`, from the state after them and its cotangent.
+
+        fixed: whether the cotangent of what does not change with the amplitudes is needed; it may be 0 otherwise.
+        """
         ...
 
 
@@ -66,7 +76,10 @@ def evolve(
 ) -> torch.Tensor:
     """Final columns; see `integrators.Integrator.evolve`."""
     tensors = (lattice.energies, lattice.couplings, lattice.drives)
-    final: torch.Tensor = _Evolve.apply(method, lattice, columns, amplitudes, duration, *tensors)
+    inputs = [columns, amplitudes, duration, *tensors]
+    if not torch.is_grad_enabled():
+        inputs = [tensor.detach() for tensor in inputs]
+    final: torch.Tensor = _Evolve.apply(method, lattice, *inputs)
     return final
 
 
@@ -75,72 +88,92 @@ def with_tensors(lattice: Lattice, tensors: tuple[torch.Tensor, ...]) -> Lattice
     return replace(lattice, energies=tensors[0], couplings=tensors[1], drives=tensors[2])
 
 
+class _Made(NamedTuple):
+    """What a chunk of steps needs, and the tensors that it was made from."""
+
+    leaves: list[torch.Tensor]  # the chunk's amplitudes, the duration and the tensors of the lattice
+    lattice: Lattice
+    made: torch.Tensor
+
+    @classmethod
+    def of(cls, ctx: Any, inputs: Sequence[torch.Tensor], first: int, differentiable: bool) -> _Made:
+        """Of the chunk that begins with step `first`; differentiable in what needs gradients, or in nothing."""
+        steps = len(inputs[0])
+        given = [inputs[0][first : first + ctx.chunk], *inputs[1:]]
+        leaves = [
+            tensor.detach().requires_grad_(differentiable and wanted)
+            for tensor, wanted in zip(given, ctx.needs_input_grad[3:], strict=True)
+        ]
+        lattice = with_tensors(ctx.lattice, tuple(leaves[2:]))
+        with torch.set_grad_enabled(differentiable), span("pulses.gates"):
+            return cls(leaves, lattice, ctx.method.made(lattice, leaves[0], leaves[1] / steps))
+
+    @property
+    def steps(self) -> int:
+        """How many steps these are."""
+        return len(self.leaves[0])
+
+    @property
+    def fixed(self) -> bool:
+        """Whether gradients by more than the amplitudes are needed."""
+        return any(leaf.requires_grad for leaf in self.leaves[1:])
+
+    def gradients(self, to_made: torch.Tensor) -> list[torch.Tensor | None]:
+        """By each leaf; None for those that do not matter."""
+        found: list[torch.Tensor | None] = [None] * len(self.leaves)
+        wanted = [number for number, leaf in enumerate(self.leaves) if leaf.requires_grad]
+        if self.made.requires_grad:
+            leaves = [self.leaves[number] for number in wanted]
+            # Kept for a second backward pass, as the last chunk is.
+            gradients = torch.autograd.grad(self.made, leaves, to_made, retain_graph=True, allow_unused=True)
+            for number, gradient in zip(wanted, gradients, strict=True):
+                found[number] = gradient
+        return found
+
+
 class _Evolve(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, method: Method, lattice: Lattice, columns: torch.Tensor, *inputs: torch.Tensor
     ) -> torch.Tensor:
-        amplitudes, duration, *tensors = (tensor.detach() for tensor in inputs)
-        still = with_tensors(lattice, tuple(tensors))
-        steps, chunk = len(amplitudes), method.chunk(lattice, len(columns))
+        still = with_tensors(lattice, tuple(tensor.detach() for tensor in inputs[2:]))
+        ctx.method, ctx.lattice, ctx.columns = method, still, len(columns)
+        ctx.chunk = method.chunk(lattice, len(columns))
         state = method.enter(lattice, columns.detach())
-        for part in amplitudes.split(chunk):
-            with span("pulses.gates"):
-                made = method.made(still, part, duration / steps)
+        steps = len(inputs[0])
+        for first in range(0, steps, ctx.chunk):
+            # The gates of the last chunk are the first that the backward pass needs, and are not made twice.
+            last = first + ctx.chunk >= steps
+            chunk = _Made.of(ctx, inputs, first, last and any(ctx.needs_input_grad))
             with span("pulses.forward"):
-                state = method.forward(still, len(part), made, state)
-        ctx.method, ctx.lattice, ctx.chunk, ctx.columns = method, still, chunk, len(columns)
+                state = method.forward(chunk.lattice, chunk.steps, chunk.made.detach(), state)
+        ctx.last = chunk
         ctx.save_for_backward(state, *inputs)
         return method.leave(lattice, state, len(columns))
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise UserError("pulses: integrators have first derivatives only; leave out create_graph=True")
-        method, lattice = ctx.method, ctx.lattice
+        first_derivatives_only("an evolution under pulses")
+        method = ctx.method
         state, *inputs = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[3:]
         # A method may overwrite what it is given, and the saved state serves a second backward pass too.
         state = state.clone()
-        cotangent = method.enter(lattice, cotangent)
-        amplitudes, *others = (
-            tensor.detach().requires_grad_(want) for tensor, want in zip(inputs, wanted, strict=True)
-        )
-        to_amplitudes = torch.zeros_like(amplitudes)
-        totals = [torch.zeros_like(tensor) if tensor.requires_grad else None for tensor in others]
-        for first in reversed(range(0, len(amplitudes), ctx.chunk)):
-            part = amplitudes[first : first + ctx.chunk].detach().requires_grad_(wanted[0])
-            with torch.enable_grad(), span("pulses.gates"):
-                still = with_tensors(lattice, tuple(others[1:]))
-                made = method.made(still, part, others[0] / len(amplitudes))
+        cotangent = method.enter(ctx.lattice, cotangent)
+        totals = [
+            torch.zeros_like(tensor) if wanted else None
+            for tensor, wanted in zip(inputs, ctx.needs_input_grad[3:], strict=True)
+        ]
+        for first in reversed(range(0, len(inputs[0]), ctx.chunk)):
+            last = first + ctx.chunk >= len(inputs[0])
+            chunk = ctx.last if last else _Made.of(ctx, inputs, first, True)
             with span("pulses.backward"):
                 state, cotangent, to_made = method.backward(
-                    lattice, len(part), made.detach(), state, cotangent
+                    chunk.lattice, chunk.steps, chunk.made.detach(), state, cotangent, chunk.fixed
                 )
             with span("pulses.gates"):
-                _accumulate(made, to_made, part, others, to_amplitudes[first : first + len(part)], totals)
-        return None, None, method.leave(lattice, cotangent, ctx.columns), to_amplitudes, *totals
-
-
-def _accumulate(
-    made: torch.Tensor,
-    to_made: torch.Tensor,
-    part: torch.Tensor,
-    others: list[torch.Tensor],
-    to_part: torch.Tensor,
-    totals: list[torch.Tensor | None],
-) -> None:
-    """Write the gradient by a chunk's amplitudes, and add those by the other inputs to their totals."""
-    if not made.requires_grad:
-        return
-    leaves = [tensor for tensor in (part, *others) if tensor.requires_grad]
-    found = iter(torch.autograd.grad(made, leaves, to_made, allow_unused=True))
-    if part.requires_grad:
-        gradient = next(found)
-        if gradient is not None:
-            to_part.copy_(gradient)
-    for total in totals:
-        if total is not None:
-            gradient = next(found)
-            if gradient is not None:
-                total += gradient
+                found = chunk.gradients(to_made)
+            parts = [None if totals[0] is None else totals[0][first : first + ctx.chunk], *totals[1:]]
+            for total, gradient in zip(parts, found, strict=True):
+                if total is not None and gradient is not None:
+                    total += gradient
+        return None, None, method.leave(ctx.lattice, cotangent, ctx.columns), *totals

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from ketscale.engines.derivatives import first_derivatives_only
+
 
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     """exp(-i H) of Hermitian matrices (..., d, d), of which the lower triangle is read.
@@ -28,8 +30,8 @@ class _Unitary(torch.autograd.Function):
         return 1.5 * made - 0.5 * made @ (made.mH @ made)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
+        first_derivatives_only("the exponential of a matrix")
         values, vectors = ctx.saved_tensors
         half = values / 2
         difference, phase = half[..., :, None] - half[..., None, :], torch.exp(1j * half)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from llvmlite import ir
 
@@ -63,31 +63,23 @@ class _Function:
         w = self.w
         with self._tiles() as tile:
             state, cotangent = (self._of_tile(name, tile, "tile_floats") for name in ("states", "cotangents"))
-            gradients = self._of_tile("to_gates", tile, "gates_floats")
+            wanted = self._argument("wanted")
+            floats = w.b.mul(w.b.mul(tile, wanted), w.integer(2))
+            gradients = w.element(self._argument("to_gates", True), floats)
 
             def undo(gate: _Gate) -> None:
                 gate.apply(state, inverse=True)
-                gate.differentiate(state, cotangent, gradients)
+                with w.b.if_then(w.b.icmp_unsigned("<", gate.start, wanted)):
+                    gate.differentiate(state, cotangent, gradients)
                 gate.apply(cotangent, inverse=True)
 
             count = self._argument("count")
             with w.loop(count) as done:
                 self._with_gate(w.b.sub(w.b.sub(count, w.integer(1)), done), undo)
 
-    @contextmanager
-    def _tiles(self) -> Iterator[Value]:
-        w, b = self.w, self.w.b
-        test, body, done = (b.append_basic_block(name) for name in ("next_tile", "tile", "done"))
-        b.branch(test)
-        b.position_at_end(test)
-        counter = w.argument_address(ARGUMENTS.index("next_tile"))
-        tile = b.atomic_rmw("add", counter, w.integer(1), "monotonic")
-        b.cbranch(b.icmp_unsigned("<", tile, self._argument("tiles")), body, done)
-        b.position_at_end(body)
-        yield tile
-        b.branch(test)
-        b.position_at_end(done)
-        b.ret_void()
+    def _tiles(self) -> AbstractContextManager[Value]:
+        counter = self.w.argument_address(ARGUMENTS.index("next_tile"))
+        return self.w.taken(counter, self._argument("tiles"))
 
     def _with_gate(self, number: Value, write: Callable[[_Gate], None]) -> None:
         """Write what is done with a gate of the sequence, for one site and for two."""

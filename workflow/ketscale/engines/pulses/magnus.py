@@ -67,7 +67,13 @@ class Dense:
         return state
 
     def backward(
-        self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor
+        self,
+        lattice: Lattice,
+        steps: int,
+        made: torch.Tensor,
+        state: torch.Tensor,
+        cotangent: torch.Tensor,
+        fixed: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """See `evolution.Method`."""
         to_made = torch.empty_like(made)
@@ -108,7 +114,13 @@ class Chebyshev(Dense):
         return state
 
     def backward(
-        self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor
+        self,
+        lattice: Lattice,
+        steps: int,
+        made: torch.Tensor,
+        state: torch.Tensor,
+        cotangent: torch.Tensor,
+        fixed: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """See `evolution.Method`."""
         to_made = torch.empty_like(made)

@@ -1,7 +1,7 @@
 """Writes the machine code for merged gates, left (A x B) right, and their gradients, one gate a lane.
 
 A and B are the evolutions of a pair's two sites, and left and right the couplings before and after them, which all gates
-of a call share.
+of a job share.
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ from contextlib import ExitStack, contextmanager
 
 from llvmlite import ir
 
-from ketscale.engines.compiled.vector import I32, Value, Writer
+from ketscale.engines.compiled.vector import I32, I64, POINTER, Value, Writer
 
 ARGUMENTS = (
-    "count",
+    "next_job",  # counter, 0 at the start
+    "jobs", "table",  # (jobs, entries of `JOB`)
+)  # fmt: skip
+
+JOB = (
+    "count",  # of gates
     "own", "own_stride", "second",  # A of each gate, with the distance of gates; where B is from A; in floats
     "left", "right",  # complex (D, D)
     "gates", "gates_stride",  # (D, D) of each gate: the result, or its cotangent
     "to_own",  # gradients, in the layout of `own`; 0 at the start
-    "to_left", "to_right",  # real (D, D, 2, lanes), to be summed over lanes; 0 at the start
+    "to_left", "to_right",  # real (D, D, 2, lanes), to be summed over lanes, 0 at the start; addresses 0: not needed
 )  # fmt: skip
 
 Complex = tuple[Value, Value]
@@ -27,7 +32,7 @@ Entries = Callable[[Value, Value], Complex]  # a matrix, by row and column
 
 
 def module(levels: int, lanes: int) -> ir.Module:
-    """The functions `merge` and `gradient`, which take the address of `ARGUMENTS`."""
+    """The functions `merge` and `gradient`, which take the address of `ARGUMENTS`; threads take one job after the other."""
     written = ir.Module("ketscale_merging")
     _Function(written, "merge", levels, lanes).merge()
     _Function(written, "gradient", levels, lanes).gradient()
@@ -43,13 +48,14 @@ class _Function:
         # A and B, the products of interest, and the gradients of these.
         self.a, self.b, self.to_a, self.to_b = (self._scratch(levels) for _ in range(4))
         self.product, self.ended, self.gate, self.other = (self._scratch(self.size) for _ in range(4))
-        self.left, self.right = (self._shared(each) for each in ("left", "right"))
 
     def _scratch(self, size: int) -> Value:
         return self.w.b.alloca(self.w.vector, size=2 * size * size)
 
     def _argument(self, name: str, pointer: bool = False) -> Value:
-        return self.w.argument(ARGUMENTS.index(name), pointer)
+        """An entry of the job."""
+        address = self.w.element(self._job, JOB.index(name), I64)
+        return self.w.b.load(address, typ=POINTER if pointer else I64)
 
     def merge(self) -> None:
         """left (A x B) right of each gate."""
@@ -60,14 +66,15 @@ class _Function:
 
     def gradient(self) -> None:
         """The gradients of all four from those of the gates; that of A and B is added to what is there."""
-        to_left, to_right = (self._argument(each, True) for each in ("to_left", "to_right"))
         with self._groups():
             self._prepare()
             self._gather(self.gate, self.size, self._gates(), only_present=True)
             cotangent, ended, inner = self._in(self.gate), self._in(self.ended), self._in(self.other)
-            self._multiply(cotangent, _adjoint(self.w, ended), to_left, add=True)
             self._multiply(_adjoint(self.w, self.left), cotangent, self.other)
-            self._multiply(_adjoint(self.w, self._in(self.product)), inner, to_right, add=True)
+            to_left, to_right = (self._argument(each, True) for each in ("to_left", "to_right"))
+            with self.w.b.if_then(self.w.b.icmp_unsigned("!=", self._argument("to_left"), self.w.integer(0))):
+                self._multiply(cotangent, _adjoint(self.w, ended), to_left, add=True)
+                self._multiply(_adjoint(self.w, self._in(self.product)), inner, to_right, add=True)
             self._multiply(inner, _adjoint(self.w, self.right), self.gate)
             self._back_to_sites()
 
@@ -142,32 +149,49 @@ class _Function:
         self.w.store(value[1], self.w.at(at, 1))
 
     def _multiply(self, left: Entries, right: Entries, place: Value, add: bool = False) -> None:
-        """The product of two matrices, or with `add` the sum of it and what is there."""
-        w = self.w
-        with w.loop(self.size) as i, w.loop(self.size) as j:
-            at = self._address(place, i, j, self.size)
-            sum_ = (w.load(at), w.load(w.at(at, 1))) if add else (None, None)
-            for number in range(self.size):
-                k = w.integer(number)
-                sum_ = _times(w, *left(i, k), *right(k, j), sum_)
-            self._put(place, i, j, sum_, self.size)
+        """The product of two matrices, or with `add` the sum of it and what is there.
+
+        Some entries of a row are summed at once, since each sum waits for its last addition.
+        """
+        w, b = self.w, self.w.b
+        wide = 4 if self.small == 2 else self.small
+        with b.goto_entry_block():  # only there LLVM keeps variables in registers
+            sums = [(b.alloca(w.vector), b.alloca(w.vector)) for _ in range(wide)]
+        with w.loop(self.size) as i, w.loop(self.size // wide) as tile:
+            columns = [b.add(b.mul(tile, w.integer(wide)), w.integer(number)) for number in range(wide)]
+            for j, parts in zip(columns, sums, strict=True):
+                at = self._address(place, i, j, self.size)
+                for number, part in enumerate(parts):
+                    b.store(w.load(w.at(at, number)) if add else w.constant(0.0), part)
+            with w.loop(self.size) as k:
+                u, v = left(i, k)
+                for j, parts in zip(columns, sums, strict=True):
+                    before = b.load(parts[0], typ=w.vector), b.load(parts[1], typ=w.vector)
+                    for value, part in zip(_times(w, u, v, *right(k, j), before), parts, strict=True):
+                        b.store(value, part)
+            for j, parts in zip(columns, sums, strict=True):
+                self._put(place, i, j, tuple(b.load(part, typ=w.vector) for part in parts), self.size)
 
     # --- gates in memory ---
 
     @contextmanager
     def _groups(self) -> Iterator[None]:
-        """Loop over vectors of gates; the lanes after the last gate repeat it, and have no cotangent."""
+        """Loop over a job's vectors of gates; the lanes after the last gate repeat it, and have no cotangent."""
         w, b = self.w, self.w.b
-        count = self._argument("count")
-        last = b.sub(count, w.integer(1))
-        groups = b.udiv(b.add(last, w.integer(w.lanes)), w.integer(w.lanes))
-        with w.loop(groups) as group:
-            first = b.mul(group, w.integer(w.lanes))
-            numbers = [b.add(first, w.integer(lane)) for lane in range(w.lanes)]
-            self._numbers = [b.select(b.icmp_unsigned("<", each, last), each, last) for each in numbers]
-            self._present = [b.icmp_unsigned("<", each, count) for each in numbers]
-            yield
-        b.ret_void()
+        counter, jobs = w.argument_address(ARGUMENTS.index("next_job")), w.argument(ARGUMENTS.index("jobs"))
+        with w.taken(counter, jobs) as job:
+            table = w.argument(ARGUMENTS.index("table"), pointer=True)
+            self._job = w.element(table, b.mul(job, w.integer(len(JOB))), I64)
+            self.left, self.right = (self._shared(each) for each in ("left", "right"))
+            count = self._argument("count")
+            last = b.sub(count, w.integer(1))
+            groups = b.udiv(b.add(last, w.integer(w.lanes)), w.integer(w.lanes))
+            with w.loop(groups) as group:
+                first = b.mul(group, w.integer(w.lanes))
+                numbers = [b.add(first, w.integer(lane)) for lane in range(w.lanes)]
+                self._numbers = [b.select(b.icmp_unsigned("<", each, last), each, last) for each in numbers]
+                self._present = [b.icmp_unsigned("<", each, count) for each in numbers]
+                yield
 
     def _strided(self, name: str, stride: str) -> list[Value]:
         w = self.w

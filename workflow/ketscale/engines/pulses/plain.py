@@ -25,15 +25,19 @@ def forward(sequence: Sequence, gates: torch.Tensor, state: torch.Tensor) -> tor
 
 
 def backward(
-    sequence: Sequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor
+    sequence: Sequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor, wanted: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The state before the gates, its cotangent and that of the buffer, from the final state and its cotangent."""
+    """The state before the gates, its cotangent and that of the buffer, from the final state and its cotangent.
+
+    wanted: of the numbers in the buffer, how many of the first need a cotangent; the others have 0.
+    """
     to_gates = torch.zeros_like(gates)
     for place, start in reversed(sequence.steps):
         inverse = _matrix(sequence, gates, place, start).mH
         state = on_sites(inverse, state, place, sequence)
-        found = _by_place(cotangent, place, sequence) @ _by_place(state, place, sequence).mH
-        to_gates[start : start + found.numel()] += found.flatten()
+        if start < wanted:
+            found = _by_place(cotangent, place, sequence) @ _by_place(state, place, sequence).mH
+            to_gates[start : start + found.numel()] += found.flatten()
         cotangent = on_sites(inverse, cotangent, place, sequence)
     return state, cotangent, to_gates
 

@@ -21,7 +21,7 @@ ARGUMENTS = (
     "gates",  # complex, flat
     "states", "tile_floats",  # (tiles, ...)
     "cotangents",  # as the states
-    "to_gates", "gates_floats",  # gradients, 0 at the start, (tiles, gates' floats)
+    "to_gates", "wanted",  # gradients of the first numbers of the gates, complex (tiles, wanted), 0 at the start
 )  # fmt: skip
 
 # Entries of a row of the table before the offsets: the number of sites; then counts and strides of the three loops over

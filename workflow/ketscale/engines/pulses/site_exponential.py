@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses import site_kernels
+from ketscale.engines.pulses.cpu import threads_for
 from ketscale.engines.pulses.site_kernels import ARGUMENTS, MOST_TERMS
 
 # The remainder of the Taylor polynomial is below this.
@@ -44,8 +46,8 @@ class _Unitary(torch.autograd.Function):
         return _call("exponential", degree, {"given": hermitian})
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None]:
+        first_derivatives_only("the exponential of a matrix")
         (hermitian,) = ctx.saved_tensors
         cotangent = cotangent.resolve_conj().contiguous()
         return _call("gradient", ctx.degree, {"given": hermitian, "cotangents": cotangent}), None
@@ -56,9 +58,11 @@ def _call(name: str, degree: int, tensors: dict[str, torch.Tensor]) -> torch.Ten
     levels = given.shape[-1]
     result = torch.empty_like(given)
     values = {key: tensor.data_ptr() for key, tensor in tensors.items()}
-    values |= {"count": given.numel() // levels**2, "degree": degree, "result": result.data_ptr()}
+    count = given.numel() // levels**2
+    values |= {"count": count, "degree": degree, "result": result.data_ptr()}
     arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
-    _library(levels).on_one_thread[name](arguments.buffer_info()[0])
+    threads = threads_for(given.numel() * levels * degree, count)
+    _library(levels).on_threads(name, arguments.buffer_info()[0], threads)
     return result
 
 

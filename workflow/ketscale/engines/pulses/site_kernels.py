@@ -9,7 +9,11 @@ from llvmlite import ir
 
 from ketscale.engines.compiled.vector import I32, Value, Writer
 
-ARGUMENTS = ("count", "degree", "given", "cotangents", "result")  # matrices are complex (count, d, d)
+ARGUMENTS = (
+    "next_group",  # counter, 0 at the start
+    "count", "degree",
+    "given", "cotangents", "result",  # complex (count, d, d)
+)  # fmt: skip
 
 # The highest degree of the Taylor polynomial: enough for matrices of norm 1.
 MOST_TERMS = 18
@@ -119,16 +123,15 @@ class _Function:
 
     @contextmanager
     def _groups(self) -> Iterator[None]:
-        """Loop over vectors of matrices; the lanes after the last matrix repeat it."""
+        """The vectors of matrices that a thread takes; the lanes after the last matrix repeat it."""
         w, b = self.w, self.w.b
         groups = b.udiv(b.add(self.count, w.integer(w.lanes - 1)), w.integer(w.lanes))
         last = b.sub(self.count, w.integer(1))
-        with w.loop(groups) as group:
+        with w.taken(w.argument_address(ARGUMENTS.index("next_group")), groups) as group:
             first = b.mul(group, w.integer(w.lanes))
             numbers = [b.add(first, w.integer(lane)) for lane in range(w.lanes)]
             self._numbers = [b.select(b.icmp_unsigned("<", each, last), each, last) for each in numbers]
             yield
-        b.ret_void()
 
     def _addresses(self, name: str) -> list[Value]:
         base = self.w.argument(ARGUMENTS.index(name), pointer=True)

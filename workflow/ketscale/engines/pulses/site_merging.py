@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,11 +10,17 @@ from typing import Any, NamedTuple
 import torch
 
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses import merge_kernels
-from ketscale.engines.pulses.merge_kernels import ARGUMENTS
+from ketscale.engines.pulses.cpu import threads_for
+from ketscale.engines.pulses.merge_kernels import JOB
 from ketscale.engines.pulses.placement import Place
 
 SOURCES = (Path(merge_kernels.__file__),)
+
+# Gates of a job, which one thread makes.
+GATES = 512
+
 LANES = vector_bytes() // 8
 
 
@@ -27,9 +32,10 @@ def merged(
     return gates
 
 
-class _Alike(NamedTuple):
-    """Gates `first`, `first + stride`, ... that share couplings: numbers of what is after and before; None: nothing."""
+class _Job(NamedTuple):
+    """Gates `first`, `first + stride`, ... of a pair, which share couplings: those after and before; None: nothing."""
 
+    pair: int
     first: int
     stride: int
     number: int
@@ -37,15 +43,16 @@ class _Alike(NamedTuple):
     right: int | None
 
 
-def _alike(count: int, kicks: int, symmetric: bool) -> Iterator[_Alike]:
+@lru_cache(maxsize=64)
+def _jobs(count: int, kicks: int, symmetric: bool, pairs: int) -> list[_Job]:
     """All gates of so many A's."""
-    yield _Alike(0, 1, 1, 0, None)
+    alike = [(0, 1, 1, 0, None), (count - 1, 1, 1, None, kicks - 1 if symmetric else None)]
     for kick in range(kicks):
-        first = kick or kicks
-        if first < count - 1:
-            right = (first - 1) % kicks if symmetric else None
-            yield _Alike(first, kicks, 1 + (count - 2 - first) // kicks, kick, right)
-    yield _Alike(count - 1, 1, 1, None, kicks - 1 if symmetric else None)
+        right = (kick - 1) % kicks if symmetric else None
+        for first in range(kick or kicks, count - 1, kicks * GATES):
+            number = 1 + (count - 2 - first) // kicks
+            alike.append((first, kicks, min(GATES, number), kick, right))
+    return [_Job(pair, *each) for each in alike for pair in range(pairs)]
 
 
 class _Merged(torch.autograd.Function):
@@ -56,60 +63,65 @@ class _Merged(torch.autograd.Function):
         own, couplings = own.contiguous(), couplings.resolve_conj().contiguous()
         gates = own.new_empty(len(own), *couplings.shape[1:])
         ctx.save_for_backward(own, couplings)
-        ctx.pairs, ctx.symmetric = pairs, symmetric
-        for alike in _alike(len(own), len(couplings), symmetric):
-            for number, pair in enumerate(pairs):
-                _call("merge", alike, number, pair, own, couplings, gates, {})
+        ctx.pairs, ctx.jobs = pairs, _jobs(len(own), len(couplings), symmetric, len(pairs))
+        _call("merge", ctx.jobs, pairs, own, couplings, gates)
         return gates
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        first_derivatives_only("a gate of a pulse")
         own, couplings = ctx.saved_tensors
         cotangent = cotangent.resolve_conj().contiguous()
-        to_own, to_couplings = torch.zeros_like(own), torch.zeros_like(couplings)
+        to_own, to_couplings, sums = torch.zeros_like(own), None, None
         size = couplings.shape[-1]
-        for alike in _alike(len(own), len(couplings), ctx.symmetric):
-            for number, pair in enumerate(ctx.pairs):
-                sums = torch.zeros(2, size, size, 2, LANES, dtype=torch.float64)
-                found = {"to_own": to_own, "to_left": sums[0], "to_right": sums[1]}
-                _call("gradient", alike, number, pair, own, couplings, cotangent, found)
-                for which, total in zip((alike.left, alike.right), sums.sum(-1), strict=True):
+        if ctx.needs_input_grad[1]:
+            sums = own.new_zeros(len(ctx.jobs), 2, size, size, 2, LANES, dtype=torch.float64)
+        _call("gradient", ctx.jobs, ctx.pairs, own, couplings, cotangent, to_own, sums)
+        if sums is not None:
+            to_couplings = torch.zeros_like(couplings)
+            for job, found in zip(ctx.jobs, torch.view_as_complex(sums.sum(-1)), strict=True):
+                for which, total in zip((job.left, job.right), found, strict=True):
                     if which is not None:
-                        to_couplings[which, number] += torch.view_as_complex(total)
+                        to_couplings[which, job.pair] += total
         return to_own, to_couplings, None, None
 
 
 def _call(
     name: str,
-    alike: _Alike,
-    number: int,
-    pair: Place,
+    jobs: list[_Job],
+    pairs: tuple[Place, ...],
     own: torch.Tensor,
     couplings: torch.Tensor,
     gates: torch.Tensor,
-    found: dict[str, torch.Tensor],
+    to_own: torch.Tensor | None = None,
+    sums: torch.Tensor | None = None,
 ) -> None:
+    if not jobs:
+        return
     levels, size = own.shape[-1], couplings.shape[-1]
-    identity = _identity(size)
-    first, second = (2 * site * levels**2 for site in pair)
-    at_own, at_gates = alike.first * own[0].numel(), alike.first * gates[0].numel()
-    own_bytes = 16 * at_own + 8 * first
-    values = {key: tensor.data_ptr() for key, tensor in found.items()}
-    if found:
-        values["to_own"] += own_bytes
-    for side, which in (("left", alike.left), ("right", alike.right)):
-        values[side] = (identity if which is None else couplings[which, number]).data_ptr()
-    values |= {
-        "count": alike.number,
-        "own": own.data_ptr() + own_bytes,
-        "own_stride": 2 * alike.stride * own[0].numel(),
-        "second": second - first,
-        "gates": gates.data_ptr() + 16 * (at_gates + number * size**2),
-        "gates_stride": 2 * alike.stride * gates[0].numel(),
-    }
-    arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
-    _library(levels).on_one_thread[name](arguments.buffer_info()[0])
+    nothing = _identity(size).data_ptr()
+    one, all_own, all_gates = 16 * levels**2, 16 * own[0].numel(), 16 * gates[0].numel()
+    starts = {"own": own.data_ptr(), "to_own": 0 if to_own is None else to_own.data_ptr()}
+    table = array("q")
+    for number, job in enumerate(jobs):
+        first, second = pairs[job.pair]
+        values = {key: start + job.first * all_own + first * one for key, start in starts.items()}
+        for side, (key, which) in enumerate((("left", job.left), ("right", job.right))):
+            at = None if which is None else (which * len(pairs) + job.pair) * 16 * size**2
+            values[key] = nothing if at is None else couplings.data_ptr() + at
+            sum_ = 2 * number + side
+            values[f"to_{key}"] = 0 if sums is None else sums.data_ptr() + sum_ * 16 * LANES * size**2
+        values |= {
+            "count": job.number,
+            "own_stride": job.stride * all_own // 8,
+            "second": (second - first) * one // 8,
+            "gates": gates.data_ptr() + job.first * all_gates + job.pair * 16 * size**2,
+            "gates_stride": job.stride * all_gates // 8,
+        }
+        table.extend(values[entry] for entry in JOB)
+    arguments = array("q", [0, len(jobs), table.buffer_info()[0]])
+    threads = threads_for(2 * gates.numel() * size, len(jobs))
+    _library(levels).on_threads(name, arguments.buffer_info()[0], threads)
 
 
 @lru_cache(maxsize=8)

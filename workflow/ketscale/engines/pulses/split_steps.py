@@ -15,7 +15,7 @@ from ketscale.engines.pulses.splitting import Gates, Making, sequence
 from ketscale.errors import UserError
 
 # Complex numbers of a chunk's gates, and of their gradients, of which each tile of columns has its own.
-CHUNK, CHUNK_OF_TILES = 2**17, 2**20
+CHUNK, CHUNK_OF_TILES = 2**18, 2**21
 
 # A tile has at least so many columns.
 TILE = 8
@@ -60,12 +60,19 @@ class Split:
         return after
 
     def backward(
-        self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor
+        self,
+        lattice: Lattice,
+        steps: int,
+        made: torch.Tensor,
+        state: torch.Tensor,
+        cotangent: torch.Tensor,
+        fixed: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """See `evolution.Method`."""
-        gates = sequence(self._gates(lattice), steps)
+        gates = self._gates(lattice)
+        wanted = len(made) if fixed else gates.changing(steps)
         before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self._route(lattice)[0].backward(
-            gates, made, state, cotangent
+            sequence(gates, steps), made, state, cotangent, wanted
         )
         return before
 

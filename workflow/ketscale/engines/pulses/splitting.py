@@ -69,6 +69,10 @@ class Gates:
         d = self.structure[0]
         return len(self.merged) * d**4 + len(self.free) * d**2
 
+    def changing(self, steps: int) -> int:
+        """Complex numbers of the gates of so many steps that change with the amplitudes; they are first in the buffer."""
+        return (steps * len(self.scheme.kicks) + 1) * self.size
+
     def fraction(self, number: int) -> float:
         """The part of a B's duration that each gate of a pair has: a half if the B meets the pair twice."""
         layers_of_b = [self.merged, *self.inner, *([self.merged] if self.scheme.symmetric else [])]
@@ -83,14 +87,20 @@ class Gates:
         `rest`.
         """
         own = self._own(lattice, amplitudes, step, make.unitary)
-        kicks = {kick: _pairs(self, lattice, step, self.merged, kick) for kick in self.distinct}
+        kicks = self._kicks(lattice, step)
         pairs = tuple(self.structure[2][number] for number in self.merged)
-        couplings = torch.stack([kicks[kick] for kick in self.scheme.kicks])
-        merged = make.merged(own, pairs, couplings, self.scheme.symmetric)
-        free = [own[:, self.free].flatten(1)] if self.free else []
-        changing = torch.cat([merged.flatten(1), *free], 1)
-        constant = [_pairs(self, lattice, step, self.rest, kick).flatten() for kick in self.distinct]
-        return torch.cat([changing.flatten(), *constant])
+        each = [self.distinct.index(kick) for kick in self.scheme.kicks]
+        merged = make.merged(own, pairs, kicks[each, : len(pairs)], self.scheme.symmetric)
+        if self.free:
+            merged = torch.cat([merged.flatten(1), own[:, self.free].flatten(1)], 1)
+        return torch.cat([merged.flatten(), kicks[:, len(pairs) :].flatten()])
+
+    def _kicks(self, lattice: Lattice, step: torch.Tensor) -> torch.Tensor:
+        """The gates of all pairs, `merged` and then `rest`, in each of the distinct B's: (kicks, pairs, d*d, d*d)."""
+        pairs = [*self.merged, *self.rest]
+        durations = [[kick * self.fraction(pair) for pair in pairs] for kick in self.distinct]
+        weights = step * torch.tensor(durations, dtype=step.dtype, device=step.device)
+        return exponential.unitary(weights[..., None, None] * lattice.couplings[pairs])
 
     def _own(
         self,
@@ -100,17 +110,15 @@ class Gates:
         unitary: Callable[[torch.Tensor], torch.Tensor],
     ) -> torch.Tensor:
         """Each A of the steps by site, (steps * s + 1, n, d, d)."""
-        scheme, d, dtype = self.scheme, lattice.levels, lattice.drives.dtype
+        scheme, d = self.scheme, lattice.levels
         weights = step * amplitudes.new_tensor(scheme.parts)
-        undriven = torch.diag_embed(weights.sum(1)[:, None, None] * lattice.energies).to(dtype)
-        hamiltonians = undriven.expand(len(amplitudes), -1, -1, -1, -1)
-        if lattice.drive_sites:
-            strengths = torch.einsum("ps,csk->cpk", weights, amplitudes).to(dtype)
-            driven = strengths[..., None, None] * lattice.drives
-            sites = torch.tensor(lattice.drive_sites, dtype=torch.int64, device=amplitudes.device)
-            hamiltonians = hamiltonians.index_add(2, sites, driven)
+        durations = weights.sum(1).expand(len(amplitudes), 1, -1)
+        # As one product of matrices: (steps, parts, 1 + drives) of how much of each term, and the terms.
+        amounts = torch.cat([durations, amplitudes.mT @ weights.T], 1).mT
+        terms = torch.view_as_real(_terms(lattice))
+        hamiltonians = torch.tensordot(amounts, terms, 1)
         # Not indexed: the gradient of an index is as large as the whole, for each part.
-        parts = unitary(hamiltonians).unbind(1)
+        parts = unitary(torch.view_as_complex(hamiltonians)).unbind(1)
         local = [_product(parts[number] for number in numbers) for numbers in scheme.local]
         (start, starts), (ends, end) = (
             each.split(sizes)
@@ -130,7 +138,7 @@ def sequence(gates: Gates, steps: int) -> Sequence:
     levels, sites, pairs = gates.structure
     kicks, square = len(gates.scheme.kicks), levels**4
     places = (*pairs, *((site,) for site in range(sites)))
-    constant = (steps * kicks + 1) * gates.size
+    constant = gates.changing(steps)
     items: list[tuple[int, int]] = []
     for number in range(steps * kicks + 1):
         if number:
@@ -145,13 +153,12 @@ def sequence(gates: Gates, steps: int) -> Sequence:
     return Sequence(levels, sites, places, torch.tensor(items, dtype=torch.int64).reshape(-1, 2))
 
 
-def _pairs(
-    gates: Gates, lattice: Lattice, step: torch.Tensor, numbers: list[int], kick: float
-) -> torch.Tensor:
-    """The gates of these pairs in a B of a duration, (pairs, d*d, d*d)."""
-    durations = [kick * gates.fraction(number) for number in numbers]
-    weights = step * torch.tensor(durations, dtype=step.dtype, device=step.device)
-    return exponential.unitary(weights[:, None, None] * lattice.couplings[numbers])
+def _terms(lattice: Lattice) -> torch.Tensor:
+    """What each site's Hamiltonian is a sum of: its undriven part, and each drive; complex (1 + drives, n, d, d)."""
+    undriven = torch.diag_embed(lattice.energies).to(lattice.drives.dtype)
+    sites = torch.tensor(lattice.drive_sites, dtype=torch.int64, device=undriven.device)
+    own = torch.nn.functional.one_hot(sites, lattice.sites).to(lattice.drives.dtype)
+    return torch.cat([undriven[None], own[:, :, None, None] * lattice.drives[:, None]])
 
 
 def _product(matrices: Iterable[torch.Tensor]) -> torch.Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
 
 # A start ends when no derivative of |S| is larger, relative to the sum of all |r_i|, or after so many sweeps over the qubits.
@@ -64,8 +65,7 @@ class _LargestOverlap(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
         # By the envelope theorem, which says nothing of second derivatives: in those the angles change too.
-        if torch.is_grad_enabled():
-            raise UserError("virtual Z has first derivatives only: do not use create_graph=True")
+        first_derivatives_only("virtual Z")
         phases, overlap = ctx.saved_tensors
         return cotangent * 2 * overlap * phases.conj()
 

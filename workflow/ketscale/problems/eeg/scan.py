@@ -11,7 +11,8 @@ import math
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
+
+from ketscale.engines.derivatives import first_derivatives_only
 
 
 def linear_scan(a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
@@ -31,8 +32,8 @@ class _Scan(torch.autograd.Function):
         return h
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        first_derivatives_only("a linear scan")
         # The adjoint recurrence runs backwards: g[t] = cotangent[t] + a[t + 1] g[t + 1].
         a, h = ctx.saved_tensors
         following = torch.zeros_like(a)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.problems.eeg import scan_kernels
 from ketscale.problems.eeg.scan_kernels import ARGUMENTS, Plan
 
@@ -49,8 +49,8 @@ class _SelectiveScan(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first_derivatives_only("a selective scan")
         rate, dt, x, b, c = ctx.saved_tensors
         to_rate = rate.new_empty(len(x), *rate.shape)
         to_dt, to_x, to_b, to_c = (torch.empty_like(part) for part in (dt, x, b, c))

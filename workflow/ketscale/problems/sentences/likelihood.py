@@ -16,6 +16,7 @@ from torch import nn
 
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.measure.spans import active, span, with_backward_span
 from ketscale.problems.sentences.transformer import TINY, loss, whole_circuit, whole_unitary
 from ketscale.problems.sentences.transitions import PAIR, Transitions
@@ -157,6 +158,7 @@ class _ByShift(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        first_derivatives_only("gradient: parameter-shift", "for create_graph=True use gradient: backprop")
         weights, sentences, probabilities = ctx.saved_tensors
         count = 2 * len(weights) * len(sentences)
         with span("circuit.backward"):

@@ -18,7 +18,7 @@ from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.plan import ARGUMENTS, CALL_ARGUMENTS, Plan, Wanted
 from ketscale.engines.circuits.fused.program import Program, reduce
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
-from ketscale.errors import UserError
+from ketscale.engines.derivatives import first_derivatives_only
 
 # A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
 TILE_BYTES = 512 * 1024
@@ -264,11 +264,7 @@ class _Evaluate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        # Cheaper than torch's once_differentiable, with a clearer error.
-        if torch.is_grad_enabled():
-            raise UserError(
-                "simulator 'fused' has first derivatives only: for create_graph=True use default.qubit"
-            )
+        first_derivatives_only("simulator 'fused'", "for create_graph=True use default.qubit")
         inputs, weights, mix, saved = ctx.saved_tensors
         compiled: Kernel = ctx.compiled
         plan = compiled.plan

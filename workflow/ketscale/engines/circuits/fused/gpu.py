@@ -14,13 +14,13 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import stepwise
 from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.tables import Tables, tabulate
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
@@ -165,8 +165,8 @@ class _Evaluate(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        first_derivatives_only("simulator 'fused'", "for create_graph=True use default.qubit")
         tables: Tables = ctx.tables
         turns, final = ctx.saved_tensors
         derivatives = final.new_empty(len(final), tables.slots)
