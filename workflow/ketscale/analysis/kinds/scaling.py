@@ -144,8 +144,7 @@ class Strong(Scaling):
         for run in study.runs:
             # Where a larger batch needs a larger model, each size has its own.
             of_size.setdefault(run.size if config.family(run.workload).work else "", set()).add(run.batch)
-        batches = sorted(max(of_size.values(), key=lambda found: len(found)))
-        if len(batches) > 1:
+        for batches in (sorted(found) for found in of_size.values() if len(found) > 1):
             yield f"strong scaling has one global batch, not {', '.join(map(str, batches))}; give one, or make it kind: weak"
         yield from one_core(study)
 
