@@ -344,6 +344,7 @@ def test_exponentials_of_equal_eigenvalues_have_gradients() -> None:
         ({"amplitudes": torch.zeros(5, 2, 3).double()}, "amplitudes"),
         ({"columns": torch.zeros(2, 9, dtype=torch.complex128)}, "columns"),
         ({"columns": torch.zeros(2, 8, dtype=torch.complex64)}, "fp64"),
+        ({"columns": torch.zeros(2, 8, dtype=torch.complex128, device="meta")}, "one device"),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(change: dict[str, torch.Tensor], words: str) -> None:
