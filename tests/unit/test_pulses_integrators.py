@@ -13,9 +13,9 @@ import qutip
 import torch
 
 from ketscale.engines.pulses.exponential import unitary
+from ketscale.engines.pulses.exponential_cpu import unitary as small_unitary
 from ketscale.engines.pulses.integrators import METHODS, Integrator, integrator
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.site_exponential import unitary as small_unitary
 from ketscale.errors import UserError
 
 DURATION = 1.5
