@@ -13,9 +13,9 @@ import qutip
 import torch
 
 from ketscale.engines.pulses.exponential import unitary
+from ketscale.engines.pulses.exponential_cpu import unitary as small_unitary
 from ketscale.engines.pulses.integrators import METHODS, Integrator, integrator
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.site_exponential import unitary as small_unitary
 from ketscale.errors import UserError
 
 DURATION = 1.5
@@ -344,6 +344,7 @@ def test_exponentials_of_equal_eigenvalues_have_gradients() -> None:
         ({"amplitudes": torch.zeros(5, 2, 3).double()}, "amplitudes"),
         ({"columns": torch.zeros(2, 9, dtype=torch.complex128)}, "columns"),
         ({"columns": torch.zeros(2, 8, dtype=torch.complex64)}, "fp64"),
+        ({"columns": torch.zeros(2, 8, dtype=torch.complex128, device="meta")}, "one device"),
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(change: dict[str, torch.Tensor], words: str) -> None:

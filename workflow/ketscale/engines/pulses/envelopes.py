@@ -90,7 +90,7 @@ class Segments:
         """See `Envelope.at`."""
         segments = self.amplitude.shape[1]
         index = (fraction.detach() * segments).floor().long().clamp(0, segments - 1)
-        values = torch.view_as_complex(self.amplitude)[torch.arange(self.drives), index]
+        values = torch.view_as_complex(self.amplitude)[torch.arange(self.drives, device=index.device), index]
         return torch.where((fraction >= 0) & (fraction <= 1), values, 0)
 
     def modulus(self) -> torch.Tensor:

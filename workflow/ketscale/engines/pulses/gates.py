@@ -1,4 +1,4 @@
-"""The target unitaries of computational states: entry (i, j) is <i|U|j>, so that state j becomes row j of `U.T`."""
+"""The target unitaries of computational states: entry (i, j) is <i|U|j>, so that state j becomes row j of `U.T`; on the CPU."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ class Integrator(Protocol):
         Hermitian directions.
 
         Raises:
-            UserError: the shapes do not fit the lattice or the integrator, or the numbers are not in fp64.
+            UserError: the shapes do not fit the lattice or the integrator, the numbers are not in fp64, or the tensors are
+                on several devices.
         """
         ...
 
@@ -78,6 +79,11 @@ class Steps:
             )
         if columns.dtype != torch.complex128 or amplitudes.dtype != torch.float64:
             raise UserError("pulses: integrators compute in fp64: columns are complex128, amplitudes float64")
+        devices = {str(tensor.device) for tensor in (lattice.energies, amplitudes, columns)}
+        if len(devices) > 1:
+            raise UserError(
+                f"pulses: lattice, amplitudes and columns must be on one device, not on {', '.join(sorted(devices))}"
+            )
         duration = torch.as_tensor(duration, dtype=torch.float64, device=amplitudes.device)
         return evolve(self.method, lattice, amplitudes, duration, columns)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -63,6 +63,11 @@ class Lattice:
         for _ in range(self.sites):
             places = (places[:, None] * self.levels + bits).flatten()
         return places
+
+    def to(self, device: torch.device | str) -> Lattice:
+        """The same with its tensors on a device, differentiable in the given ones."""
+        moved = {name: getattr(self, name).to(device) for name in ("energies", "couplings", "drives")}
+        return replace(self, **moved)
 
     def undriven(self) -> torch.Tensor:
         """H without drives as a matrix of the product basis, complex (d**n, d**n)."""

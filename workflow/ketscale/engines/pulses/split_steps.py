@@ -88,6 +88,6 @@ class Split:
             raise UserError(
                 f"route: compiled computes on the CPU only, and the lattice is on {device}; use route torch"
             )
-        from ketscale.engines.pulses import cpu, site_exponential, site_merging
+        from ketscale.engines.pulses import cpu, exponential_cpu, merging_cpu
 
-        return cpu, Making(site_exponential.unitary, site_merging.merged)
+        return cpu, Making(exponential_cpu.unitary, merging_cpu.merged)

@@ -150,7 +150,9 @@ def sequence(gates: Gates, steps: int) -> Sequence:
         items += [(pair, start + place * square) for place, pair in enumerate(gates.merged)]
         start += len(gates.merged) * square
         items += [(len(pairs) + site, start + k * levels**2) for k, site in enumerate(gates.free)]
-    return Sequence(levels, sites, places, torch.tensor(items, dtype=torch.int64).reshape(-1, 2))
+    # Read by the host, wherever the gates are.
+    numbers = torch.tensor(items, dtype=torch.int64, device="cpu").reshape(-1, 2)
+    return Sequence(levels, sites, places, numbers)
 
 
 def _terms(lattice: Lattice) -> torch.Tensor:

@@ -36,7 +36,7 @@ def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
 
 
 def best_angles(rows: torch.Tensor) -> torch.Tensor:
-    """The angles of the Z rotations diag(1, exp(i angle)), one a qubit, in rad from -pi to pi, fp64 (n,).
+    """The angles of the Z rotations diag(1, exp(i angle)), one a qubit, in rad from -pi to pi, fp64 (n,), found on the CPU.
 
     Raises:
         UserError: there are not 2**n rows.
@@ -50,13 +50,13 @@ def best_angles(rows: torch.Tensor) -> torch.Tensor:
         if _sweep(given, angles) <= GRADIENT * np.abs(given).sum():
             break
     best = angles[np.abs(_turned(given, angles).sum(-1)).argmax()]
-    return torch.from_numpy(np.angle(np.exp(1j * best)))
+    return torch.from_numpy(np.angle(np.exp(1j * best))).to(rows.device)
 
 
 class _LargestOverlap(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor) -> torch.Tensor:
-        found = best_angles(rows)[None].numpy()
+        found = best_angles(rows)[None].cpu().numpy()
         phases = torch.from_numpy(_turned(np.ones(len(rows)), found)[0]).to(rows)
         overlap = (rows * phases).sum()
         ctx.save_for_backward(phases, overlap)

@@ -12,14 +12,14 @@ import torch
 
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.pulses import site_kernels
+from ketscale.engines.pulses import exponential_kernels
 from ketscale.engines.pulses.cpu import threads_for
-from ketscale.engines.pulses.site_kernels import ARGUMENTS, MOST_TERMS
+from ketscale.engines.pulses.exponential_kernels import ARGUMENTS, MOST_TERMS
 
 # The remainder of the Taylor polynomial is below this.
 REMAINDER = 1e-17
 
-SOURCES = (Path(site_kernels.__file__),)
+SOURCES = (Path(exponential_kernels.__file__),)
 
 
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
@@ -73,7 +73,7 @@ def _library(levels: int) -> Library:
         Recipe(
             f"exponentials {levels} {lanes}",
             ("exponential", "gradient"),
-            lambda: site_kernels.module(levels, lanes),
+            lambda: exponential_kernels.module(levels, lanes),
             SOURCES,
         )
     )

@@ -11,12 +11,12 @@ import torch
 
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.pulses import merge_kernels
+from ketscale.engines.pulses import merging_kernels
 from ketscale.engines.pulses.cpu import threads_for
-from ketscale.engines.pulses.merge_kernels import JOB
+from ketscale.engines.pulses.merging_kernels import JOB
 from ketscale.engines.pulses.placement import Place
 
-SOURCES = (Path(merge_kernels.__file__),)
+SOURCES = (Path(merging_kernels.__file__),)
 
 # Gates of a job, which one thread makes.
 GATES = 512
@@ -135,7 +135,7 @@ def _library(levels: int) -> Library:
         Recipe(
             f"merging {levels} {LANES}",
             ("merge", "gradient"),
-            lambda: merge_kernels.module(levels, LANES),
+            lambda: merging_kernels.module(levels, LANES),
             SOURCES,
         )
     )

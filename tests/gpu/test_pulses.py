@@ -1,0 +1,110 @@
+"""Pulses on a GPU: the CPU's infidelities and gradients, by every integrator, in either frame, with either envelope."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ketscale.engines.pulses import (
+    Cosine,
+    Pulses,
+    dressed_frame,
+    fidelity,
+    fluxonium_chain,
+    integrator,
+    laboratory_frame,
+    leakage,
+    rotations,
+    row_overlaps,
+    segmented,
+    x_gate,
+)
+from ketscale.engines.pulses.frame import Frame
+from ketscale.engines.pulses.integrators import METHODS, Route
+from ketscale.engines.pulses.lattice import Lattice
+
+START, LATTICE, TARGET = rotations(fluxonium_chain(2)), fluxonium_chain(2).lattice(3), x_gate(2).T
+FRAMES = {"dressed": dressed_frame, "laboratory": laboratory_frame}
+
+
+def pulses(envelope: str, device: str) -> tuple[Pulses, list[torch.Tensor]]:
+    """The published start of X, and its trainable tensors."""
+    assert isinstance(START.envelope, Cosine)
+    cosine = envelope == "cosine"
+    amplitude = START.envelope.amplitude if cosine else segmented(START.envelope, 10).amplitude
+    length = START.length if cosine else START.length[0]
+    given = [amplitude, START.frequency, START.phase, length]
+    leaves = [tensor.detach().to(device).requires_grad_() for tensor in given]
+    made = Cosine(leaves[0]) if cosine else type(segmented(START.envelope, 10))(leaves[0])
+    return Pulses(made, *leaves[1:]), leaves
+
+
+def found(device: str, name: str, frame: str, envelope: str, route: Route = "auto") -> list[torch.Tensor]:
+    """Infidelity, leakage and the infidelity's gradients by pulses and lattice."""
+    made, leaves = pulses(envelope, device)
+    tensors = [
+        each.detach().to(device).requires_grad_()
+        for each in (LATTICE.energies, LATTICE.couplings, LATTICE.drives)
+    ]
+    energies, couplings, drives = tensors
+    lattice = Lattice(3, 2, energies, LATTICE.pairs, couplings, LATTICE.drive_sites, drives)
+    states: Frame = FRAMES[frame](lattice)
+    steps = integrator(name, 60, route)
+    final = steps.evolve(lattice, made.sample(steps.times(made.duration)), made.duration, states.states)
+    amplitudes = states.amplitudes(final, made.duration)
+    rows = row_overlaps(amplitudes, TARGET.to(device))
+    infidelity = 1 - fidelity(rows, 4, virtual_z=True)
+    gradients = torch.autograd.grad(infidelity, [*leaves, *tensors])
+    return [each.detach().cpu() for each in (infidelity, leakage(amplitudes), *gradients)]
+
+
+BOTH = pytest.mark.parametrize(("frame", "envelope"), [("dressed", "cosine"), ("laboratory", "segments")])
+
+
+class Elsewhere(TorchFunctionMode):
+    """Tensors that are made without a device are on another one, where they cannot meet those of the CPU."""
+
+    MAKE = frozenset(
+        {
+            torch.arange,
+            torch.empty,
+            torch.eye,
+            torch.full,
+            torch.linspace,
+            torch.ones,
+            torch.tensor,
+            torch.zeros,
+        }
+    )
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = {**({"device": "meta"} if func in self.MAKE else {}), **(kwargs or {})}
+        return func(*args, **kwargs)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@BOTH
+def test_tensors_are_made_on_the_lattices_device(name: str, frame: str, envelope: str) -> None:
+    route: Route = "auto" if name.startswith("magnus") else "torch"
+    with Elsewhere():
+        values = found("cpu", name, frame, envelope, route)
+    torch.testing.assert_close(values, found("cpu", name, frame, envelope, route))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", METHODS)
+@BOTH
+def test_a_gpu_has_the_cpus_infidelity_and_gradients(name: str, frame: str, envelope: str) -> None:
+    arguments = (name, frame, envelope)
+    torch.testing.assert_close(found("cuda", *arguments), found("cpu", *arguments), rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.gpu
+def test_a_lattice_that_is_moved_has_the_same_levels() -> None:
+    there = LATTICE.to("cuda")
+    torch.testing.assert_close(
+        torch.linalg.eigvalsh(there.undriven()).cpu(), torch.linalg.eigvalsh(LATTICE.undriven())
+    )
