@@ -4,12 +4,15 @@ import re
 from dataclasses import asdict
 
 import torch
+import yaml
 
+from ketscale import analysis
 from ketscale.analysis.kinds import kinds
 from ketscale.grid import Run
 from ketscale.jobs.session import build, read
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES, read_config
+from tests.contract.tiny_study import config as tiny_config
 from tests.parallel.worlds import ROOT
 
 
@@ -62,9 +65,25 @@ def test_the_readme_adapts_a_trained_policy(tmp_path, monkeypatch):
     torch.testing.assert_close(problem.model(tasks), namespace["model"](tasks))
 
 
-def test_the_readme_differentiates_an_open_system():
+def test_the_readme_makes_a_pulse():
     namespace = {}
     exec(compile(blocks("README.md")[3], "README.md", "exec"), namespace)
+    assert namespace["signal"].shape == (501, 2)
+    assert namespace["pulses"].duration == 50
+    assert namespace["signal"][0].abs().max() < 1e-12 < namespace["signal"].abs().max()
+
+
+def test_the_readmes_pulses_are_accepted():
+    text = (ROOT / "README.md").read_text().split("**Pulses.**")[1]
+    given = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    axes = {"workload": "fluxonium-chain", "model": "piecewise_pulse", "qubits": 2, "levels": 2, "batch": 4}
+    made = tiny_config({**given, "axes": axes, "precision": "fp64"})
+    assert analysis.of(made).runs
+
+
+def test_the_readme_differentiates_an_open_system():
+    namespace = {}
+    exec(compile(blocks("README.md")[4], "README.md", "exec"), namespace)
     assert namespace["rho"].shape == (8, 2, 2)
     assert namespace["controls"].grad.abs().min() > 1e-6
     ends = namespace["rho"][:, 1, 1].real.diff()
