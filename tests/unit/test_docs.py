@@ -78,7 +78,7 @@ def test_the_readmes_pulses_are_accepted():
     given = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     axes = {"workload": "fluxonium-chain", "model": "piecewise_pulse", "qubits": 2, "levels": 2, "batch": 4}
     made = tiny_config({**given, "axes": axes, "precision": "fp64"})
-    assert analysis.of(made).runs
+    assert analysis.of({**made, "studies": {"accuracy": made["studies"]["accuracy"]}}).runs
 
 
 def test_the_readme_differentiates_an_open_system():

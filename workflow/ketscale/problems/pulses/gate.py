@@ -137,7 +137,7 @@ class Gate(Problem):
         if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
             return None
         try:
-            return self.model()  # type: ignore[no-any-return]
+            return self.model()
         except UserError:
             return None
 
