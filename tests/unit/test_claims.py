@@ -27,7 +27,11 @@ def written(folder: Path, ledger: Any) -> Path:
 
 def test_the_ledger_has_every_claim_of_its_sections() -> None:
     expected = [f"0.{number}" for number in range(1, 17)] + [f"1.{number}" for number in range(1, 10)]
-    expected += [f"2.{number}" for number in range(1, 9)] + [f"3.{number}" for number in range(1, 8)] + [f"4.{number}" for number in range(1, 9)]
+    expected += (
+        [f"2.{number}" for number in range(1, 9)]
+        + [f"3.{number}" for number in range(1, 8)]
+        + [f"4.{number}" for number in range(1, 9)]
+    )
     assert [claim["id"] for claim in claims.load()] == expected
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pandas
 import torch
+import yaml
 
 from ketscale import analysis
 from ketscale.analysis.kinds import kinds
@@ -12,7 +13,7 @@ from ketscale.grid import Run
 from ketscale.jobs.session import build, read
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES, read_config
-from tests.contract import tiny_study
+from tests.contract.tiny_study import config as tiny_config
 from tests.parallel.worlds import ROOT
 
 
@@ -65,10 +66,27 @@ def test_the_readme_adapts_a_trained_policy(tmp_path, monkeypatch):
     torch.testing.assert_close(problem.model(tasks), namespace["model"](tasks))
 
 
+def test_the_readme_makes_a_pulse():
+    namespace = {}
+    exec(compile(blocks("README.md")[3], "README.md", "exec"), namespace)
+    assert namespace["signal"].shape == (501, 2)
+    assert namespace["pulses"].duration == 50
+    assert namespace["signal"][0].abs().max() < 1e-12 < namespace["signal"].abs().max()
+
+
+def test_the_readmes_pulses_are_accepted():
+    text = (ROOT / "README.md").read_text().split("**Pulses.**")[1]
+    given = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    axes = {"workload": "fluxonium-chain", "model": "piecewise_pulse", "qubits": 2, "levels": 2, "batch": 4}
+    made = tiny_config({**given, "axes": axes, "precision": "fp64"})
+    assert analysis.of({**made, "studies": {"accuracy": made["studies"]["accuracy"]}}).runs
+
+
 def test_the_readme_exports_a_trained_pulse(tmp_path, monkeypatch):
-    code = blocks("README.md")[3]
+    code = blocks("README.md")[4]
     (folder,) = re.findall(r'"(results-pulses/runs/.*?)"', code)
-    settings = analysis.of(tiny_study.config(FAMILIES["pulses"].tiny)).settings(Run.parse(folder))
+    config = read_config(ROOT / "workflow" / "studies" / "pulses.yaml")
+    settings = config.settings(Run.parse(folder))
     problem = build(settings, None, torch.device("cpu"))
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / folder / models.WEIGHTS).write_bytes(models.saved(settings, problem))
@@ -86,7 +104,7 @@ def test_the_readme_exports_a_trained_pulse(tmp_path, monkeypatch):
 
 def test_the_readme_differentiates_an_open_system():
     namespace = {}
-    exec(compile(blocks("README.md")[4], "README.md", "exec"), namespace)
+    exec(compile(blocks("README.md")[5], "README.md", "exec"), namespace)
     assert namespace["rho"].shape == (8, 2, 2)
     assert namespace["controls"].grad.abs().min() > 1e-6
     ends = namespace["rho"][:, 1, 1].real.diff()

@@ -68,7 +68,7 @@ def dressed_frame(lattice: Lattice) -> Frame:
         raise UserError(
             f"frame: no state of the device has {SHARE:.0%} of |{worst:0{lattice.sites}b}> (at most {share[worst]:.0%}), since "
             "it is in resonance with others",
-            "change the device's parameters, such as its spread or couplings, or use the frame laboratory",
+            "change the device's parameters, such as its spread or couplings",
         )
     energies, states = eigenstates(undriven, found, which)
     own = states[places, torch.arange(len(places), device=places.device)]

@@ -72,6 +72,10 @@ def cross_resonance(
         for strength, operators in terms:
             elements = [_element(lattice, frame, operators[site], site) for site in (control, target)]
             coupling = coupling + strength[places[0]] * elements[0] * elements[1]
+        if coupling == 0:
+            raise UserError(
+                f"pairs: the coupling of {control} and {target} is 0; give them another, or choose another pair"
+            )
         resonance = _frequency(frame, target, device.sites)
         detuning = (resonance - _frequency(frame, control, device.sites)).abs()
         amplitude.append(math.pi / 2 * detuning / (coupling.abs() * length))

@@ -24,6 +24,7 @@ from ketscale.engines.pulses import (
 )
 from ketscale.engines.pulses.frame import Frame
 from ketscale.engines.pulses.settings import PulseSimulator
+from ketscale.errors import UserError
 from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.problem import Problem
 from ketscale.problems.pulses import curves
@@ -63,11 +64,10 @@ class Gate(Problem):
         self.integrator: Integrator = integrator(
             simulator.device, model.divisions * max(1, int(each)), simulator.route
         )
-        columns = workload.columns(qubits)
+        columns = workload.samples(qubits)
         self.sampler = All(columns)
         self.splits = {"validation": columns, "test": columns}
-        self.bounds = Bounds(workload.largest_amplitude, workload.frequencies, workload.lengths)
-        self.bounded = self.bounds != Bounds()
+        self.bounds = Bounds(workload.amplitude_bound, workload.frequency_bounds, workload.length_bounds)
         # Columns of the unitary, as rows; one state is one of them.
         wanted: slice | list[int] = slice(None) if workload.target == "unitary" else [workload.initial]
         self.register_buffer("columns", torch.arange(2**qubits)[wanted], persistent=False)
@@ -80,6 +80,8 @@ class Gate(Problem):
         self._pairs, self._sites, self._qubits = lattice.pairs, model.sites, qubits
         for name, tensor in zip(BEGIN, (*_tensors(lattice), frame.states, frame.energies), strict=True):
             self.register_buffer(name, tensor, persistent=False)
+        # What has no derivatives at the start is the settings' fault; what loses them later has diverged.
+        self.physics()
 
     def _diagonalised(self) -> tuple[Lattice, Frame]:
         lattice = self.model.device().lattice(self.levels, self.model.sites)
@@ -115,17 +117,40 @@ class Gate(Problem):
         energies, couplings, drives = tensors
         return Lattice(self.levels, self._qubits, energies, self._pairs, couplings, self._sites, drives)
 
-    def evolved(self, pulses: Pulses, indices: torch.Tensor) -> torch.Tensor:
-        """The amplitudes (columns, 2**n) of these columns after pulses, in the frame."""
-        lattice, frame = self.physics()
+    def evolved(self, indices: torch.Tensor) -> torch.Tensor:
+        """The amplitudes (columns, 2**n) of these columns after the pulses, in the frame.
+
+        They are not numbers where training has left no possible pulses or device: it has diverged.
+        """
+        pulses, physics = self._pulses(), self._possible_physics()
+        if pulses is None or physics is None:
+            lost = torch.nan * sum(parameter.sum() for parameter in self.model.parameters())
+            return self.get_buffer("target")[indices] * lost
+        lattice, frame = physics
         duration = pulses.duration
         drives = pulses.sample(self.integrator.times(duration))
         initial = frame.states[self.get_buffer("columns")[indices]]
         return frame.amplitudes(self.integrator.evolve(lattice, drives, duration, initial), duration)
 
+    def _pulses(self) -> Pulses | None:
+        """The model's; None if a parameter is not finite, or a length not positive."""
+        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
+            return None
+        try:
+            return self.model()
+        except UserError:
+            return None
+
+    def _possible_physics(self) -> tuple[Lattice, Frame] | None:
+        """`physics`; None if there is no such device, or its states cannot be told apart, unlike at the start."""
+        try:
+            return self.physics()
+        except (UserError, torch.linalg.LinAlgError):
+            return None
+
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """See `Problem.sums`: the overlaps of these columns."""
-        rows = row_overlaps(self.evolved(self.model(), indices), self.get_buffer("target")[indices])
+        rows = row_overlaps(self.evolved(indices), self.get_buffer("target")[indices])
         return rows if self.workload.virtual_z else rows.sum()[None]
 
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
@@ -134,12 +159,13 @@ class Gate(Problem):
 
     def penalty(self) -> torch.Tensor | None:
         """What is out of the hardware's bounds."""
-        return self.workload.bounds_weight * self.bounds.penalty(self.model()) if self.bounded else None
+        pulses = self._pulses() if self.workload.bounded else None
+        return None if pulses is None else self.workload.bounds_weight * self.bounds.penalty(pulses)
 
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
         """The amplitudes of these columns, real and imaginary parts, (columns, 2**n * 2)."""
         with torch.no_grad():
-            found = self.evolved(self.model(), indices.to(self.get_buffer("columns").device))
+            found = self.evolved(indices.to(self.get_buffer("columns").device))
         return torch.view_as_real(found).flatten(1)
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
@@ -152,7 +178,7 @@ class Gate(Problem):
         infidelity = float(1 - fidelity(rows, count, self.workload.virtual_z))
         penalty = self.penalty()
         found: dict[str, Any] = {
-            "loss": infidelity if penalty is None else infidelity + float(penalty),
+            "loss": infidelity if penalty is None else infidelity + penalty.item(),
             "infidelity": infidelity,
         }
         if not full:

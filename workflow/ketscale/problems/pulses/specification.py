@@ -19,20 +19,21 @@ if TYPE_CHECKING:
     from ketscale.problems.problem import Problem
 
 # amplitude, frequency, phase, length: of the pulses. device: all parameters of circuits and couplings.
-Trained = Literal["amplitude", "frequency", "phase", "length", "device"]
+Trained = Annotated[
+    tuple[Literal["amplitude", "frequency", "phase", "length", "device"], ...],
+    Meta(
+        min_length=1,
+        description="What is trained. amplitude, frequency, phase, length: of the pulses; device: all energies, fluxes and "
+        "couplings of the device",
+    ),
+]
 
 
 class PulseSettings(Model, frozen=True, kw_only=True):
     """One pulse on each drive, which begins as the published one."""
 
-    trains: Annotated[
-        tuple[Trained, ...],
-        Meta(
-            min_length=1,
-            description="What is trained. amplitude, frequency, phase, length: of the pulses; device: all energies, fluxes "
-            "and couplings of the device",
-        ),
-    ]
+    # Subclasses have it with a default of their own.
+    trains: tuple[str, ...]
     start_spread: Annotated[
         float,
         Meta(
@@ -54,7 +55,7 @@ class CosineSettings(PulseSettings, frozen=True, kw_only=True):
 
     implementation: ClassVar[str] = "ketscale.problems.pulses.shapes:CosinePulse"
 
-    trains: tuple[Trained, ...] = ("amplitude", "frequency", "phase", "length")
+    trains: Trained = ("amplitude", "frequency", "phase", "length")
     ramp: Annotated[
         float,
         Meta(
@@ -71,7 +72,7 @@ class PiecewiseSettings(PulseSettings, frozen=True, kw_only=True):
     implementation: ClassVar[str] = "ketscale.problems.pulses.shapes:PiecewisePulse"
     control: ClassVar[str | None] = "cosine_pulse"
 
-    trains: tuple[Trained, ...] = ("amplitude",)
+    trains: Trained = ("amplitude",)
     segments: Annotated[int, Meta(ge=1, le=10_000, description="Of equal length")] = 50
 
 

@@ -18,6 +18,8 @@ Gate = Literal["x", "hadamard", "cnot"]
 
 # Columns and their cotangents are in memory twice; more is a mistake in the sizes.
 MOST_AMPLITUDES = 2**30
+# More levels do not fit the basis in which circuits are diagonalised; see `engines.pulses.circuits`.
+MOST_LEVELS = 10
 # Dressed states need the undriven Hamiltonian as a matrix; see `engines.pulses.frame`.
 MOST_DRESSED = 4096
 
@@ -25,8 +27,9 @@ MOST_DRESSED = 4096
 class PulseWorkload(Workload, frozen=True, kw_only=True):
     """A gate on a device. A sample is a computational basis state: a column of the gate's unitary."""
 
-    # Subclasses have it with a default of their own.
+    # Subclasses have them with defaults of their own.
     seed: Seed
+    spread: float
 
     gate: Annotated[
         Gate,
@@ -70,17 +73,21 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    largest_amplitude: (
-        Annotated[float, Meta(gt=0, description="Bound of the hardware on an envelope's modulus, rad/ns")]
+    amplitude_bound: (
+        Annotated[float, Meta(gt=0, description="Of the hardware: largest modulus of an envelope, rad/ns")]
         | None
     ) = None
-    frequencies: (
+    frequency_bounds: (
         Annotated[
-            tuple[float, float], Meta(description="Lowest and highest frequency of the hardware, rad/ns")
+            tuple[float, float],
+            Meta(description="Of the hardware: lowest and highest frequency of a carrier, rad/ns"),
         ]
         | None
     ) = None
-    lengths: Annotated[tuple[float, float], Meta(description="Shortest and longest pulse, ns")] | None = None
+    length_bounds: (
+        Annotated[tuple[float, float], Meta(description="Of the hardware: shortest and longest pulse, ns")]
+        | None
+    ) = None
     bounds_weight: Annotated[
         float,
         Meta(
@@ -88,9 +95,6 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
             description="Factor of the loss's penalty: the sum of squares of what is out of bounds, relative to the bound",
         ),
     ] = 1.0
-    spread: Annotated[
-        float, Meta(ge=0, lt=0.3, description="Relative standard deviation of each circuit's energies")
-    ]
 
     def device(self, qubits: int) -> Device:
         """The device, with its spread.
@@ -105,18 +109,26 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         """Of the pulses at the start, ns."""
         return self.length or (CROSS_RESONANCE if self.gate == "cnot" else ONE_QUBIT)
 
-    def columns(self, qubits: int) -> int:
-        """The number of samples."""
+    @property
+    def bounded(self) -> bool:
+        """Whether the hardware has bounds."""
+        return any((self.amplitude_bound, self.frequency_bounds, self.length_bounds))
+
+    def samples(self, qubits: int) -> int:
+        """The number of columns."""
         return 2**qubits if self.target == "unitary" else 1
 
     def faults(self) -> Iterator[str]:
         """Bounds ascend and admit the start, and settings that belong to another choice are left out."""
-        for name in ("frequencies", "lengths"):
+        for name in ("frequency_bounds", "length_bounds"):
             bounds = getattr(self, name)
             if bounds is not None and not 0 < bounds[0] <= bounds[1]:
                 yield f"{name}: must be positive and in ascending order, not {bounds[0]:g} to {bounds[1]:g}"
-        if self.lengths is not None and not self.lengths[0] <= self.start_length <= self.lengths[1]:
-            yield f"lengths: pulses begin with {self.start_length:g} ns, out of bounds; change it or length"
+        bounds = self.length_bounds
+        if bounds is not None and not bounds[0] <= self.start_length <= bounds[1]:
+            yield f"length_bounds: pulses begin with {self.start_length:g} ns, out of bounds; change them or length"
+        if self.bounds_weight != 1 and not self.bounded:
+            yield "bounds_weight: there are no bounds; leave it out, or give amplitude_bound, frequency_bounds or length_bounds"
         if self.gate == "cnot" and not self.pairs:
             yield "pairs: cnot needs at least one; give control and target, such as [0, 1]"
         if self.gate != "cnot" and self.pairs != ((0, 1),):
@@ -138,10 +150,18 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         if levels < 2:
             yield f"levels: {levels} make no qubit; use 2 or more"
             return
-        columns, dimension = self.columns(qubits), levels**qubits
+        if levels > MOST_LEVELS:
+            yield f"levels: {levels} of a circuit are not computed accurately; use at most {MOST_LEVELS}"
+            return
+        columns, dimension = self.samples(qubits), levels**qubits
         if columns * dimension > MOST_AMPLITUDES:
             yield f"{qubits} qubits of {levels} levels have {columns:,} columns of {dimension:,} amplitudes; use fewer"
-        if self.frame == "dressed" and dimension > MOST_DRESSED:
+        if 2**qubits > MOST_DRESSED:
+            yield (
+                f"workload {run.workload} begins with pulses for dressed states, of which {qubits} qubits have too many; use "
+                f"at most {MOST_DRESSED.bit_length() - 1} qubits"
+            )
+        elif self.frame == "dressed" and dimension > MOST_DRESSED:
             yield (
                 f"{qubits} qubits of {levels} levels are {dimension:,} product states, too many for the dressed states of "
                 f"{run.workload} (at most {MOST_DRESSED:,}); use fewer, or frame: laboratory"

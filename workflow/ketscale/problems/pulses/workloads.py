@@ -27,11 +27,19 @@ from ketscale.problems.pulses.workload import PulseWorkload
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
 
-Energy = Annotated[float, Meta(gt=0)]
+# GHz; what is larger by far than any circuit's is a mistake in the unit.
+LARGEST_ENERGY = 1e4
+Energy = Annotated[float, Meta(gt=0, le=LARGEST_ENERGY)]
 Energies = Annotated[tuple[Energy, ...], Meta(min_length=1)]
 Spread = Annotated[
     float, Meta(ge=0, lt=0.3, description="Relative standard deviation of each circuit's energies")
 ]
+
+Coupling = Annotated[float, Meta(ge=-LARGEST_ENERGY, le=LARGEST_ENERGY)]
+Capacitive = Annotated[Coupling, Meta(description="J_C of neighbours, GHz")]
+Inductive = Annotated[Coupling, Meta(description="J_L of neighbours, GHz")]
+SpreadSeed = Annotated[Seed, Meta(description="Of the spread")]
+Side = Annotated[int, Meta(ge=1, le=len(ROW))]
 
 
 class Fluxoniums(PulseWorkload, frozen=True, kw_only=True):
@@ -41,8 +49,8 @@ class Fluxoniums(PulseWorkload, frozen=True, kw_only=True):
     josephson: Annotated[Energy, Meta(description="E_J, GHz")] = FLUXONIUM[1]
     inductive: Energies
     flux: Annotated[float, Meta(description="External flux, in flux quanta")] = 0.5
-    capacitive_coupling: Annotated[float, Meta(description="J_C of neighbours, GHz")]
-    inductive_coupling: Annotated[float, Meta(description="J_L of neighbours, GHz")]
+    capacitive_coupling: float
+    inductive_coupling: float
     spread: Spread = SPREAD
 
 
@@ -50,9 +58,9 @@ class FluxoniumChain(Fluxoniums, frozen=True, kw_only=True):
     """The published open chain of fluxoniums."""
 
     inductive: Annotated[Energies, Meta(description="E_L, GHz, in turn along the chain")] = CHAIN
-    capacitive_coupling: Annotated[float, Meta(description="J_C of neighbours, GHz")] = CHAIN_COUPLINGS[0]
-    inductive_coupling: Annotated[float, Meta(description="J_L of neighbours, GHz")] = CHAIN_COUPLINGS[1]
-    seed: Annotated[Seed, Meta(description="Of the spread")] = SEED
+    capacitive_coupling: Capacitive = CHAIN_COUPLINGS[0]
+    inductive_coupling: Inductive = CHAIN_COUPLINGS[1]
+    seed: SpreadSeed = SEED
 
     def device(self, qubits: int) -> Device:
         """See `PulseWorkload.device`."""
@@ -74,18 +82,19 @@ class FluxoniumChain(Fluxoniums, frozen=True, kw_only=True):
 class FluxoniumLattice(Fluxoniums, frozen=True, kw_only=True):
     """A block of the published 5 x 5 lattice of fluxoniums, which is periodic."""
 
-    rows: Annotated[int, Meta(ge=1, le=len(ROW), description="Of the block")] = 3
-    columns_wide: Annotated[int, Meta(ge=1, le=len(ROW), description="Columns of the block")] = 2
+    block: Annotated[
+        tuple[Side, Side], Meta(description="Its rows and columns, whose product is the qubits")
+    ] = (3, 2)
     first_column: Annotated[
-        int, Meta(ge=0, lt=len(ROW), description="Of the lattice, in which the block begins")
+        int, Meta(ge=0, lt=len(ROW), description="Of the lattice, from 0, in which the block begins")
     ] = 2
     inductive: Annotated[
         Energies,
         Meta(description="E_L of the lattice's first row, GHz; each further row is shifted by three columns"),
     ] = ROW
-    capacitive_coupling: Annotated[float, Meta(description="J_C of neighbours, GHz")] = LATTICE_COUPLINGS[0]
-    inductive_coupling: Annotated[float, Meta(description="J_L of neighbours, GHz")] = LATTICE_COUPLINGS[1]
-    seed: Annotated[Seed, Meta(description="Of the spread")] = LATTICE_SEED
+    capacitive_coupling: Capacitive = LATTICE_COUPLINGS[0]
+    inductive_coupling: Inductive = LATTICE_COUPLINGS[1]
+    seed: SpreadSeed = LATTICE_SEED
 
     def faults(self) -> Iterator[str]:
         """The first row is whole."""
@@ -95,9 +104,9 @@ class FluxoniumLattice(Fluxoniums, frozen=True, kw_only=True):
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """The block has its own number of qubits."""
-        sites = self.rows * self.columns_wide
+        sites = self.block[0] * self.block[1]
         if settings.sizes["qubits"] != sites:
-            yield f"workload {settings.run.workload} is a block of {sites} qubits; set qubits: {sites}, or change rows"
+            yield f"workload {settings.run.workload} is a block of {sites} qubits; set qubits: {sites}, or change block"
             return
         yield from super().conflicts(settings)
 
@@ -106,8 +115,7 @@ class FluxoniumLattice(Fluxoniums, frozen=True, kw_only=True):
         from ketscale.engines.pulses import fluxonium_lattice
 
         return fluxonium_lattice(
-            self.rows,
-            self.columns_wide,
+            *self.block,
             self.first_column,
             self.spread,
             self.seed,
@@ -125,10 +133,12 @@ class TransmonChain(PulseWorkload, frozen=True, kw_only=True):
 
     charging: Annotated[Energies, Meta(description="E_C, GHz, in turn along the chain")] = CHARGING
     josephson: Annotated[Energies, Meta(description="E_J, GHz, in turn along the chain")] = JOSEPHSON
-    offset: Annotated[float, Meta(description="n_g, in Cooper pairs")] = 0.0
-    capacitive_coupling: Annotated[float, Meta(description="J_C of neighbours, GHz")] = TRANSMON_COUPLING
+    offset: Annotated[
+        float, Meta(ge=-1, le=1, description="n_g, in Cooper pairs, of which 1 changes nothing")
+    ] = 0.0
+    capacitive_coupling: Capacitive = TRANSMON_COUPLING
     spread: Spread = SPREAD
-    seed: Annotated[Seed, Meta(description="Of the spread")] = SEED
+    seed: SpreadSeed = SEED
 
     def device(self, qubits: int) -> Device:
         """See `PulseWorkload.device`."""
