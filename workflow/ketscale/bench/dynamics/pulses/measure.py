@@ -121,13 +121,13 @@ def _judged(
     row: PulsesRow, found: tuple[float, Array | None], expected: tuple[float, Array | None], budget_s: float
 ) -> PulsesRow:
     """With its error, and whether it is to be timed."""
-    assert row.first_s is not None
-    error = _error(found, expected)
+    error, first = _error(found, expected), row.first_s
+    assert first is not None
     row = replace(row, error=error)
     if not error <= LARGEST_ERROR:  # NaN fails too
         return replace(row, error=None, status=WRONG, reason=f"off by {error:.1e} of the norm")
-    if row.first_s > budget_s:
-        return replace(row, status=OVER_BUDGET, reason=f"the first call took {row.first_s:.3g} s")
+    if first > budget_s:
+        return replace(row, status=OVER_BUDGET, reason=f"the first call took {first:.3g} s")
     return replace(row, status=TIMED)
 
 

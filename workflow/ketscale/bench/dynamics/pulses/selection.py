@@ -71,7 +71,7 @@ class PulsesSelection:
 
 def parse(
     *,
-    problem: str = PROBLEM,
+    problem: str | None = PROBLEM,
     qubits: str | None = None,
     levels: str | None = None,
     segments: str | None = None,
