@@ -131,7 +131,7 @@ def test_arithmetic_of_a_fixed_number_of_steps() -> None:
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({"problem": "pulses"}, "--problem: no 'pulses'"),
+        ({"problem": "control,pulses"}, "--problem: no 'pulses'"),
         ({"qubits": "3"}, "--qubits: there is no problem of 3 qubits"),
         ({"simulators": "exakt"}, "--simulators: no 'exakt'"),
         ({"repeats": "4"}, "--repeats: must be at least 5"),

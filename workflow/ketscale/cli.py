@@ -252,11 +252,12 @@ def _add_bench(commands: Any) -> None:
         repeats, threads, device,
     )  # fmt: skip
     subject(
-        "dynamics", _bench_dynamics, "value and gradient of control tasks with every propagator", undrawn,
-        ("problem", "NAMES", "problems, separated by commas (control)"),
-        ("qubits", "NUMBERS", "numbers of qubits, separated by commas (default: 1)"),
-        ("segments", "NUMBER", "segments of every pulse (default: 20)"),
-        ("batch", "NUMBERS", "numbers of tasks, separated by commas (default: 200)"),
+        "dynamics", _bench_dynamics, "value and gradient of control tasks or pulses with every propagator", undrawn,
+        ("problem", "NAME", "control (the default) or pulses"),
+        ("qubits", "NUMBERS", "numbers of qubits, separated by commas (default: 1, of pulses 4)"),
+        ("segments", "NUMBER", "of control: segments of every pulse (default: 20)"),
+        ("batch", "NUMBERS", "of control: numbers of tasks, separated by commas (default: 200)"),
+        ("levels", "NUMBER", "of pulses: levels of each circuit (default: 2)"),
         ("simulators", "NAMES", "propagators, separated by commas"),
         ("budget", "SECONDS", "skip a propagator whose first call takes longer"),
         repeats, threads,
@@ -477,8 +478,13 @@ def _bench_models(options: argparse.Namespace) -> None:
 def _bench_dynamics(options: argparse.Namespace) -> None:
     from ketscale.bench import command
     from ketscale.bench.dynamics import selection
+    from ketscale.bench.dynamics.pulses import selection as of_pulses
 
-    command.dynamics(selection.parse(**_asked(options)), _files(options))
+    asked = _asked(options)
+    if asked["problem"] == of_pulses.PROBLEM:
+        command.pulses(of_pulses.parse(**asked), _files(options))
+    else:
+        command.dynamics(selection.parse(**asked), _files(options))
 
 
 def _asked(options: argparse.Namespace) -> dict[str, str | None]:

@@ -12,6 +12,7 @@ from ketscale.optional import needed_for
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ketscale.bench.dynamics.pulses.selection import PulsesSelection
     from ketscale.bench.dynamics.selection import DynamicsSelection
     from ketscale.bench.models import ModelSelection
     from ketscale.bench.selection import Selection
@@ -68,6 +69,16 @@ def dynamics(selection: DynamicsSelection, files: Files) -> None:
     from ketscale.bench import output
     from ketscale.bench.dynamics import measure as benchmark
     from ketscale.bench.dynamics import rows as shown
+
+    result = benchmark.measure(selection, lambda cell, rows: print(output.line(cell, rows), flush=True))
+    _publish(result, files, shown.as_markdown, None, shown.factors(result["rows"]))
+
+
+def pulses(selection: PulsesSelection, files: Files) -> None:
+    """Run the benchmark of pulses; see `dynamics`."""
+    from ketscale.bench import output
+    from ketscale.bench.dynamics.pulses import measure as benchmark
+    from ketscale.bench.dynamics.pulses import rows as shown
 
     result = benchmark.measure(selection, lambda cell, rows: print(output.line(cell, rows), flush=True))
     _publish(result, files, shown.as_markdown, None, shown.factors(result["rows"]))

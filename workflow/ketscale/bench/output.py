@@ -14,6 +14,7 @@ from ketscale.bench.summary import factors, lines
 from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
+    from ketscale.bench.dynamics.pulses.rows import PulsesRow
     from ketscale.bench.dynamics.rows import DynamicsRow
 
 
@@ -70,7 +71,7 @@ def hardware(machine: Mapping[str, Any]) -> str:
 UNITS = {"gflops": "GFLOP/s", "gbs": "GB/s"}
 
 
-def line(cell: object, rows: Sequence[CircuitRow | DynamicsRow]) -> str:
+def line(cell: object, rows: Sequence[CircuitRow | DynamicsRow | PulsesRow]) -> str:
     """One cell for the terminal."""
     return f"{cell}: " + "  ".join(f"{row.simulator} {time_or_status(vars(row))}" for row in rows)
 

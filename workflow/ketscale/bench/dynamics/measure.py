@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,8 @@ from ketscale.errors import UserError
 # matrices is off by up to 1e-8 for two qubits.
 LARGEST_ERROR = 1e-7
 CEILING = "matmul64_gflops"
+
+Made = TypeVar("Made")
 
 
 def create(name: str) -> Subject:
@@ -57,7 +59,7 @@ def measure(
         UserError: there are fewer cores than threads, or a propagator that was asked for is not installed.
     """
     with machine.prepared(selection.threads) as cores:
-        found = _installed(selection)
+        found = installed(create, selection.simulators, selection.asked)
         rows: list[DynamicsRow] = []
         rates: list[float] = []
         cells = list(selection.cells())
@@ -78,14 +80,14 @@ def measure(
     }
 
 
-def _installed(selection: DynamicsSelection) -> dict[str, Subject | str]:
-    """The propagators of a selection; why there is none for one that is not here and was not asked for by name."""
-    found: dict[str, Subject | str] = {}
-    for name in selection.simulators:
+def installed(create: Callable[[str], Made], names: Iterable[str], asked: bool) -> dict[str, Made | str]:
+    """What is created of these names; why there is none for one that is not here and was not asked for by name."""
+    found: dict[str, Made | str] = {}
+    for name in names:
         try:
             found[name] = create(name)
         except Exception as error:  # also an installation that is broken in its own way
-            if selection.asked:
+            if asked:
                 raise
             found[name] = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
     return found

@@ -15,7 +15,8 @@ from ketscale.errors import UserError
 TOLERANCE = 1e-11
 
 
-def _imported(name: str) -> Any:
+def imported(name: str) -> Any:
+    """The module of this name; raises UserError where its package is not installed."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -28,7 +29,7 @@ class Qutip:
     most: int | None = 2
 
     def __init__(self) -> None:
-        self._qutip = _imported("qutip")
+        self._qutip = imported("qutip")
 
     def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`."""
@@ -61,14 +62,14 @@ class Dynamiqs:
     most: int | None = None
 
     def __init__(self, method: str) -> None:
-        self._dynamiqs = _imported("dynamiqs")
+        self._dynamiqs = imported("dynamiqs")
         self._method = method
 
     def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`."""
         dq = self._dynamiqs
         dq.set_precision("double")
-        jnp, system = _imported("jax.numpy"), case.system
+        jnp, system = imported("jax.numpy"), case.system
         method = (
             dq.method.Expm() if self._method == "expm" else dq.method.Tsit5(rtol=TOLERANCE, atol=TOLERANCE)
         )
@@ -105,11 +106,11 @@ class QiskitDynamics:
     most: int | None = None
 
     def __init__(self) -> None:
-        self._solver = _imported("qiskit_dynamics")
+        self._solver = imported("qiskit_dynamics")
 
     def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`."""
-        jax, system = _imported("jax"), case.system
+        jax, system = imported("jax"), case.system
         jax.config.update("jax_enable_x64", True)
         jnp, dynamics = jax.numpy, self._solver
         tau = case.duration / case.controls.shape[1]
@@ -142,7 +143,7 @@ class QiskitDynamics:
 
 
 def _jax_call(case: Case, values: Callable[[Any, Any], Any]) -> Call:
-    jax = _imported("jax")
+    jax = imported("jax")
 
     def total(controls: Any, rates: Any) -> tuple[Any, Any]:
         found = values(controls, rates)

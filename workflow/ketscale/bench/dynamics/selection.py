@@ -85,6 +85,7 @@ def parse(
     qubits: str | None = None,
     segments: str | None = None,
     batch: str | None = None,
+    levels: str | None = None,
     simulators: str | None = None,
     budget: str | None = None,
     repeats: str | None = None,
@@ -95,6 +96,8 @@ def parse(
     Raises:
         UserError: a value is not a number, out of range, or not a name of a problem or propagator.
     """
+    if levels is not None:
+        raise UserError("--levels: belongs to --problem pulses; leave it out for control")
     default = DynamicsSelection()
     selection = DynamicsSelection(
         problems=names_of("--problem", problem, PROBLEMS) or default.problems,

@@ -13,12 +13,16 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from ketscale.engines.pulses.eigenstates import eigenstates, spectrum
+from ketscale.engines.pulses.eigenstates import Spectrum, eigenstates, spectrum
 from ketscale.errors import UserError
 
-# The published grid of a fluxonium's phase: [-5 pi, 5 pi), without its end.
-POINTS = 400
+# Points of grids of a fluxonium's phase, [-5 pi, 5 pi) without its end; the last is the published one. States that fit a
+# smaller one, as usual ones do, are on both the same to rounding, and cost little there.
+GRIDS = (128, 400)
 LARGEST_PHASE = 5 * math.pi
+# States need no more waves if at most so much of their norm squared is in the shortest tenth. If more than the second is
+# there on the last grid, or in the outermost tenth of phases, no grid holds them.
+FITTING, POSSIBLE = 1e-26, 1e-12
 # Charge states of a transmon: -30 to 30 Cooper pairs.
 LARGEST_CHARGE = 30
 # Matrix elements of the charge that fix the phases of states must be larger.
@@ -46,8 +50,8 @@ class Levels(NamedTuple):
 class Fluxoniums:
     """H = 4 E_C n^2 - E_J cos(phi - flux) + E_L phi^2 / 2 (Manucharyan et al., Science 326, 113, 2009, arXiv:0906.0831).
 
-    phi is the phase across the inductor. It has a grid of `POINTS` points, on which n^2 and n are exact for all waves
-    that the grid can hold.
+    phi is the phase across the inductor. It has a grid (`GRIDS`), on which n^2 and n are exact for all waves that the
+    grid can hold.
 
     charging, josephson, inductive: E_C, E_J and E_L in GHz, positive, fp64 (sites,).
     flux: the external flux times 2 pi / flux quantum, in rad, fp64 (sites,).
@@ -70,14 +74,28 @@ class Fluxoniums:
         """The lowest `count` levels of each, differentiable in all parameters once.
 
         Raises:
-            UserError: a state's phase cannot be fixed, or levels are degenerate and derivatives are needed.
+            UserError: a state's phase cannot be fixed, levels are degenerate and derivatives are needed, or states reach
+                beyond the phases or the waves of the published grid.
         """
-        grid, squared, slope = (part.to(self.charging.device) for part in _phase_grid())
-        potential = (
-            self.inductive[:, None] * grid**2 / 2
-            - self.josephson[:, None] * (grid - self.flux[:, None]).cos()
-        )
-        energies, states = _lowest(4 * self.charging[:, None, None] * squared + potential.diag_embed(), count)
+        for points in GRIDS:
+            grid, squared, slope = (part.to(self.charging.device) for part in _phase_grid(points))
+            potential = (
+                self.inductive[:, None] * grid**2 / 2
+                - self.josephson[:, None] * (grid - self.flux[:, None]).cos()
+            )
+            matrices = 4 * self.charging[:, None, None] * squared + potential.diag_embed()
+            found = spectrum(matrices)
+            phases = found.states[..., :count].square()
+            waves = torch.fft.fftshift(torch.fft.fft(found.states[..., :count], dim=-2, norm="ortho"), -2)
+            beyond = _outermost(waves.abs().square())
+            if beyond <= FITTING:
+                break
+        if max(beyond, _outermost(phases)) > POSSIBLE:
+            raise UserError(
+                "a fluxonium's states do not fit a phase from -5 pi to 5 pi on 400 points: use fewer levels, or energies "
+                "E_C, E_J and E_L that differ less"
+            )
+        energies, states = _lowest(matrices, found, count)
         # n = -i d/dphi between real states is imaginary: the phases are powers of i.
         charge = -1j * (states.mT @ slope @ states)
         return _fixed(energies, charge, states.mT @ (grid[:, None] * states))
@@ -113,7 +131,8 @@ class Transmons:
         hopping = torch.ones_like(pairs[1:]).diag(1)
         hopping = hopping + hopping.T
         kinetic = (4 * self.charging[:, None] * charge**2).diag_embed()
-        energies, states = _lowest(kinetic - self.josephson[:, None, None] * hopping / 2, count)
+        matrices = kinetic - self.josephson[:, None, None] * hopping / 2
+        energies, states = _lowest(matrices, spectrum(matrices), count)
         return _fixed(energies, states.mT @ (charge[:, :, None] * states), None)
 
 
@@ -152,24 +171,30 @@ def _check(circuits: Circuits) -> None:
             raise UserError(f"{name}: an energy must be positive")
 
 
+def _outermost(shares: torch.Tensor) -> float:
+    """The largest part in the outermost tenth of a grid's points, of shares (..., points, k)."""
+    edge = shares.shape[-2] // 20
+    return float((shares[..., :edge, :].sum(-2) + shares[..., -edge:, :].sum(-2)).max())
+
+
 @cache
-def _phase_grid() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _phase_grid(points: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The points of the grid, and the matrices of n^2 and of d/dphi, by Fourier transform."""
-    step = 2 * LARGEST_PHASE / POINTS
-    grid = -LARGEST_PHASE + step * np.arange(POINTS)
-    waves = TWO_PI * np.fft.fftfreq(POINTS, step)
-    transform = np.exp(1j * np.outer(grid, waves)) / math.sqrt(POINTS)
+    step = 2 * LARGEST_PHASE / points
+    grid = -LARGEST_PHASE + step * np.arange(points)
+    waves = TWO_PI * np.fft.fftfreq(points, step)
+    transform = np.exp(1j * np.outer(grid, waves)) / math.sqrt(points)
     squared = ((transform * waves**2) @ transform.conj().T).real
     # The shortest wave has no partner of opposite sign: without it the slope is real.
-    waves[POINTS // 2] = 0
+    waves[points // 2] = 0
     slope = ((transform * 1j * waves) @ transform.conj().T).real
     made = grid, (squared + squared.T) / 2, (slope - slope.T) / 2
     return torch.from_numpy(made[0]), torch.from_numpy(made[1]), torch.from_numpy(made[2])
 
 
-def _lowest(matrices: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The energies in rad/ns and the real states of the lowest levels, from matrices in GHz."""
-    energies, states = eigenstates(matrices, spectrum(matrices), torch.arange(count, device=matrices.device))
+def _lowest(matrices: torch.Tensor, found: Spectrum, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The energies in rad/ns and the real states of the lowest levels, from matrices in GHz and all their states."""
+    energies, states = eigenstates(matrices, found, torch.arange(count, device=matrices.device))
     return TWO_PI * energies, states
 
 

@@ -1,0 +1,230 @@
+"""The benchmark of pulses: rows, files, what is wrong or refused, and packages that agree."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ketscale import cli
+from ketscale.bench.dynamics import selection as of_control
+from ketscale.bench.dynamics.pulses import measure
+from ketscale.bench.dynamics.pulses.case import Call, Case, Parameters, case_of
+from ketscale.bench.dynamics.pulses.measure import create
+from ketscale.bench.dynamics.pulses.own import OwnSubject
+from ketscale.bench.dynamics.pulses.rows import PulsesRow, factors
+from ketscale.bench.dynamics.pulses.selection import REFERENCE, Cell, Own, PulsesSelection, parse
+from ketscale.bench.dynamics.pulses.supergrad import Supergrad
+from ketscale.errors import UserError
+
+SMALL = Cell("pulses", 2, 2)
+MODULES = {
+    "supergrad": "supergrad",
+    "qutip": "qutip",
+    "dynamiqs": "dynamiqs",
+    "qiskit-dynamics": "qiskit_dynamics",
+}
+
+
+def relative(found: tuple[Any, Any], expected: tuple[Any, Any]) -> float:
+    gradient = expected[1][: len(found[1])]
+    return float(np.linalg.norm(found[1] - gradient) / np.linalg.norm(gradient))
+
+
+def test_a_whole_benchmark(tmp_path: Path, capsys: Any) -> None:
+    files = [tmp_path / f"bench.{kind}" for kind in ("json", "csv", "md")]
+    options = [
+        str(part) for pair in zip(("--json", "--csv", "--markdown"), files, strict=True) for part in pair
+    ]
+    names = "interaction4-150,interaction4-400,trotter2-5000,qutip"
+    arguments = f"--problem pulses --qubits 2 --simulators {names} --repeats 5"
+    assert cli.main(["bench", "dynamics", *arguments.split(), *options]) == 0
+    rows = {row["simulator"]: row for row in json.loads(files[0].read_text())["rows"]}
+    assert list(rows) == names.split(",")
+    assert all(row["status"] == "timed" and row["median_s"] > 0 for row in rows.values())
+    errors = [rows[name]["error"] for name in ("interaction4-400", "interaction4-150", "trotter2-5000")]
+    assert 0 < errors[0] < 0.1 * errors[1] < errors[2] < 1e-4
+    assert [name for name, row in rows.items() if row["matches"] == ["trotter2-5000"]] == names.split(",")[:2]
+    assert [row["computes"] for row in rows.values()] == ["value and gradient"] * 3 + ["value"]
+    assert rows["trotter2-5000"]["peak_bytes"] > 2**20
+    with files[1].open() as file:
+        assert tuple(next(csv.reader(file))) == tuple(field.name for field in fields(PulsesRow))
+    assert "| pulses | 2 | 2 | interaction4-150 | value and gradient | 150 |" in files[2].read_text()
+    assert "pulses 2q d2: interaction4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_the_reference_is_converged(levels: int) -> None:
+    case = case_of(SMALL._replace(levels=levels))
+    found, expected = (OwnSubject(own).prepare(case)() for own in (REFERENCE, Own("magnus6", 900)))
+    assert found[0] == pytest.approx(expected[0], abs=1e-9)
+    assert relative(found, expected) < 2e-7
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+@pytest.mark.parametrize("name", MODULES)
+def test_other_packages_find_the_same(name: str, levels: int) -> None:
+    pytest.importorskip(MODULES[name])
+    case = case_of(SMALL._replace(levels=levels))
+    found, expected = create(name).prepare(case)(), OwnSubject(REFERENCE).prepare(case)()
+    assert found[0] == pytest.approx(expected[0], abs=1e-6)
+    if found[1] is not None:
+        assert relative(found, expected) < 1e-4
+
+
+# --- SuperGrad ---
+
+
+def published(qubits: int) -> Case:
+    """SuperGrad's own chain with its random spread, and its own start."""
+    graph = pytest.importorskip(
+        "supergrad.scgraph.graph_mpc_fluxonium_1d", reason="supergrad is not installed"
+    )
+    chain = graph.MPCFluxonium1D(qubits, periodic=False, seed=42)
+    chain.create_single_qubit_pulse(range(qubits), [50.0] * qubits, True)
+    nodes = [chain.nodes[name] for name in chain.sorted_nodes]
+    edges = [chain.edges[edge] for edge in chain.sorted_edges]
+
+    def numbers(values: list[Any]) -> torch.Tensor:
+        return torch.tensor([float(value) for value in values], dtype=torch.float64)
+
+    pulses = [
+        numbers([node["pulsesq"][name] for node in nodes]) for name in ("amp", "omega_d", "phase", "length")
+    ]
+    energies = [
+        numbers([node[name] * node["variance"][name] for node in nodes]) / (2 * math.pi)
+        for name in ("ec", "ej", "el")
+    ]
+    couplings = [
+        numbers([edge[f"{name}_coupling"]["strength"] for edge in edges]) / (2 * math.pi)
+        for name in ("capacitive", "inductive")
+    ]
+    return Case(2, Parameters(*pulses, *energies, numbers([node["phiext"] for node in nodes]), *couplings))
+
+
+@pytest.mark.parametrize("qubits", [2, 3, 4])
+def test_supergrad_has_our_value_and_gradient(qubits: int) -> None:
+    """At its published number of steps. Order 4 of the splitting leaves the error of the midpoint, which both have."""
+    case = published(qubits)
+    ours = OwnSubject(Own("trotter4", 4999)).prepare(case)()
+    theirs = Supergrad(order=4, diagonal=False).prepare(case)()
+    assert theirs[0] == pytest.approx(ours[0], abs=1e-9)
+    np.testing.assert_allclose(theirs[1], ours[1], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("qubits", [2, 3, 4])
+def test_supergrads_second_order_is_its_error_away(qubits: int) -> None:
+    """It splits the drives from their sites, and we do not: the errors differ, and its is the smaller here."""
+    case = published(qubits)
+    exact, ours, theirs = (
+        subject.prepare(case)()
+        for subject in (OwnSubject(REFERENCE), OwnSubject(Own("trotter2", 4999)), Supergrad())
+    )
+    assert theirs[0] == pytest.approx(exact[0], abs=1e-6)
+    assert theirs[0] == pytest.approx(ours[0], abs=1e-6)
+    assert relative(theirs, exact) < relative(ours, exact) < 1e-3
+
+
+def test_supergrads_first_order_ends_at_our_value() -> None:
+    """Its error of 4e-3 is of order 1, so that twice the steps halve it."""
+    case = published(2)
+    exact, _ = OwnSubject(REFERENCE).prepare(case)()
+    few, many = (Supergrad(steps, order=1).prepare(case)()[0] for steps in (2500, 5000))
+    assert (few - exact) / (many - exact) == pytest.approx(2, abs=0.05)
+
+
+def test_supergrads_gradient_by_the_flux_is_wrong_where_it_diagonalises_terms() -> None:
+    case = published(2)
+    right, published_setting = (
+        Parameters(
+            *np.split(
+                Supergrad(1000, order=4, diagonal=diagonal).prepare(case)()[1],
+                [2 * k for k in range(1, 9)] + [17],
+            )
+        )
+        for diagonal in (False, True)
+    )
+    for name, one, other in zip(Parameters._fields, right, published_setting, strict=True):
+        assert np.allclose(one, other, rtol=0, atol=1e-6) == (name != "flux")
+
+
+# --- what is wrong, missing or refused ---
+
+
+class Off:
+    """150 steps with a relative error."""
+
+    steps: int | None = 150
+
+    def __init__(self, error: float) -> None:
+        self.error = error
+
+    def prepare(self, case: Case) -> Call:
+        def call() -> Any:
+            return tuple(
+                (1 + self.error) * part for part in OwnSubject(Own("interaction4", 150)).prepare(case)()
+            )  # type: ignore[operator]
+
+        return call
+
+
+@pytest.mark.parametrize(
+    "error, budget, status",
+    [
+        (1e-2, 60, "parity failed"),
+        (float("nan"), 60, "parity failed"),
+        (0, 0, "over budget"),
+        (0, 60, "timed"),
+    ],
+)
+def test_what_is_wrong_or_slow_is_not_timed(
+    error: float, budget: float, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "create", lambda name: Off(error))
+    selection = PulsesSelection((2,), simulators=("interaction4-150",), budget_s=budget, repeats=5)
+    (row,) = measure.measure(selection)["rows"]
+    assert row["status"] == status
+    assert (row["median_s"] is None) == (status != "timed")
+
+
+def test_only_what_has_at_most_its_error_is_compared_with_a_published_simulator() -> None:
+    def row(name: str, seconds: float, matches: tuple[str, ...]) -> dict[str, Any]:
+        made = PulsesRow(*SMALL, name, "timed", median_s=seconds, error=1e-6, matches=matches)
+        return vars(replace(made))
+
+    rows = [
+        row("fast", 1, ()),
+        row("right", 2, ("supergrad",)),
+        row("slow", 3, ("supergrad",)),
+        row("supergrad", 60, ()),
+    ]
+    (line,) = factors(rows)
+    assert "right takes 2 s" in line
+    assert "supergrad 30 times that" in line
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"qubits": "1"}, "--qubits: must be at least 2"),
+        ({"levels": "1"}, "--levels: must be at least 2"),
+        ({"batch": "8"}, "--batch: belongs to --problem control"),
+        ({"segments": "8"}, "--segments: belongs to --problem control"),
+        ({"simulators": "exact"}, "--simulators: no 'exact'"),
+    ],
+)
+def test_options_are_checked(options: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        parse(**options)
+
+
+def test_control_has_no_levels() -> None:
+    with pytest.raises(UserError, match="--levels: belongs to --problem pulses"):
+        of_control.parse(levels="2")
