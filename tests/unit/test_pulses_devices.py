@@ -21,6 +21,7 @@ from ketscale.engines.pulses import (
     spread,
     transmon_chain,
 )
+from ketscale.engines.pulses import circuits as module
 from ketscale.engines.pulses.circuits import Circuits
 from ketscale.errors import UserError
 
@@ -186,6 +187,27 @@ def test_levels_have_the_derivatives_of_finite_differences(circuit: Circuits) ->
         return (energies, charge) if phase is None else (energies, charge, phase)
 
     assert torch.autograd.gradcheck(levels, parameters, eps=1e-5, atol=1e-6, rtol=1e-5)
+
+
+def test_a_smaller_grid_that_holds_the_states_changes_only_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> list[torch.Tensor]:
+        circuits = fluxonium_chain(3).circuits
+        parameter = circuits.josephson.requires_grad_()
+        levels = circuits.levels(5)
+        values = [levels.energies, torch.view_as_real(levels.charge), torch.view_as_real(levels.phase)]
+        (gradient,) = torch.autograd.grad(sum(each.square().sum() for each in values), parameter)
+        return [*(each.detach() for each in values), gradient]
+
+    small = found()
+    monkeypatch.setattr(module, "GRIDS", module.GRIDS[-1:])
+    for ours, theirs in zip(small, found(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("inductive", [0.05, 1e-6])
+def test_states_that_no_grid_holds_are_refused(inductive: float) -> None:
+    with pytest.raises(UserError, match="do not fit a phase from -5 pi to 5 pi"):
+        fluxonium_chain(1, inductive=[inductive]).circuits.levels(5)
 
 
 def test_couplings_have_derivatives() -> None:

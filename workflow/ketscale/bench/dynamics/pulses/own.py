@@ -19,7 +19,7 @@ class OwnSubject:
 
     def prepare(self, case: Case) -> Call:
         """See `Subject.prepare`."""
-        target = x_gate(case.qubits)
+        target = x_gate(case.qubits).T
 
         def call() -> tuple[float, Array]:
             leaves = Parameters(*(each.detach().clone().requires_grad_() for each in case.parameters))
@@ -27,8 +27,8 @@ class OwnSubject:
             frame = laboratory_frame(lattice)
             duration = pulses.duration
             drives = pulses.sample(self._integrator.times(duration))
-            final = self._integrator.evolve(lattice, drives, duration, frame.states.T)
-            rows = row_overlaps(frame.amplitudes(final.T, duration), target)
+            final = self._integrator.evolve(lattice, drives, duration, frame.states)
+            rows = row_overlaps(frame.amplitudes(final, duration), target)
             infidelity = 1 - fidelity(rows, 2**case.qubits, virtual_z=False)
             gradients = torch.autograd.grad(infidelity, leaves)
             return infidelity.item(), torch.cat(gradients).numpy()
