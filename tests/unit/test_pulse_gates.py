@@ -12,6 +12,7 @@ import torch
 from ketscale import analysis
 from ketscale.config import schema
 from ketscale.errors import UserError
+from ketscale.measure import spans
 from ketscale.problems import library, models
 from ketscale.problems.pulses import build
 from ketscale.problems.pulses.gate import Gate
@@ -178,6 +179,29 @@ def test_the_error_is_of_the_integrator_alone_and_falls_with_its_step() -> None:
     coarse = error(0.5, 0)
     assert coarse == error(0.5, 1)
     assert 1e-12 < error(0.25, 0) < coarse / 8
+
+
+def test_steps_are_never_longer_than_dt() -> None:
+    problem = built(simulator={"dt": 0.1})
+    durations = torch.tensor([10.0, 10.0 * (1 + 1e-12), 10.01, 35.0], dtype=torch.float64)
+    assert [problem.steps(duration) for duration in durations] == [100, 100, 101, 350]
+    divided = built(model={"kind": "piecewise_pulse", "segments": 40}, simulator={"dt": 0.1})
+    assert [divided.steps(duration) for duration in durations] == [120, 120, 120, 360]
+
+
+def test_each_part_of_a_step_is_a_span_and_spans_change_no_gradient() -> None:
+    gradients = []
+    for record in (None, spans.Recorder(torch.device("cpu"))):
+        problem = moved(built(model={"trains": ALL}))
+        with spans.recording(record):
+            loss(problem).backward()
+        gradients.append([p.grad for p in problem.parameters() if p.requires_grad])
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*gradients, strict=True))
+    assert record is not None and record.innermost is None
+    counted = [event.name for event in record.events]
+    # Forward and backward: the device's energies and couplings, and its dressed states.
+    assert counted.count("pulses.hamiltonian") == counted.count("pulses.eigenstates") == 2
+    assert {"pulses.gates", "pulses.forward", "pulses.backward"} <= set(counted)
 
 
 def test_leakage_is_what_leaves_the_qubits() -> None:

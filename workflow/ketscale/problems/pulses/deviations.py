@@ -38,6 +38,6 @@ def deviations(problem: Gate, split: str) -> dict[str, float | None]:
     def final(by: Integrator) -> torch.Tensor:
         return by.evolve(lattice, pulses.sample(by.times(duration)), duration, initial)
 
-    found = final(problem.integrator)
+    found = final(problem.integrator(duration))
     error = (found - final(integrator(REFERENCE, steps))).norm(dim=1).max()
     return {"simulator_error": float(error), "norm_error": float((found.norm(dim=1) - 1).abs().max())}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.func import functional_call
 
 from ketscale.engines.pulses import (
     Bounds,
@@ -23,7 +25,7 @@ from ketscale.engines.pulses import (
     x_gate,
 )
 from ketscale.engines.pulses.frame import Frame
-from ketscale.engines.pulses.settings import PulseSimulator
+from ketscale.engines.pulses.settings import MOST_STEPS, PulseSimulator
 from ketscale.errors import UserError
 from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.problem import Problem
@@ -36,6 +38,8 @@ from ketscale.problems.samplers import All
 
 # Buffers with the lattice and the frame that training begins with.
 BEGIN = ("energies", "couplings", "drives", "states", "rates")
+# A pulse that is longer than its steps by so little, relative to them, needs no further one.
+ROUNDING = 1e-9
 
 
 class Gate(Problem):
@@ -60,10 +64,7 @@ class Gate(Problem):
         super().__init__()
         self.model, self.workload, self.arguments = model, workload, arguments
         self.levels = levels
-        each = -(-workload.start_length // (simulator.dt * model.divisions))
-        self.integrator: Integrator = integrator(
-            simulator.device, model.divisions * max(1, int(each)), simulator.route
-        )
+        self.simulator = simulator
         columns = workload.samples(qubits)
         self.sampler = All(columns)
         self.splits = {"validation": columns, "test": columns}
@@ -91,10 +92,11 @@ class Gate(Problem):
         """The device as its pulses drive it, and the frame in which its gate is judged."""
         if self._fixed:
             return self.begin()
-        parameters = list(self.model.device.parameters())
+        names, parameters = zip(*self.model.device.named_parameters(), strict=True)
 
-        def hamiltonian(*_: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return _tensors(self.model.device().lattice(self.levels, self.model.sites))
+        def hamiltonian(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            device = functional_call(self.model.device, dict(zip(names, values, strict=True)), ())
+            return _tensors(device.lattice(self.levels, self.model.sites))
 
         def dressed(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             found = dressed_frame(self._lattice(*tensors))
@@ -128,18 +130,30 @@ class Gate(Problem):
             return self.get_buffer("target")[indices] * lost
         lattice, frame = physics
         duration = pulses.duration
-        drives = pulses.sample(self.integrator.times(duration))
+        by = self.integrator(duration)
         initial = frame.states[self.get_buffer("columns")[indices]]
-        return frame.amplitudes(self.integrator.evolve(lattice, drives, duration, initial), duration)
+        return frame.amplitudes(
+            by.evolve(lattice, pulses.sample(by.times(duration)), duration, initial), duration
+        )
+
+    def steps(self, duration: torch.Tensor) -> int:
+        """The fewest that are no longer than the simulator's `dt`, as many in each of the pulses' divisions."""
+        parts = self.model.divisions
+        return parts * max(1, math.ceil(duration.item() / (self.simulator.dt * parts) * (1 - ROUNDING)))
+
+    def integrator(self, duration: torch.Tensor) -> Integrator:
+        """That of the simulator, for pulses of this duration: what is trained may become longer than it was."""
+        return integrator(self.simulator.device, self.steps(duration), self.simulator.route)
 
     def _pulses(self) -> Pulses | None:
-        """The model's; None if a parameter is not finite, or a length not positive."""
+        """The model's; None if a parameter is not finite, a length not positive, or one that would take too many steps."""
         if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
             return None
         try:
-            return self.model()
+            pulses = self.model()
         except UserError:
             return None
+        return pulses if self.steps(pulses.duration) <= MOST_STEPS else None
 
     def _possible_physics(self) -> tuple[Lattice, Frame] | None:
         """`physics`; None if there is no such device, or its states cannot be told apart, unlike at the start."""

@@ -103,7 +103,8 @@ class DeviceParameters(nn.Module):
         return Device(circuits, self.pairs, **couplings)  # type: ignore[arg-type]
 
     def _value(self, name: str) -> torch.Tensor:
-        usual, change = self.get_buffer(f"usual_{name}"), self.get_parameter(name)
+        # Not get_parameter: where gradients are followed, other tensors stand in for the parameters.
+        usual, change = self.get_buffer(f"usual_{name}"), getattr(self, name)
         relative = name.endswith("_coupling") or name in self.kind.energies
         return usual * (1 + change) if relative else usual + change
 
