@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Literal
 
 import torch
 
 from ketscale.engines.pulses import exponential, merging, plain
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import Scheme
+from ketscale.engines.pulses.settings import Route
 from ketscale.engines.pulses.splitting import Gates, Making, sequence
 from ketscale.errors import UserError
 
@@ -26,7 +26,7 @@ class Split:
     """See `evolution.Method` and `integrators.integrator`."""
 
     scheme: Scheme
-    route: Literal["auto", "compiled", "torch"] = "auto"
+    route: Route = "auto"
 
     @property
     def nodes(self) -> tuple[float, ...]:
