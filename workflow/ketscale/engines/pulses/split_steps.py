@@ -7,11 +7,11 @@ from types import ModuleType
 
 import torch
 
-from ketscale.engines.pulses import exponential, merging, plain
+from ketscale.engines.pulses import exponential, plain
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import Scheme
 from ketscale.engines.pulses.settings import Route
-from ketscale.engines.pulses.splitting import Gates, Making, sequence
+from ketscale.engines.pulses.splitting import Gates, Making, merged, sequence
 from ketscale.errors import UserError
 
 # Complex numbers of a chunk's gates, and of their gradients, of which each tile of columns has its own.
@@ -83,7 +83,7 @@ class Split:
         """What applies gates to columns, and what makes them."""
         device = lattice.energies.device
         if self.route == "torch" or (self.route == "auto" and device.type != "cpu"):
-            return plain, Making(exponential.unitary, merging.merged)
+            return plain, Making(exponential.unitary, merged)
         if device.type != "cpu":
             raise UserError(
                 f"route: compiled computes on the CPU only, and the lattice is on {device}; use route torch"
