@@ -23,8 +23,9 @@ from ketscale.engines.pulses import (
     x_gate,
 )
 from ketscale.engines.pulses.frame import Frame
-from ketscale.engines.pulses.integrators import METHODS, Route
+from ketscale.engines.pulses.integrators import METHODS
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.settings import Route
 
 START, LATTICE, TARGET = rotations(fluxonium_chain(2)), fluxonium_chain(2).lattice(3), x_gate(2).T
 FRAMES = {"dressed": dressed_frame, "laboratory": laboratory_frame}

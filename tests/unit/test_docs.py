@@ -111,6 +111,12 @@ def test_the_readme_differentiates_an_open_system():
     assert (ends < 0).all()  # the more it decays, the less is excited
 
 
+def test_the_readme_improves_a_gate():
+    namespace = {}
+    exec(compile(blocks("README.md")[6], "README.md", "exec"), namespace)
+    assert 0 < namespace["after"] < 0.95 * namespace["before"] < 1e-3
+
+
 def test_the_readme_lists_all_kinds_of_studies():
     table = (ROOT / "README.md").read_text().split("| kind | compares |")[1].split("\n\n")[0]
     listed = [

@@ -94,14 +94,14 @@ class Gate(Workload, frozen=True, kw_only=True):
     generated: ClassVar[bool] = True
 
 
-class Pulses(Model, frozen=True, kw_only=True):
-    """Shapes of pulses."""
+class Shaped(Model, frozen=True, kw_only=True):
+    """A model that declares its control."""
 
     control: ClassVar[str | None] = "constant"
 
 
 class Constant(Model, frozen=True, kw_only=True):
-    """Pulses of one shape."""
+    """The control."""
 
 
 class Sine(Model, frozen=True, kw_only=True):
@@ -120,22 +120,22 @@ def build(*given: Any) -> None:
     """Nothing is trained here."""
 
 
-PULSES = Family(
-    name="pulses",
-    title="pulses",
+TOY = Family(
+    name="toy",
+    title="toy",
     samples="columns",
     sizes=(SizeAxis("q", "qubits", "qubits"), SizeAxis("d", "levels", "levels")),
     sampler="all",
     workloads={"gate": Gate},
-    models={"pulses": Pulses, "constant": Constant, "sine": Sine},
+    models={"shaped": Shaped, "constant": Constant, "sine": Sine},
     simulators=(Integrator,),
     metrics=(Metric("infidelity", "infidelity", "", "down"), Metric("leakage", "leakage", "", "down")),
     tiny={},
     build=build,
 )
-WITH_PULSES: Families = {**FAMILIES, "pulses": PULSES}
+WITH_TOY: Families = {**FAMILIES, "toy": TOY}
 AXES = {
-    "workload": "gate", "model": "pulses", "qubits": 2, "levels": 2, "batch": 4, "simulator": "expm",
+    "workload": "gate", "model": "shaped", "qubits": 2, "levels": 2, "batch": 4, "simulator": "expm",
     "backend": "cpu-n1r1t1", "protocol": "quality", "seed": [0, 1, 2],
 }  # fmt: skip
 
@@ -145,13 +145,13 @@ def of(studies: dict[str, Any]) -> Config:
     given = copy.deepcopy(factory.default_study())
     given["workloads"]["gate"] = {}
     given["simulators"] |= {"rk4": {"device": "rk4"}, "expm": {"device": "expm"}}
-    config = Config.of({**given, "studies": studies}, WITH_PULSES)
+    config = Config.of({**given, "studies": studies}, WITH_TOY)
     kinds.check(config)
     return config
 
 
 def test_a_family_without_simulators_is_trained_with_none() -> None:
-    families = {**FAMILIES, "pulses": dataclasses.replace(PULSES, simulators=())}
+    families = {**FAMILIES, "toy": dataclasses.replace(TOY, simulators=())}
     given = copy.deepcopy(factory.default_study())
     given["workloads"]["gate"] = {}
 
@@ -160,7 +160,7 @@ def test_a_family_without_simulators_is_trained_with_none() -> None:
         return Config.of({**given, "studies": {"asked": block}}, families)
 
     assert len(asking("none").runs) == 3
-    with pytest.raises(UserError, match="cannot evaluate pulses; models of pulses take simulator: none"):
+    with pytest.raises(UserError, match="cannot evaluate shaped; models of toy take simulator: none"):
         asking("fused")
 
 
@@ -184,14 +184,14 @@ def test_a_sweep_over_a_size_that_some_models_lack_is_refused() -> None:
 
 
 def quality_study(**axes: Any) -> dict[str, Any]:
-    models = ["sine", "pulses", "constant"]
+    models = ["sine", "shaped", "constant"]
     return {"kind": "accuracy", "question": "?", "axes": {**AXES, "model": models, **axes}}
 
 
 def better_than_constant(run: Run, config: Config) -> dict[str, Any]:
-    """Each seed of `pulses` has a hundredth of the control's infidelity, of `sine` ten times as much."""
+    """Each seed of `shaped` has a hundredth of the control's infidelity, of `sine` ten times as much."""
     if config.protocols[run.protocol].by_epochs and run.workload == "gate":
-        factor = {"constant": 1.0, "pulses": 0.01, "sine": 10.0}[run.model]
+        factor = {"constant": 1.0, "shaped": 0.01, "sine": 10.0}[run.model]
         metrics = {"loss": 0.1, "leakage": 1e-5, "infidelity": factor * 1e-2 * (1 + 0.01 * run.seed)}
         return {"quality": {"epochs": 30, "best_epoch": 20, "validation": metrics, "test": metrics}}
     return {}
@@ -220,7 +220,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path]:
 
 def test_sizes_and_metrics_of_all_families_are_columns(reported: tuple[Config, Path]) -> None:
     runs = pd.read_csv(reported[1] / "tables/runs.csv")
-    gates, digits = runs[runs["family"] == "pulses"], runs[runs["family"] == "images"]
+    gates, digits = runs[runs["family"] == "toy"], runs[runs["family"] == "images"]
     assert gates["levels"].notna().all() and gates["layers"].isna().all()
     assert digits["layers"].notna().all() and digits["levels"].isna().all()
     assert {"test_infidelity", "test_leakage", "test_accuracy", "test_auc", "validation_loss"} <= set(runs)
@@ -231,17 +231,17 @@ def test_sizes_and_metrics_of_all_families_are_columns(reported: tuple[Config, P
 def test_less_is_better_where_the_family_says_so(reported: tuple[Config, Path]) -> None:
     quality = pd.read_csv(reported[1] / "tables/quality.csv").set_index("model")
     assert quality["metric"].to_dict() == {
-        "sine": "infidelity", "pulses": "infidelity", "constant": "infidelity", "vqc": "accuracy", "mlp": "accuracy"
+        "sine": "infidelity", "shaped": "infidelity", "constant": "infidelity", "vqc": "accuracy", "mlp": "accuracy"
     }  # fmt: skip
     assert quality["verdict"].fillna("").to_dict() == {
-        "sine": "worse than the control", "pulses": "better than the control", "constant": "",
+        "sine": "worse than the control", "shaped": "better than the control", "constant": "",
         "vqc": "worse than the control", "mlp": "",
     }  # fmt: skip
     # The loss of a family that states no unit has none.
-    assert PULSES.loss.unit == "" and FAMILIES["images"].loss.unit == "nats"
+    assert TOY.loss.unit == "" and FAMILIES["images"].loss.unit == "nats"
     # The control is the declared one, though it is no classical model and not the first.
     assert quality["control"].fillna("").to_dict() == {
-        "sine": "constant", "pulses": "constant", "constant": "", "vqc": "mlp", "mlp": ""
+        "sine": "constant", "shaped": "constant", "constant": "", "vqc": "mlp", "mlp": ""
     }  # fmt: skip
     assert quality["leakage"].notna().tolist() == [True, True, True, False, False]
     assert "pooled" in quality and quality["pooled"].isna().all()
@@ -252,7 +252,7 @@ def test_the_best_model_speaks_in_the_familys_words(reported: tuple[Config, Path
     found = pd.read_csv(results / "tables/quality.csv", keep_default_na=False, na_values=[""])
     said = answers.quality(found[found["study"] == "gates"], config)
     assert said.startswith(
-        "On gate (generated data), pulses reaches a test infidelity of 0.000101 and its control"
+        "On gate (generated data), shaped reaches a test infidelity of 0.000101 and its control"
     )
     assert "the model is better than its control here" in said
     both = answers.quality(found, config)

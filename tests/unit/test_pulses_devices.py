@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -282,6 +283,9 @@ ONE = numbers(1.0)
         (lambda: Transmons(ONE.float(), ONE, ONE), "charging: must be fp64"),
         (lambda: Transmons(ONE, ONE * 1e-9, 0 * ONE).levels(3), "phases of its states"),
         (lambda: Device(Transmons(ONE, ONE, ONE), (), numbers(), numbers()), "inductive: "),
+        (lambda: Device(Transmons(ONE, ONE, ONE), ((0, 1),), ONE, None), "pairs: .* two different sites"),
+        (lambda: replace(fluxonium_chain(2), capacitive=numbers(1, 1)), "capacitive: must be one number a pair"),
+        (lambda: fluxonium_chain(2, inductive=()), "energies: there are none"),
         (lambda: fluxonium_chain(0), "sites: 0"),
         (lambda: fluxonium_lattice(6, 1), "rows, columns: "),
         (lambda: fluxonium_chain(2).lattice(1), "levels: 1 is too few"),

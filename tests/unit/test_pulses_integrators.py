@@ -369,6 +369,8 @@ def test_names_that_do_not_exist_and_second_derivatives_are_refused() -> None:
         integrator("trotter2", 0)
     with pytest.raises(UserError, match="route"):
         integrator("magnus4", 5, "compiled")
+    with pytest.raises(UserError, match="no route is called machine; use one of auto, compiled, torch"):
+        integrator("trotter2", 5, "machine")  # type: ignore[arg-type]
     made = integrator("trotter2", 5)
     leaves = [tensor.requires_grad_() for tensor in inputs(made, LATTICES["chain"], 2)]
     with pytest.raises(UserError, match="first derivatives"):

@@ -41,7 +41,8 @@ class Device:
         inductive is None.
 
     Raises:
-        UserError: transmons have an inductive coupling, or fluxoniums none.
+        UserError: transmons have an inductive coupling, or fluxoniums none; a pair names no two sites, or the couplings are
+            not one number for each.
     """
 
     circuits: Circuits
@@ -52,6 +53,14 @@ class Device:
     def __post_init__(self) -> None:
         if isinstance(self.circuits, Transmons) != (self.inductive is None):
             raise UserError("inductive: give couplings for fluxoniums, and None for transmons")
+        for pair in self.pairs:
+            if len(set(pair)) != 2 or not set(pair) <= set(range(self.sites)):
+                raise UserError(f"pairs: {pair} are not two different sites from 0 to {self.sites - 1}")
+        for name, strength in (("capacitive", self.capacitive), ("inductive", self.inductive)):
+            if strength is not None and tuple(strength.shape) != (len(self.pairs),):
+                raise UserError(
+                    f"{name}: must be one number a pair, of shape ({len(self.pairs)},), not {tuple(strength.shape)}"
+                )
 
     @property
     def sites(self) -> int:
@@ -112,7 +121,7 @@ def fluxonium_chain(
     capacitive_coupling, inductive_coupling: J_C and J_L of neighbours, GHz.
 
     Raises:
-        UserError: there is no site, or an energy is not positive.
+        UserError: there is no site, or an energy is missing or not positive.
     """
     _check_sites(sites)
     circuits = _fluxoniums(charging, josephson, cycled(inductive, sites), flux)
@@ -180,7 +189,7 @@ def transmon_chain(
         of neighbours, GHz.
 
     Raises:
-        UserError: there is no site, or an energy is not positive.
+        UserError: there is no site, or an energy is missing or not positive.
     """
     _check_sites(sites)
     alike = Transmons(
@@ -191,7 +200,13 @@ def transmon_chain(
 
 
 def cycled(values: Sequence[float], count: int) -> list[float]:
-    """So many values, from the first on again after the last."""
+    """So many values, from the first on again after the last.
+
+    Raises:
+        UserError: there are none.
+    """
+    if not values:
+        raise UserError("energies: there are none; give one or more")
     return [values[number % len(values)] for number in range(count)]
 
 

@@ -14,7 +14,7 @@ from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses import exponential_kernels
 from ketscale.engines.pulses.cpu import threads_for
-from ketscale.engines.pulses.exponential_kernels import ARGUMENTS, MOST_TERMS
+from ketscale.engines.pulses.exponential_kernels import ARGUMENTS, HIGHEST_DEGREE
 
 # The remainder of the Taylor polynomial is below this.
 REMAINDER = 1e-17
@@ -28,7 +28,7 @@ def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     # Beyond a norm of 1 halving is cheaper than more terms.
     halvings = max(0, math.ceil(math.log2(largest))) if 0 < largest < math.inf else 0
     norm, degree, remainder = largest / 2**halvings, 1, math.inf
-    while remainder > REMAINDER and degree < MOST_TERMS:
+    while remainder > REMAINDER and degree < HIGHEST_DEGREE:
         degree += 1
         remainder = norm ** (degree + 1) / math.factorial(degree + 1)
     made: torch.Tensor = _Unitary.apply(hermitian / 2**halvings if halvings else hermitian, degree)

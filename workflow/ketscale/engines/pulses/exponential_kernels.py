@@ -1,4 +1,4 @@
-"""Writes the machine code for exponentials of small anti-Hermitian matrices and their gradients, one matrix a lane."""
+"""Writes the machine code for exponentials exp(-i H) of small Hermitian matrices and their gradients, one a lane."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ARGUMENTS = (
 )  # fmt: skip
 
 # The highest degree of the Taylor polynomial: enough for matrices of norm 1.
-MOST_TERMS = 18
+HIGHEST_DEGREE = 18
 
 Complex = tuple[Value, Value]
 Matrix = list[list[Complex]]
@@ -40,7 +40,7 @@ class _Function:
         self.w = Writer(module, name, lanes, double=True)
         self.levels = levels
         self.count, self.degree = (self.w.argument(ARGUMENTS.index(each)) for each in ("count", "degree"))
-        self.inverses = self.w.table("inverses", self.w.real, [1 / k for k in range(1, MOST_TERMS + 1)])
+        self.inverses = self.w.table("inverses", self.w.real, [1 / k for k in range(1, HIGHEST_DEGREE + 1)])
 
     def exponential(self) -> None:
         """R_0 of each matrix."""
@@ -58,7 +58,7 @@ class _Function:
         w, b = self.w, self.w.b
         now, adjoint, total = (_Variable(w, self.levels) for _ in range(3))
         stride = 2 * self.levels**2
-        terms = b.alloca(w.vector, size=stride * MOST_TERMS)
+        terms = b.alloca(w.vector, size=stride * HIGHEST_DEGREE)
         with self._groups():
             x = self._given()
             now.set(self._identity())

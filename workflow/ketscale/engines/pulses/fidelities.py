@@ -2,8 +2,8 @@
 
 With the amplitudes M (`frame.Frame.amplitudes`) of columns that begin as computational states j, and a target T:
 rows r_i = sum_j conj(T_ij) M_ij, fidelity |sum_i r_i / columns|^2. Tensors hold columns as rows: M_ij is in row j.
-A virtual Z gate after the pulse multiplies rows by
-phases (McKay et al., Phys. Rev. A 96, 022330, 2017, arXiv:1612.00858), so that rows are all that it needs.
+A virtual Z gate after the pulse multiplies rows by phases (McKay et al., Phys. Rev. A 96, 022330, 2017,
+arXiv:1612.00858), so that rows are all that it needs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ketscale.errors import UserError
 def row_overlaps(amplitudes: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """The rows r, complex (2**n,): summed over these columns.
 
-    amplitudes, target: complex (columns, 2**n), the same columns of both: of a gate's unitary (`gates`), `unitary.T[columns]`.
+    amplitudes, target: complex (columns, 2**n), the same columns of both. The target of a gate's unitary (`gates`) is
+        `unitary.T[columns]`.
 
     Raises:
         UserError: the shapes differ.
@@ -34,6 +35,9 @@ def fidelity(rows: torch.Tensor, columns: int, virtual_z: bool) -> torch.Tensor:
 
     columns: how many columns the rows were summed over. virtual_z: the largest over all Z rotations of each qubit after
         the pulse (see `virtual_z.largest_overlap`, and what it says of derivatives).
+
+    Raises:
+        UserError: with virtual_z, there are not 2**n rows.
     """
     overlap = largest_overlap(rows) if virtual_z else rows.sum().abs().square()
     return overlap / columns**2

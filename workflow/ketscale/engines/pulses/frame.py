@@ -8,10 +8,9 @@ import torch
 
 from ketscale.engines.pulses.eigenstates import eigenstates, spectrum
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.settings import MOST_DRESSED
 from ketscale.errors import UserError
 
-# Dressed states need the whole undriven Hamiltonian as a matrix, 256 MiB at this size.
-LARGEST = 4096
 # Of a product state in its eigenstate: above a half, which two states in resonance share to within rounding.
 SHARE = 0.51
 
@@ -54,9 +53,9 @@ def dressed_frame(lattice: Lattice) -> Frame:
         UserError: a product state is shared by several eigenstates so evenly that none has enough of it, or the
             undriven Hamiltonian is too large.
     """
-    if lattice.dimension > LARGEST:
+    if lattice.dimension > MOST_DRESSED:
         raise UserError(
-            f"frame: a device of {lattice.dimension} product states is too large for dressed states (at most {LARGEST}); use "
+            f"frame: a device of {lattice.dimension} product states is too large for dressed states (at most {MOST_DRESSED}); use "
             "fewer levels or the frame laboratory"
         )
     undriven = lattice.undriven()

@@ -1,4 +1,7 @@
-"""The target unitaries of computational states: entry (i, j) is <i|U|j>, so that state j becomes row j of `U.T`; on the CPU."""
+"""Target unitaries of computational states, on the CPU.
+
+Entry (i, j) is <i|U|j>, so that state j becomes row j of `U.T`.
+"""
 
 from __future__ import annotations
 

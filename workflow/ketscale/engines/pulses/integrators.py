@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, get_args, runtime_checkable
 
 import torch
 
@@ -12,10 +12,9 @@ from ketscale.config import suggestion
 from ketscale.engines.pulses import magnus, schemes
 from ketscale.engines.pulses.evolution import Method, evolve
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.settings import Route
 from ketscale.engines.pulses.split_steps import Split
 from ketscale.errors import UserError
-
-Route = Literal["auto", "compiled", "torch"]
 
 
 @runtime_checkable
@@ -101,9 +100,10 @@ def _magnus(coefficients: schemes.Coefficients, method: type[magnus.Dense]) -> C
     return build
 
 
-# trotter: published; midpoints, whose splitting has order 1, 2 or 4, and order 2 in time. suzuki4: order 4 in time too.
-# interaction: the driven sites are evolved nearly exactly, and only the couplings are split; of order 2 or 4. magnus: of order 4 or 6, with
-# exponentials as matrices or by Chebyshev series.
+# trotter: exponential midpoint, of order 2 in time, whose splitting has order 1, 2 or 4. SuperGrad's has the same orders,
+# but separates the drives from their sites too; here only the couplings are split from the driven sites. suzuki4: of order
+# 4 in time too. interaction: the driven sites are evolved nearly exactly, so that the error is that of the couplings; of
+# order 2 or 4. magnus: of order 4 or 6, with exponentials as matrices or by Chebyshev series.
 METHODS: dict[str, Callable[[Route], Method]] = {
     "trotter1": _splitting(schemes.sequential),
     "trotter2": _splitting(schemes.midpoint),
@@ -125,10 +125,12 @@ def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
     with torch's operators; auto: compiled for CPU tensors, else torch.
 
     Raises:
-        UserError: there is no such name, the steps are not positive, or the method has no such route.
+        UserError: there is no such name or route, the steps are not positive, or the method has no such route.
     """
     if name not in METHODS:
         raise UserError(f"no integrator is called {name}{suggestion(name, list(METHODS))}")
+    if route not in get_args(Route):
+        raise UserError(f"no route is called {route}; use one of {', '.join(get_args(Route))}")
     if steps < 1:
         raise UserError(f"steps: must be at least 1, not {steps}")
     return Steps(METHODS[name](route), steps)

@@ -1,4 +1,4 @@
-"""Merged gates by machine code, with a gate a lane: the function of `merging`."""
+"""Merged gates by machine code, with a gate a lane: the function `splitting.merged`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LANES = vector_bytes() // 8
 def merged(
     own: torch.Tensor, pairs: tuple[Place, ...], couplings: torch.Tensor, symmetric: bool
 ) -> torch.Tensor:
-    """See `merging.merged`; on the CPU, in fp64."""
+    """See `splitting.merged`; on the CPU, in fp64."""
     gates: torch.Tensor = _Merged.apply(own, couplings, pairs, symmetric)
     return gates
 

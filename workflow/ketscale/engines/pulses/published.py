@@ -1,4 +1,7 @@
-"""The parameters of the published devices and pulses, GHz and ns. Imports nothing, since configs are checked with it."""
+"""Parameters of the published devices and pulses, GHz and ns. Imports nothing, since configs are checked with it.
+
+Published: SuperGrad (arXiv:2406.18155).
+"""
 
 from __future__ import annotations
 

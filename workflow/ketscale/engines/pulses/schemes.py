@@ -80,7 +80,7 @@ def midpoint(fractions: tuple[float, ...] = (1.0,), frozen: bool = False) -> Sch
 
 
 def sequential() -> Scheme:
-    """Exponential midpoint, split into its terms one after the other: first order."""
+    """Exponential midpoint, of first order: the driven sites, and then the couplings."""
     return Scheme((0.5,), ((1.0,), (0.0,)), ((0,), (1,)), (1.0,), symmetric=False)
 
 

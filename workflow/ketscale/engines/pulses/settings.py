@@ -1,4 +1,4 @@
-"""The settings of an integrator. Imports nothing heavy, since configs are checked with it at every start."""
+"""The settings of an integrator, and limits. Imports nothing heavy, since configs are checked with it at every start."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ Route = Literal["auto", "compiled", "torch"]
 
 # More steps in a pulse are taken for a mistake in `dt`: a single evaluation would take minutes.
 MOST_STEPS = 1_000_000
+# Product states of a device with dressed states, which need the undriven Hamiltonian as a matrix: 256 MiB at this size.
+MOST_DRESSED = 4096
 
 
 class PulseSimulator(Simulator, frozen=True, kw_only=True):
@@ -28,14 +30,14 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     device: Annotated[
         Name,
         Meta(
-            description="trotter: midpoints, whose splitting has order 1, 2 or 4, as published; suzuki4: of order 4 in "
-            "time too; interaction: driven sites nearly exactly, only couplings are split; magnus: commutator-free, of "
-            "order 4 or 6, with exponentials as matrices or by Chebyshev series"
+            description="trotter: exponential midpoint, with couplings split from driven sites in order 1, 2 or 4; suzuki4: "
+            "of order 4 in time too; interaction: driven sites nearly exactly, so that the error is that of the "
+            "couplings; magnus: commutator-free, of order 4 or 6, with exponentials as matrices or by Chebyshev series"
         ),
     ]
     dt: Annotated[
         float,
-        Meta(gt=0, description="Largest step, ns; the steps of a pulse are equal, and fill its first length"),
+        Meta(gt=0, description="Largest step, ns; all steps of a pulse are equal"),
     ]
     route: Annotated[
         Route,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Literal
 
 import torch
 
-from ketscale.engines.pulses import exponential, merging, plain
+from ketscale.engines.pulses import exponential, plain
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import Scheme
-from ketscale.engines.pulses.splitting import Gates, Making, sequence
+from ketscale.engines.pulses.settings import Route
+from ketscale.engines.pulses.splitting import Gates, Making, merged, sequence
 from ketscale.errors import UserError
 
 # Complex numbers of a chunk's gates, and of their gradients, of which each tile of columns has its own.
@@ -26,7 +26,7 @@ class Split:
     """See `evolution.Method` and `integrators.integrator`."""
 
     scheme: Scheme
-    route: Literal["auto", "compiled", "torch"] = "auto"
+    route: Route = "auto"
 
     @property
     def nodes(self) -> tuple[float, ...]:
@@ -83,7 +83,7 @@ class Split:
         """What applies gates to columns, and what makes them."""
         device = lattice.energies.device
         if self.route == "torch" or (self.route == "auto" and device.type != "cpu"):
-            return plain, Making(exponential.unitary, merging.merged)
+            return plain, Making(exponential.unitary, merged)
         if device.type != "cpu":
             raise UserError(
                 f"route: compiled computes on the CPU only, and the lattice is on {device}; use route torch"

@@ -23,9 +23,10 @@ from ketscale.engines.pulses import (
     segmented,
     together,
 )
+from ketscale.engines.pulses.published import ONE_QUBIT
 from ketscale.engines.pulses.starts import HADAMARD_TURN, X_TURN
 from ketscale.problems import randomness
-from ketscale.problems.pulses.workload import Gate
+from ketscale.problems.pulses.workload import GateName
 
 START = randomness.Stream("pulses.start")
 
@@ -33,11 +34,12 @@ CIRCUITS: dict[str, type[Fluxoniums | Transmons]] = {"fluxoniums": Fluxoniums, "
 COUPLINGS = ("capacitive", "inductive")
 
 
-def start(device: Device, gate: Gate, pairs: Sequence[tuple[int, int]], length: float) -> dict[str, Any]:
+def start(device: Device, gate: GateName, pairs: Sequence[tuple[int, int]], length: float) -> dict[str, Any]:
     """The published pulses of a gate as plain values, which are kept with a model: of each drive its site, amplitude
     and frequency, rad/ns; and their length, ns.
 
-    A CNOT has cross resonance on the controls, and then a rotation of the targets, both over the whole length.
+    A CNOT has cross resonance on the controls and a rotation of the targets, both at once and over the whole length. The
+    drives of the controls come first.
 
     Raises:
         UserError: a pair is not coupled, or the dressed states have no names.
@@ -129,7 +131,7 @@ class PulseModel(nn.Module):
         self.device = DeviceParameters(device, "device" in trains)
         if begins is None:
             with torch.no_grad():
-                begins = start(self.device(), "x", [], 50.0)
+                begins = start(self.device(), "x", [], ONE_QUBIT)
         self.sites: tuple[int, ...] = tuple(begins["sites"])
         self._trains = tuple(trains)
         self.usual_length: float = begins["length"]

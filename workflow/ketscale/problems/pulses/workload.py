@@ -9,19 +9,17 @@ from msgspec import Meta
 
 from ketscale.config import Seed, Settings, Workload
 from ketscale.engines.pulses.published import CROSS_RESONANCE, ONE_QUBIT
-from ketscale.engines.pulses.settings import MOST_STEPS, PulseSimulator
+from ketscale.engines.pulses.settings import MOST_DRESSED, MOST_STEPS, PulseSimulator
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
 
-Gate = Literal["x", "hadamard", "cnot"]
+GateName = Literal["x", "hadamard", "cnot"]
 
 # Columns and their cotangents are in memory twice; more is a mistake in the sizes.
 MOST_AMPLITUDES = 2**30
 # More levels do not fit the basis in which circuits are diagonalised; see `engines.pulses.circuits`.
 MOST_LEVELS = 10
-# Dressed states need the undriven Hamiltonian as a matrix; see `engines.pulses.frame`.
-MOST_DRESSED = 4096
 
 
 class PulseWorkload(Workload, frozen=True, kw_only=True):
@@ -32,12 +30,16 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     spread: float
 
     gate: Annotated[
-        Gate,
-        Meta(description="x, hadamard: on each qubit at once; cnot: on each of `pairs`, one after the other"),
+        GateName,
+        Meta(
+            description="x, hadamard: on each qubit at once; cnot: on each of `pairs`; all drives play at once"
+        ),
     ] = "x"
     pairs: Annotated[
         tuple[tuple[int, int], ...],
-        Meta(description="Of cnot: control and target of each, from 0; neighbours that are coupled"),
+        Meta(
+            description="Of cnot: control and target of each, from 0, coupled neighbours; where pairs share a qubit, the target is the product of their CNOTs, the first acting first"
+        ),
     ] = ((0, 1),)
     target: Annotated[
         Literal["unitary", "state"],

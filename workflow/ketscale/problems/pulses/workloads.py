@@ -42,7 +42,7 @@ SpreadSeed = Annotated[Seed, Meta(description="Of the spread")]
 Side = Annotated[int, Meta(ge=1, le=len(ROW))]
 
 
-class Fluxoniums(PulseWorkload, frozen=True, kw_only=True):
+class FluxoniumWorkload(PulseWorkload, frozen=True, kw_only=True):
     """Fluxoniums, driven by their phase; the published circuits."""
 
     charging: Annotated[Energy, Meta(description="E_C, GHz")] = FLUXONIUM[0]
@@ -54,7 +54,7 @@ class Fluxoniums(PulseWorkload, frozen=True, kw_only=True):
     spread: Spread = SPREAD
 
 
-class FluxoniumChain(Fluxoniums, frozen=True, kw_only=True):
+class FluxoniumChain(FluxoniumWorkload, frozen=True, kw_only=True):
     """The published open chain of fluxoniums."""
 
     inductive: Annotated[Energies, Meta(description="E_L, GHz, in turn along the chain")] = CHAIN
@@ -79,7 +79,7 @@ class FluxoniumChain(Fluxoniums, frozen=True, kw_only=True):
         )
 
 
-class FluxoniumLattice(Fluxoniums, frozen=True, kw_only=True):
+class FluxoniumLattice(FluxoniumWorkload, frozen=True, kw_only=True):
     """A block of the published 5 x 5 lattice of fluxoniums, which is periodic."""
 
     block: Annotated[

@@ -20,7 +20,7 @@ class Own(NamedTuple):
     route: Literal["auto", "torch"] = "auto"
 
 
-# The published number of steps, and steps of order 4 whose error is below that of our and of SuperGrad's 5000.
+# Midpoint steps in the published number and order, and steps of order 4 whose error is below that of our and of SuperGrad's 5000.
 OWN: dict[str, Own] = {
     "interaction4-150": Own("interaction4", 150),
     "interaction4-400": Own("interaction4", 400),
@@ -31,7 +31,7 @@ OWN: dict[str, Own] = {
 REFERENCE = Own("interaction4", 1600)
 PEERS = ("supergrad", "supergrad-tad", "qutip", "dynamiqs", "qiskit-dynamics")
 SIMULATORS = (*OWN, *PEERS)
-# 5,000 steps of second order: what others are matched to.
+# 5,000 steps of second order, ours and SuperGrad's: what others are matched to.
 PUBLISHED = ("trotter2-5000", "supergrad")
 
 
