@@ -315,6 +315,7 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
         ({"workload": {"capacitive_coupling": 1e300}}, "workloads.w.capacitive_coupling: 1e+300 is too large"),
         ({"workload": {"flux": math.nan}}, "workloads.w.flux: nan should be a number"),
         ({"workload": {"kind": "transmon-chain", "offset": 40.0}}, "workloads.w.offset: 40.0 is too large"),
+        ({"workload": {"flux": 3.14}}, "workloads.w.flux: 3.14 is too large"),
         ({"workload": {"kind": "transmon-chain", "flux": 0.5}}, "workloads.w.flux: unknown setting"),
         ({"workload": {"initial": 2}}, "workloads.w.initial: only one state begins somewhere"),
         ({"workload": {"initial": 9, "target": "state"}, "batch": 1}, "w begins in state 9, of which 2 qubits have 4"),

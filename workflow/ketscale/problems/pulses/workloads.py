@@ -48,7 +48,9 @@ class FluxoniumWorkload(PulseWorkload, frozen=True, kw_only=True):
     charging: Annotated[Energy, Meta(description="E_C, GHz")] = FLUXONIUM[0]
     josephson: Annotated[Energy, Meta(description="E_J, GHz")] = FLUXONIUM[1]
     inductive: Energies
-    flux: Annotated[float, Meta(description="External flux, in flux quanta")] = 0.5
+    flux: Annotated[
+        float, Meta(ge=-1, le=1, description="External flux, in flux quanta, of which 1 changes nothing")
+    ] = 0.5
     capacitive_coupling: float
     inductive_coupling: float
     spread: Spread = SPREAD
