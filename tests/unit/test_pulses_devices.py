@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -203,6 +206,23 @@ def test_a_smaller_grid_that_holds_the_states_changes_only_rounding(monkeypatch:
     monkeypatch.setattr(module, "GRIDS", module.GRIDS[-1:])
     for ours, theirs in zip(small, found(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_levels_do_not_depend_on_the_number_of_threads() -> None:
+    code = (
+        "import sys, torch; from ketscale.engines.pulses import fluxonium_chain; torch.set_num_threads(int(sys.argv[1]));"
+        "levels = fluxonium_chain(2).circuits.levels(5); print(levels.energies.tolist(), levels.charge.tolist())"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code, threads],
+            env={**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2")
+    ]
+    assert said[0] == said[1] != b""
 
 
 @pytest.mark.parametrize("inductive", [0.05, 1e-6])

@@ -15,6 +15,8 @@ from ketscale.errors import UserError
 
 # The smallest gap beside a level, relative to the largest energy, at which its state still has a derivative.
 SEPARATION = 1e-11
+# Rows of matrices that one thread diagonalises in less than about a second.
+ALONE = 1024
 
 
 class Spectrum(NamedTuple):
@@ -25,8 +27,17 @@ class Spectrum(NamedTuple):
 
 
 def spectrum(matrix: torch.Tensor) -> Spectrum:
-    """Diagonalise Hermitian matrices (..., m, m)."""
-    return Spectrum(*torch.linalg.eigh(matrix.detach()))
+    """Diagonalise Hermitian matrices (..., m, m).
+
+    Up to `ALONE` rows by one thread, so that the result does not depend on how many there are: a pulse turns the rounding
+    of energies into phases.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if matrix.shape[-1] <= ALONE else threads)
+    try:
+        return Spectrum(*torch.linalg.eigh(matrix.detach()))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def eigenstates(
