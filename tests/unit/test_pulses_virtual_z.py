@@ -42,6 +42,13 @@ def test_no_other_angles_are_better(qubits: int, seed: int) -> None:
     assert largest_overlap(rows).item() == pytest.approx(best, rel=1e-12)
 
 
+def test_a_ridge_is_followed_to_its_end() -> None:
+    rows = torch.tensor([0.2851 - 0.1149j, 0, -0.0001 - 0.0001j, 0.365 - 0.8254j], dtype=torch.complex128)
+    terms = turned(rows, best_angles(rows))
+    slopes = [(terms.sum().conj() * terms[one].sum()).imag / terms.sum().abs() for one in ([2, 3], [1, 3])]
+    assert max(map(abs, slopes)) <= 1e-11 * rows.abs().sum()
+
+
 @pytest.mark.parametrize("qubits", [1, 2, 5, 8])
 def test_rotations_of_a_perfect_gate_are_undone(qubits: int) -> None:
     away = torch.linspace(-3, 2.5, qubits, dtype=torch.float64)

@@ -2,7 +2,8 @@
 
 With S(angles) = sum_i r_i exp(i sum_q angles_q b_q(i)), where b_q(i) is the bit of qubit q in i, they maximise |S|^2.
 As a function of one angle S is A + B exp(i angle): its largest modulus is |A| + |B|, at angle = arg A - arg B. Doing this
-for one qubit after the other never lowers |S|. It may end in a local maximum, hence several starts.
+for one qubit after the other never lowers |S|. It may end in a local maximum, hence several starts. Along a ridge, where
+angles of several qubits matter only together, it creeps: Newton's method ends what is not done soon.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ from numpy.typing import NDArray
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
 
-# A start ends when no derivative of |S| is larger, relative to the sum of all |r_i|, or after so many sweeps over the qubits.
+# A start ends when no derivative of |S| is larger, relative to the sum of all |r_i|, or after so many sweeps over the qubits,
+# each of which follows a step of Newton's after the first ones.
 GRADIENT = 1e-11
 SWEEPS = 10_000
+SWEEPS_ALONE = 200
+# Curvatures of |S|^2, relative to the square of that sum, that are rounding.
+FLAT = 1e-14
 # Starts at random angles, beside those at zero and at the angles that align the rows of single bits.
 RANDOM_STARTS = 14
 
@@ -46,7 +51,9 @@ def best_angles(rows: torch.Tensor) -> torch.Tensor:
     if given.ndim != 1 or given.size != 2**qubits:
         raise UserError(f"rows: virtual Z needs one row for each of 2**n states, not {given.shape}")
     angles = _starts(given, qubits)
-    for _ in range(SWEEPS if qubits else 0):
+    for sweep in range(SWEEPS if qubits else 0):
+        if sweep >= SWEEPS_ALONE:
+            angles = _stepped(given, angles)
         if _sweep(given, angles) <= GRADIENT * np.abs(given).sum():
             break
     best = angles[np.abs(_turned(given, angles).sum(-1)).argmax()]
@@ -97,6 +104,28 @@ def _sweep(rows: Amplitudes, angles: Angles) -> float:
         angles[:, qubit] += step
         halves[:, :, 1] *= np.exp(1j * step)[:, None, None]
     return steepest
+
+
+def _stepped(rows: Amplitudes, angles: Angles) -> Angles:
+    """The angles after a step of Newton's for |S|^2, of each start that it brings higher."""
+    qubits = angles.shape[1]
+    bits = (np.arange(2**qubits)[:, None] >> np.arange(qubits)[::-1] & 1).astype(np.float64)
+    turned = _turned(rows, angles)
+    total = turned.sum(-1)[:, None]
+    first = turned @ bits
+    second = bits.T @ (turned[:, :, None] * bits)
+    gradient = -2 * (total.conj() * first).imag
+    hessian = 2 * (first.conj()[:, :, None] * first[:, None, :] - total.conj()[:, :, None] * second).real
+    curvatures, axes = np.linalg.eigh(hessian)
+    # Uphill also where |S|^2 curves upwards. Directions without curvature, such as those of rows that are 0, are left.
+    scale = np.abs(curvatures)
+    along = (axes.mT @ gradient[:, :, None])[:, :, 0]
+    curved = scale > FLAT * np.abs(rows).sum() ** 2
+    along = np.divide(along, scale, out=np.zeros_like(along), where=curved)
+    moved = angles + (axes @ along[:, :, None])[:, :, 0]
+    higher = np.abs(_turned(rows, moved).sum(-1)) > np.abs(total[:, 0])
+    made: Angles = np.where(higher[:, None], moved, angles)
+    return made
 
 
 def _turned(rows: NDArray[Any], angles: Angles) -> Amplitudes:
