@@ -15,6 +15,7 @@ from ketscale.errors import UserError
 from ketscale.measure import spans
 from ketscale.problems import library, models
 from ketscale.problems.pulses import build
+from ketscale.problems.pulses.deviations import deviations
 from ketscale.problems.pulses.gate import Gate
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.specification import FAMILY
@@ -179,6 +180,15 @@ def test_the_error_is_of_the_integrator_alone_and_falls_with_its_step() -> None:
     coarse = error(0.5, 0)
     assert coarse == error(0.5, 1)
     assert 1e-12 < error(0.25, 0) < coarse / 8
+
+
+def test_no_integrator_is_its_own_reference() -> None:
+    def error(segments: int) -> float:
+        problem = built(model={"kind": "piecewise_pulse", "segments": segments}, simulator={"dt": 0.01})
+        return float(deviations(problem, "test")["simulator_error"] or 0)
+
+    assert 0 < error(10) < 1e-9
+    assert 0 < error(2000) < 1e-9
 
 
 def test_steps_are_never_longer_than_dt() -> None:

@@ -33,7 +33,8 @@ def deviations(problem: Gate, split: str) -> dict[str, float | None]:
     initial = frame.states[columns[chosen.to(columns.device)]]
     duration = pulses.duration
     parts = problem.model.divisions
-    steps = parts * max(1, round(float(duration) / (SHORTEST * parts)))
+    # At least two for each of the integrator's own, which would else be compared with itself.
+    steps = max(parts * round(float(duration) / (SHORTEST * parts)), 2 * problem.steps(duration))
 
     def final(by: Integrator) -> torch.Tensor:
         return by.evolve(lattice, pulses.sample(by.times(duration)), duration, initial)
