@@ -17,7 +17,7 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests.unit import records_factory as factory
-from tests.unit.test_kinds import AXES, PULSES
+from tests.unit.test_kinds import AXES, TOY
 
 STEPS = (0, 2, 7)
 
@@ -33,7 +33,7 @@ class Best(Model, frozen=True, kw_only=True):
 
 
 FAMILY = dataclasses.replace(
-    PULSES,
+    TOY,
     models={"learner": Learner, "best": Best},
     metrics=(
         Metric("error", "error", "", "down"),
@@ -52,7 +52,7 @@ def config(**axes: Any) -> Config:
     given["simulators"]["expm"] = {"device": "expm"}
     usual = {**AXES, "workload": ["gate", "wide"], "model": ["learner", "fast", "best"], **axes}
     given["studies"] = {"asked": {"kind": "adaptation", "question": "?", "axes": usual}}
-    made = Config.of({**given, "partial": True}, {**FAMILIES, "pulses": FAMILY})
+    made = Config.of({**given, "partial": True}, {**FAMILIES, FAMILY.name: FAMILY})
     kinds.check(made)
     return made
 
