@@ -240,6 +240,13 @@ def test_curves_are_of_the_pulses_and_of_an_x(kind: str) -> None:
     assert curves["population_outside"].abs().max() < 0.05
 
 
+def test_curves_have_a_sample_of_each_segment() -> None:
+    problem = moved(built(model={"kind": "piecewise_pulse", "segments": 400}))
+    curves = problem.curves()
+    amplitudes = problem.model().envelope.amplitude.detach()  # type: ignore[attr-defined]
+    assert torch.equal(curves["envelope_re_1"][:-1], amplitudes[1, :, 0])
+
+
 def test_a_kept_model_makes_the_same_pulses(tmp_path: Path) -> None:
     config = analysis.of(tiny(workload={"kind": "transmon-chain"}, model={"trains": ALL}, levels=3))
     settings = config.settings(config.runs[0])

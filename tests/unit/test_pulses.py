@@ -121,6 +121,15 @@ def test_segments_are_constant_in_between() -> None:
     assert values.tolist() == [0, 1, 1, 2 + 5j, 3, 4, 0]
 
 
+def test_a_segment_begins_with_its_first_time_despite_rounding() -> None:
+    values = torch.arange(1.0, 51.0, dtype=torch.float64)
+    envelope = Segments(torch.stack([values, values], -1)[None])
+    length = torch.tensor(47.3, dtype=torch.float64)
+    times = torch.linspace(0, 1, 501, dtype=torch.float64) * length
+    found = envelope.at((times / length)[:, None]).real[:-1, 0]
+    assert torch.equal(found, values.repeat_interleave(10))
+
+
 def test_segments_begin_in_the_middle_of_a_cosine() -> None:
     start = cosine()
     assert isinstance(start.envelope, Cosine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -215,7 +216,9 @@ def _best(config: Config, findings: Iterable[Finding]) -> list[Finding]:
         if finding.record is None or CURVES not in finding.record["files"]:
             continue
         metric, key = config.family(finding.run.workload).headline, point_of(finding.run)
-        value = finding.record["quality"]["validation"][metric.name] * (-1 if metric.better == "up" else 1)
+        value = finding.record["quality"]["validation"][metric.name]
+        # Undefined: worse than any.
+        value = math.inf if value is None else -value if metric.better == "up" else value
         if key not in best or value < best[key][0]:
             best[key] = value, finding
     return [finding for _, finding in best.values()]

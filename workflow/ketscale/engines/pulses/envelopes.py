@@ -12,6 +12,9 @@ import torch
 
 from ketscale.errors import UserError
 
+# A segment begins so much of its length early, so that a time that is its beginning up to rounding is in it.
+ROUNDING = 1e-9
+
 
 @runtime_checkable
 class Envelope(Protocol):
@@ -89,7 +92,7 @@ class Segments:
     def at(self, fraction: torch.Tensor) -> torch.Tensor:
         """See `Envelope.at`."""
         segments = self.amplitude.shape[1]
-        index = (fraction.detach() * segments).floor().long().clamp(0, segments - 1)
+        index = (fraction.detach() * segments + ROUNDING).floor().long().clamp(0, segments - 1)
         values = torch.view_as_complex(self.amplitude)[torch.arange(self.drives, device=index.device), index]
         return torch.where((fraction >= 0) & (fraction <= 1), values, 0)
 

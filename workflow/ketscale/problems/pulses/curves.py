@@ -47,7 +47,8 @@ def of(problem: Gate) -> Mapping[str, torch.Tensor]:
     are none of the qubits. The column begins in the last of the problem's basis states: |1...1>, or the one state.
     """
     pulses = problem.model()
-    found = samples(pulses)
+    # No segment is between two samples.
+    found = samples(pulses, min(INTERVAL, float(pulses.duration) / problem.model.divisions))
     times = found["time_ns"]
     lattice, frame = problem.physics()
     state = frame.states[problem.get_buffer("columns")[-1:]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -111,7 +111,7 @@ class DeviceParameters(nn.Module):
         return usual * (1 + change) if relative else usual + change
 
 
-class PulseModel(nn.Module):
+class PulseModel(nn.Module, ABC):
     """One pulse on each drive of a device.
 
     qubits: of the device that is made if none is given, the published chain. device: see `described`. begins: see

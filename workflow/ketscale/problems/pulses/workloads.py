@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import pi
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
@@ -55,6 +55,20 @@ class FluxoniumWorkload(PulseWorkload, frozen=True, kw_only=True):
     inductive_coupling: float
     spread: Spread = SPREAD
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What devices of fluxoniums are made of besides their layout: arguments of the engine's functions."""
+        return {
+            "width": self.spread,
+            "seed": self.seed,
+            "charging": self.charging,
+            "josephson": self.josephson,
+            "inductive": self.inductive,
+            "flux": 2 * pi * self.flux,
+            "capacitive_coupling": self.capacitive_coupling,
+            "inductive_coupling": self.inductive_coupling,
+        }
+
 
 class FluxoniumChain(FluxoniumWorkload, frozen=True, kw_only=True):
     """The published open chain of fluxoniums."""
@@ -68,17 +82,7 @@ class FluxoniumChain(FluxoniumWorkload, frozen=True, kw_only=True):
         """See `PulseWorkload.device`."""
         from ketscale.engines.pulses import fluxonium_chain
 
-        return fluxonium_chain(
-            qubits,
-            self.spread,
-            self.seed,
-            charging=self.charging,
-            josephson=self.josephson,
-            inductive=self.inductive,
-            flux=2 * pi * self.flux,
-            capacitive_coupling=self.capacitive_coupling,
-            inductive_coupling=self.inductive_coupling,
-        )
+        return fluxonium_chain(qubits, **self.parameters)
 
 
 class FluxoniumLattice(FluxoniumWorkload, frozen=True, kw_only=True):
@@ -116,18 +120,7 @@ class FluxoniumLattice(FluxoniumWorkload, frozen=True, kw_only=True):
         """See `PulseWorkload.device`."""
         from ketscale.engines.pulses import fluxonium_lattice
 
-        return fluxonium_lattice(
-            *self.block,
-            self.first_column,
-            self.spread,
-            self.seed,
-            charging=self.charging,
-            josephson=self.josephson,
-            inductive=self.inductive,
-            flux=2 * pi * self.flux,
-            capacitive_coupling=self.capacitive_coupling,
-            inductive_coupling=self.inductive_coupling,
-        )
+        return fluxonium_lattice(*self.block, self.first_column, **self.parameters)
 
 
 class TransmonChain(PulseWorkload, frozen=True, kw_only=True):
