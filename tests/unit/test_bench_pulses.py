@@ -121,7 +121,7 @@ def test_supergrad_has_our_value_and_gradient(qubits: int) -> None:
 
 @pytest.mark.parametrize("qubits", [2, 3, 4])
 def test_supergrads_second_order_is_its_error_away(qubits: int) -> None:
-    """It splits the drives from their sites, and we do not: the errors differ, and its is the smaller here."""
+    """It splits the drives from their sites, and we do not: the errors differ, and either may be the smaller."""
     case = published(qubits)
     exact, ours, theirs = (
         subject.prepare(case)()
@@ -129,15 +129,21 @@ def test_supergrads_second_order_is_its_error_away(qubits: int) -> None:
     )
     assert theirs[0] == pytest.approx(exact[0], abs=1e-6)
     assert theirs[0] == pytest.approx(ours[0], abs=1e-6)
-    assert relative(theirs, exact) < relative(ours, exact) < 1e-3
+    assert relative(theirs, exact) < 1e-3
+    assert relative(ours, exact) < 1e-3
+    assert relative(theirs, ours) > 1e-6
 
 
 def test_supergrads_first_order_ends_at_our_value() -> None:
-    """Its error of 4e-3 is of order 1, so that twice the steps halve it."""
+    """Its error of 4e-3 is of order 1: what extrapolation from twice the steps leaves is of order 2."""
     case = published(2)
     exact, _ = OwnSubject(REFERENCE).prepare(case)()
-    few, many = (Supergrad(steps, order=1).prepare(case)()[0] for steps in (2500, 5000))
-    assert (few - exact) / (many - exact) == pytest.approx(2, abs=0.05)
+    # Points in time, one more than steps.
+    few, some, many = (
+        Supergrad(points, order=1).prepare(case)()[0] - exact for points in (2501, 5001, 10001)
+    )
+    assert 1e-3 < abs(many) < abs(some) < abs(few)
+    assert (2 * some - few) / (2 * many - some) == pytest.approx(4, abs=0.3)
 
 
 def test_supergrads_gradient_by_the_flux_is_wrong_where_it_diagonalises_terms() -> None:
