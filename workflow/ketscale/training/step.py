@@ -111,7 +111,8 @@ class Stepper:
 
     def _backward(self, root: torch.Tensor, pull: torch.Tensor | None, penalty: torch.Tensor | None) -> None:
         """Compute the gradients of this rank's part of the loss, with its share of the penalty."""
-        if penalty is None:
+        # A penalty may depend on nothing that is trained.
+        if penalty is None or not penalty.requires_grad:
             root.backward(pull)
             return
         # One backward pass for both: DistributedDataParallel reduces each gradient once, as soon as it is computed.

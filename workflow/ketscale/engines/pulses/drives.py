@@ -57,6 +57,8 @@ class Pulses:
         moment = times[..., None]
         angle = self.frequency * moment + self.phase
         envelope = self.envelope.at(moment / self.length.expand(self.envelope.drives))
+        if not envelope.is_complex():
+            return envelope * angle.cos()
         return envelope.real * angle.cos() - envelope.imag * angle.sin()
 
 

@@ -1,6 +1,6 @@
 """The slow shapes of pulses, as functions of the fraction of the pulse's length that has passed.
 
-An envelope's value is complex: its real part multiplies cos(frequency t + phase), its imaginary part -sin of the same.
+An envelope's real part multiplies cos(frequency t + phase), its imaginary part, if it has one, -sin of the same.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Envelope(Protocol):
         ...
 
     def at(self, fraction: torch.Tensor) -> torch.Tensor:
-        """Values in rad/ns, complex (..., drives), 0 outside of 0 to 1. fraction: real (..., drives)."""
+        """Values in rad/ns, real or complex (..., drives), 0 outside of 0 to 1. fraction: real (..., drives)."""
         ...
 
     def modulus(self) -> torch.Tensor:
@@ -60,8 +60,7 @@ class Cosine:
         """See `Envelope.at`."""
         inside = fraction.clamp(0, 1)
         risen = (torch.minimum(inside, 1 - inside) / self.ramp).clamp(max=1)
-        value = self.amplitude * (1 - (torch.pi * risen).cos()) / 2
-        return torch.complex(value, torch.zeros_like(value))
+        return self.amplitude / 2 * (1 - (torch.pi * risen).cos())
 
     def modulus(self) -> torch.Tensor:
         """See `Envelope.modulus`."""
@@ -105,5 +104,5 @@ def segmented(envelope: Cosine, segments: int) -> Segments:
     """The values in the middle of each segment: where the training of piecewise-constant pulses begins."""
     like = envelope.amplitude
     middles = (torch.arange(segments, dtype=like.dtype, device=like.device) + 0.5) / segments
-    values = envelope.at(middles[:, None].expand(segments, envelope.drives))
-    return Segments(torch.view_as_real(values.T.contiguous()))
+    values = envelope.at(middles[:, None].expand(segments, envelope.drives)).T
+    return Segments(torch.stack([values, torch.zeros_like(values)], -1))

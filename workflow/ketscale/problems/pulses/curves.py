@@ -30,7 +30,7 @@ def samples(pulses: Pulses, interval: float = INTERVAL) -> dict[str, torch.Tenso
     count = max(1, round(float(duration) / interval))
     times = torch.linspace(0, 1, count + 1, dtype=torch.float64, device=duration.device) * duration
     drives = pulses.envelope.drives
-    envelope = pulses.envelope.at(times[:, None] / pulses.length.expand(drives))
+    envelope = pulses.envelope.at(times[:, None] / pulses.length.expand(drives)).to(torch.complex128)
     signal = pulses.sample(times)
     found = {"time_ns": times}
     for drive in range(drives):
