@@ -203,7 +203,7 @@ def test_the_interval_over_seeds_decides_about_accuracy(
 def test_the_interval_is_students() -> None:
     found = paired_difference({0: 1.0, 1: 2.0, 2: 3.0, 9: 5.0}, {0: 0.0, 1: 0.0, 2: 0.0})
     assert found is not None
-    assert (found.mean, found.n) == (2.0, 3)
+    assert (found.value, found.n) == (2.0, 3)
     assert found.high == pytest.approx(2.0 + 4.302653 / 3**0.5, rel=1e-6)
 
 

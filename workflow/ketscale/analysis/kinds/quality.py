@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ketscale.analysis.intervals import Difference, paired_difference, wilson
+from ketscale.analysis.intervals import Estimate, paired_difference, wilson
 from ketscale.analysis.kinds.kind import Kind
 from ketscale.analysis.points import Collected, Group, Row, metrics, point_of, size_axes
 from ketscale.config import Config, Metric
@@ -52,7 +52,7 @@ class Quality(Kind):
             yield _row(study, group, groups, collected.config)
 
 
-def verdict(difference: Difference | None, control: float | None, metric: Metric) -> str:
+def verdict(difference: Estimate | None, control: float | None, metric: Metric) -> str:
     """The verdict that the interval allows about model and control; `control` is the control's mean."""
     if difference is None or control is None:
         return ""
@@ -96,7 +96,7 @@ def _row(study: Study, group: Group, groups: Sequence[Group], config: Config) ->
         "epochs": _mean(_finished(group, "epochs")),
         **(_pooled(group, metric) if metric.is_share else {}),
         "control": control[0]["model"] if control else "",
-        "difference": difference and difference.mean,
+        "difference": difference and difference.value,
         "difference_low": difference and difference.low,
         "difference_high": difference and difference.high,
         "pairs": difference.n if difference else 0,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ketscale.analysis import laws
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.intervals import Summary
+from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.speed import Ratios, Reference, Speed, one_core
 from ketscale.analysis.points import (
@@ -148,12 +148,10 @@ class Strong(Scaling):
             yield f"strong scaling has one global batch, not {', '.join(map(str, batches))}; give one, or make it kind: weak"
         yield from one_core(study)
 
-    def ratios(self, ratio: Summary, row: Row, reference: Reference) -> Ratios:
+    def ratios(self, ratio: Estimate, row: Row, reference: Reference) -> Ratios:
         """The speedup with its efficiency and serial fraction."""
         count = workers(row["backend"], row["ranks"], row["threads"])
-        return Ratios(
-            ratio, laws.strong_efficiency(ratio.median, count), laws.karp_flatt(ratio.median, count)
-        )
+        return Ratios(ratio, laws.strong_efficiency(ratio.value, count), laws.karp_flatt(ratio.value, count))
 
 
 class Weak(Scaling):
@@ -203,7 +201,7 @@ class Weak(Scaling):
             max(alike, key=lambda group: len(sizes & set(group[0]["size"].split("-"))), default=None)
         )
 
-    def ratios(self, ratio: Summary, row: Row, reference: Reference) -> Ratios:
+    def ratios(self, ratio: Estimate, row: Row, reference: Reference) -> Ratios:
         """The ratio t(1)/t(p) is the efficiency (Gustafson 1988); times the ratio of batches, that of throughput.
 
         Both are of samples; if the work of a sample differs, of work.
@@ -211,8 +209,8 @@ class Weak(Scaling):
         first = reference.rows[0]
         work = row["sample_work"] / first["sample_work"] if row["sample_work"] is not None else 1
         factor = work * row["batch"] / first["batch"]
-        throughput = Summary(ratio.median * factor, ratio.low * factor, ratio.high * factor, ratio.n)
-        return Ratios(throughput, ratio.median * work)
+        throughput = ratio.times(factor)
+        return Ratios(throughput, ratio.value * work)
 
     def grows(self, points: pd.DataFrame, config: Config) -> dict[str, str]:
         """In families whose batch is not free, the sizes that differ only between numbers of workers."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ketscale.analysis import parity
-from ketscale.analysis.intervals import Summary, paired_ratio, summarise
+from ketscale.analysis.intervals import Estimate, paired_ratio, summarise
 from ketscale.analysis.kinds.kind import Kind
 from ketscale.analysis.points import (
     Collected,
@@ -71,7 +71,7 @@ class Reference:
 class Ratios:
     """A point's speedup over its baseline, with efficiency and serial fraction if its kind defines them."""
 
-    speedup: Summary | None
+    speedup: Estimate | None
     efficiency: float | None = None
     karp_flatt: float | None = None
 
@@ -85,7 +85,7 @@ class Speed(Kind):
         """A point's baseline: the same simulator on one rank and one thread, or on one GPU."""
         return Reference.of(points.get(point({**row, "layout": serial(row["backend"])})))
 
-    def ratios(self, ratio: Summary, row: Row, reference: Reference) -> Ratios:
+    def ratios(self, ratio: Estimate, row: Row, reference: Reference) -> Ratios:
         """What the ratio t_baseline / t says about a point."""
         return Ratios(ratio)
 
@@ -163,9 +163,9 @@ def _best_serial(row: Row, points: Mapping[Point, Group]) -> Reference | None:
     return min(found, key=lambda reference: (reference.flag == "busy", reference.step_s), default=None)
 
 
-def _speedup(name: str, ratio: Summary | None) -> dict[str, Any]:
+def _speedup(name: str, ratio: Estimate | None) -> dict[str, Any]:
     return {
-        name: ratio and ratio.median,
+        name: ratio and ratio.value,
         f"{name}_low": ratio and ratio.low,
         f"{name}_high": ratio and ratio.high,
         f"{name}_n": ratio.n if ratio else 0,
