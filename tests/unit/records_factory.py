@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from ketscale import analysis
-from ketscale.config import Config
+from ketscale.config import Config, sources
 from ketscale.grid import HISTORY, Run, config_hash
+from ketscale.jobs import prepared
 from ketscale.measure import form
 from ketscale.measure import record as records
 
@@ -95,7 +96,8 @@ def metrics(config: Config, run: Run) -> dict[str, Any]:
     figures: dict[str, Any] = {"loss": 0.2, "count": 180}
     for number, metric in enumerate(config.family(run.workload).metrics):
         gain = 0.01 * run.seed + (0.005 if config.models[run.model][1].classical else 0)
-        figures[metric.name] = (0.94 + gain if metric.better == "up" else 1e-3 / (1 + gain)) - 0.001 * number
+        value = (0.94 + gain if metric.better == "up" else 1e-3 / (1 + gain)) - 0.001 * number
+        figures[metric.name] = max(value, metric.range[0])
     return {**figures, "chance": 0.1}
 
 
@@ -233,6 +235,11 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
             folder = results / "features" / workload
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "features.json").write_text(json.dumps({"hash": FEATURES}))
+            if config.workloads[workload][1].sources():
+                prepared.note(
+                    folder / "features.json",
+                    prepared.digest(sources(config, workload), folder / "features.json"),
+                )
     for run in config.runs:
         changes = change(run)
         if changes is not None:

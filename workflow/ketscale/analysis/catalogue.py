@@ -15,14 +15,19 @@ CAPTIONS = {
         "Every run of the study and its state. Missing, stale and refused runs are in no other table. Diverged and "
         "out-of-memory runs are results, but no median includes them."
     ),
+    "answers": (
+        "What each study says about its question, computed from its rows. The effect is that of the comparison in `of`, "
+        "with its 95 % interval. If a study makes several comparisons, their intervals are widened to hold together."
+    ),
     "scaling": (
-        "One row per point of every study of speed. Speedups pair runs of the same seed on the same kind of host. "
+        "One row per point of every study of speed. Speedups pair runs of the same seed on the same kind of host, with "
+        "the 95 % interval of their mean (none below 3 seeds). Times are medians with their range over seeds. "
         "Busy, resumed and failed runs are counted, but no median includes them. If all seeds were busy, their "
         "median is shown and flagged."
     ),
     "quality": (
         "The headline metric on test data with the best weights, and its difference from the classical control, "
-        "paired by seed with a 95 % t-interval."
+        "paired by seed with its 95 % interval (none below 3 seeds)."
     ),
     "parity": (
         "Comparisons of the first 20 losses of runs that must train alike. The limits are 1e-9 across simulators and "

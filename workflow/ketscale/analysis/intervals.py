@@ -38,6 +38,11 @@ class Estimate:
     high: float | None
     n: int
 
+    def inverse(self) -> Estimate:
+        """The estimate of the inverse of a ratio."""
+        low, high = (None if end is None else 1 / end for end in (self.high, self.low))
+        return Estimate(1 / self.value, low, high, self.n)
+
     def times(self, factor: float) -> Estimate:
         """The estimate of a positive multiple."""
         low, high = (None if end is None else factor * end for end in (self.low, self.high))

@@ -19,7 +19,8 @@ Point = tuple[Any, ...]
 Group = Sequence[Row]
 
 # Flags of a point whose ratios are from a busy machine: the point itself was busy, or its baseline.
-BUSY_RATIOS = ("busy", "busy reference")
+BUSY = "busy"
+BUSY_RATIOS = (BUSY, "busy reference")
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
     finished = [row for row in rows if row["status"] == "completed" and not row["resumed"] and row["step_s"]]
     quiet = [row for row in finished if row["quiet"]]
     if finished and not quiet:
-        return finished, "busy"
+        return finished, BUSY
     return quiet, "" if all(row["timed"] for row in quiet) else "untimed"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from ketscale.analysis import answers, catalogue
+from ketscale.analysis import catalogue
 from ketscale.analysis.drawing.inputs import read_table
 from ketscale.analysis.kinds import kind
 from ketscale.analysis.points import metrics, size_axes
@@ -110,8 +110,7 @@ def build(config: Config, results: Path) -> None:
     page = environment.get_template(PAGE).render(
         title=config.title,
         results=config.results,
-        answers=answers.sentences(read, config),
-        questions=[(study.name, study.question) for study in config.studies],
+        answers=list(read["answers"][["study", "question", "answer"]].itertuples(index=False)),
         figures=[_figure(figure, results / "figures") for figure in catalogue.figures_of(config)],
         tables={
             name: _table(name, heads, read[name], config.results) for name, heads in shown(config).items()

@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ketscale.analysis import claims, completeness, parity
+from ketscale.analysis import answers, claims, completeness, parity
 from ketscale.analysis.completeness import Finding
+from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds, quality, speed
 from ketscale.analysis.points import Collected, Point, metrics, point_of, size_axes, sizes_of
 from ketscale.config import Config, Metric
@@ -53,6 +54,7 @@ def collect(config: Config, results: Path) -> None:
     write_csv(out / "spans.csv", spans, _spans_columns(config))
     write_csv(out / "history.csv", history, _history_columns(config, history))
     write_csv(out / "curves.csv", curves, (*_identity_columns(config), "curve", "panel", "time", "value"))
+    write_csv(out / "answers.csv", answers.table(Inputs.read(config, out)), answers.COLUMNS)
     write_csv(out / "claims.csv", claims.table(claims.load()), claims.COLUMNS)
 
 

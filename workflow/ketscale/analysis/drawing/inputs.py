@@ -1,11 +1,14 @@
-"""The input of figures: the tables of a study and its config."""
+"""The input of figures and answers: the tables of a study and its config."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ketscale.analysis.intervals import Estimate, paired_ratio
+from ketscale.analysis.points import Row, usable
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import AXES, POINT
@@ -25,7 +28,7 @@ TEXT_OF = {"scaling": {"value"}}
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tables that figures are drawn from, and the config of their studies."""
+    """The tables that figures are drawn from and answers computed from, and the config of their studies."""
 
     config: Config
     runs: pd.DataFrame
@@ -35,6 +38,7 @@ class Inputs:
     history: pd.DataFrame
     curves: pd.DataFrame
     completeness: pd.DataFrame
+    parity: pd.DataFrame
 
     @classmethod
     def read(cls, config: Config, tables: Path) -> Inputs:
@@ -43,7 +47,7 @@ class Inputs:
         Raises:
             UserError: one is missing.
         """
-        names = ("runs", "scaling", "quality", "spans", "history", "curves", "completeness")
+        names = ("runs", "scaling", "quality", "spans", "history", "curves", "completeness", "parity")
         return cls(config, **{name: read_table(tables / f"{name}.csv") for name in names})
 
     def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:
@@ -51,6 +55,25 @@ class Inputs:
         rows = self.scaling[(self.scaling["kind"] == kind) & self.scaling["step_s"].notna()]
         named = [(name, rows[rows["study"] == name]) for name in self.asked(kind)]
         return [(name, points) for name, points in named if len(points)]
+
+    def points(self, study: str) -> pd.DataFrame:
+        """The points of one study that have a step time."""
+        return self.scaling[(self.scaling["study"] == study) & self.scaling["step_s"].notna()]
+
+    def rows(self, point: Mapping[Hashable, Any] | pd.Series) -> list[Row]:
+        """The runs of a point, as rows of runs.csv with None where there is no value."""
+        mine = (self.runs[list(POINT)] == [point[name] for name in POINT]).all(axis=1)
+        found = self.runs[mine].astype(object)
+        plain = found.where(found.notna(), None)
+        return [
+            dict(zip(map(str, plain.columns), values, strict=True))
+            for values in plain.itertuples(index=False)
+        ]
+
+    def faster(self, point: pd.Series, other: pd.Series) -> Estimate:
+        """How many times as fast a point is as another, paired by seed; without a pair, of medians and with n = 0."""
+        found = paired_ratio(usable(self.rows(other))[0], usable(self.rows(point))[0])
+        return found or Estimate(other["step_s"] / point["step_s"], None, None, 0)
 
     def points_of(self, kind: str) -> pd.DataFrame:
         """The points of all studies of this kind in one table, which may be empty."""

@@ -164,6 +164,11 @@ def dot(axes: Axes, x: Any, y: Any, colour: Any, hollow: bool, **more: Any) -> N
     )
 
 
+def end(bound: float, value: float) -> float:
+    """The end of an error bar; where there is no interval, the value itself."""
+    return bound if bound == bound else value
+
+
 def log_seconds(axis: Any) -> None:
     """Make the axis a logarithmic one of durations; each tick label has its own unit."""
     from ketscale.analysis.drawing import ticks

@@ -5,11 +5,13 @@ A model that does not adapt is trained on the test's own samples, and so is the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.kinds import selection
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.quality import Quality
 from ketscale.analysis.points import variants
@@ -31,6 +33,8 @@ class Adaptation(Quality):
     """Models that adapt to each sample by steps, compared after several numbers of them."""
 
     name = "adaptation"
+    # Models that adapt and those that do not are trained in ways of their own.
+    alike = ("workload",)
 
     def __init__(self) -> None:
         caption = (
@@ -54,6 +58,29 @@ class Adaptation(Quality):
                 )
             elif not found:
                 yield f"adaptation needs a model that adapts, and none is trained on {workload}; add one"
+
+    def eligible(self, config: Config, model: str) -> bool:
+        """Models that adapt; the others are trained on the test's own samples."""
+        return config.models[model][1].adapts
+
+    def more(self, point: pd.Series, points: pd.DataFrame, inputs: Inputs) -> str:
+        """How much of it is adaptation, and what is left to the optimum of each sample."""
+        config = inputs.config
+        family = config.families[point["family"]]
+        told = ""
+        after, first = next(iter(family.course.items()))
+        if not math.isnan(point[first.name]):
+            told = (
+                f", from {selection.value(point[first.name], family.headline)} after {after} adaptation steps"
+            )
+        mine = (points["workload"] == point["workload"]) & points["value"].notna()
+        fixed = points[mine & ~points["model"].map(lambda name: config.models[name][1].adapts)]
+        if fixed.empty:
+            return told
+        by = "value" if family.headline.better == "down" else "less"
+        optimum = fixed.assign(less=-fixed["value"]).sort_values(by).iloc[0]
+        reached = selection.value(optimum["value"], family.headline)
+        return f"{told} (each sample's own optimum, {optimum['model']}, {reached})"
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         """The headline metric by number of steps: a row of panels per study and family, one for each workload."""

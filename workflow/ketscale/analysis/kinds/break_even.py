@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Speed, one_core
 from ketscale.analysis.points import BUSY_RATIOS, size_axes, variants
+from ketscale.analysis.wording import digits, distinct, interval, sentence, subject, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
 from ketscale.measure.duration import duration
@@ -19,11 +23,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
+# A verdict of its own.
+NEVER = "never in the range measured"
 # The columns that are equal for points that differ only in their layout.
 _WORK = [name for name in POINT if name != "layout"]
 NOTE = (
-    "Work per rank: the step time on one rank with one thread, divided by the number of workers. Median and range "
-    "over seeds, ratios paired by seed; where a line crosses 1, more ranks begin to pay"
+    "Work per rank: the step time on one rank with one thread, divided by the number of workers. Ratios: mean of pairs "
+    "of the same seed with its 95 % interval (none below 3 seeds); where a line crosses 1, more ranks begin to pay"
 )
 
 
@@ -46,6 +52,36 @@ class BreakEven(Speed):
             yield "a study of kind break-even compares layouts, but has only one; give several backends"
         yield from one_core(study)
 
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """From how much work per rank on each layout pays, with the points on both sides."""
+        points = with_work(inputs.points(study.name))
+        if points.empty:
+            return Answer(
+                "No layout with several workers has been timed together with one yet.", verdicts.OPEN
+            )
+        along = ("batch", "simulator", *size_axes(inputs.config))
+        points = points.assign(
+            line=points["layout"].map(where)
+            + distinct(points, inputs.config, ("layout", *along)).map(_after),
+            words=distinct(points, inputs.config, ("layout",)).str.removeprefix("with "),
+        )
+        quiet = points[~points["flag"].isin(BUSY_RATIOS)]
+        if quiet.empty:
+            return Answer(
+                "Every point was timed on a busy machine, so where ranks pay is not known.",
+                verdicts.DISTURBED,
+            )
+        count = verdicts.decided(verdicts.estimate(row, "speedup_same") for _, row in quiet.iterrows())
+        found = [
+            _begins(str(line), group.sort_values("work_s"), count)
+            for line, group in quiet.groupby("line", sort=False)
+        ]
+        lead = min(found, key=lambda each: math.inf if each.effect is None else each.effect)
+        about = f"for {subject(points, inputs.config, ('layout', *along))}, by the time that a rank's share takes alone"
+        return replace(
+            lead, text=sentence(about, [each.text for each in found]) + verdicts.about_together(count)
+        )
+
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         """Speedup of each layout with several workers against the work per rank, and where it crosses 1."""
         import matplotlib.pyplot as plt
@@ -64,7 +100,7 @@ class BreakEven(Speed):
         axes.axhline(1, ls="--", color=style.FRAME, lw=1)
         axes.set(xlabel="work per rank in a step (time, log scale)", ylabel="speedup over one rank")
         style.log_seconds(axes.xaxis)
-        axes.set_ylim(0, 1.15 * max(1.0, drawn["speedup_same_high"].max()))
+        axes.set_ylim(0, 1.15 * max(1.0, drawn[["speedup_same", "speedup_same_high"]].max().max()))
         style.legend(axes)
         style.footnote(figure, drawn, inputs, drawn["study"].unique(), NOTE)
         crossings = {name: crossing(chosen) for name, chosen in drawn.groupby("line")}
@@ -96,6 +132,49 @@ def crossing(chosen: pd.DataFrame) -> float | None:
     last = below[-1]
     share = (1 - speedup[last]) / (speedup[last + 1] - speedup[last])
     return float(np.exp(np.log(work[last]) + share * (np.log(work[last + 1]) - np.log(work[last]))))
+
+
+def _after(words: str) -> str:
+    return f" {words}" if words else ""
+
+
+def _begins(line: str, ordered: pd.DataFrame, comparisons: int) -> Answer:
+    """The clause about one line, in the order of its work: where the speedup passes 1, and from where it surely pays."""
+    ratios = [
+        verdicts.together(verdicts.estimate(row, "speedup_same"), comparisons)
+        for _, row in ordered.iterrows()
+    ]
+    judged, points, from_s = (
+        [verdicts.gain(ratio) for ratio in ratios],
+        list(ordered.iterrows()),
+        crossing(ordered),
+    )
+    sure = len(judged)
+    while sure and judged[sure - 1] == verdicts.PAYS:
+        sure -= 1
+
+    def at(number: int) -> str:
+        point, ratio = points[number][1], ratios[number]
+        named = f"{point['words']}: " if point["words"] else ""
+        return f"{duration(point['work_s'])} ({named}{digits(ratio.value)} times as fast, {interval(ratio)})"
+
+    verdict = verdicts.PAYS if sure < len(judged) else judged[-1]
+    of, n = f"work per rank (s) from which {line} pay", ratios[-1].n
+    if from_s is None:
+        word = NEVER if verdict == verdicts.PAYS_NOT else verdict
+        return Answer(f"{line} never pay in the range measured, up to {at(-1)}", word, of, n=n)
+    below = [row["work_s"] for _, row in points if row["speedup_same"] <= 1]
+    last = len([value for value in ordered["work_s"] if value <= max(below, default=0)]) - 1
+    where_from = (
+        f"are faster in the whole range measured, from {at(0)}"
+        if last < 0
+        else f"begin to be faster at about {duration(from_s)}, between {at(last)} and {at(last + 1)}"
+    )
+    told = (
+        f"surely pay from {at(sure)} on" if sure < len(judged) else "surely pay nowhere in the range measured"
+    )
+    low, high = (None, from_s) if last < 0 else (points[last][1]["work_s"], points[last + 1][1]["work_s"])
+    return Answer(f"{line} {where_from}, and {told}", verdict, of, from_s, low, high, n)
 
 
 def _draw(axes: Axes, chosen: pd.DataFrame, name: str, number: int) -> None:

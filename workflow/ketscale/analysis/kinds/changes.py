@@ -6,11 +6,23 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Reference, Speed
-from ketscale.analysis.points import BUSY_RATIOS, Collected, Group, Point, Row, point_of, sizes_of, usable
+from ketscale.analysis.points import (
+    BUSY_RATIOS,
+    Collected,
+    Group,
+    Point,
+    Row,
+    point_of,
+    size_words,
+    sizes_of,
+    usable,
+)
+from ketscale.analysis.wording import digits, interval, listed, sentence
 from ketscale.config import TOLERANCE, Config
 from ketscale.grid import POINT, Run, Study
 from ketscale.measure import parity
@@ -101,6 +113,42 @@ class Changes(Speed):
             "difference": max((value for value in found if value is not None), default=None),
         }
 
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """How many changes pay by the time of a sample, which the most, and which costs the most."""
+        points = _relative(inputs.points(study.name))
+        made = points[points["varied"] != BASELINE]
+        if made.empty:
+            return Answer("No change has been timed together with the baseline yet.", verdicts.OPEN)
+        gains = [
+            verdicts.estimate(row, "speedup_same").times(row["per_step"] / row["per_sample"])
+            for _, row in made.iterrows()
+        ]
+        count = verdicts.decided(gains)
+        gains = [verdicts.together(found, count) for found in gains]
+        judged = [
+            verdicts.gain(found, row["flag"]) for found, (_, row) in zip(gains, made.iterrows(), strict=True)
+        ]
+        ranked = sorted(zip(gains, judged, range(len(made)), strict=True), key=lambda each: -each[0].value)
+        tally = listed(f"{word} ({judged.count(word)})" for word in dict.fromkeys(each[1] for each in ranked))
+        told = []
+        for found, verdict, number in (ranked[0], *ranked[-1:] * (len(ranked) > 1)):
+            row = made.iloc[number]
+            told.append(
+                f"{row['varied']} {row['value']} is {digits(found.value)} times as fast a sample ({interval(found)}): "
+                f"{verdicts.CLAUSES[verdict]}, {_numbers(row)}"
+            )
+        first = study.runs[0]
+        size = size_words(inputs.config, first.workload, first.size)
+        base = ", ".join(filter(None, (size, f"batch {first.batch}", first.simulator)))
+        clauses = [
+            f"{tally}",
+            *(f"{rank} {text}" for rank, text in zip(("most of all,", "least of all,"), told, strict=False)),
+        ]
+        lead = f"of {len(made)} changes to {first.model} on {first.workload} ({base})"
+        found, verdict, number = ranked[0]
+        of = f"speed of a sample, {made.iloc[number]['varied']} {made.iloc[number]['value']}"
+        return Answer.by(sentence(lead, clauses) + verdicts.about_together(count), verdict, of, found)
+
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         """Times relative to the baseline on a logarithmic axis, with the difference of losses as text."""
         import matplotlib.pyplot as plt
@@ -122,7 +170,7 @@ class Changes(Speed):
             _draw(axes, points, name)
         drawn = pd.concat([points for _, points in studies])
         note = (
-            "Median and range over seeds, each ratio paired by seed; 1 is the baseline, below 1 is faster. Right: largest "
+            "Mean of pairs of the same seed with its 95 % interval (none below 3 seeds); 1 is the baseline, below 1 is faster. Right: largest "
             "relative difference of the first losses from the baseline's"
         )
         style.footnote(figure, drawn, inputs, [name for name, _ in studies], note)
@@ -186,7 +234,7 @@ def _draw(axes: Axes, points: pd.DataFrame, name: str) -> None:
             style.dot(axes, middle, y, mark.colour, row["flag"] in BUSY_RATIOS, marker=mark.marker, ms=7)
             axes.annotate(
                 f"{duration(row['step_s'])} a step" if row["varied"] == BASELINE else _factor(middle),
-                (high, y),
+                (style.end(high, middle), y),
                 (9, 0),
                 textcoords="offset points",
                 va="center",
@@ -202,7 +250,7 @@ def _draw(axes: Axes, points: pd.DataFrame, name: str) -> None:
             color=style.SOFT,
         )
     axes.axvline(1, ls="--", color=style.FRAME, lw=1, zorder=0)
-    columns = [f"{mark.column}{end}" for mark in MARKS for end in ("_low", "_high")]
+    columns = [f"{mark.column}{end}" for mark in MARKS for end in ("_low", "", "_high")]
     low, high = points[columns].min().min(), points[columns].max().max()
     # The words beside the last marker need room.
     axes.set_xlim(low / 1.3, high * max(2.0, (high / low) ** 0.25))
@@ -219,9 +267,7 @@ def _draw(axes: Axes, points: pd.DataFrame, name: str) -> None:
 
 def _factor(ratio: float) -> str:
     """A ratio of times in words."""
-    factor = max(ratio, 1 / ratio)
-    digits = f"{factor:,.0f}" if factor >= 100 else f"{factor:.3g}"
-    return f"{digits}x {'faster' if ratio < 1 else 'as long'}"
+    return f"{digits(max(ratio, 1 / ratio))}x {'faster' if ratio < 1 else 'as long'}"
 
 
 def _numbers(row: pd.Series) -> str:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import WORK, Speed
-from ketscale.analysis.points import Collected, Group, usable, variants
+from ketscale.analysis.points import BUSY, Collected, Group, usable, variants
+from ketscale.analysis.wording import digits, distinct, interval, listed, sentence, subject
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
 from ketscale.grid import Study
+from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 PHYSICAL = 1e-9
 # An error of zero has no place on a logarithmic axis; this is the rounding of a double between 1/2 and 1.
 LEAST = 2.0**-53
+# The errors at which the answer names the cheapest simulator.
+ERRORS = (1e-3, 1e-6, 1e-9)
 
 
 class Convergence(Speed):
@@ -72,6 +78,56 @@ class Convergence(Speed):
             values = [row[f"test_{metric.name}"] for row in usable(group)[0]] if metric else []
             found[column] = max((value for value in values if value is not None), default=None)
         return found
+
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """The cheapest simulator at each of several errors, with its factor over the next that is as exact."""
+        points = inputs.points(study.name)
+        points = points[points["error"].notna()]
+        if points.empty:
+            return Answer("No simulator has an error and a step time yet.", verdicts.OPEN)
+        quiet = points[points["flag"] != BUSY]
+        if quiet.empty:
+            return Answer(
+                "Every simulator was timed on a busy machine, so costs are not known.", verdicts.DISTURBED
+            )
+        words = distinct(quiet, inputs.config, ("simulator",))
+        found: dict[tuple[str, str], list[float]] = {}
+        groups: dict[tuple[str, str], pd.DataFrame] = {}
+        for name, group in quiet.assign(words=words).groupby("words", sort=False):
+            for most in ERRORS:
+                able = group[group["error"] <= most].sort_values("step_s")
+                if len(able):
+                    key = str(name), str(able.iloc[0]["simulator"])
+                    found.setdefault(key, []).append(most)
+                    groups[key] = able
+        if not groups:
+            least = quiet.sort_values("error").iloc[0]
+            text = f"No simulator has an error of at most {ERRORS[0]:g}; the least is {least['error']:.1e}, of {least['simulator']}."
+            return Answer(text, "none is exact enough", "error", float(least["error"]))
+        ratios = {
+            key: inputs.faster(able.iloc[0], able.iloc[1]) for key, able in groups.items() if len(able) > 1
+        }
+        count = verdicts.decided(ratios.values())
+        clauses, answers = [], []
+        for key, errors in found.items():
+            first, text = groups[key].iloc[0], ""
+            if key in ratios:
+                ratio = verdicts.together(ratios[key], count)
+                verdict = verdicts.gain(ratio)
+                other = groups[key].iloc[1]["simulator"]
+                text = f", {digits(ratio.value)} times as fast as the next, {other} ({interval(ratio)}): {verdicts.CLAUSES[verdict]}"
+                answers.append(Answer.by("", verdict, f"speed of {key[1]} over {other}", ratio))
+            clauses.append(
+                f"{key[0]}{', ' if key[0] else ''}at an error of at most {listed(f'{error:g}' for error in errors)} the "
+                f"cheapest is {key[1]} ({duration(first['step_s'])} a step, error {first['error']:.1e}){text}"
+            )
+        lead = (
+            answers[-1]
+            if answers
+            else Answer("", "only one is exact enough", f"speed of {next(reversed(groups))[1]}")
+        )
+        text = sentence(f"for {subject(quiet, inputs.config, ('simulator',))}", clauses)
+        return replace(lead, text=text + verdicts.about_together(count))
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         """Error against step and against time, both logarithmic; one row of panels per study."""

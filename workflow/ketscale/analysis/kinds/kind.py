@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from ketscale.analysis.intervals import Estimate
 from ketscale.config import Config
 from ketscale.grid import Run, Study
 
@@ -35,8 +36,30 @@ class Figure:
     needs: Callable[[Config, Run], bool] | None = None
 
 
+@dataclass(frozen=True)
+class Answer:
+    """A study's answer: a sentence or two, and the comparison that leads it, for machines.
+
+    effect, low, high: a factor or difference with its interval; None where there is none. n: seeds in it; 0 if it is not of
+    seeds. verdict: the word that decides. of: what the effect is of, such as 'speedup of 2 MPI ranks over one core'.
+    """
+
+    text: str
+    verdict: str
+    of: str = ""
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+
+    @classmethod
+    def by(cls, text: str, verdict: str, of: str, found: Estimate) -> Answer:
+        """The answer that this estimate leads."""
+        return cls(text, verdict, of, found.value, found.low, found.high, found.n)
+
+
 class Kind(ABC):
-    """A kind of study: what it compares, and how its runs are checked, tabulated and drawn.
+    """A kind of study: what it compares, and how its runs are checked, tabulated, drawn and answered.
 
     name: used in configs. varies: the column of runs.csv whose values it compares, if it is always the same. table: where
     its rows go; None if it has no rows. history: whether the epochs of its runs are tabulated too. figure: its own figure, if any.
@@ -55,3 +78,7 @@ class Kind(ABC):
     def rows(self, study: Study, collected: Collected) -> Iterable[Mapping[str, Any]]:
         """The study's rows of `table`, one per point, in the study's order."""
         return ()
+
+    @abstractmethod
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """What the study's rows say about its question, whatever is missing."""

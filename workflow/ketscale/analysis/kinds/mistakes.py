@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Reference, Speed, one_core
 from ketscale.analysis.points import BUSY_RATIOS, Group, Point, Row, serial, variants
+from ketscale.analysis.wording import digits, distinct, interval, sentence, subject, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
 
@@ -25,9 +28,21 @@ ACCOUNTS = {
     "step_with_start_s": "start and data included",
 }
 NOTE = (
-    "Left: step time at one global batch, divided by that of one rank with one thread (same seeds; 1 is no gain, "
-    "below 1 is faster). Right: the step times of fair runs by three ways of accounting"
+    "Left: step time at one global batch, divided by that of one rank with one thread (mean of pairs of the same seed "
+    "with its 95 % interval, none below 3 seeds; 1 is no gain, below 1 is faster). Right: the step times of fair runs by three ways of accounting"
 )
+
+
+# The verdict of `verdicts.gain` on a factor by which a step takes longer.
+SLOWS = {
+    verdicts.PAYS: "slower",
+    verdicts.PAYS_NOT: "not slower",
+    verdicts.NO_GAIN: "no clear loss",
+    verdicts.FEW: verdicts.FEW,
+    verdicts.DISTURBED: verdicts.DISTURBED,
+}
+
+NOTHING = Answer("No misconfiguration has been timed together with one fair rank yet.", verdicts.OPEN)
 
 
 class Mistakes(Speed):
@@ -54,6 +69,46 @@ class Mistakes(Speed):
         found = (points[key] for key in asked if key in points)
         alone = (group for group in found if group[0]["layout"] == serial(row["backend"]))
         return next((Reference.of(group) for group in alone), None)
+
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """How many misconfigurations make a step slower than one fair rank, which the most, and what fair layouts do."""
+        points = inputs.points(study.name)
+        points = points[points["speedup_same"].notna() & (points["same_reference"] != "")]
+        if points.empty:
+            return NOTHING
+        others = distinct(points, inputs.config, ("layout", "protocol", "simulator"))
+        wrong, fair = [], []
+        for (_, row), other in zip(points.iterrows(), others, strict=True):
+            found = ", ".join(_wrongs(inputs.config, row))
+            arm = " ".join(filter(None, (where(row["layout"]), other, found and f"({found})")))
+            if found:
+                wrong.append((arm, row))
+            elif row["workers"] > 1:
+                fair.append((arm, row))
+        if not wrong:
+            return NOTHING
+        count = verdicts.decided(verdicts.estimate(row, "speedup_same") for _, row in (*wrong, *fair))
+
+        def slowdown(row: pd.Series) -> Estimate:
+            return verdicts.together(verdicts.estimate(row, "speedup_same"), count).inverse()
+
+        judged = [SLOWS[verdicts.gain(slowdown(row), row["flag"])] for _, row in wrong]
+        (slowest, row), verdict = max(
+            zip(wrong, judged, strict=True), key=lambda each: slowdown(each[0][1]).value
+        )
+        worst = slowdown(row)
+        clauses = [
+            f"{judged.count(SLOWS[verdicts.PAYS])} of {len(wrong)} misconfigurations surely take longer than one fair rank",
+            f"{slowest} take the longest, {digits(worst.value)} times as long ({interval(worst)}): {verdict}",
+        ]
+        if fair:
+            arm, row = min(fair, key=lambda each: slowdown(each[1]).value)
+            clauses.append(
+                f"fair, {arm} take {digits(slowdown(row).value)} times as long ({interval(slowdown(row))})"
+            )
+        about = f"for {subject(points, inputs.config, ('layout', 'protocol'))}"
+        text = sentence(about, clauses) + verdicts.about_together(count)
+        return Answer.by(text, verdict, f"step time of {slowest} over one fair rank", worst)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         """Step times relative to one fair rank, and the step times of fair runs under wrong accounting."""
@@ -109,7 +164,7 @@ def _draw_slowdowns(axes: Axes, drawn: pd.DataFrame) -> None:
         style.dot(axes, row["slowdown"], height, colour, row["flag"] in BUSY_RATIOS, ms=8)
         axes.annotate(
             f"{row['slowdown']:.3g}x",
-            (row["slowdown_high"], height),
+            (style.end(row["slowdown_high"], row["slowdown"]), height),
             (9, 0),
             textcoords="offset points",
             va="center",
@@ -118,7 +173,8 @@ def _draw_slowdowns(axes: Axes, drawn: pd.DataFrame) -> None:
         )
     axes.axvline(1, ls="--", color=style.FRAME, lw=1)
     axes.set(title="one misconfiguration at a time", xlabel="step time relative to one fair rank (log scale)")
-    low, high = min(1.0, drawn["slowdown_low"].min()), max(1.0, drawn["slowdown_high"].max())
+    values = drawn[["slowdown", "slowdown_low", "slowdown_high"]]
+    low, high = min(1.0, values.min().min()), max(1.0, values.max().max())
     axes.set_xlim(low / 1.15, high * (high / low) ** 0.25 * 1.15)
     style.log_factors(axes.xaxis)
     axes.set_yticks(range(len(drawn)), drawn["arm"].tolist())

@@ -6,15 +6,21 @@ Models are compared by their family's headline metric, in the direction that the
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ketscale.analysis.intervals import Estimate, paired_difference, wilson
-from ketscale.analysis.kinds.kind import Kind
+from ketscale.analysis.intervals import paired_difference, wilson
+from ketscale.analysis.kinds import selection
+from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.points import Collected, Group, Row, metrics, point_of, size_axes
 from ketscale.config import Config, Metric
 from ketscale.config.family import LOSS
 from ketscale.grid import POINT, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ketscale.analysis.drawing.inputs import Inputs
 
 # If the control gets more than this share right, a model has no room to be better: the data set is too easy.
 CEILING = 0.95
@@ -34,6 +40,8 @@ class Quality(Kind):
 
     varies = "model"
     table = "quality"
+    # What a model and its control have in common, besides the study.
+    alike: ClassVar[tuple[str, ...]] = ("workload", "batch", "protocol")
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require protocols with epochs."""
@@ -49,24 +57,23 @@ class Quality(Kind):
         keys = dict.fromkeys(point_of(run) for run in study.runs)
         groups = [collected.points[key] for key in keys if key in collected.points]
         for group in groups:
-            yield _row(study, group, groups, collected.config)
+            yield _row(
+                study, group, _control(group[0], groups, self.alike, collected.config), collected.config
+            )
 
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """For each workload, the configuration that is the best on validation data, beside its control on test data."""
+        points = inputs.quality[inputs.quality["study"] == study.name]
+        eligible = points[points["model"].map(lambda name: self.eligible(inputs.config, name)).astype(bool)]
+        return selection.answer(eligible, inputs, CEILING, lambda point: self.more(point, points, inputs))
 
-def verdict(difference: Estimate | None, control: float | None, metric: Metric) -> str:
-    """The verdict that the interval allows about model and control; `control` is the control's mean."""
-    if difference is None or control is None:
+    def eligible(self, config: Config, model: str) -> bool:
+        """Whether a model may be chosen."""
+        return True
+
+    def more(self, point: pd.Series, points: pd.DataFrame, inputs: Inputs) -> str:
+        """What else this kind says of a chosen point, of the study's points."""
         return ""
-    if difference.low is None or difference.high is None:
-        return "one seed cannot tell"
-    gains = sorted(
-        (1 if metric.better == "up" else -1) * bound for bound in (difference.low, difference.high)
-    )
-    if gains[0] > 0:
-        return "better than the control"
-    if gains[1] < 0:
-        return "worse than the control"
-    too_easy = metric.is_share and control >= CEILING
-    return "too easy to tell apart" if too_easy else "cannot be told apart"
 
 
 def _others(config: Config) -> list[str]:
@@ -76,10 +83,10 @@ def _others(config: Config) -> list[str]:
     return [name for name in metrics(config) if name in found or name == LOSS]
 
 
-def _row(study: Study, group: Group, groups: Sequence[Group], config: Config) -> dict[str, Any]:
+def _row(study: Study, group: Group, control: Group | None, config: Config) -> dict[str, Any]:
     first = group[0]
     metric = config.family(first["workload"]).headline
-    values, control = _values(group, metric), _control(first, groups, config)
+    values = _values(group, metric)
     against = _values(control, metric) if control else {}
     difference = paired_difference(values, against)
     return {
@@ -100,18 +107,19 @@ def _row(study: Study, group: Group, groups: Sequence[Group], config: Config) ->
         "difference_low": difference and difference.low,
         "difference_high": difference and difference.high,
         "pairs": difference.n if difference else 0,
-        "verdict": verdict(difference, _mean(against.values()), metric),
+        "verdict": selection.verdict(difference, metric, statistics.fmean(against.values()), CEILING)
+        if difference
+        else "",
     }
 
 
-def _control(row: Row, groups: Iterable[Group], config: Config) -> Group | None:
+def _control(row: Row, groups: Iterable[Group], shared: Iterable[str], config: Config) -> Group | None:
     """The runs of the model's control in the same study, or else those of any classical model."""
     model = config.models[row["model"]][1]
     alike = [
         group
         for group in groups
-        if group[0]["model"] != row["model"]
-        and all(group[0][name] == row[name] for name in ("workload", "batch", "protocol"))
+        if group[0]["model"] != row["model"] and all(group[0][name] == row[name] for name in shared)
     ]
     if model.control is not None:
         named = (group for group in alike if config.models[group[0]["model"]][0] == model.control)

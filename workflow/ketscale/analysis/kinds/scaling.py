@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import laws
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Estimate
-from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis.kinds import gains
+from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Ratios, Reference, Speed, one_core
 from ketscale.analysis.points import (
     BUSY_RATIOS,
@@ -23,6 +25,7 @@ from ketscale.analysis.points import (
     variants,
     workers,
 )
+from ketscale.analysis.wording import digits
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, LAYOUT, Run, Study, layout
 
@@ -64,8 +67,8 @@ class Scaling(Speed):
             self._study(tuple(panels), points, name, inputs)
         drawn = pd.concat([points for _, points in studies])
         note = (
-            "Median and range over seeds, ratios paired by seed; diamonds, a little to the right: ratio to the best "
-            "serial run on the same cores"
+            "Ratios: mean of pairs of the same seed with its 95 % interval (none below 3 seeds); times: median and range "
+            "over seeds; diamonds, a little to the right: ratio to the best serial run on the same cores"
         )
         style.footnote(figure, drawn, inputs, [name for name, _ in studies], note)
         return figure, drawn
@@ -148,6 +151,11 @@ class Strong(Scaling):
             yield f"strong scaling has one global batch, not {', '.join(map(str, batches))}; give one, or make it kind: weak"
         yield from one_core(study)
 
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """The best layout on each device, and the fastest of each."""
+        found = super().answer(study, inputs)
+        return replace(found, text=found.text + gains.devices(inputs.points(study.name), inputs))
+
     def ratios(self, ratio: Estimate, row: Row, reference: Reference) -> Ratios:
         """The speedup with its efficiency and serial fraction."""
         count = workers(row["backend"], row["ranks"], row["threads"])
@@ -184,6 +192,19 @@ class Weak(Scaling):
                     "give each layout its batch in points"
                 )
         yield from one_core(study)
+
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """The layout with the largest throughput, with its efficiency."""
+        points = inputs.points(study.name)
+        grown = self.grows(points, inputs.config) if len(points) else ()
+
+        def cost(point: pd.Series) -> str:
+            unit = f"{gains.device(point['layout'])}-seconds"
+            efficiency = point["efficiency"]
+            return f"at an efficiency of {100 * efficiency:.0f} %, so the same work costs {digits(1 / efficiency)} times the {unit}"
+
+        says = "do {factor} times the work of {one} in the same time"
+        return gains.answer(points, inputs, ("layout", "batch", *grown), says, cost)
 
     def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
         """One worker with its share of the batch; if that needs another size, in the one that is the most alike."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import WORK, Speed
-from ketscale.analysis.points import size_words, variants
+from ketscale.analysis.points import BUSY, size_words, variants
+from ketscale.analysis.wording import digits, distinct, interval, sentence, subject, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
 from ketscale.measure.duration import duration
@@ -33,6 +37,29 @@ class SideBySide(Speed):
         """Require at least two values."""
         if len({getattr(run, self.varies) for run in study.runs}) < 2:
             yield f"a study of kind {self.name} compares values of {self.varies}, but has only one; give a list of them"
+
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """The fastest at each work, and its factor over the next and the slowest one."""
+        points = inputs.points(study.name)
+        if points.empty:
+            return _none(self.varies)
+        layouts = points["layout"].map(where).radd(" on ") if points["layout"].nunique() > 1 else ""
+        words = distinct(points, inputs.config, ("layout", "protocol", self.varies))
+        races = [
+            [(point, inputs.faster(group.iloc[0], point)) for _, point in group.iterrows()]
+            for _, group in points.assign(entry=points["value"] + layouts, words=words)
+            .sort_values("step_s")
+            .groupby("words", sort=False)
+            if len(group) > 1
+        ]
+        if not races:
+            return _none(self.varies)
+        count = verdicts.decided(ratio for _, *others in races for _, ratio in others)
+        clauses = [_race(race, count) for race in races]
+        lead = max(clauses, key=lambda clause: clause.effect or 0)
+        about = f"for {subject(points, inputs.config, ('layout', self.varies))}"
+        text = sentence(about, [clause.text for clause in clauses]) + verdicts.about_together(count)
+        return replace(lead, text=text)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         """Step times on a logarithmic axis: every seed, and the median."""
@@ -97,6 +124,30 @@ class SideBySide(Speed):
         axes.set_xlim(low / 1.3, high * (high / low) ** 0.25 * 1.5)
         style.log_seconds(axes.xaxis)
         axes.grid(False, axis="y")
+
+
+def _none(varies: str) -> Answer:
+    return Answer(f"Fewer than two values of {varies} have been timed at the same work yet.", verdicts.OPEN)
+
+
+def _race(race: Sequence[tuple[pd.Series, Estimate]], comparisons: int) -> Answer:
+    """The clause about points that do the same work, the fastest first, each with the fastest's factor over it."""
+    (first, _), (second, _), *_ = race
+    told = []
+    for rank, (point, found) in {"next": race[1], "slowest": race[-1]}.items():
+        ratio = verdicts.together(found, comparisons)
+        told.append(
+            f"{digits(ratio.value)} times as fast as {point['entry']}, the {rank} ({interval(ratio)})"
+        )
+    ratio = verdicts.together(race[1][1], comparisons)
+    busy = BUSY if BUSY in (first["flag"], second["flag"]) else ""
+    verdict = verdicts.gain(ratio, busy)
+    text = (
+        f"{first['words']}{', ' if first['words'] else ''}{first['entry']} is the fastest at "
+        f"{duration(first['step_s'])} a step, {told[0]}: {verdicts.CLAUSES[verdict]}"
+        f"{f'; it is {told[1]}' if len(race) > 2 else ''}"
+    )
+    return Answer.by(text, verdict, f"speed of {first['entry']} over {second['entry']}", ratio)
 
 
 def _shared(points: pd.DataFrame, inputs: Inputs) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import parity
 from ketscale.analysis.intervals import Estimate, paired_ratio, summarise
-from ketscale.analysis.kinds.kind import Kind
+from ketscale.analysis.kinds import gains
+from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.points import (
     Collected,
     Group,
@@ -25,6 +26,9 @@ from ketscale.analysis.points import (
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, POINT, Study
 
+if TYPE_CHECKING:
+    from ketscale.analysis.drawing.inputs import Inputs
+
 # The columns that are equal for points that do the same work.
 WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
 
@@ -33,7 +37,7 @@ def columns(config: Config) -> tuple[str, ...]:
     """The columns of scaling.csv."""
     return (
         "study", "kind", *POINT, "family", *size_axes(config), "features", "workers", "varied", "value",
-        "step_s", "step_low_s", "step_high_s", "epoch_s", "samples_per_s", "n", "busy", "resumed", "failed", "absent",
+        "step_s", "step_low_s", "step_high_s", "epoch_s", "samples_per_s", "cost_s", "n", "busy", "resumed", "failed", "absent",
         "flag", "speedup_same", "speedup_same_low", "speedup_same_high", "speedup_same_n", "same_reference",
         "speedup_best_serial", "speedup_best_serial_low", "speedup_best_serial_high", "speedup_best_serial_n",
         "best_serial_reference", "efficiency", "karp_flatt", "dt", "error", "negativity", "difference", "parity", "hardware", "code",
@@ -107,6 +111,7 @@ class Speed(Kind):
     ) -> dict[str, Any]:
         used, flag = usable(group)
         first, time = group[0], summarise([row["step_s"] for row in used])
+        count = workers(first["backend"], first["ranks"], first["threads"])
         same = self.reference(first, asked, collected.points)
         best = _best_serial(first, collected.points)
         ratio = paired_ratio(same.rows, used) if same else None
@@ -116,12 +121,14 @@ class Speed(Kind):
             "study": study.name,
             "kind": study.kind,
             **{name: first[name] for name in (*POINT, "family", *size_axes(collected.config), "features")},
-            "workers": workers(first["backend"], first["ranks"], first["threads"]),
+            "workers": count,
             "step_s": time and time.median,
             "step_low_s": time and time.low,
             "step_high_s": time and time.high,
             "epoch_s": time and time.median * first["steps_per_epoch"],
             "samples_per_s": time and used[0]["samples_per_s"] * used[0]["step_s"] / time.median,
+            # Core-seconds, or GPU-seconds, of 1,000 samples.
+            "cost_s": time and 1000 * count * time.median / first["batch"],
             "n": len(used),
             "busy": sum(not row["quiet"] for row in group),
             "resumed": sum(row["resumed"] > 0 for row in group),
@@ -139,6 +146,14 @@ class Speed(Kind):
             "hardware": first["hardware"],
             "code": first["code"],
         }  # fmt: skip
+
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """The best layout for each model, size and batch, with its speedup and what it costs."""
+        samples = inputs.config.family(study.runs[0].workload).samples
+        says = "make a step {factor} times as fast as {one}"
+        return gains.answer(
+            inputs.points(study.name), inputs, ("layout",), says, lambda point: gains.cost(point, samples)
+        )
 
 
 def _best_serial(row: Row, points: Mapping[Point, Group]) -> Reference | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ketscale.analysis import laws
+from ketscale.analysis import laws, verdicts
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Speed
-from ketscale.analysis.points import sizes_of, variants
+from ketscale.analysis.points import BUSY, sizes_of, variants
+from ketscale.analysis.wording import digits, interval, sentence, subject
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Run, Study
 from ketscale.measure.duration import duration
@@ -45,6 +48,48 @@ class Sweep(Speed):
             yield f"models of {values[None].workload} have no {self.varies}; give them a study of their own"
         elif len(values) < 2:
             yield f"a study of kind {self.name} compares values of {self.varies}, but has only one; give a list of them"
+
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """How many times as long a step takes at the largest value as at the smallest, and by which law it grows."""
+        points = inputs.points(study.name)
+        if len(points):
+            points = points.assign(line=self.lines(points, inputs), at=points[self.varies].astype(float))
+        ends = [
+            (str(line), group, inputs.faster(group.iloc[0], group.iloc[-1]))
+            for line, group in (points.sort_values("at").groupby("line", sort=False) if len(points) else ())
+            if group["at"].nunique() > 1
+        ]
+        if not ends:
+            return Answer(f"Fewer than two values of {self.axis} have been timed yet.", verdicts.OPEN)
+        count = verdicts.decided(found for _, _, found in ends)
+        several = len(ends) > 1
+        clauses = [
+            self._clause(f"{line}: " if several else "", group, verdicts.together(found, count))
+            for line, group, found in ends
+        ]
+        tied = ("batch",) if _tied(points, inputs) else ()
+        but = (self.varies, *tied, *(("layout", "simulator") if several else ("layout",)))
+        text = sentence(f"for {subject(points, inputs.config, but)}", [clause.text for clause in clauses])
+        lead = max(clauses, key=lambda clause: clause.effect or 0)
+        return replace(lead, text=text + verdicts.about_together(count))
+
+    def _clause(self, line: str, group: pd.DataFrame, growth: Estimate) -> Answer:
+        """The clause about one line of points, in the order of their values."""
+        first, last = group.iloc[0], group.iloc[-1]
+        share = growth.times(first["at"] / last["at"])
+        verdict = _proportion(share, BUSY in (first["flag"], last["flag"]))
+        law = _law(group[group["flag"].isna()], self.axis)
+        ends = f"{first['at']:.0f} to {last['at']:.0f}"
+        ends = f"{self.axis} {ends}" if self.varies == "batch" else f"{ends} {self.axis}"
+        text = (
+            f"{line}from {ends} a step takes {digits(growth.value)} times as long ({duration(first['step_s'])} to "
+            f"{duration(last['step_s'])}; {interval(growth)}), {verdict}{self.saved(share)}{law}"
+        )
+        return Answer.by(text, verdict, f"step time, {ends}", growth)
+
+    def saved(self, share: Estimate) -> str:
+        """What the growth relative to that of the axis says besides, in words."""
+        return ""
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         """Time per step, with a straight line if one fits; one panel per study."""
@@ -82,9 +127,7 @@ class Sweep(Speed):
 
     def lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.Series[str]:
         """The name of each point's line: simulator, layout, and whatever else the study varies."""
-        # Where a larger batch needs a larger model, the two grow together.
-        tied = any(inputs.config.family(name).work for name in points["workload"].unique())
-        varied = (self.varies, "simulator", "layout", *(["batch"] if tied else []))
+        varied = (self.varies, "simulator", "layout", *(["batch"] if _tied(points, inputs) else []))
         others = variants(points, inputs.config, but=varied)
         named = points["simulator"] + " on " + points["layout"]
         return named.where(others == "", named + ", " + others)
@@ -96,6 +139,10 @@ class Batch(Sweep):
     def value(self, config: Config, run: Run) -> int:
         """The global batch."""
         return run.batch
+
+    def saved(self, share: Estimate) -> str:
+        """What a sample costs at the largest batch."""
+        return f", so a sample costs {digits(share.value)} times as much"
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         """Time per step and per epoch on logarithmic axes; one row of panels per study."""
@@ -125,6 +172,40 @@ class Batch(Sweep):
         note = "Median over seeds; small dots: seeds. The time per epoch is the median step times the steps per epoch"
         style.footnote(figure, pd.concat(drawn), inputs, [name for name, _ in studies], note)
         return figure, pd.concat(drawn)
+
+
+def _tied(points: pd.DataFrame, inputs: Inputs) -> bool:
+    """Whether a larger batch needs a larger model, so that the two grow together."""
+    return any(inputs.config.family(name).work for name in points["workload"].unique())
+
+
+def _proportion(share: Estimate, busy: bool) -> str:
+    """The verdict on the growth of a time over that of the axis."""
+    if busy:
+        return verdicts.DISTURBED
+    if share.low is None or share.high is None:
+        return verdicts.FEW
+    if share.high < 1 / verdicts.WORTH:
+        return "less than in proportion"
+    return "more than in proportion" if share.low > verdicts.WORTH else "about in proportion"
+
+
+def _law(sound: pd.DataFrame, axis: str) -> str:
+    """The law that the medians follow, in words: a straight line that fits, else a power or an exponential."""
+    x, y = ([float(value) for value in sound[name]] for name in ("at", "step_s"))
+    line, growth = laws.fit_line(x, y), laws.fit_growth(x, y)
+    if line is None or growth is None:
+        return ""
+    if line.intercept >= 0 and line.slope >= 0 and _straight(line, sound["at"], sound["step_s"]):
+        return f", as {duration(line.intercept)} + {duration(line.slope)} x {axis}"
+    if growth.exponential:
+        return f", about {growth.rate:.3g} times as long for each one more (R² {growth.r2:.2f})"
+    return f", about as the power {growth.rate:.2g} of {axis} (R² {growth.r2:.2f})"
+
+
+def _straight(line: laws.Line, x: pd.Series[float], y: pd.Series[float]) -> bool:
+    """Whether a line is within `STRAIGHT` of each value."""
+    return bool(((y - line.intercept - line.slope * x).abs() <= STRAIGHT * y).all())
 
 
 def _samples(inputs: Inputs, points: pd.DataFrame) -> str:
@@ -171,8 +252,8 @@ def _with_fits(points: pd.DataFrame) -> pd.DataFrame:
 def _draw_fits(axes: Axes, points: pd.DataFrame, unit: str) -> None:
     for number, (_, group) in enumerate(points.groupby("line", sort=True)):
         first = group.iloc[0]
-        at = first["intercept_s"] + first["slope_s"] * group["value"]
-        if not ((group["step_s"] - at).abs() <= STRAIGHT * group["step_s"]).all():
+        line = laws.Line(first["intercept_s"], first["slope_s"], first["r2"])
+        if not _straight(line, group["value"], group["step_s"]):
             continue
         ends = [0.0, float(group["value"].max())]
         start, slope = (float(first[name]) for name in ("intercept_s", "slope_s"))
