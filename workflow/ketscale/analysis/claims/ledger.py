@@ -1,34 +1,26 @@
-"""The ledger of published claims, written before their studies are run; read from claims.yaml."""
+"""The ledger of published claims, claims.yaml: read and checked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ketscale.analysis.claims import arithmetic, conditions, estimates
 from ketscale.errors import UserError
+
+Claim = Mapping[str, Any]
 
 LEDGER = Path(__file__).with_name("claims.yaml")
 SCHEMA = Path(__file__).with_name("claims.schema.yaml")
-COLUMNS = (
-    "id",
-    "statement",
-    "number",
-    "source",
-    "study",
-    "needs",
-    "estimator",
-    "rule",
-    "smallest_effect",
-    "verdict",
-)
 
 
 def load(path: Path = LEDGER) -> list[dict[str, Any]]:
     """The claims in the ledger's order.
 
     Raises:
-        UserError: the file is missing, not YAML, breaks its schema, or uses an id twice.
+        UserError: the file is missing, not YAML, breaks its schema, or uses an id twice; or a rule is about an estimate
+            that its claim does not have. Names the claim.
     """
     import jsonschema
     import yaml
@@ -42,42 +34,55 @@ def load(path: Path = LEDGER) -> list[dict[str, Any]]:
     schema = yaml.safe_load(SCHEMA.read_text())
     problem = next(jsonschema.Draft202012Validator(schema).iter_errors(ledger), None)
     if problem is not None:
-        where = ".".join(map(str, problem.absolute_path)) or "the file"
-        raise UserError(f"{path}: {where}: {problem.message}")
+        problem = jsonschema.exceptions.best_match([problem])
+        raise UserError(f"{path}: {_where(ledger, list(problem.absolute_path))}: {problem.message}")
     entries: list[dict[str, Any]] = ledger["claims"]
     seen: set[str] = set()
     for entry in entries:
         if entry["id"] in seen:
             raise UserError(f"{path}: two claims have the id {entry['id']}; ids must differ")
         seen.add(entry["id"])
+        for fault in _faults(entry):
+            raise UserError(f"{path}: claim {entry['id']}: {fault}")
     return entries
 
 
-def table(claims: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of claims.csv. A verdict stays open until a study of its own decides it."""
-    return [
-        {
-            "id": claim["id"],
-            "statement": claim["statement"],
-            "number": "; ".join(_number(number) for number in claim["numbers"]),
-            "source": claim["source"],
-            "study": claim["study"] or "",
-            "needs": "; ".join(claim["needs"]),
-            "estimator": claim["estimator"],
-            "rule": _rule(claim["rule"]),
-            "smallest_effect": claim["smallest_effect"],
-            "verdict": "open",
-        }
-        for claim in claims
-    ]
+def _where(ledger: Any, place: list[str | int]) -> str:
+    """A place in the ledger in words: the claim's id, if it has one, and the setting."""
+    if len(place) < 2:
+        return ".".join(map(str, place)) or "the file"
+    claim = ledger["claims"][place[1]]
+    name = claim.get("id") if isinstance(claim, Mapping) else None
+    named = f"claim {name}" if isinstance(name, str) else f"claims.{place[1]}"
+    return ".".join([named, *map(str, place[2:])])
 
 
-def _rule(rule: Mapping[str, str]) -> str:
-    return f"supported if {rule['supported']}; refuted if {rule['refuted']}; otherwise undecided"
-
-
-def _number(number: Mapping[str, Any]) -> str:
-    """One number in words, e.g. 'CPU over GPU: 2 to 3 x'."""
-    low, high = number["low"], number["high"]
-    size = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-    return f"{number['of']}: {size} {number['unit']}".rstrip()
+def _faults(claim: Claim) -> Iterator[str]:
+    """What the schema cannot say of a test."""
+    test = claim.get("test")
+    if test is None:
+        return
+    for verdict in ("supported", "refuted"):
+        for name in conditions.names(test[verdict]):
+            if name not in test["estimates"]:
+                known = ", ".join(test["estimates"])
+                yield f"test.{verdict}: no estimate is called {name}; the test has {known}"
+    for name, spec in test["estimates"].items():
+        where = f"test.estimates.{name}"
+        kinds = [kind for kind in estimates.KINDS if kind in spec]
+        if len(kinds) != 1:
+            yield f"{where}: give one of {', '.join(estimates.KINDS)}"
+            return
+        if (kinds[0] in (*estimates.PAIRED, estimates.LOSSES)) != ("of" in spec and "over" in spec):
+            yield f"{where}: {kinds[0]} {'has no' if 'of' in spec or 'over' in spec else 'needs'} of and over"
+        if kinds[0] == estimates.ARITHMETIC:
+            try:
+                arithmetic.evaluate(spec[kinds[0]])
+            except ValueError as error:
+                yield f"{where}: {error}"
+        elif claim["study"] is None:
+            yield f"{where}: {kinds[0]} needs a study; name it under study"
+        for wanted in estimates.sides(test, spec):
+            for column, value in wanted.items():
+                if isinstance(value, list) and column not in test.get("each", ()):
+                    yield f"{where}: {column} is a list, so each must have {column}"
