@@ -7,4 +7,5 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parents[1] / "workflow" / "studies"
 # Those that are laid over another.
 OVER = {FOLDER / f"{name}-gpu.yaml": FOLDER / f"{name}.yaml" for name in ("paradox", "control", "pulses")}
+OVER[FOLDER / "transformer-cores.yaml"] = FOLDER / "transformer.yaml"
 WHOLE = sorted(set(FOLDER.glob("*.yaml")) - set(OVER))

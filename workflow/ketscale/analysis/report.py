@@ -52,6 +52,7 @@ def shown(config: Config) -> dict[str, dict[str, str]]:
         "claims": {
             "id": "id", "statement": "claim", "number": "number", "study": "study", "estimator": "estimator",
             "rule": "rule", "smallest_effect": "smallest effect", "needs": "needs", "verdict": "verdict",
+            "effect": "effect", "low": "95 % from", "high": "to", "n": "n", "hardware": "hardware", "reason": "reason",
         },
         "completeness": {"run": "run", "studies": "studies", "state": "state", "why": "why", "code": "code"},
         "runs": {

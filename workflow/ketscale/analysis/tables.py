@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.analysis import answers, claims, completeness, parity
+from ketscale.analysis.claims.evidence import Evidence
 from ketscale.analysis.completeness import Finding
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds, quality, speed
@@ -55,7 +56,9 @@ def collect(config: Config, results: Path) -> None:
     write_csv(out / "history.csv", history, _history_columns(config, history))
     write_csv(out / "curves.csv", curves, (*_identity_columns(config), "curve", "panel", "time", "value"))
     write_csv(out / "answers.csv", answers.table(Inputs.read(config, out)), answers.COLUMNS)
-    write_csv(out / "claims.csv", claims.table(claims.load()), claims.COLUMNS)
+    why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
+    verdicts = claims.table(claims.load(), Evidence.of(collected, why))
+    write_csv(out / "claims.csv", verdicts, claims.COLUMNS)
 
 
 def _of_studies(table: str, collected: Collected) -> list[Mapping[str, Any]]:
