@@ -10,6 +10,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.speed import Speed
+from ketscale.analysis.laws.drawing import with_regimes
 from ketscale.analysis.points import sizes_of, variants
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Run, Study
@@ -87,7 +88,7 @@ class Sweep(Speed):
         varied = (self.varies, "simulator", "layout", *(["batch"] if tied else []))
         others = variants(points, inputs.config, but=varied)
         named = points["simulator"] + " on " + points["layout"]
-        return named.where(others == "", named + ", " + others)
+        return with_regimes(named.where(others == "", named + ", " + others), points, inputs.laws)
 
 
 class Batch(Sweep):

@@ -1,10 +1,6 @@
-"""Scaling laws as pure functions of the speedup S and the number of workers p."""
+"""What one measured speedup S says about p workers."""
 
 from __future__ import annotations
-
-import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 
 def strong_efficiency(speedup: float, workers: int) -> float:
@@ -17,23 +13,3 @@ def karp_flatt(speedup: float, workers: int) -> float | None:
     if workers == 1:
         return None
     return (1 / speedup - 1 / workers) / (1 - 1 / workers)
-
-
-@dataclass(frozen=True)
-class Line:
-    """y = intercept + slope * x by least squares, with the share of variance explained."""
-
-    intercept: float
-    slope: float
-    r2: float
-
-
-def fit_line(x: Sequence[float], y: Sequence[float]) -> Line | None:
-    """The least-squares line; None with fewer than three different x, which some line always fits."""
-    if len(set(x)) < 3:
-        return None
-    slope, intercept = statistics.linear_regression(x, y)
-    mean = statistics.fmean(y)
-    total = sum((v - mean) ** 2 for v in y)
-    rest = sum((v - intercept - slope * u) ** 2 for u, v in zip(x, y, strict=True))
-    return Line(intercept, slope, 1 - rest / total if total else 1.0)
