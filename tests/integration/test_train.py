@@ -31,6 +31,7 @@ def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
     (rank,) = record["machine"]["ranks"]
     assert rank["threads"]["torch"] == 1 and rank["threads"]["OMP_NUM_THREADS"] == "1"
     assert rank["samples"] == 12 * 16 and rank["peak_rss_bytes"] > 1e8
+    assert record["gradient_bytes"] == 4 * record["parameters"]
     events = json.loads(trace.read_text())["traceEvents"]
     assert sum(event["name"] == "step" for event in events) == 2
     with (study.results(tmp_path, run) / "history.csv").open() as file:

@@ -13,11 +13,13 @@ import pytest
 from ketscale.analysis import intervals, laws, points
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.scaling import WEAK
+from ketscale.analysis.laws.table import COLUMNS
 from ketscale.config import Config
 from ketscale.grid import Run, Study, layout
 from tests.unit import records_factory as factory
 
 CONFIG = factory.default_config()
+NO_LAWS = pd.DataFrame(columns=COLUMNS)
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -208,7 +210,7 @@ def test_points_of_one_line_may_differ_in_what_grows(
 ) -> None:
     table = pd.DataFrame(rows_of("weak", [grown(4), grown(5, step_s=5.0), grown(6, step_s=32.0)]))
     figure, panels = plt.subplots(1, 3)
-    WEAK._study(tuple(panels), table, "s", SimpleNamespace(config=config))
+    WEAK._study(tuple(panels), table, "s", SimpleNamespace(config=config, laws=NO_LAWS))
     plt.close(figure)
     assert labels <= {line.get_label() for line in panels[0].lines}
     assert WEAK.grows(table, config) == words

@@ -204,3 +204,13 @@ def test_more_threads_than_cpus_disturb_each_other(tmp_path, monkeypatch, thread
     kernel.write()
     found = watch.report(0.0)
     assert (found["quiet"], found["oversubscribed"]) == (alone, not alone)
+
+
+def test_the_last_level_cache_is_the_largest(tmp_path):
+    for index, size in enumerate(["32K", "32K", "1024K", "33792K"]):
+        (tmp_path / f"cpu3/cache/index{index}").mkdir(parents=True)
+        (tmp_path / f"cpu3/cache/index{index}/size").write_text(f"{size}\n")
+    assert topology.last_cache(3, tmp_path) == 33792 * 1024
+    assert topology.last_cache(0, tmp_path) is None
+    (tmp_path / "cpu3/cache/index3/size").write_text("?\n")
+    assert topology.last_cache(3, tmp_path) is None

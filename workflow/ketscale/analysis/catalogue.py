@@ -25,6 +25,11 @@ CAPTIONS = {
         "Busy, resumed and failed runs are counted, but no median includes them. If all seeds were busy, their "
         "median is shown and flagged."
     ),
+    "laws": (
+        "Scaling laws fitted by seed, with 95 % intervals. A law is rejected if its residuals are larger than the spread "
+        "over seeds explains (F-test of lack of fit, 5 %), and refused if there are too few seeds or points. The error is "
+        "that of predicting the largest point from the others."
+    ),
     "quality": (
         "The headline metric on test data with the best weights, and its difference from the classical control, "
         "paired by seed with its 95 % interval (none below 3 seeds)."

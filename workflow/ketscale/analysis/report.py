@@ -37,6 +37,13 @@ def shown(config: Config) -> dict[str, dict[str, str]]:
             "best_serial_reference": "best serial is", "efficiency": "efficiency", "karp_flatt": "serial fraction",
             "parity": "same numbers",
         },
+        "laws": {
+            "study": "study", "model": "model", "size": "size", "batch": "batch", "simulator": "simulator",
+            "series": "series", "law": "law", "verdict": "verdict", "parameter": "parameter", "estimate": "estimate",
+            "low": "95 % from", "high": "to", "unit": "unit", "n": "n", "points": "points", "held_out": "held out",
+            "predicted_s": "predicted (ms)", "measured_s": "measured (ms)", "error": "error", "regimes": "regimes",
+            "reason": "reason",
+        },
         "quality": {
             "workload": "workload", "model": "model", **sizes, "batch": "batch", "n": "n",
             "metric": "metric", "value": "value", "value_low": "lowest", "value_high": "highest", "chance": "chance",

@@ -14,6 +14,8 @@ from ketscale.analysis.claims.evidence import Evidence
 from ketscale.analysis.completeness import Finding
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds, quality, speed
+from ketscale.analysis.kinds.sweep import Sweep
+from ketscale.analysis.laws import table as laws
 from ketscale.analysis.points import Collected, Point, metrics, point_of, size_axes, sizes_of
 from ketscale.config import Config, Metric
 from ketscale.files import clear, write_csv
@@ -50,6 +52,7 @@ def collect(config: Config, results: Path) -> None:
     write_csv(out / "runs.csv", rows, _runs_columns(config))
     write_csv(out / "completeness.csv", completeness.table(findings, config.results), completeness.COLUMNS)
     write_csv(out / "scaling.csv", _of_studies("scaling", collected), speed.columns(config))
+    write_csv(out / "laws.csv", laws.rows(collected, _swept(config)), laws.COLUMNS)
     write_csv(out / "quality.csv", _of_studies("quality", collected), quality.columns(config))
     write_csv(out / "parity.csv", parity.table(comparisons, config.results), parity.COLUMNS)
     write_csv(out / "spans.csv", spans, _spans_columns(config))
@@ -72,6 +75,11 @@ def _of_studies(table: str, collected: Collected) -> list[Mapping[str, Any]]:
     ]
 
 
+def _swept(config: Config) -> dict[str, str]:
+    """The kinds of studies that sweep an axis, with the axis."""
+    return {kind.name: kind.varies for kind in kinds(config.families).values() if isinstance(kind, Sweep)}
+
+
 def _identity_columns(config: Config) -> tuple[str, ...]:
     return (*AXES, "family", *size_axes(config), "layout")
 
@@ -92,8 +100,8 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
         "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "sample_work", "train_s",
         "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
         "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share", "oversubscribed",
-        "host", "cpu", "cores", "shared_cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
-        "started", "stopped", "parameters", "config_hash", "data_hash", "features_hash", "weights_hash",
+        "host", "cpu", "cores", "cache_bytes", "shared_cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
+        "started", "stopped", "parameters", "gradient_bytes", "config_hash", "data_hash", "features_hash", "weights_hash",
         "node_hours", "gpu_hours",
     )  # fmt: skip
 
@@ -129,6 +137,9 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
             name: record["quiet"][name] for name in ("quiet", "others_share", "steal_share", "oversubscribed")
         },
         **{name: machine[name] for name in ("host", "cpu", "cores")},
+        # Records of earlier commits have neither of these two.
+        "cache_bytes": machine.get("cache_bytes"),
+        "gradient_bytes": record.get("gradient_bytes"),
         "shared_cores": _shared_cores(machine["ranks"]),
         "gpus": gpus,
         "hardware": ", ".join(filter(None, (f"{machine['cpu']}, {machine['cores']} cores", gpus))),

@@ -137,6 +137,7 @@ def record_of(
         "reason": ended.reason,
         "call": finished.call(),
         "parameters": parameter_count(trainer.problem.model) if trainer else None,
+        "gradient_bytes": _gradient_bytes(trainer.problem.model) if trainer else None,
         "config": settings.content,
         "config_hash": settings.hash,
         "data_hash": data.data_hash,
@@ -155,6 +156,10 @@ def record_of(
         "routes": routes_taken(trainer.problem) if trainer else [],
         **measured,
     }
+
+
+def _gradient_bytes(model: torch.nn.Module) -> int:
+    return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
 
 
 def of_rank(

@@ -114,7 +114,10 @@ class Rank(msgspec.Struct, kw_only=True):
 
 
 class Machine(msgspec.Struct, kw_only=True):
-    """The host of rank 0, and one entry per rank in rank order."""
+    """The host of rank 0, and one entry per rank in rank order.
+
+    cache_bytes: the last-level cache of a core, which others may share; None if unknown.
+    """
 
     host: str
     cpu: str
@@ -123,6 +126,7 @@ class Machine(msgspec.Struct, kw_only=True):
     gpus: list[Any] | None
     topology: Topology | None
     ranks: Annotated[list[Rank], Meta(min_length=1)]
+    cache_bytes: Natural | None = None
 
 
 class Route(_Part):
@@ -157,7 +161,8 @@ class Record(_Part):
     run: the axes. sizes: the model's sizes by name. reason: why the run did not complete, with the step. resumed: how
     often it resumed from a checkpoint. lost_s: the cost of interruptions in seconds, for repeated work and restarts.
     call: the call of Snakemake that trained the run; None by hand. parameters: the number of trainable ones; a
-    complex number counts once; None if memory ran out before there was a model. config: the resolved settings.
+    complex number counts once; None if memory ran out before there was a model. gradient_bytes: what an all-reduce of
+    the gradients sums on each rank; None in older records. config: the resolved settings.
     started, stopped: UTC, ISO 8601. losses: of the first 20 steps. files: SHA-256 of each file of the run beside the
     record: its history, and the trained model where it is kept. digest: SHA-256 of all the rest as canonical JSON.
     """
@@ -194,3 +199,4 @@ class Record(_Part):
     node_hours: NonNegative
     gpu_hours: NonNegative
     digest: str
+    gradient_bytes: Natural | None = None

@@ -40,6 +40,7 @@ def describe() -> dict[str, Any]:
             "threads_per_core": found.threads_per_core,
             "core_of": {str(cpu): found.core_of.get(cpu) for cpu in allowed},
         },
+        "cache_bytes": topology.last_cache(allowed[0]),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "gpus": [
             {

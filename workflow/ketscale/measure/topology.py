@@ -46,6 +46,18 @@ def read(folder: Path = _SYS) -> Topology | None:
     return Topology(len(packages), len(set(cores)), max(map(cores.count, set(cores))), core_of)
 
 
+def last_cache(cpu: int, folder: Path = _SYS) -> int | None:
+    """The bytes of the largest cache that a logical CPU uses; None if /sys does not show it.
+
+    Linux, Documentation/ABI/testing/sysfs-devices-system-cpu.
+    """
+    try:
+        sizes = [path.read_text().strip() for path in (folder / f"cpu{cpu}" / "cache").glob("index*/size")]
+        return max(int(size.removesuffix("K")) for size in sizes) * 1024 if sizes else None
+    except (OSError, ValueError):
+        return None
+
+
 def choose(topology: Topology | None, cpus: Collection[int], threads: int) -> list[int]:
     """Choose `threads` of the CPUs, each on its own core if there are enough cores, in the order of the cores."""
     if not _known(topology, cpus):

@@ -33,6 +33,7 @@ class Inputs:
     config: Config
     runs: pd.DataFrame
     scaling: pd.DataFrame
+    laws: pd.DataFrame
     quality: pd.DataFrame
     spans: pd.DataFrame
     history: pd.DataFrame
@@ -47,7 +48,7 @@ class Inputs:
         Raises:
             UserError: one is missing.
         """
-        names = ("runs", "scaling", "quality", "spans", "history", "curves", "completeness", "parity")
+        names = ("runs", "scaling", "laws", "quality", "spans", "history", "curves", "completeness", "parity")
         return cls(config, **{name: read_table(tables / f"{name}.csv") for name in names})
 
     def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:

@@ -13,6 +13,7 @@ from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Ratios, Reference, Speed, one_core
+from ketscale.analysis.laws.drawing import draw_law
 from ketscale.analysis.points import (
     BUSY_RATIOS,
     Group,
@@ -105,6 +106,7 @@ class Scaling(Speed):
                 look,
                 style.MARKERS[variant % len(style.MARKERS)],
             )
+            draw_law(panels[0], inputs.laws, chosen, look)
         panels[0].plot(
             [], [], ls="", marker="D", ms=5, mfc="white", mec=style.FRAME, label="over the best serial run"
         )

@@ -12,6 +12,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Speed
+from ketscale.analysis.laws.drawing import with_regimes
 from ketscale.analysis.points import BUSY, sizes_of, variants
 from ketscale.analysis.wording import digits, interval, sentence, subject
 from ketscale.config import Config, SizeAxis
@@ -104,7 +105,8 @@ class Sweep(Speed):
         )
         drawn = []
         for axes, (name, points) in zip(grid[:, 0], studies, strict=True):
-            points = points.assign(line=self.lines(points, inputs), value=points[self.varies])
+            lines = with_regimes(self.lines(points, inputs), points, inputs.laws)
+            points = points.assign(line=lines, value=points[self.varies])
             fitted = _with_fits(points)
             _curves(axes, fitted, "step_s", inputs)
             values = sorted(int(value) for value in points["value"].unique())
@@ -157,7 +159,8 @@ class Batch(Sweep):
         )
         drawn = []
         for panels, (name, points) in zip(grid, studies, strict=True):
-            points = points.assign(line=self.lines(points, inputs), value=points["batch"])
+            lines = with_regimes(self.lines(points, inputs), points, inputs.laws)
+            points = points.assign(line=lines, value=points["batch"])
             for axes, column, of in zip(panels, ("step_s", "epoch_s"), ("step", "epoch"), strict=True):
                 _curves(axes, points, column, inputs if column == "step_s" else None)
                 axes.set(

@@ -1,4 +1,4 @@
-"""Scaling laws as pure functions of the speedup S and the number of workers p, and laws of growth."""
+"""A straight line, a power or an exponential through the points of a sweep."""
 
 from __future__ import annotations
 
@@ -6,18 +6,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-
-def strong_efficiency(speedup: float, workers: int) -> float:
-    """E = S / p at a fixed global batch; 1 is the ideal (Amdahl 1967)."""
-    return speedup / workers
-
-
-def karp_flatt(speedup: float, workers: int) -> float | None:
-    """Experimental serial fraction e = (1/S - 1/p) / (1 - 1/p) (Karp & Flatt 1990); None for p = 1."""
-    if workers == 1:
-        return None
-    return (1 / speedup - 1 / workers) / (1 - 1 / workers)
 
 
 @dataclass(frozen=True)

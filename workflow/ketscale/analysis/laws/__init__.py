@@ -1,0 +1,11 @@
+"""Scaling laws: fitted to runs by seed, tested, and refused where the runs cannot decide.
+
+Imports nothing heavy: Snakemake imports this at every start.
+"""
+
+from __future__ import annotations
+
+from ketscale.analysis.laws.line import Growth, Line, fit_growth, fit_line
+from ketscale.analysis.laws.ratios import karp_flatt, strong_efficiency
+
+__all__ = ["Growth", "Line", "fit_growth", "fit_line", "karp_flatt", "strong_efficiency"]

@@ -1,0 +1,68 @@
+"""The time of an all-reduce against its bytes, from the gradients of models of different sizes.
+
+A sampled step times its all-reduce after a barrier, so waiting for the slowest rank is not part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ketscale.analysis.laws.known import HOCKNEY, HOCKNEY_RANKS
+from ketscale.analysis.laws.series import Fitted, Place, Series, grows
+from ketscale.analysis.points import Collected, Row
+from ketscale.grid import BACKENDS, Run
+
+# Of DistributedDataParallel, the whole reduction; the span without `.total` is its exposed part.
+SPANS = ("communication.total", "communication")
+# DistributedDataParallel sums a larger gradient in several messages: its first bucket has 1 MiB.
+ONE_BUCKET = 1024**2
+
+
+def fits(collected: Collected) -> Iterator[Fitted]:
+    """The law of each layout with ranks, from all studies; and with log2(ranks) where three numbers of ranks ran."""
+    layouts: dict[tuple[str, str], list[tuple[Row, float]]] = {}
+    series: dict[tuple[str, str], list[tuple[Row, float]]] = {}
+    for group in collected.points.values():
+        for row in group:
+            seconds = (
+                _seconds(collected.records[Run.of(row)])
+                if row["ranks"] > 1 and row["gradient_bytes"]
+                else None
+            )
+            if seconds is None or (
+                BACKENDS[row["backend"]].launcher == "torchrun" and row["gradient_bytes"] > ONE_BUCKET
+            ):
+                continue
+            layouts.setdefault((row["layout"], row["hardware"]), []).append((row, seconds))
+            series.setdefault((grows(row["layout"]), row["hardware"]), []).append((row, seconds))
+    for (name, hardware), runs in layouts.items():
+        yield _series(name, hardware, runs, of_ranks=False).fit(HOCKNEY)
+    for (name, hardware), runs in series.items():
+        if len({row["ranks"] for row, _ in runs}) > 2:
+            yield _series(name, hardware, runs, of_ranks=True).fit(HOCKNEY_RANKS)
+
+
+def _seconds(record: Mapping[str, Any]) -> float | None:
+    spans = record["timing"]["spans"]
+    return next((spans[name]["median_s"] for name in SPANS if name in spans), None)
+
+
+def _series(name: str, hardware: str, runs: list[tuple[Row, float]], of_ranks: bool) -> Series:
+    """The runs by their bytes; where `of_ranks`, by ranks and bytes."""
+    places: dict[tuple[float, ...], list[tuple[Row, float]]] = {}
+    for row, seconds in runs:
+        ranks = (float(row["ranks"]),) if of_ranks else ()
+        places.setdefault((*ranks, float(row["gradient_bytes"])), []).append((row, seconds))
+    studies = dict.fromkeys(study for row, _ in runs for study in row["studies"].split())
+    named = {"study": " ".join(studies), "series": name, "hardware": hardware, "code": runs[0][0]["code"]}
+    made = (
+        Place(
+            ", ".join([*(f"{ranks:.0f} ranks" for ranks in key[:-1]), f"{key[-1]:.0f} B"]),
+            key,
+            [row for row, _ in found],
+            {id(row): seconds for row, seconds in found},
+        )
+        for key, found in places.items()
+    )
+    return Series.of(made, named, own_cores=True)

@@ -1,0 +1,142 @@
+"""What a step costs against its work, and the regime of each point of a sweep.
+
+dispatch: the fixed time is the larger part, so that more work costs little. cache: each amplitude costs the same time.
+memory: the states are larger than the last-level cache, and each amplitude costs more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from ketscale.analysis.laws.known import cost
+from ketscale.analysis.laws.law import Fit
+from ketscale.analysis.laws.series import Fitted, Place, Series, common_size
+from ketscale.analysis.points import Collected, Group, Row, point_of, sizes_of
+from ketscale.config import Family
+from ketscale.grid import BACKENDS, Run, Study
+
+# Bytes of a complex amplitude.
+COMPLEX = {"fp32": 8, "amp": 8, "fp64": 16}
+
+
+@dataclass(frozen=True)
+class Load:
+    """A step's work, in updates of an amplitude by a gate, and the bytes of its states."""
+
+    work: float
+    state_bytes: float
+
+
+def load(family: Family, sizes: Mapping[str, int], batch: int, precision: str) -> Load | None:
+    """batch * 2^qubits * gates, where gates are relative: qubits * layers or segments; None for a classical model.
+
+    In families that say what the amplitudes of a sample are (`Family.work`), the number of gates is fixed.
+    """
+    if not sizes.get("qubits"):
+        return None
+    amplitudes = batch * (family.work(sizes) if family.work else 2.0 ** sizes["qubits"])
+    gates = 1 if family.work else math.prod(sizes.values())
+    return Load(amplitudes * gates, amplitudes * COMPLEX[precision])
+
+
+def fits(study: Study, varies: str, collected: Collected) -> Iterator[Fitted]:
+    """The cost along each line of a sweep of one axis."""
+    lines: dict[tuple[Any, ...], dict[int, Group]] = {}
+    for key in dict.fromkeys(map(point_of, study.runs)):
+        if key not in collected.points:
+            continue
+        group = collected.points[key]
+        first = group[0]
+        family, sizes = collected.config.family(first["workload"]), sizes_of(collected.config, Run.of(first))
+        own = {"batch": first["batch"], **sizes}
+        if varies not in own or load(family, sizes, first["batch"], first["precision"]) is None:
+            continue
+        # Where a larger batch needs a larger model, the two grow together.
+        moving = {varies, "batch"} if family.work else {varies}
+        fixed = tuple((name, value) for name, value in own.items() if name not in moving)
+        alike = tuple(first[name] for name in ("workload", "model", "simulator", "layout", "protocol"))
+        lines.setdefault((*alike, fixed), {})[own[varies]] = group
+    for groups in lines.values():
+        yield _fit(groups, varies, collected)
+
+
+def _fit(groups: Mapping[int, Group], varies: str, collected: Collected) -> Fitted:
+    places = []
+    for value, group in groups.items():
+        each = _load_of(group[0], collected)
+        places.append(Place(f"{varies} {value}", (each.work, each.state_bytes / group[0]["nodes"]), group))
+    first = next(iter(groups.values()))[0]
+    batches = {group[0]["batch"] for group in groups.values()}
+    identity = {
+        **{name: first[name] for name in ("workload", "model", "simulator", "protocol", "hardware", "code")},
+        "size": common_size(group[0]["size"] for group in groups.values()),
+        "batch": batches.pop() if len(batches) == 1 else None,
+        "series": first["layout"],
+    }
+    series = Series.of(places, identity)
+    # The record has the processor's caches alone.
+    cache = None if BACKENDS[first["backend"]].device == "gpu" else first["cache_bytes"]
+    if cache is None:
+        found, cache = _with_break(series)
+    else:
+        found = series.fit(cost(cache if _splits(series, cache) else None))
+    return replace(found, regimes=_regimes(series, found, cache))
+
+
+def _splits(series: Series, limit: float) -> bool:
+    """Whether some states are larger than the limit and others are not."""
+    return len({place.variables[1] > limit for place in series.places}) == 2
+
+
+def _with_break(series: Series) -> tuple[Fitted, float | None]:
+    """The fit without a break; if it is rejected, that with the break that fits best, where it is accepted."""
+    straight = series.fit(cost(None))
+    sizes = sorted({place.variables[1] for place in series.places})
+    if straight.fit.verdict != "rejected":
+        return straight, None
+    # One point beyond the break would fit any slope.
+    limits = [math.sqrt(low * high) for low, high in pairwise(sizes[1:-1])]
+    broken = {limit: series.fit(cost(limit, chosen=1)) for limit in limits}
+    accepted = {
+        limit: found
+        for limit, found in broken.items()
+        if found.fit.verdict == "accepted" and _slower(found.fit)
+    }
+    if not accepted:
+        return straight, None
+    best = max(accepted, key=lambda limit: accepted[limit].fit.p_value or 0.0)
+    return accepted[best], best
+
+
+def _slower(found: Fit) -> bool:
+    """Whether an amplitude takes longer beyond the break."""
+    _, inside, beyond = found.estimates
+    return beyond.value > inside.value
+
+
+def _regimes(series: Series, found: Fitted, cache: float | None) -> str:
+    """The regime of each point, such as 'dispatch: qubits 4, qubits 6; cache: qubits 8'; '' unless the law is accepted."""
+    if found.fit.verdict != "accepted":
+        return ""
+    fixed, *slopes = (estimate.value for estimate in found.fit.estimates)
+    named: dict[str, list[str]] = {}
+    for place in series.places:
+        work, size = place.variables
+        beyond = cache is not None and size > cache
+        slope = slopes[-1] if beyond else slopes[0]
+        where = "cache or memory" if cache is None else "memory" if beyond else "cache"
+        named.setdefault("dispatch" if fixed > slope * work else where, []).append(place.name)
+    return "; ".join(f"{regime}: {', '.join(names)}" for regime, names in named.items())
+
+
+def _load_of(row: Row, collected: Collected) -> Load:
+    run = Run.of(row)
+    found = load(
+        collected.config.family(run.workload), sizes_of(collected.config, run), run.batch, row["precision"]
+    )
+    assert found is not None
+    return found

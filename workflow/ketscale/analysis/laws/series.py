@@ -1,0 +1,121 @@
+"""Points that a law is fitted to: soundly timed runs, each point with the same seeds."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ketscale.analysis.laws.law import Fit, Law, fit
+from ketscale.analysis.points import Row, usable
+from ketscale.grid import BACKENDS, layout
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point of a series: its name, its variables, and its runs.
+
+    measured: the seconds of each run, where these are not its step times.
+    """
+
+    name: str
+    variables: tuple[float, ...]
+    rows: Sequence[Row]
+    measured: Mapping[int, float] | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A law with its fit and the columns of laws.csv that identify its series.
+
+    regimes: those of a sweep's points, in words.
+    """
+
+    law: Law
+    fit: Fit
+    identity: Mapping[str, Any]
+    regimes: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Places in the order of their variables; the last is held out once. left_out: places that were not sound, and why."""
+
+    places: Sequence[Place]
+    left_out: Sequence[str]
+    identity: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, places: Iterable[Place], identity: Mapping[str, Any], own_cores: bool = False) -> Series:
+        """The places whose runs are soundly timed.
+
+        own_cores: whether the laws are about workers, so that each must be known to have a core or GPU of its own. Two
+            threads of one core are not two workers.
+        """
+        sound, left_out = [], []
+        for place in sorted(places, key=lambda place: place.variables):
+            rows, why = usable(place.rows)
+            if not rows:
+                why = "no completed run"
+            elif not why and own_cores:
+                why = next(filter(None, map(shares, rows)), "")
+            if why:
+                left_out.append(f"{place.name}: {why}")
+            else:
+                sound.append(replace(place, rows=rows))
+        return cls(sound, left_out, identity)
+
+    def fit(self, law: Law) -> Fitted:
+        """The law fitted to the places, with what was left out among the reasons."""
+        variables = list(zip(*(place.variables for place in self.places), strict=True))
+        found = fit(law, variables, times(self.places), [place.name for place in self.places])
+        if self.left_out:
+            words = f"left out: {'; '.join(self.left_out)}"
+            found = replace(found, reason=". ".join(filter(None, (found.reason, words))))
+        return Fitted(law, found, self.identity)
+
+
+def times(places: Sequence[Place]) -> list[list[float]]:
+    """The step times of each seed that every place has on one kind of host; medians where a seed has several runs."""
+    found: list[dict[tuple[int, str], float]] = []
+    for place in places:
+        several: dict[tuple[int, str], list[float]] = {}
+        for row in place.rows:
+            value = row["step_s"] if place.measured is None else place.measured[id(row)]
+            several.setdefault((row["seed"], row["hardware"]), []).append(value)
+        found.append({key: statistics.median(values) for key, values in several.items()})
+    common = set.intersection(*map(set, found)) if found else set()
+    return [[of_place[key] for of_place in found] for key in sorted(common)]
+
+
+def shares(row: Row) -> str:
+    """Why the workers of a run are not known to have cores or GPUs of their own; '' if they have."""
+    if BACKENDS[row["backend"]].device == "gpu":
+        gpus = row["nodes"] * len(list(filter(None, (row["gpus"] or "").split("; "))))
+        return f"{row['ranks']} ranks on {gpus} GPUs" if row["ranks"] > gpus else ""
+    if row["shared_cores"] is None:
+        return "unknown whether its threads share cores"
+    return "its threads share cores" if row["shared_cores"] else ""
+
+
+def grows(text: str) -> str:
+    """A layout with a star for what grows along its series, such as 'mpi-n1r*t1' and 'cpu-n1r1t*'."""
+    where = layout(text)
+    ranks, threads = (
+        ("*", where["threads"]) if BACKENDS[where["backend"]].several_ranks else (where["ranks"], "*")
+    )
+    return f"{where['backend']}-n{where['nodes']}r{ranks}t{threads}"
+
+
+def common_size(sizes: Iterable[str]) -> str:
+    """The parts that some sizes share, with a star for the others, such as 'q4-l*'."""
+    parts = zip(*(size.split("-") for size in sizes), strict=True)
+    return "-".join(found[0] if len(set(found)) == 1 else re.sub(r"\d+", "*", found[0]) for found in parts)
+
+
+def size_of(text: str) -> int:
+    """How far a layout is along its series: its ranks, or the threads of a single process."""
+    where = layout(text)
+    return int(where["ranks"] if BACKENDS[where["backend"]].several_ranks else where["threads"])
