@@ -106,6 +106,14 @@ def test_its_rows_are_those_of_quality(results: Path) -> None:
     assert rows["apart"]["wide", "best"] == 30
 
 
+def test_the_answer_has_the_gain_of_adaptation_and_the_optimum(results: Path) -> None:
+    said = pd.read_csv(results / "tables/answers.csv").iloc[0]["answer"]
+    # The learner is chosen on validation data; the optimum, though better, does not adapt and is what it is compared with.
+    assert "on gate (generated data), learner (2 qubits, 2 levels) reaches a test error of 0.2 " in said
+    assert "from 0.2 after 0 adaptation steps (each sample's own optimum, best, 0.02)" in said
+    assert said.count("learner") == 2 and "fast" not in said
+
+
 def test_a_curve_is_the_mean_and_range_over_finished_seeds(results: Path) -> None:
     drawn = pd.read_csv(results / "figures/adaptation.csv").set_index("metric")
     groups = dict(list(drawn.groupby(["workload", "curve"])))

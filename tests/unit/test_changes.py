@@ -100,6 +100,13 @@ def test_each_change_is_named_and_compared_with_the_baseline_seed_by_seed(tmp_pa
             if off is not None
             else pd.isna(row["difference"])
         )
+    said = pd.read_csv(tmp_path / "tables/answers.csv").iloc[0]
+    assert said["answer"].startswith(
+        "Of 9 changes to policy on tasks (1 qubit, 20 control segments, batch 4, literal)"
+    )
+    assert "most of all, simulator literal -> exact is 1,000 times as fast a sample" in said["answer"]
+    assert "least of all, batch 4 -> 1 is 0.5 times as fast a sample" in said["answer"]
+    assert said["verdict"] == "undecided: fewer than 3 seeds" and said["effect"] == pytest.approx(1000)
     words = (tmp_path / "figures/changes.svg").read_text()
     for said in (
         "batch: 4 → 1",
