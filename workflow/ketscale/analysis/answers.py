@@ -172,8 +172,9 @@ def _where(text: str) -> str:
 
 def _warning(points: pd.DataFrame) -> str:
     """The sentence that warns of points, or baselines, that were timed on a busy machine."""
-    flags: Sequence[str] = sorted(set(points["flag"].dropna()) - {""})
+    disturbed = points["flag"].fillna("").where(~points["flag"].fillna("").str.startswith("timed_out"), "")
+    flags: Sequence[str] = sorted(set(disturbed) - {""})
     if not flags:
         return ""
-    count = int(points["flag"].fillna("").ne("").sum())
+    count = int(disturbed.ne("").sum())
     return f" Careful: {count} of these {len(points)} points were timed on a machine with other work ({', '.join(flags)})."

@@ -10,7 +10,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.speed import Reference, Speed
-from ketscale.analysis.points import BUSY_RATIOS, Collected, Group, Point, Row, point_of, sizes_of, usable
+from ketscale.analysis.points import HOLLOW_RATIOS, Collected, Group, Point, Row, point_of, sizes_of, usable
 from ketscale.config import TOLERANCE, Config
 from ketscale.grid import POINT, Run, Study
 from ketscale.measure import parity
@@ -183,7 +183,7 @@ def _draw(axes: Axes, points: pd.DataFrame, name: str) -> None:
             y = height + mark.offset * apart
             low, middle, high = (row[f"{mark.column}{end}"] for end in ("_low", "", "_high"))
             axes.hlines(y, low, high, color=mark.colour, lw=2)
-            style.dot(axes, middle, y, mark.colour, row["flag"] in BUSY_RATIOS, marker=mark.marker, ms=7)
+            style.dot(axes, middle, y, mark.colour, row["flag"] in HOLLOW_RATIOS, marker=mark.marker, ms=7)
             axes.annotate(
                 f"{duration(row['step_s'])} a step" if row["varied"] == BASELINE else _factor(middle),
                 (high, y),

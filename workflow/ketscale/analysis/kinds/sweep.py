@@ -10,7 +10,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.speed import Speed
-from ketscale.analysis.points import sizes_of, variants
+from ketscale.analysis.points import HOLLOW, sizes_of, variants
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Run, Study
 from ketscale.measure.duration import duration
@@ -62,6 +62,7 @@ class Sweep(Speed):
             points = points.assign(line=self.lines(points, inputs), value=points[self.varies])
             fitted = _with_fits(points)
             _curves(axes, fitted, "step_s", inputs)
+            _circuits(axes, fitted)
             values = sorted(int(value) for value in points["value"].unique())
             axes.set(title=name, xlabel=self.axis, xticks=values, ylabel="time per step")
             if points["step_s"].max() < WIDE * points["step_s"].min():
@@ -77,6 +78,8 @@ class Sweep(Speed):
             "Median over seeds; small dots: seeds; dashed: least-squares line through the medians, shown if it is "
             f"within {STRAIGHT:.0%} of each"
         )
+        if any(points["circuit_s"].notna().any() for points in drawn):
+            note += ". Dotted: the circuits alone, forward and backward, in a few sampled steps"
         style.footnote(figure, pd.concat(drawn), inputs, [name for name, _ in studies], note)
         return figure, pd.concat(drawn)
 
@@ -139,16 +142,23 @@ def _curves(axes: Axes, points: pd.DataFrame, column: str, inputs: Inputs | None
         look, marker, ordered = style.line(number), style.marker(number), group.sort_values("value")
         axes.plot(ordered["value"], ordered[column], lw=1.5, alpha=0.7, **look)
         for _, point in ordered.iterrows():
-            hollow = point["flag"] == "busy"
+            hollow = point["flag"] in HOLLOW
             style.dot(
                 axes, point["value"], point[column], look["color"], hollow, marker=marker, ms=7, zorder=3
             )
         if inputs is not None:
             for _, seed in inputs.seeds(ordered).iterrows():
                 style.dot(
-                    axes, seed["value"], seed["step_s"], look["color"], not seed["quiet"], ms=3.5, alpha=0.6
+                    axes, seed["value"], seed["step_s"], look["color"], seed["hollow"], ms=3.5, alpha=0.6
                 )
         axes.plot([], [], marker=marker, label=str(name), **look)
+
+
+def _circuits(axes: Axes, points: pd.DataFrame) -> None:
+    """Draw the time of the circuits alone below each line."""
+    for number, (_, group) in enumerate(points.groupby("line", sort=True)):
+        ordered = group.sort_values("value")
+        axes.plot(ordered["value"], ordered["circuit_s"], ls=":", lw=1.5, color=style.line(number)["color"])
 
 
 def _with_fits(points: pd.DataFrame) -> pd.DataFrame:
