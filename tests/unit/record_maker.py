@@ -25,13 +25,13 @@ TIME = "2026-01-01T00:00:00+00:00"
 
 
 def given(**studies: Any) -> dict[str, Any]:
-    """The settings of the project's config.yaml, with other studies if any are named."""
-    found = dict(read_config(ROOT / "config.yaml").given)
+    """The settings of tests/data/study.yaml, with other studies if any are named."""
+    found = dict(read_config(ROOT / "tests" / "data" / "study.yaml").given)
     return {**found, "studies": studies} if studies else found
 
 
 def config(**studies: Any) -> Config:
-    """The project's config with other studies."""
+    """Its config with other studies."""
     return Config.of(given(**studies), FAMILIES)
 
 

@@ -36,8 +36,8 @@ SPANS = {
 
 
 def default_study() -> dict[str, Any]:
-    """The settings in the project's config.yaml."""
-    given: dict[str, Any] = yaml.safe_load((ROOT / "config.yaml").read_text())
+    """The settings in tests/data/study.yaml, which has most kinds of studies."""
+    given: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "data" / "study.yaml").read_text())
     return given
 
 
@@ -47,7 +47,7 @@ def default_config() -> Config:
 
 
 def three_seeds_config(**changes: Any) -> Config:
-    """The project's config with three seeds at every point that has several or a time, and some settings replaced."""
+    """The default study with three seeds at every point that has several or a time, and some settings replaced."""
     given = default_study()
     for study in given["studies"].values():
         if study["kind"] != "parity":
@@ -60,7 +60,7 @@ def three_seeds_config(**changes: Any) -> Config:
 
 
 def small_study(studies: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """The project's workloads, simulators and protocols with other studies, and other settings replaced."""
+    """The default study's workloads, simulators and protocols with other studies, and other settings replaced."""
     return {**default_study(), "studies": dict(studies), **changes}
 
 
@@ -180,7 +180,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "timing": {
             "startup_s": 1.5,
             "data_s": 0.1,
-            "first_step_s": 3 * step_s,
+            "first_step_s": min(50.0, 3 * step_s),
             "step": around,
             "spans": spans if protocol.sampled_steps else {},
             "sampled_step": around if protocol.sampled_steps else nothing,

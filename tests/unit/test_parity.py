@@ -149,6 +149,11 @@ def test_diverged_runs_are_not_compared() -> None:
     assert compare(found(RUN), (run, replace(checked, state="diverged"))) == []
 
 
+def test_runs_that_timed_out_are_compared_by_the_losses_that_they_have() -> None:
+    run, checked = found(LIGHTNING, 0.5)
+    assert not compare(found(RUN), (run, replace(checked, state="timed_out")))[0].held
+
+
 def test_a_refusal_says_what_differed_from_what_and_by_how_much() -> None:
     pair = [found(RUN), found(LIGHTNING, 1e-3)]
     broken = parity.refuse(dict(pair), compare(*pair))[LIGHTNING]

@@ -48,6 +48,57 @@ def test_what_was_written_is_read_and_its_status_is_its_state(path, status, reas
     assert sorted(os.listdir(path.parent)) == [grid.HISTORY, grid.RECORD]
 
 
+def limited(run=RUN, **protocol):
+    """The settings of the run with a time of 5 s and 12 steps."""
+    settings = CONFIG.settings(run)
+    given = {"limit_s": 5.0, "steps": 12, "sampled_steps": 0, **protocol}
+    content = {**settings.content, "protocol": {**settings.content["protocol"], **given}}
+    return replace(settings, protocol=msgspec.convert(content["protocol"], type(settings.protocol)))
+
+
+def late(**timing):
+    """What a record says whose time was over after two steps."""
+    steps = {"steps": 2, "train_s": 6.0, **timing}
+    return {
+        "status": "timed_out", "reason": "its time was over", "losses": [0.5] * min(steps["steps"], 20),
+        "timing": {**made()["timing"], **steps}, "stopped": "2026-01-01T00:01:00+00:00",
+    }  # fmt: skip
+
+
+def test_a_run_that_timed_out_is_a_result_with_its_losses_and_times(path):
+    median = {"median_s": 2.0, "q25_s": 2.0, "q75_s": 2.0, "count": 1}
+    rates = {"epoch_s": 10.0, "steps_per_epoch": 5, "samples_per_s": RUN.batch / 2.0}
+    settings = limited()
+    record.write(path, settings, made(settings, **late(step=median, **rates)))
+    found = check(path, settings)
+    assert (found.state, found.why) == ("timed_out", "its time was over")
+    assert found.record["timing"]["step"]["count"] == 1
+
+
+@pytest.mark.parametrize(
+    "settings, changes",
+    [
+        (limited(limit_s=None), late()),
+        (limited(), late(train_s=4.9)),
+        (limited(), late(steps=0)),
+        (limited(), late(steps=12)),
+        (limited(), {**late(), "losses": [0.5]}),
+        (limited(), {**late(), "reason": None}),
+        (limited(), {**late(), "weights_hash": "0" * 64}),
+    ],
+    ids=["no limit", "early", "no step", "finished", "losses", "no reason", "weights"],
+)
+def test_a_run_that_cannot_have_timed_out_is_refused(path, settings, changes):
+    with pytest.raises(ValueError, match=r"it is timed_out|losses of 2 steps"):
+        record.write(path, settings, made(settings, **changes))
+
+
+def test_a_resumed_run_that_timed_out_may_have_trained_little_since(path):
+    settings = limited()
+    record.write(path, settings, made(settings, **late(train_s=0.1), resumed=1))
+    assert check(path, settings).state == "timed_out"
+
+
 def timed(**changes):
     """Timing of a run with a median step of 5 ms, five steps an epoch and the whole batch in each."""
     step = {"median_s": 0.005, "q25_s": 0.004, "q75_s": 0.006, "count": 3}

@@ -28,7 +28,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "workload": "digits", "model": "vqc", "size": "q4-l3", "family": "images", "qubits": 4, "layers": 3, "batch": 64,
         "simulator": "default.qubit", "layout": "cpu-n1r1t1", "protocol": "timing", "seed": 0,
         "status": "completed", "resumed": 0, "quiet": True, "timed": True, "precision": "fp32", "features": "cached",
-        "step_s": 1.0, "steps_per_epoch": 20, "sample_work": None, "hardware": "CPU, 2 cores", "code": "0.1.0",
+        "step_s": 1.0, "step_count": 10, "circuit_s": 0.25, "steps_per_epoch": 20, "sample_work": None, "hardware": "CPU, 2 cores", "code": "0.1.0",
     }  # fmt: skip
     made = {**usual, **changes}
     made["samples_per_s"] = made["step_s"] and made["batch"] / made["step_s"]
@@ -108,6 +108,28 @@ def test_busy_resumed_and_failed_runs_are_counted_but_in_no_median() -> None:
 def test_a_point_whose_every_seed_was_busy_is_shown_and_flagged() -> None:
     point = points_of("strong", [row(seed=s, quiet=False, step_s=s + 1.0) for s in (0, 1, 2)])["cpu-n1r1t1"]
     assert (point["step_s"], point["n"], point["flag"]) == (2.0, 3, "busy")
+
+
+def test_a_point_whose_every_seed_timed_out_is_shown_with_its_steps_and_flagged() -> None:
+    late = {"status": "timed_out", "quiet": True}
+    rows = [row(seed=0, step_s=2.0, step_count=3, **late), row(seed=1, step_s=4.0, step_count=1, **late)]
+    point = points_of("strong", [*rows, row(seed=2, step_s=None, step_count=0, **late)])["cpu-n1r1t1"]
+    assert (point["step_s"], point["n"], point["timed_steps"]) == (3.0, 2, 1)
+    assert (point["timed_out"], point["failed"], point["flag"]) == (3, 0, "timed_out")
+
+
+def test_runs_that_timed_out_are_in_no_median_beside_one_that_did_not() -> None:
+    rows = [row(seed=0, step_s=1.0), row(seed=1, step_s=9.0, status="timed_out")]
+    point = points_of("strong", rows)["cpu-n1r1t1"]
+    assert (point["step_s"], point["n"], point["timed_out"], point["flag"]) == (1.0, 1, 1, "")
+    busy = [row(seed=0, step_s=1.0, quiet=False), row(seed=1, step_s=9.0, status="timed_out")]
+    assert points_of("strong", busy)["cpu-n1r1t1"]["flag"] == "busy"
+
+
+def test_a_ratio_to_a_reference_that_timed_out_says_so() -> None:
+    rows = [row(status="timed_out"), ranks(2, step_s=0.6)]
+    point = points_of("strong", rows)["mpi-n1r2t1"]
+    assert point["flag"] == "timed_out reference" and point["speedup_same"] is not None
 
 
 def test_a_ratio_to_a_busy_reference_says_so() -> None:

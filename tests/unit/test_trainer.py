@@ -11,7 +11,7 @@ from ketscale.errors import UserError
 from ketscale.jobs import outcome
 from ketscale.measure.clock import quartiles, sampled_steps
 from ketscale.training.loop import Diverged
-from tests.toys import Fidelity, classification, trainer
+from tests.toys import PROBLEMS, Fidelity, classification, trainer
 
 
 def test_a_step_is_adam_on_the_clipped_gradient_of_the_batch():
@@ -128,6 +128,77 @@ def test_a_test_metric_that_is_not_finite_is_divergence_too(monkeypatch):
     ended = outcome.run(trainer(problem, {"epochs": 2}))
     assert ended.status == "diverged"
     assert ended.reason == "the loss on the test samples is inf with the best weights"
+
+
+def late_from(loop, step):
+    """Make a trainer's time be over from so many finished steps on."""
+    original = loop.problem.sums
+
+    def sums(indices, number):
+        if number + 1 == step:
+            loop._began -= 3600
+        return original(indices, number)
+
+    loop.problem.sums = sums
+    return loop
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_a_run_ends_when_its_time_is_over_and_keeps_what_it_measured(step):
+    loop = late_from(trainer(classification(), {"steps": 50, "limit_s": 1800}), step)
+    ended = outcome.run(loop)
+    assert (ended.status, ended.quality) == ("timed_out", None)
+    assert ended.reason == f"its time of 1800 s (limit_s) was over after step {step} of 50"
+    assert (loop.step, len(loop.losses)) == (step, step)
+    timing = outcome.timing(loop.clock, loop, ended)
+    assert (timing["steps"], timing["step"]["count"]) == (step, max(0, step - 2))
+    assert (timing["step"]["median_s"] is None) == (timing["samples_per_s"] is None) == (step == 1)
+
+
+def test_the_first_step_is_taken_however_short_the_time():
+    loop = trainer(classification(), {"steps": 50, "limit_s": 1e-9})
+    assert outcome.run(loop).status == "timed_out" and loop.step == 1
+
+
+def test_a_run_that_is_finished_has_not_timed_out():
+    loop = late_from(trainer(classification(), {"steps": 12, "limit_s": 1800}), 12)
+    assert outcome.run(loop).status == "completed"
+    stopping = {"monitor": "loss", "patience": 3}
+    early = trainer(classification(), {"epochs": 60, "learning_rate": 0.2, "early_stopping": stopping})
+    early.run()
+    protocol = {"epochs": 60, "learning_rate": 0.2, "early_stopping": stopping, "limit_s": 1800}
+    loop = late_from(trainer(classification(), protocol), early.step)
+    assert outcome.run(loop).status == "completed"
+
+
+def test_an_epoch_whose_last_step_is_late_is_still_validated():
+    protocol = {"epochs": 5, "limit_s": 1800}
+    loop = trainer(classification(samples=40), protocol)
+    assert loop.steps_per_epoch == 5
+    ended = outcome.run(late_from(loop, 10))
+    assert ended.status == "timed_out" and "after step 10 of 25" in ended.reason
+    assert len(loop.history) == 2 and loop.history[-1]["validation_loss"] is not None
+
+
+def test_the_time_before_a_resume_counts():
+    states = []
+    first = trainer(
+        classification(),
+        {"steps": 50, "limit_s": 1800, "checkpoint_steps": 10},
+        save=lambda state: states.append(copy.deepcopy(state)),
+    )
+    assert outcome.run(late_from(first, 15)).status == "timed_out"
+    assert 0 < states[0]["trained_s"] < 1800
+    second = trainer(classification(), {"steps": 50, "limit_s": 1800})
+    second.restore({**states[0], "trained_s": 1799.999})
+    assert outcome.run(second).status == "timed_out" and 10 < second.step < 50
+
+
+@pytest.mark.parametrize("problem, batch", [("without dropout", 37), ("grape", 5)])
+def test_the_iterations_of_lbfgs_end_with_the_time_too(problem, batch):
+    protocol = {"optimiser": "l-bfgs", "steps": 20, "limit_s": 1e-9}
+    ended = outcome.run(trainer(PROBLEMS[problem](), protocol, batch=batch))
+    assert ended.status == "timed_out" and "after step 1 of 20" in ended.reason
 
 
 def test_checkpoints_come_every_k_steps():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.kinds import kinds
+from ketscale.analysis.points import TIMED_OUT
 from ketscale.analysis.wording import listed
 from ketscale.grid import Study
 
@@ -46,6 +47,8 @@ def caution(study: Study, inputs: Inputs) -> str:
         parts.append(f"of {len(mine)} runs, {counts}")
     points = inputs.points(study.name)
     flags = points["flag"].dropna()
+    # The states above tell of those.
+    flags = flags[~flags.str.startswith(TIMED_OUT)]
     if len(flags):
         why = ", ".join(sorted(set(flags)))
         parts.append(f"{len(flags)} of {len(points)} points were timed on a machine with other work ({why})")

@@ -12,8 +12,8 @@ from ketscale.config import Config
 CAPTIONS = {
     "runs": "One row per run: axes, quality, times, memory, and whether the machine was quiet.",
     "completeness": (
-        "Every run of the study and its state. Missing, stale and refused runs are in no other table. Diverged and "
-        "out-of-memory runs are results, but no median includes them."
+        "Every run of the study and its state. Missing, stale and refused runs are in no other table. Diverged, "
+        "out-of-memory and timed-out runs are results. No median includes the first two."
     ),
     "answers": (
         "What each study says about its question, computed from its rows. The effect is that of the comparison in `of`, "
@@ -22,8 +22,8 @@ CAPTIONS = {
     "scaling": (
         "One row per point of every study of speed. Speedups pair runs of the same seed on the same kind of host, with "
         "the 95 % interval of their mean (none below 3 seeds). Times are medians with their range over seeds. "
-        "Busy, resumed and failed runs are counted, but no median includes them. If all seeds were busy, their "
-        "median is shown and flagged."
+        "Busy, resumed and failed runs are counted, but no median includes them. If all seeds were busy, or none "
+        "finished within its protocol's time, the median of what they measured is shown and flagged."
     ),
     "laws": (
         "Scaling laws fitted by seed, with 95 % intervals. A law is rejected if its residuals are larger than the spread "

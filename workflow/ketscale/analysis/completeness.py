@@ -14,8 +14,8 @@ from ketscale.grid import Run
 from ketscale.jobs.records import Records
 from ketscale.measure.record import Checked
 
-# Runs in these states are only in the completeness table; without `partial` they stop the collection. Diverged and
-# out-of-memory runs are results: they are shown, but no median or fit includes them.
+# Runs in these states are only in the completeness table; without `partial` they stop the collection. Diverged,
+# out-of-memory and timed-out runs are results: they are shown, but no fit includes them.
 FAULTS = ("missing", "stale", "refused")
 COLUMNS = ("run", "studies", "state", "why", "code")
 

@@ -19,8 +19,11 @@ Point = tuple[Any, ...]
 Group = Sequence[Row]
 
 # Flags of a point whose ratios are from a busy machine: the point itself was busy, or its baseline.
-BUSY = "busy"
+BUSY, TIMED_OUT = "busy", "timed_out"
 BUSY_RATIOS = (BUSY, "busy reference")
+# Flags of a point whose own time is hollow in figures and left out of fits, and of one whose ratios are hollow.
+HOLLOW = (BUSY, TIMED_OUT)
+HOLLOW_RATIOS = (*HOLLOW, *(f"{flag} reference" for flag in HOLLOW))
 
 
 @dataclass(frozen=True)
@@ -75,14 +78,18 @@ def serial(backend: str) -> str:
 def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
     """The runs that a median includes, and a flag if they are not ideal.
 
-    Diverged, out-of-memory and resumed runs are never included. Busy runs are included only if every seed was busy:
-    then the point is flagged `busy`, shown as such and left out of fits. `untimed` flags protocols whose runs share
-    the machine.
+    Diverged, out-of-memory and resumed runs are never included. Runs that timed out are included only if no seed was
+    completed, and busy runs only if every seed was busy: then the point is flagged `timed_out` or `busy`, shown as
+    such and left out of fits. `untimed` flags protocols whose runs share the machine.
     """
-    finished = [row for row in rows if row["status"] == "completed" and not row["resumed"] and row["step_s"]]
+    measured = [row for row in rows if not row["resumed"] and row["step_s"]]
+    completed = [row for row in measured if row["status"] == "completed"]
+    finished = completed or [row for row in measured if row["status"] == "timed_out"]
     quiet = [row for row in finished if row["quiet"]]
     if finished and not quiet:
         return finished, BUSY
+    if quiet and not completed:
+        return quiet, TIMED_OUT
     return quiet, "" if all(row["timed"] for row in quiet) else "untimed"
 
 

@@ -32,7 +32,8 @@ def shown(config: Config) -> dict[str, dict[str, str]]:
     return {
         "scaling": {
             "study": "study", "value": "point", "batch": "batch", "workers": "workers", "step_s": "step (ms)",
-            "step_low_s": "lowest (ms)", "step_high_s": "highest (ms)", "n": "n", "busy": "busy", "flag": "flag",
+            "circuit_s": "circuits alone (ms)", "step_low_s": "lowest (ms)", "step_high_s": "highest (ms)", "n": "n", "timed_steps": "steps timed",
+            "busy": "busy", "timed_out": "timed out", "flag": "flag",
             "speedup_same": "speedup, same simulator", "speedup_best_serial": "speedup, best serial",
             "best_serial_reference": "best serial is", "efficiency": "efficiency", "karp_flatt": "serial fraction",
             "parity": "same numbers",

@@ -96,7 +96,7 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
         *_identity_columns(config), "studies", "status", "reason", "resumed", "timed", "precision", "features", "mistake",
         *(f"{split}_{metric}" for split in SPLITS for metric in metrics(config)), "test_chance", "test_samples",
         "epochs", "best_epoch", "planned_epochs", "split", "fold", "folds", "shared",
-        "step_s", "step_q25_s", "step_q75_s", "step_count", "first_step_s", "startup_s", "data_s", "validation_s",
+        "step_s", "step_q25_s", "step_q75_s", "step_count", "circuit_s", "first_step_s", "startup_s", "data_s", "validation_s",
         "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "sample_work", "train_s",
         "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
         "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share", "oversubscribed",
@@ -127,6 +127,7 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         "step_q25_s": timing["step"]["q25_s"],
         "step_q75_s": timing["step"]["q75_s"],
         "step_count": timing["step"]["count"],
+        "circuit_s": _circuit_s(timing["spans"]),
         **{name: timing[name] for name in ("first_step_s", "startup_s", "data_s", "validation_s", "train_s")},
         **{name: timing[name] for name in ("steps", "steps_per_epoch", "epoch_s", "samples_per_s")},
         "epoch_wall_s": timing["epoch"]["median_s"],
@@ -146,6 +147,14 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         "code": completeness.code(record),
         "packages": " ".join(f"{name}={version}" for name, version in sorted(record["packages"].items())),
     }
+
+
+def _circuit_s(spans: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """The time of the circuits alone in a sampled step, forward and backward; None if it was not measured."""
+    parts = [
+        span["median_s"] for name, span in spans.items() if name.startswith("circuit.") and span["count"]
+    ]
+    return sum(parts) if parts else None
 
 
 def _sample_work(config: Config, run: Run) -> float | None:

@@ -54,6 +54,17 @@ class Protocol(Block, frozen=True, kw_only=True):
         dict[Name, Positive],
         Meta(description="Other numbers of steps for slow simulators, by name (none: classical models)"),
     ] = msgspec.field(default_factory=dict)
+    limit_s: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                description="End training after so many seconds; a run that has not finished by then has the status "
+                "timed_out. Every rank ends after the same step, the first one at the earliest",
+            ),
+        ]
+        | None
+    ) = None
     timed: Annotated[bool, Meta(description="The run has the machine to itself")]
     warmup: Annotated[
         int, Meta(ge=1, description="First steps, which are left out of the steady step time")

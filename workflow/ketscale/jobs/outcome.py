@@ -27,7 +27,7 @@ from ketscale.measure.quiet import Quiet
 from ketscale.parallel.world import World
 from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.problem import Problem
-from ketscale.training.loop import Diverged, Trainer
+from ketscale.training.loop import Diverged, TimedOut, Trainer
 
 PACKAGES = (
     "torch",
@@ -80,7 +80,7 @@ class Memory:
 
 
 def run(trainer: Trainer) -> Outcome:
-    """Train. Divergence and running out of memory are outcomes too."""
+    """Train. Divergence, running out of time and running out of memory are outcomes too."""
     start = time.perf_counter()
     with Memory() as memory:
         return _run(trainer, start)
@@ -102,6 +102,8 @@ def _run(trainer: Trainer, start: float) -> Outcome:
         return Outcome("completed", train_s, quality=quality, outputs=outputs["test"])
     except Diverged as error:
         return Outcome("diverged", time.perf_counter() - start, str(error))
+    except TimedOut as error:
+        return Outcome("timed_out", time.perf_counter() - start, str(error))
 
 
 def _finite(split: str, problem: Problem, outputs: torch.Tensor) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from ketscale.config import Metric, Settings
+from ketscale.config import Metric, Protocol, Settings
 from ketscale.grid import Run
 from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing
 from ketscale.measure.quiet import QUIET_SHARE
@@ -35,7 +35,10 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
         yield "it is completed, and has no number of parameters"
     if (record.quality is not None) != (completed and settings.protocol.by_epochs):
         yield "completed epochs have a quality, and nothing else has"
-    if completed and len(record.losses) != min(LOSSES_KEPT, record.timing.steps):
+    timed_out = record.status == "timed_out"
+    if timed_out and not _over(record, settings.protocol):
+        yield "it is timed_out, but its time was not over, or its training was"
+    if (completed or timed_out) and len(record.losses) != min(LOSSES_KEPT, record.timing.steps):
         yield f"{len(record.losses)} losses of {record.timing.steps} steps are kept"
     # A rank that is out of memory reports for itself alone.
     if record.status != "out_of_memory" and len(record.machine.ranks) != run.ranks:
@@ -49,6 +52,13 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
     yield from _timing(record.timing, run.batch)
     if record.quality is not None:
         yield from _quality(record.quality, settings.family.metrics)
+
+
+def _over(record: Record, protocol: Protocol) -> bool:
+    """Whether a run's time was over before it was finished. A resumed one has the time since it resumed only."""
+    spent_s = math.inf if record.resumed else record.timing.train_s
+    most = protocol.steps or (protocol.epochs or 0) * record.timing.steps_per_epoch
+    return protocol.limit_s is not None and spent_s >= protocol.limit_s and 0 < record.timing.steps < most
 
 
 def _hours(record: Record, run: Run) -> Iterator[str]:

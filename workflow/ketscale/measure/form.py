@@ -9,6 +9,9 @@ import msgspec
 from msgspec import Meta
 
 SCHEMA_VERSION = 4
+# How a run may end. The last three are results too: they are shown, and left out of fits.
+Status = Literal["completed", "diverged", "out_of_memory", "timed_out"]
+EARLY_ENDS: tuple[Status, ...] = ("diverged", "out_of_memory", "timed_out")
 # A record keeps the losses of so many first steps.
 LOSSES_KEPT = 20
 
@@ -171,7 +174,7 @@ class Record(_Part):
     family: str
     run: dict[str, int | str]
     sizes: dict[str, Natural]
-    status: Literal["completed", "diverged", "out_of_memory"]
+    status: Status
     reason: str | None
     resumed: Natural
     lost_s: Seconds

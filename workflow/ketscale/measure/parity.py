@@ -64,10 +64,15 @@ def difference(losses: Sequence[float], reference: Sequence[float]) -> float:
 
 
 def compare(checked: Mapping[grid.Run, Checked]) -> list[Comparison]:
-    """Compare each completed run with its group's reference, and with the first run of its own simulator."""
+    """Compare each run with its group's reference, and with the first run of its own simulator.
+
+    Runs that were completed or timed out have losses to compare; of the others the numbers themselves failed.
+    """
     groups: dict[tuple[Any, ...], list[Found]] = {}
     for run, found in checked.items():
-        key = _group(run, found.record) if found.state == "completed" and found.record else None
+        key = (
+            _group(run, found.record) if found.state in ("completed", "timed_out") and found.record else None
+        )
         if key is not None and found.record:
             groups.setdefault(key, []).append((run, found.record))
     return [comparison for key in sorted(groups, key=repr) for comparison in _compare(groups[key])]

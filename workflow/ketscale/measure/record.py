@@ -20,9 +20,9 @@ from ketscale.config import Settings
 from ketscale.files import sha256, write_atomic
 from ketscale.grid import CURVES, HISTORY, config_hash
 from ketscale.measure.consistency import contradictions
-from ketscale.measure.form import SCHEMA_VERSION, Record
+from ketscale.measure.form import SCHEMA_VERSION, Record, Status
 
-State = Literal["missing", "refused", "stale", "completed", "diverged", "out_of_memory"]
+State = Literal["missing", "refused", "stale"] | Status
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The trainer: shards global batches, reduces gradients exactly, stops early, checkpoints and resumes.
 
 Every decision depends only on (settings, seed, step) and on numbers that are equal on all ranks, never on time or on
-the rank. So a run's arithmetic is the same for any number of ranks and after any interruption.
+the rank. So a run's arithmetic is the same for any number of ranks and after any interruption. Only the step after
+which a run ends may depend on time, if its protocol limits it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ _EPOCH = {"loss": 0.0, "norm": 0.0, "own_norm": 0.0, "count": 0, "steps": 0}
 
 class Diverged(Exception):
     """The loss or the gradient stopped being finite; the message names the step."""
+
+
+class TimedOut(Exception):
+    """The protocol's time was over before training was; the message names the step. Every rank raises it there."""
 
 
 class Stopped(Exception):
@@ -106,6 +111,9 @@ class Trainer:
         self._agreed, self._agree_after = time.perf_counter(), 1
         self._checkpointed, self._checkpoint_time = 0, time.perf_counter()
         self._checkpoint_due = False
+        self._over = False
+        # Training before this process resumed the run counts too.
+        self._trained_s, self._began = 0.0, time.perf_counter()
         self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and world.rank == 0))
 
     def run(self) -> None:
@@ -115,8 +123,10 @@ class Trainer:
             Diverged: a loss, gradient or validation metric is not finite; names the step.
             UserError: the optimiser cannot work with this batch or these samples, or the monitored metric is never
                 defined.
+            TimedOut: the protocol's time is over, and training is not.
             Stopped: a stop was requested and the checkpoint is written.
         """
+        self._began = time.perf_counter()
         with self._bar:
             if self._second_order:
                 self._run_lbfgs()
@@ -224,22 +234,22 @@ class Trainer:
     def _agree(self, at_boundary: bool) -> None:
         """Share the losses of the pending steps, look for NaN and requests, and checkpoint when due.
 
-        Whether a checkpoint is due, and after how many steps to agree again, may depend on time. So rank 0 decides it
-        for all ranks; it changes no number.
+        Whether a checkpoint is due, the time is over, and after how many steps to agree again, may depend on time. So
+        rank 0 decides it for all ranks; it changes no number.
         """
         self.clock.settle()
-        due, after = self._plan() if self.world.rank == 0 else (False, 0)
+        due, after, over = self._plan() if self.world.rank == 0 else (False, 0, False)
         requests = torch.tensor(
-            [self._stop_requested(), self._save_requested() or due, after],
+            [self._stop_requested(), self._save_requested() or due, over, after],
             dtype=torch.float64,
             device=self.world.device,
         )
         sums = torch.stack([pending.sums for pending in self._pending])
         wide = torch.complex128 if sums.is_complex() else torch.float64
         shared = self.world.allreduce(torch.cat([sums.to(wide).reshape(-1), requests.to(wide)]))
-        stop_asked, self._checkpoint_due = (bool(asked.real > 0) for asked in shared[-3:-1])
+        stop_asked, self._checkpoint_due, self._over = (bool(asked.real > 0) for asked in shared[-4:-1])
         self._agree_after = int(shared[-1].real)
-        totals = shared[:-3].reshape(sums.shape)
+        totals = shared[:-4].reshape(sums.shape)
         for figures, total in zip(self._pending, totals, strict=True):
             loss, gradient_norm = self._loss(figures, total), float(figures.norm)
             for what, value in (("loss", loss), ("gradient norm", gradient_norm)):
@@ -254,12 +264,22 @@ class Trainer:
             self._epoch["steps"] += 1
         self._pending.clear()
         # At the end of an epoch the checkpoint must include the validation result, so it is written after it.
-        if not at_boundary and (self._checkpoint_due or stop_asked):
-            self._checkpoint(stop_asked)
+        if not at_boundary:
+            self._end_if_over()
+            if self._checkpoint_due or stop_asked:
+                self._checkpoint(stop_asked)
         self._stop_asked = stop_asked
 
-    def _plan(self) -> tuple[bool, int]:
-        """Whether a checkpoint is due, and how many steps to take before the next agreement."""
+    def _end_if_over(self) -> None:
+        """End training here if its time is over; if it is finished anyway, the limit does not matter."""
+        if self._over and self.step < self.total_steps and not self._finished:
+            raise TimedOut(
+                f"its time of {self.protocol.limit_s:g} s (limit_s) was over after step {self.step} of "
+                f"{self.total_steps}"
+            )
+
+    def _plan(self) -> tuple[bool, int, bool]:
+        """Whether a checkpoint is due, how many steps to take before the next agreement, and whether time is over."""
         now = time.perf_counter()
         step_s = (now - self._agreed) / len(self._pending)
         self._agreed = now
@@ -267,7 +287,9 @@ class Trainer:
             self.step - self._checkpointed >= self.protocol.checkpoint_steps
             or now - self._checkpoint_time >= 60 * self.protocol.checkpoint_minutes
         )
-        return due, max(1, min(self._most_steps, int(AGREE_S / step_s)))
+        limit_s = self.protocol.limit_s
+        over = limit_s is not None and self._trained_s + now - self._began >= limit_s
+        return due, max(1, min(self._most_steps, int(AGREE_S / step_s))), over
 
     def _end_epoch(self, epoch: int, seconds: float | None) -> None:
         sums = self._epoch
@@ -295,6 +317,7 @@ class Trainer:
         )
         if self.world.rank == 0:
             self._report(self.history)
+        self._end_if_over()
         if self._second_order:
             return
         asked = self._checkpoint_due or self._stop_asked
@@ -370,6 +393,7 @@ class Trainer:
             "best": self.best,
             "waited": self._waited,
             "epoch": self._epoch,
+            "trained_s": self._trained_s + time.perf_counter() - self._began,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -380,5 +404,5 @@ class Trainer:
             self.schedule.load_state_dict(state["schedule"])
         self.step = self._checkpointed = state["step"]
         self.losses, self.history, self.best = state["losses"], state["history"], state["best"]
-        self._waited, self._epoch = state["waited"], state["epoch"]
+        self._waited, self._epoch, self._trained_s = state["waited"], state["epoch"], state["trained_s"]
         self._bar.update(self.step)

@@ -86,12 +86,29 @@ class Inputs:
         """The names of the studies of these kinds, with or without a finished run."""
         return [study.name for study in self.config.studies if study.kind in kinds]
 
+    def beyond_limit(self, study: str) -> pd.DataFrame:
+        """The points of a study that have no step time because their runs timed out too early to have one.
+
+        first_step_s: the fastest first step of their runs. steps: the most that a run took.
+        """
+        rows = self.scaling[(self.scaling["study"] == study) & self.scaling["step_s"].isna()]
+        rows = rows[rows["timed_out"] > 0]
+        runs = self.runs[self.runs["status"] == "timed_out"].groupby(list(POINT), as_index=False)
+        return rows.merge(
+            runs.agg(first_step_s=("first_step_s", "min"), steps=("steps", "max")), on=list(POINT)
+        )
+
     def seeds(self, points: pd.DataFrame) -> pd.DataFrame:
-        """The completed, never resumed runs of the points with their step times: one row per seed."""
-        runs = self.runs[(self.runs["status"] == "completed") & (self.runs["resumed"] == 0)]
+        """The completed or timed-out, never resumed runs of the points with their step times: one row per seed.
+
+        hollow: whether the machine was busy, or the run timed out.
+        """
+        runs = self.runs[self.runs["status"].isin(("completed", "timed_out")) & (self.runs["resumed"] == 0)]
+        runs = runs[runs["step_s"].notna()]
+        runs = runs.assign(hollow=(runs["status"] == "timed_out") | ~runs["quiet"].astype(bool))
         times = ["step_s", "step_with_first_s", "step_with_start_s"]
         columns = [*POINT, "study", "value", "flag"]
-        return runs[[*POINT, "seed", "quiet", *times]].merge(points[columns], on=list(POINT))
+        return runs[[*POINT, "seed", "hollow", *times]].merge(points[columns], on=list(POINT))
 
     def generated(self, workload: str) -> bool:
         """Whether nothing in a workload's data was measured."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.points import BUSY_RATIOS
 from ketscale.config import Metric
 from ketscale.files import write_atomic
 from ketscale.measure.duration import duration
@@ -33,6 +32,7 @@ DATELESS: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
 }
 BUSY = "Hollow: measured on a busy machine and left out of fits"
+TIMED_OUT = "Hollow: timed out, so the median of fewer steps than asked, and left out of fits"
 
 
 def colour(number: int) -> str:
@@ -110,8 +110,12 @@ def footnote(
             f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} per point"
         )
         parts += [" and ".join(sorted(set(points[column].dropna()))) for column in ("hardware", "code")]
-        if "flag" in points and points["flag"].isin(BUSY_RATIOS).any():
-            parts.append(BUSY)
+        flags = points["flag"].dropna() if "flag" in points else ()
+        parts += [
+            words
+            for word, words in (("busy", BUSY), ("timed_out", TIMED_OUT))
+            if any(flag.startswith(word) for flag in flags)
+        ]
     parts += _absent(inputs, set(studies))
     text = textwrap.fill(
         ". ".join(part for part in parts if part) + ".", int(figure.get_size_inches()[0] * 17)

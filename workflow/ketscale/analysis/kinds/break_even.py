@@ -12,7 +12,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Speed, one_core
-from ketscale.analysis.points import BUSY_RATIOS, size_axes, variants
+from ketscale.analysis.points import BUSY_RATIOS, HOLLOW_RATIOS, size_axes, variants
 from ketscale.analysis.wording import digits, distinct, interval, sentence, subject, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
@@ -187,7 +187,7 @@ def _draw(axes: Axes, chosen: pd.DataFrame, name: str, number: int) -> None:
         chosen["work_s"], chosen["speedup_same_low"], chosen["speedup_same_high"], color=look["color"], lw=1.5
     )
     for _, point in chosen.iterrows():
-        hollow = point["flag"] in BUSY_RATIOS
+        hollow = point["flag"] in HOLLOW_RATIOS
         style.dot(
             axes,
             point["work_s"],

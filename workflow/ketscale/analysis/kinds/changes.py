@@ -12,7 +12,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Reference, Speed
 from ketscale.analysis.points import (
-    BUSY_RATIOS,
+    HOLLOW_RATIOS,
     Collected,
     Group,
     Point,
@@ -231,7 +231,7 @@ def _draw(axes: Axes, points: pd.DataFrame, name: str) -> None:
             y = height + mark.offset * apart
             low, middle, high = (row[f"{mark.column}{end}"] for end in ("_low", "", "_high"))
             axes.hlines(y, low, high, color=mark.colour, lw=2)
-            style.dot(axes, middle, y, mark.colour, row["flag"] in BUSY_RATIOS, marker=mark.marker, ms=7)
+            style.dot(axes, middle, y, mark.colour, row["flag"] in HOLLOW_RATIOS, marker=mark.marker, ms=7)
             axes.annotate(
                 f"{duration(row['step_s'])} a step" if row["varied"] == BASELINE else _factor(middle),
                 (style.end(high, middle), y),

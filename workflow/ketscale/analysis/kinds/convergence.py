@@ -13,7 +13,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import WORK, Speed
-from ketscale.analysis.points import BUSY, Collected, Group, usable, variants
+from ketscale.analysis.points import BUSY, HOLLOW, Collected, Group, usable, variants
 from ketscale.analysis.wording import digits, distinct, interval, listed, sentence, subject
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
 from ketscale.grid import Study
@@ -201,12 +201,12 @@ def order(points: pd.DataFrame) -> float:
 def on_frontier(points: pd.DataFrame) -> pd.Series[bool]:
     """Whether no other point that does the same work is as good in time and error, and better in one of them.
 
-    Times of a busy machine do not count.
+    Times of a busy machine, and of runs that timed out, do not count.
     """
-    busy = points["flag"] == "busy"
+    hollow = points["flag"].isin(HOLLOW)
     rounding = points["error"].where(points["dt"].isna(), 0.0)
     floor = rounding.groupby([points[name] for name in WORK]).transform("max")
-    levelled = points.assign(error=points[["error"]].assign(floor=floor).max(axis=1))[~busy]
+    levelled = points.assign(error=points[["error"]].assign(floor=floor).max(axis=1))[~hollow]
 
     def beaten(point: pd.Series) -> bool:
         rivals = levelled[(levelled[list(WORK)] == point[list(WORK)]).all(axis=1)]
@@ -231,7 +231,7 @@ def _study(panels: tuple[Axes, Axes], points: pd.DataFrame, name: str, inputs: I
         for axes, column in ((left, "dt"), (right, "step_s")):
             axes.plot(stepped[column], stepped["height"], lw=1.5, alpha=0.7, **look)
             for (_, point), marker in zip(group.iterrows(), shapes, strict=True):
-                hollow = point["flag"] == "busy" and column == "step_s"
+                hollow = point["flag"] in HOLLOW and column == "step_s"
                 more = {"marker": marker, "ms": 7, "zorder": 3}
                 style.dot(axes, point[column], point["height"], look["color"], hollow, **more)
         for height in group["height"][group["dt"].isna()]:

@@ -11,7 +11,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Reference, Speed, one_core
-from ketscale.analysis.points import BUSY_RATIOS, Group, Point, Row, serial, variants
+from ketscale.analysis.points import HOLLOW, HOLLOW_RATIOS, Group, Point, Row, serial, variants
 from ketscale.analysis.wording import digits, distinct, interval, sentence, subject, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
@@ -152,7 +152,7 @@ def _wrongs(config: Config, row: pd.Series) -> list[str]:
 def _accounts(inputs: Inputs, drawn: pd.DataFrame) -> pd.DataFrame:
     """The median of each account over the seeds that the point's own step time is taken from."""
     runs = inputs.seeds(drawn)
-    counted = runs[runs["quiet"] | (runs["flag"] == "busy")]
+    counted = runs[~runs["hollow"] | runs["flag"].isin(HOLLOW)]
     renamed = {column: f"account_{column}" for column in ACCOUNTS}
     return counted.groupby(["study", *POINT])[list(ACCOUNTS)].median().rename(columns=renamed).reset_index()
 
@@ -161,7 +161,7 @@ def _draw_slowdowns(axes: Axes, drawn: pd.DataFrame) -> None:
     for height, (_, row) in enumerate(drawn.iterrows()):
         colour = style.PALETTE[0] if row["fair"] else style.PALETTE[3]
         axes.hlines(height, row["slowdown_low"], row["slowdown_high"], color=colour, lw=2)
-        style.dot(axes, row["slowdown"], height, colour, row["flag"] in BUSY_RATIOS, ms=8)
+        style.dot(axes, row["slowdown"], height, colour, row["flag"] in HOLLOW_RATIOS, ms=8)
         axes.annotate(
             f"{row['slowdown']:.3g}x",
             (style.end(row["slowdown_high"], row["slowdown"]), height),

@@ -15,7 +15,8 @@ from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Ratios, Reference, Speed, one_core
 from ketscale.analysis.laws.drawing import draw_law
 from ketscale.analysis.points import (
-    BUSY_RATIOS,
+    HOLLOW,
+    HOLLOW_RATIOS,
     Group,
     Point,
     Row,
@@ -276,8 +277,8 @@ def _curve(
     look: dict[str, Any],
     marker: str,
 ) -> None:
-    """Draw one line in the three panels. Markers are hollow for busy times, and for ratios of busy times."""
-    busy, ratio_busy = points["flag"] == "busy", points["flag"].isin(BUSY_RATIOS)
+    """Draw one line in the three panels. Markers are hollow for busy or timed-out times, and their ratios."""
+    hollow, ratio_hollow = points["flag"].isin(HOLLOW), points["flag"].isin(HOLLOW_RATIOS)
     colour = look["color"]
     for axes, column, low, high in (
         (panels[0], "speedup_same", "speedup_same_low", "speedup_same_high"),
@@ -287,12 +288,12 @@ def _curve(
         axes.plot(x, points[column], lw=1.5, alpha=0.6, **look)
         if low and high:
             axes.vlines(x, points[low], points[high], color=colour, lw=1.5)
-        hollows = busy if column == "step_s" else ratio_busy
-        for position, value, hollow in zip(x, points[column], hollows, strict=True):
-            style.dot(axes, position, value, colour, hollow, marker=marker, ms=7, zorder=3)
-    for position, value, hollow in zip(x_best, points["speedup_best_serial"], ratio_busy, strict=True):
+        hollows = hollow if column == "step_s" else ratio_hollow
+        for position, value, empty in zip(x, points[column], hollows, strict=True):
+            style.dot(axes, position, value, colour, empty, marker=marker, ms=7, zorder=3)
+    for position, value, empty in zip(x_best, points["speedup_best_serial"], ratio_hollow, strict=True):
         style.dot(
-            panels[0], position, value, colour, hollow, marker="D", ms=5, mec=style.FRAME, mew=0.8, zorder=4
+            panels[0], position, value, colour, empty, marker="D", ms=5, mec=style.FRAME, mew=0.8, zorder=4
         )
     panels[0].plot([], [], marker=marker, label=label, **look)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -69,6 +70,7 @@ class SideBySide(Speed):
         studies = inputs.of(self.name)
         if not studies:
             return style.empty(inputs, inputs.asked(self.name))
+        studies = [(name, pd.concat([points, inputs.beyond_limit(name)])) for name, points in studies]
         rows = [len(points) for _, points in studies]
         figure, grid = plt.subplots(
             len(studies),
@@ -78,20 +80,29 @@ class SideBySide(Speed):
             layout="constrained",
         )
         for axes, (name, points) in zip(grid[:, 0], studies, strict=True):
-            self._rows(axes, points.sort_values("step_s"), inputs)
+            self._rows(axes, points, inputs)
             axes.set_title(": ".join(filter(None, [name, ", ".join(_shared(points, inputs))])))
             axes.set_xlabel("time per training step (log scale)")
         drawn = pd.concat([points for _, points in studies])
         note = "Dots: seeds; bar: median; in brackets: time relative to the fastest at the same work"
+        if drawn["circuit_s"].notna().any():
+            note += ". Thin bar: the circuits alone, forward and backward, in a few sampled steps"
         style.footnote(figure, drawn, inputs, [name for name, _ in studies], note)
         return figure, drawn
 
     def _rows(self, axes: Axes, points: pd.DataFrame, inputs: Inputs) -> None:
         seeds = inputs.seeds(points)
         points = points.assign(fastest_s=points.groupby(list(WORK))["step_s"].transform("min"))
+        points = points.sort_values(["fastest_s", "step_s"])
         names = list(inputs.config.simulators)
         for height, (_, point) in enumerate(points.iterrows()):
             colour = style.colour(names.index(point["value"]) if point["value"] in names else height)
+            if math.isnan(point["step_s"]):
+                said = f"timed out after {_steps(point['steps'])}, the first of {duration(point['first_step_s'])}"
+                axes.annotate(
+                    said, (0.01, height), xycoords=("axes fraction", "data"), va="center", fontsize=9
+                )
+                continue
             own = seeds[(seeds[list(POINT)] == point[list(POINT)]).all(axis=1)].sort_values("seed")
             axes.plot(
                 [point["step_s"]] * 2,
@@ -100,14 +111,16 @@ class SideBySide(Speed):
                 lw=3,
                 solid_capstyle="round",
             )
+            if point["circuit_s"] > 0:
+                style.dot(axes, point["circuit_s"], height, colour, True, marker="|", ms=11, mew=2)
             for order, (_, seed) in enumerate(own.iterrows()):
                 offset = 0.36 * ((order + 0.5) / len(own) - 0.5)
-                style.dot(
-                    axes, seed["step_s"], height + offset, colour, not seed["quiet"], ms=5.5, alpha=0.85
-                )
+                style.dot(axes, seed["step_s"], height + offset, colour, seed["hollow"], ms=5.5, alpha=0.85)
             paired = point["speedup_best_serial"]
             factor = 1 / paired if paired > 0 else point["step_s"] / point["fastest_s"]
             text = duration(point["step_s"]) + (f"  ({_factor(factor)})" if factor > 1 else "  (fastest)")
+            if point["flag"] == "timed_out":
+                text += f", {_steps(point['timed_steps'])} timed"
             axes.annotate(
                 text,
                 (max(point["step_high_s"], point["step_s"]), height),
@@ -120,7 +133,7 @@ class SideBySide(Speed):
         words = [", ".join(filter(None, pair)) for pair in zip(points["value"], others, strict=True)]
         axes.set_yticks(range(len(points)), words)
         axes.set_ylim(len(points) - 0.4, -0.6)
-        low, high = points["step_low_s"].min(), points["step_high_s"].max()
+        low, high = points[["step_low_s", "circuit_s"]].min().min(), points["step_high_s"].max()
         axes.set_xlim(low / 1.3, high * (high / low) ** 0.25 * 1.5)
         style.log_seconds(axes.xaxis)
         axes.grid(False, axis="y")
@@ -159,6 +172,10 @@ def _shared(points: pd.DataFrame, inputs: Inputs) -> list[str]:
         "batch": f"batch {first['batch']}",
     }
     return [word for name, word in words.items() if word and points[name].nunique() == 1]
+
+
+def _steps(number: float) -> str:
+    return f"{number:.0f} step{'' if number == 1 else 's'}"
 
 
 def _factor(value: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,9 @@ def columns(config: Config) -> tuple[str, ...]:
     """The columns of scaling.csv."""
     return (
         "study", "kind", *POINT, "family", *size_axes(config), "features", "workers", "varied", "value",
-        "step_s", "step_low_s", "step_high_s", "epoch_s", "samples_per_s", "cost_s", "n", "busy", "resumed", "failed", "absent",
-        "flag", "speedup_same", "speedup_same_low", "speedup_same_high", "speedup_same_n", "same_reference",
+        "step_s", "step_low_s", "step_high_s", "circuit_s", "epoch_s", "samples_per_s", "cost_s", "n", "timed_steps",
+        "busy", "resumed", "timed_out", "failed", "absent", "flag",
+        "speedup_same", "speedup_same_low", "speedup_same_high", "speedup_same_n", "same_reference",
         "speedup_best_serial", "speedup_best_serial_low", "speedup_best_serial_high", "speedup_best_serial_n",
         "best_serial_reference", "efficiency", "karp_flatt", "dt", "error", "negativity", "difference", "parity", "hardware", "code",
     )  # fmt: skip
@@ -125,14 +126,17 @@ class Speed(Kind):
             "step_s": time and time.median,
             "step_low_s": time and time.low,
             "step_high_s": time and time.high,
+            "circuit_s": _median(row["circuit_s"] for row in used),
             "epoch_s": time and time.median * first["steps_per_epoch"],
             "samples_per_s": time and used[0]["samples_per_s"] * used[0]["step_s"] / time.median,
             # Core-seconds, or GPU-seconds, of 1,000 samples.
             "cost_s": time and 1000 * count * time.median / first["batch"],
             "n": len(used),
+            "timed_steps": min((row["step_count"] for row in used), default=0),
             "busy": sum(not row["quiet"] for row in group),
             "resumed": sum(row["resumed"] > 0 for row in group),
-            "failed": sum(row["status"] != "completed" for row in group),
+            "timed_out": sum(row["status"] == "timed_out" for row in group),
+            "failed": sum(row["status"] not in ("completed", "timed_out") for row in group),
             "absent": len(seeds - {row["seed"] for row in group}),
             "flag": next((text for text in flags if text), ""),
             **_speedup("speedup_same", ratios.speedup),
@@ -176,6 +180,11 @@ def _best_serial(row: Row, points: Mapping[Point, Group]) -> Reference | None:
     candidates = [Reference.of(group) for group in points.values() if may(group[0])]
     found = [reference for reference in candidates if reference]
     return min(found, key=lambda reference: (reference.flag == "busy", reference.step_s), default=None)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _speedup(name: str, ratio: Estimate | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Speed
 from ketscale.analysis.laws.drawing import with_regimes
-from ketscale.analysis.points import BUSY, sizes_of, variants
+from ketscale.analysis.points import BUSY, HOLLOW, sizes_of, variants
 from ketscale.analysis.wording import digits, interval, sentence, subject
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Run, Study
@@ -109,6 +109,7 @@ class Sweep(Speed):
             points = points.assign(line=lines, value=points[self.varies])
             fitted = _with_fits(points)
             _curves(axes, fitted, "step_s", inputs)
+            _circuits(axes, fitted)
             values = sorted(int(value) for value in points["value"].unique())
             axes.set(title=name, xlabel=self.axis, xticks=values, ylabel="time per step")
             if points["step_s"].max() < WIDE * points["step_s"].min():
@@ -124,6 +125,8 @@ class Sweep(Speed):
             "Median over seeds; small dots: seeds; dashed: least-squares line through the medians, shown if it is "
             f"within {STRAIGHT:.0%} of each"
         )
+        if any(points["circuit_s"].notna().any() for points in drawn):
+            note += ". Dotted: the circuits alone, forward and backward, in a few sampled steps"
         style.footnote(figure, pd.concat(drawn), inputs, [name for name, _ in studies], note)
         return figure, pd.concat(drawn)
 
@@ -223,16 +226,23 @@ def _curves(axes: Axes, points: pd.DataFrame, column: str, inputs: Inputs | None
         look, marker, ordered = style.line(number), style.marker(number), group.sort_values("value")
         axes.plot(ordered["value"], ordered[column], lw=1.5, alpha=0.7, **look)
         for _, point in ordered.iterrows():
-            hollow = point["flag"] == "busy"
+            hollow = point["flag"] in HOLLOW
             style.dot(
                 axes, point["value"], point[column], look["color"], hollow, marker=marker, ms=7, zorder=3
             )
         if inputs is not None:
             for _, seed in inputs.seeds(ordered).iterrows():
                 style.dot(
-                    axes, seed["value"], seed["step_s"], look["color"], not seed["quiet"], ms=3.5, alpha=0.6
+                    axes, seed["value"], seed["step_s"], look["color"], seed["hollow"], ms=3.5, alpha=0.6
                 )
         axes.plot([], [], marker=marker, label=str(name), **look)
+
+
+def _circuits(axes: Axes, points: pd.DataFrame) -> None:
+    """Draw the time of the circuits alone below each line."""
+    for number, (_, group) in enumerate(points.groupby("line", sort=True)):
+        ordered = group.sort_values("value")
+        axes.plot(ordered["value"], ordered["circuit_s"], ls=":", lw=1.5, color=style.line(number)["color"])
 
 
 def _with_fits(points: pd.DataFrame) -> pd.DataFrame:

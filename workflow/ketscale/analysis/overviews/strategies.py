@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import Figure
-from ketscale.analysis.points import size_axes, variants
+from ketscale.analysis.points import HOLLOW, size_axes, variants
 from ketscale.config import Config
 from ketscale.measure.duration import duration
 
@@ -33,7 +33,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         colour = style.colour(names.index(row["simulator"]))
         for panel, column in zip(axes, ("epoch_s", "total_s"), strict=False):
             if pd.notna(row[column]):
-                style.dot(panel, row[column], height, colour, row["flag"] == "busy", ms=9)
+                style.dot(panel, row[column], height, colour, row["flag"] in HOLLOW, ms=9)
                 text = duration(row[column])
                 panel.annotate(
                     text, (row[column], height), (9, 0), textcoords="offset points", va="center", fontsize=9

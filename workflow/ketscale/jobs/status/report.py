@@ -16,6 +16,7 @@ from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status.estimate import Estimate, estimate
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
+from ketscale.measure.form import EARLY_ENDS
 
 _WIDTH = 118
 _NAME_WIDTH = 62
@@ -115,11 +116,7 @@ def as_text(report: Report, trouble_only: bool = False) -> str:
 
 def _head(report: Report) -> list[str]:
     number = counts(report.seen)
-    ended = [
-        f"{number[status]} {status.replace('_', ' ')}"
-        for status in ("diverged", "out_of_memory")
-        if number[status]
-    ]
+    ended = [f"{number[status]} {status.replace('_', ' ')}" for status in EARLY_ENDS if number[status]]
     words = [f"{number[state]} {state}" for state in STATES if number[state] or state == "done"]
     if ended:
         words[0] += f" ({', '.join(ended)})"

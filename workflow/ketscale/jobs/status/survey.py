@@ -21,6 +21,7 @@ from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm.packs import packs
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.slurm.site import Site
+from ketscale.measure.form import EARLY_ENDS
 from ketscale.measure.record import Checked
 
 # A run that is done has a record of these settings, whatever its status; the others have none that can be trusted.
@@ -36,7 +37,7 @@ class Seen:
     run: Run
     state: str
     reason: str = ""
-    status: str | None = None  # in its record: completed, diverged or out_of_memory
+    status: str | None = None  # in its record: completed, or why it ended early
     wall_s: float | None = None  # how long it took, if its record tells
     host: str | None = None
     job: str | None = None
@@ -117,12 +118,10 @@ def marked(root: Path) -> set[str]:
 
 
 def counts(seen: Iterable[Seen]) -> dict[str, int]:
-    """The number of runs in each state; diverged and out_of_memory runs are also counted as done."""
+    """The number of runs in each state, and with each early end; these are also counted as done."""
     found = Counter(one.state for one in seen)
     ended = Counter(one.status for one in seen if one.status)
-    return {state: found[state] for state in STATES} | {
-        status: ended[status] for status in ("diverged", "out_of_memory")
-    }
+    return {state: found[state] for state in STATES} | {status: ended[status] for status in EARLY_ENDS}
 
 
 def _see(
@@ -198,8 +197,8 @@ def _see(
 
 
 def _wall_s(record: Mapping[str, Any]) -> float | None:
-    """Seconds from the start of the process to the record; None if the run ended early or was resumed."""
-    if record["status"] != "completed" or record.get("resumed"):
+    """Seconds from the start of the process to the record; None if the run failed early or was resumed."""
+    if record["status"] not in ("completed", "timed_out") or record.get("resumed"):
         return None
     try:
         return (time_of(record["stopped"]) - time_of(record["started"])).total_seconds() + record["timing"][
