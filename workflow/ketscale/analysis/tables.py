@@ -87,7 +87,7 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
         "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "sample_work", "train_s",
         "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
         "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share", "oversubscribed",
-        "host", "cpu", "cores", "shared_cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
+        "host", "cpu", "cores", "memory_bytes", "shared_cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
         "started", "stopped", "parameters", "config_hash", "data_hash", "features_hash", "weights_hash",
         "node_hours", "gpu_hours",
     )  # fmt: skip
@@ -123,7 +123,7 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         **{
             name: record["quiet"][name] for name in ("quiet", "others_share", "steal_share", "oversubscribed")
         },
-        **{name: machine[name] for name in ("host", "cpu", "cores")},
+        **{name: machine[name] for name in ("host", "cpu", "cores", "memory_bytes")},
         "shared_cores": _shared_cores(machine["ranks"]),
         "gpus": gpus,
         "hardware": ", ".join(filter(None, (f"{machine['cpu']}, {machine['cores']} cores", gpus))),
