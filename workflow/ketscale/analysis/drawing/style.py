@@ -164,6 +164,11 @@ def dot(axes: Axes, x: Any, y: Any, colour: Any, hollow: bool, **more: Any) -> N
     )
 
 
+def chance(axes: Axes, value: float) -> None:
+    """A horizontal line at the value that guessing gives."""
+    axes.axhline(value, color=SOFT, lw=1, ls=(0, (1, 2)), label="chance")
+
+
 def log_seconds(axis: Any) -> None:
     """Make the axis a logarithmic one of durations; each tick label has its own unit."""
     from ketscale.analysis.drawing import ticks

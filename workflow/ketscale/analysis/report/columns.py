@@ -26,11 +26,11 @@ def groups(config: Config) -> dict[str, tuple[Group, ...]]:
     figures = metrics(config)
     return {
         "claims": (
-            Group("claim", {"id": "id", "statement": "claim"}),
+            Group("claim", {"id": "id", "verdict": "verdict", "statement": "claim"}),
             Group(
-                "verdict",
+                "why",
                 {
-                    "verdict": "verdict", "effect": "effect", "low..high": "95 % interval", "n": "n",
+                    "effect": "effect", "low..high": "95 % interval", "n": "n",
                     "reason": "reason", "records": "records",
                 },
             ),
