@@ -79,11 +79,11 @@ class SideBySide(Speed):
                     axes, seed["step_s"], height + offset, colour, not seed["quiet"], ms=5.5, alpha=0.85
                 )
             paired = point["speedup_best_serial"]
-            factor = 1 / paired if paired > 0 else point["step_s"] / point["fastest_s"]
-            text = duration(point["step_s"]) + (f"  ({_factor(factor)})" if factor > 1 else "  (fastest)")
+            factor = 1 / paired if 0 < paired < 1 else point["step_s"] / point["fastest_s"]
+            relative = "fastest" if point["step_s"] == point["fastest_s"] else _factor(factor)
             axes.annotate(
-                text,
-                (max(point["step_high_s"], point["step_s"]), height),
+                f"{duration(point['step_s'])}  ({relative})",
+                (max(point["step_high_s"], point["step_s"], *own["step_s"]), height),
                 (10, 0),
                 textcoords="offset points",
                 va="center",
