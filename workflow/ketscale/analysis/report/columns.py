@@ -63,6 +63,30 @@ def groups(config: Config) -> dict[str, tuple[Group, ...]]:
                 folded=True,
             ),
         ),
+        "laws": (
+            Group(
+                "series",
+                {"study": "study", "simulator": "simulator", "series": "series", "law": "law", "verdict": "verdict"},
+            ),
+            Group(
+                "parameter",
+                {"parameter": "parameter", "estimate": "estimate", "low..high": "95 % interval", "unit": "unit", "n": "n"},
+            ),
+            Group(
+                "held-out point",
+                {
+                    "held_out": "held out", "predicted_s": "predicted (ms)", "measured_s": "measured (ms)",
+                    "error": "error", "error_low..error_high": "its 95 % interval",
+                },
+            ),
+            Group("reason", {"reason": "reason"}),
+            Group(
+                "fit",
+                {"points": "points", "p_value": "p", "residual": "residual", "spread": "spread", "regimes": "regimes"},
+                folded=True,
+            ),
+            Group("model", {"workload": "workload", "model": "model", "size": "size", "batch": "batch"}, folded=True),
+        ),
         "quality": (
             Group(
                 "model",
