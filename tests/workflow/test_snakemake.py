@@ -196,6 +196,7 @@ def test_partial_report_and_zip_report_work_as_typed(finished: Path) -> None:
         names = archive.namelist()
     assert sum(name.endswith(".svg") for name in names) >= len(figures(TINY)) > 1
     assert sum(name.endswith(".csv") for name in names) >= len(TABLES)
+    assert sum("/data/" in name and name.endswith("/report.html") for name in names) == 1
 
 
 # ---------------------------------------------------------------- reruns

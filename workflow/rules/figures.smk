@@ -32,12 +32,17 @@ rule draw:
 
 
 rule write_report:
-    """Build the self-contained page that opens with the answer."""
+    """Build the self-contained page that opens with the answers."""
     input:
         expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
         expand(f"{RESULTS}/figures/{{figure}}.{{format}}", figure=FIGURES, format=FORMATS),
     output:
-        f"{RESULTS}/report.html",
+        report(
+            f"{RESULTS}/report.html",
+            caption="../report/page.rst",
+            category="The page",
+            labels={"page": "answers, verdicts, figures, tables"},
+        ),
     log:
         f"{RESULTS}/report.log",
     localrule: True

@@ -6,6 +6,7 @@ from ketscale.analysis.kinds import Figure, kinds
 from ketscale.analysis.overviews.curves import CURVES
 from ketscale.analysis.overviews.spans import SPANS
 from ketscale.analysis.overviews.strategies import STRATEGIES
+from ketscale.analysis.overviews.time_to_accuracy import TIME_TO_ACCURACY
 from ketscale.config import Config
 
 # Each NAME is tables/NAME.csv in the results folder. Every config has all of them; some may be empty.
@@ -60,7 +61,7 @@ FORMATS = ("svg", "png", "pdf", "csv", "rst")
 def figures_of(config: Config) -> tuple[Figure, ...]:
     """The figures of the config's studies, in the report's order."""
     own = [kind.figure for kind in kinds(config.families).values() if kind.figure]
-    every = [*own[:1], STRATEGIES, SPANS, *own[1:], CURVES]
+    every = [*own[:1], STRATEGIES, SPANS, *own[1:], TIME_TO_ACCURACY, CURVES]
     return tuple(figure for figure in every if _asked(figure, config))
 
 

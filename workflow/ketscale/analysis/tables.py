@@ -100,8 +100,9 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
         "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "sample_work", "train_s",
         "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
         "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share", "oversubscribed",
-        "host", "cpu", "cores", "cache_bytes", "shared_cores", "gpus", "hardware", "code", "packages", "mpi_library", "slurm_job_id",
-        "started", "stopped", "parameters", "gradient_bytes", "config_hash", "data_hash", "features_hash", "weights_hash",
+        "host", "cpu", "cores", "memory_bytes", "cache_bytes", "shared_cores", "gpus", "hardware", "code", "packages",
+        "mpi_library", "slurm_job_id", "started", "stopped", "parameters", "gradient_bytes",
+        "config_hash", "data_hash", "features_hash", "weights_hash",
         "node_hours", "gpu_hours",
     )  # fmt: skip
 
@@ -137,7 +138,7 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         **{
             name: record["quiet"][name] for name in ("quiet", "others_share", "steal_share", "oversubscribed")
         },
-        **{name: machine[name] for name in ("host", "cpu", "cores")},
+        **{name: machine[name] for name in ("host", "cpu", "cores", "memory_bytes")},
         # Records of earlier commits have neither of these two.
         "cache_bytes": machine.get("cache_bytes"),
         "gradient_bytes": record.get("gradient_bytes"),

@@ -173,6 +173,11 @@ def end(bound: float, value: float) -> float:
     return bound if bound == bound else value
 
 
+def chance(axes: Axes, value: float) -> None:
+    """A horizontal line at the value that guessing gives."""
+    axes.axhline(value, color=SOFT, lw=1, ls=(0, (1, 2)), label="chance")
+
+
 def log_seconds(axis: Any) -> None:
     """Make the axis a logarithmic one of durations; each tick label has its own unit."""
     from ketscale.analysis.drawing import ticks

@@ -56,12 +56,13 @@ class Accuracy(Quality):
             _learning(panels[0], history, curves, f"validation_{LOSS}", loss)
             _learning(panels[1], history, curves, f"validation_{metric.name}", metric)
             _tests(panels[2], tests, curves, metric)
+            for guessed in tests.groupby("workload")["test_chance"].mean().dropna():
+                for panel in panels[1:]:
+                    style.chance(panel, guessed)
             panels[0].set_title(name)
             for number, curve in enumerate(curves):
-                panels[0].plot([], [], lw=2, marker=style.marker(number), label=curve, **style.line(number))
-            panels[2].legend(
-                *panels[0].get_legend_handles_labels(), loc="center left", bbox_to_anchor=(1.02, 0.5)
-            )
+                panels[2].plot([], [], lw=2, marker=style.marker(number), label=curve, **style.line(number))
+            style.legend(panels[2])
             shown = ["epoch", "step", f"validation_{LOSS}", f"validation_{metric.name}"]
             test = tests[["curve", "seed", f"test_{metric.name}"]]
             both = [history[["curve", "seed", *(c for c in shown if c in history)]], test]
@@ -69,7 +70,7 @@ class Accuracy(Quality):
         points = inputs.quality.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
         note = (
             "Lines: mean (a seed that has stopped keeps its last value); bands: range over seeds; test: each seed's "
-            "best weights on unseen data, and their mean"
+            "best weights on unseen data, and their mean unless a seed failed"
         )
         style.footnote(figure, points, inputs, asked, note)
         return figure, pd.concat(drawn).sort_values(["study", "metric", "curve", "seed", "epoch"])
@@ -92,18 +93,17 @@ def _parts(inputs: Inputs, study: str) -> list[tuple[str, pd.DataFrame, pd.DataF
     mine = inputs.quality[inputs.quality["study"] == study]
     found = []
     for family, points in mine.groupby("family", sort=False):
-        named = points[list(POINT)].assign(curve=_curves(points, inputs))
+        named = points[list(POINT)].assign(curve=curves(points, inputs))
         history = inputs.history.merge(named, on=list(POINT))
-        tests = inputs.runs[inputs.runs["status"] == "completed"].merge(named, on=list(POINT))
+        tests = inputs.runs.merge(named, on=list(POINT))
         spec = config.families[str(family)]
-        tests = tests[tests[f"test_{spec.headline.name}"].notna()]
-        if len(history) and len(tests):
+        if len(history) and tests[f"test_{spec.headline.name}"].notna().any():
             title = study if mine["family"].nunique() == 1 else f"{study}, {spec.title}"
             found.append((title, history, tests, spec.headline, spec.loss))
     return found
 
 
-def _curves(points: pd.DataFrame, inputs: Inputs) -> list[str]:
+def curves(points: pd.DataFrame, inputs: Inputs) -> list[str]:
     """The name of each point's curve: workload, model, size, and whatever else the study varies."""
     others = variants(points, inputs.config, but=("workload", "model", *size_axes(inputs.config)))
     names = []
@@ -135,9 +135,19 @@ def _tests(axes: Axes, tests: pd.DataFrame, curves: Sequence[str], metric: Metri
     column = f"test_{metric.name}"
     for number, name in enumerate(curves):
         values, colour = tests[tests["curve"] == name][column], style.colour(number)
-        for value in values:
+        for value in values.dropna():
             style.dot(axes, number, value, colour, False, marker=style.marker(number), ms=7, alpha=0.8)
-        if len(values):
+        failed = int(values.isna().sum())
+        if failed:
+            # The mean of the others would be that of survivors.
+            axes.annotate(
+                f"{failed} of {len(values)}\nfailed",
+                (number, 1),
+                xycoords=("data", "axes fraction"),
+                ha="center",
+                fontsize=8,
+            )
+        elif len(values):
             axes.plot([number - 0.25, number + 0.25], [values.mean()] * 2, lw=2.5, color=colour)
     if metric.better == "down" and style.wide(tests[column]):
         axes.set_yscale("log")

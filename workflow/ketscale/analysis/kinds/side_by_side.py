@@ -117,13 +117,13 @@ class SideBySide(Speed):
                 offset = 0.36 * ((order + 0.5) / len(own) - 0.5)
                 style.dot(axes, seed["step_s"], height + offset, colour, seed["hollow"], ms=5.5, alpha=0.85)
             paired = point["speedup_best_serial"]
-            factor = 1 / paired if paired > 0 else point["step_s"] / point["fastest_s"]
-            text = duration(point["step_s"]) + (f"  ({_factor(factor)})" if factor > 1 else "  (fastest)")
-            if point["flag"] == "timed_out":
-                text += f", {_steps(point['timed_steps'])} timed"
+            factor = 1 / paired if 0 < paired < 1 else point["step_s"] / point["fastest_s"]
+            relative = "fastest" if point["step_s"] == point["fastest_s"] else _factor(factor)
+            if point["flag"] == TIMED_OUT:
+                relative += f", {_steps(point['timed_steps'])} timed"
             axes.annotate(
-                text,
-                (max(point["step_high_s"], point["step_s"]), height),
+                f"{duration(point['step_s'])}  ({relative})",
+                (max(point["step_high_s"], point["step_s"], *own["step_s"]), height),
                 (10, 0),
                 textcoords="offset points",
                 va="center",

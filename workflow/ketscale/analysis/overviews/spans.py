@@ -36,7 +36,8 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
     drawn = table(inputs, asked)
     if drawn.empty:
         return style.empty(inputs, asked)
-    steps = drawn.drop_duplicates(BAR).reset_index(drop=True)
+    steps = drawn.drop_duplicates(BAR)
+    steps = steps.sort_values(["workload", "model", "size", "batch", "sampled_step_s"], ignore_index=True)
     names = [n for n in ORDER if n in set(drawn["span"])] + sorted(set(drawn["span"]) - {*ORDER, OTHER})
     names += [OTHER] * (OTHER in set(drawn["span"]))
     figure, axes = plt.subplots(figsize=(9.5, 1.6 + 0.42 * len(steps)), layout="constrained")

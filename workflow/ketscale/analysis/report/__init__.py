@@ -1,0 +1,7 @@
+"""The report: one self-contained page that opens with the answers and works offline."""
+
+from __future__ import annotations
+
+from ketscale.analysis.report.page import LARGEST_BYTES, build
+
+__all__ = ["LARGEST_BYTES", "build"]
