@@ -1,6 +1,6 @@
 """The command line.
 
-`ketscale train | launch | fetch | prepare | collect | figures | report | status | recover | schema | bench | doctor`.
+`ketscale train | launch | fetch | prepare | collect | figures | report | compare | status | recover | schema | bench | doctor`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 if it did what was asked, 2 after an error that the user can fix, 130 or 143 if stopped."""
+    """Run the command; 0 if it did what was asked, 2 after an error that the user can fix, 130 or 143 if stopped.
+
+    1 of `compare`: something became slower or worse.
+    """
     options = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # As stderr does: titles and names of files may have characters that the terminal has not.
@@ -170,6 +173,24 @@ def _parser() -> argparse.ArgumentParser:
                 help="with --study: where the files of each workload are on this machine, as JSON",
             )
 
+    sub = command(
+        "compare",
+        _compare,
+        "Compare two results folders: what became faster, slower, better or worse beyond noise",
+        "Runs are\npaired if axes, seed, settings, data and hardware are the same. Exits with 1 if in B something is\n"
+        "slower or worse, has other losses or no longer completes, else with 0.",
+    )
+    sub.add_argument("a", type=Path, metavar="A", help="the results folder to compare with")
+    sub.add_argument("b", type=Path, metavar="B", help="the results folder that is judged")
+    sub.add_argument(
+        "--threshold",
+        type=float,
+        default=1.05,
+        metavar="RATIO",
+        help="smallest change of a step time that counts (default: 1.05)",
+    )
+    for kind in ("json", "csv"):
+        sub.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the comparison as {kind}")
     sub = command(
         "status",
         _status,
@@ -438,6 +459,12 @@ def _report(options: argparse.Namespace) -> None:
         from ketscale.analysis import report
 
     report.build(*_study(options))
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from ketscale.analysis import compared
+
+    return compared.run(options.a, options.b, options.threshold, options.json, options.csv)
 
 
 def _status(options: argparse.Namespace) -> None:

@@ -110,7 +110,6 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
 def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[str, Any]:
     """A run's row of runs.csv: times in seconds, memory in bytes (host: sum over ranks; device: largest rank)."""
     protocol, timing, machine = record["config"]["protocol"], record["timing"], record["machine"]
-    gpus = "; ".join(sorted(_gpu(gpu) for gpu in machine["gpus"] or []))
     return {
         **_identity(config, finding),
         "studies": " ".join(finding.studies),
@@ -133,8 +132,7 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         **{name: timing[name] for name in ("steps", "steps_per_epoch", "epoch_s", "samples_per_s")},
         "epoch_wall_s": timing["epoch"]["median_s"],
         "sample_work": _sample_work(config, finding.run),
-        "peak_rss_bytes": sum(rank["peak_rss_bytes"] or 0 for rank in machine["ranks"]) or None,
-        "peak_device_bytes": max(rank["peak_device_bytes"] or 0 for rank in machine["ranks"]) or None,
+        **peak_memory(machine),
         **{
             name: record["quiet"][name] for name in ("quiet", "others_share", "steal_share", "oversubscribed")
         },
@@ -143,8 +141,8 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         "cache_bytes": machine.get("cache_bytes"),
         "gradient_bytes": record.get("gradient_bytes"),
         "shared_cores": _shared_cores(machine["ranks"]),
-        "gpus": gpus,
-        "hardware": ", ".join(filter(None, (f"{machine['cpu']}, {machine['cores']} cores", gpus))),
+        "gpus": gpus(machine),
+        "hardware": hardware(machine),
         "code": completeness.code(record),
         "packages": " ".join(f"{name}={version}" for name, version in sorted(record["packages"].items())),
     }
@@ -190,6 +188,24 @@ def _shared_cores(ranks: Sequence[Mapping[str, Any]]) -> bool | None:
     """Whether some threads of a run shared a physical core; None if no rank says so and not every rank knows."""
     found = {rank.get("shared_cores") for rank in ranks}
     return True if True in found else None if None in found else False
+
+
+def gpus(machine: Mapping[str, Any]) -> str:
+    """The models of a run's GPUs; empty without any."""
+    return "; ".join(sorted(_gpu(gpu) for gpu in machine["gpus"] or []))
+
+
+def hardware(machine: Mapping[str, Any]) -> str:
+    """What a run ran on. Times are compared only where it is equal."""
+    return ", ".join(filter(None, (f"{machine['cpu']}, {machine['cores']} cores", gpus(machine))))
+
+
+def peak_memory(machine: Mapping[str, Any]) -> dict[str, int | None]:
+    """Bytes: of the host, the sum over ranks; of the device, those of the largest rank. None if not measured."""
+    return {
+        "peak_rss_bytes": sum(rank["peak_rss_bytes"] or 0 for rank in machine["ranks"]) or None,
+        "peak_device_bytes": max(rank["peak_device_bytes"] or 0 for rank in machine["ranks"]) or None,
+    }
 
 
 def _gpu(gpu: Any) -> str:

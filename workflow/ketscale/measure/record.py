@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from ketscale import strict_json
-from ketscale.config import Settings
+from ketscale.config import Families, Settings
+from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
-from ketscale.grid import CURVES, HISTORY, config_hash
+from ketscale.grid import CURVES, HISTORY, Run, config_hash
 from ketscale.measure.consistency import contradictions
 from ketscale.measure.form import SCHEMA_VERSION, Record, Status
 
@@ -47,15 +48,36 @@ def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
     found = _read(path)
     if found.record is not None:
         found = _compared(found.record, settings)
-    if found.record is None:
-        return found
-    for name in (HISTORY, *({CURVES} & found.record["files"].keys())):
-        fault = _damaged(path.parent, found.record, name)
-        if fault:
-            return Checked("refused", fault)
-    if features_hash is not None and found.record["features_hash"] != features_hash:
+    found = _complete(path.parent, found)
+    if (
+        features_hash is not None
+        and found.record is not None
+        and found.record["features_hash"] != features_hash
+    ):
         return Checked("stale", "trained on other features: its features hash is not the manifest's")
     return found
+
+
+def check_alone(path: Path, families: Families) -> tuple[Checked, Settings | None]:
+    """Check the record at `path` without a config, against the settings that it has itself; these settings.
+
+    They have this version's defaults where the code that trained did not know a setting yet.
+    """
+    found = _read(path)
+    if found.record is None:
+        return found, None
+    record = found.record
+    try:
+        if record["run"] != asdict(Run.parse(str(path))):
+            return Checked("refused", "the axes in the record differ from those in its path"), None
+        settings = Settings.of(record["config"], families, "its settings")
+    except UserError as error:
+        return Checked("stale", str(error)), None
+    if record["config_hash"] != config_hash(record["config"]):
+        return Checked("refused", "the settings in the record do not match its config hash"), None
+    if record["run"] != record["config"]["run"]:
+        return Checked("refused", "the axes in the record differ from those in its settings"), None
+    return _complete(path.parent, _consistent(record, settings)), settings
 
 
 def _read(path: Path) -> Checked:
@@ -74,6 +96,16 @@ def _read(path: Path) -> Checked:
     if version != SCHEMA_VERSION:
         return Checked("stale", f"its record has schema {version!r}, but this version reads {SCHEMA_VERSION}")
     return _formed(record)
+
+
+def _complete(folder: Path, found: Checked) -> Checked:
+    """Refuse a record whose history, or whose curves if it has any, is not beside it."""
+    record = found.record
+    if record is None:
+        return found
+    faults = (_damaged(folder, record, name) for name in (HISTORY, *({CURVES} & record["files"].keys())))
+    fault = next(filter(None, faults), "")
+    return Checked("refused", fault) if fault else found
 
 
 def _damaged(folder: Path, record: Mapping[str, Any], name: str) -> str:
@@ -112,6 +144,11 @@ def _compared(record: dict[str, Any], settings: Settings) -> Checked:
         return Checked("stale", "trained with other settings: its config hash is not the config's")
     if record["config"] != settings.content:
         return Checked("refused", "the settings in the record do not match its config hash")
+    return _consistent(record, settings)
+
+
+def _consistent(record: dict[str, Any], settings: Settings) -> Checked:
+    """Check the parts of a record of the run with these settings against each other."""
     why = next(contradictions(msgspec.convert(record, Record), settings), None)
     if why:
         return Checked("refused", f"its record contradicts itself: {why}")
