@@ -44,7 +44,7 @@ def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
 
     features_hash: of the prepared data in use; None if they are unknown, or the family has none.
     """
-    found = _read(path)
+    found = read(path)
     if found.record is not None:
         found = _compared(found.record, settings)
     if found.record is None:
@@ -58,8 +58,8 @@ def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
     return found
 
 
-def _read(path: Path) -> Checked:
-    """Check the record at `path` by itself: its form and its digest."""
+def read(path: Path) -> Checked:
+    """Check the record at `path` by itself, whatever settings are asked for now: its form and its digest."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
