@@ -14,7 +14,7 @@ import msgspec.inspect
 from msgspec.inspect import Type
 
 from ketscale.config import Config, Settings
-from ketscale.grid import HISTORY, config_hash
+from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.measure import form, record
 from ketscale.problems.registry import FAMILIES, read_config
 
@@ -74,6 +74,25 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
         datetime.fromisoformat(made["stopped"]) - datetime.fromisoformat(made["started"])
     ).total_seconds()
     return {**made, "node_hours": changes.get("node_hours", seconds / 3600 * settings.run.nodes)}
+
+
+def timed(run: Run, train_s: float, steps: int = 40) -> dict[str, Any]:
+    """The times of a run that took so many seconds for equal steps, and a second for everything else."""
+    step_s = train_s / steps
+    quartiles = {"median_s": step_s, "q25_s": step_s, "q75_s": step_s, "count": steps - 1}
+    nothing = {"median_s": None, "q25_s": None, "q75_s": None, "count": 0}
+    return {
+        "startup_s": 0.5, "data_s": 0.5, "first_step_s": step_s, "step": quartiles, "spans": {}, "sampled_step": nothing,
+        "validation_s": None, "epoch": nothing, "steps": steps, "steps_per_epoch": 20, "epoch_s": 20 * step_s,
+        "samples_per_s": run.batch / step_s, "train_s": train_s,
+    }  # fmt: skip
+
+
+def used(run: Run, bytes_per_rank: int = 3 * 10**8) -> dict[str, Any]:
+    """The machine of a run, with the memory of each rank."""
+    machine = _least(msgspec.inspect.type_info(form.Machine))
+    ranks = [{"peak_rss_bytes": bytes_per_rank, "peak_device_bytes": None} for _ in range(run.ranks)]
+    return {"machine": {**machine, "cpu": "A processor", "cores": 2, "ranks": ranks}}
 
 
 def sealed(made: Mapping[str, Any]) -> str:

@@ -13,15 +13,14 @@ from ketscale import cli, process
 from ketscale.analysis import tables
 from ketscale.errors import UserError
 from ketscale.grid import config_hash
+from ketscale.jobs.costs.forecast import Forecaster
 from ketscale.jobs.slurm.queue import Job
-from ketscale.jobs.slurm.site import Site, SiteFile
-from ketscale.jobs.status import report
+from ketscale.jobs.status import words
 from ketscale.jobs.status.estimate import estimate
 from ketscale.jobs.status.survey import Queue, survey
 from tests.unit import record_maker as maker
 
 NOW = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
-LIMITS = Site(SiteFile(limits=[{"minutes": 30, "memory_mb": 1000}]), lambda run: {})
 RESULTS = Path("results")
 
 
@@ -290,9 +289,11 @@ def test_progress_is_the_last_row_of_the_history_against_the_protocol():
     assert see(config)[0].progress == "step 10 of 20"
 
 
-def took(minutes, **changes):
+def took(minutes, run, **changes):
+    """What a record of so many minutes has: all of it but a second is steps."""
     stopped = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)).isoformat()
-    return {"started": "2026-01-01T00:00:00+00:00", "stopped": stopped} | changes
+    timing = maker.timed(run, 60 * minutes - 1)
+    return {"started": maker.TIME, "stopped": stopped, **maker.used(run), "timing": timing} | changes
 
 
 def stale(config, run):
@@ -302,41 +303,45 @@ def stale(config, run):
     maker.forge(RESULTS, config.settings(run), config=content, config_hash=config_hash(content))
 
 
-def test_the_estimate_takes_the_median_of_siblings_first_of_the_same_place():
-    config = study(seed=[0, 1, 2, 3, 4], backend=["cpu-n1r1t1", "mpi-n2r2t1", "mpi-n1r2t1"])
-    runs = {(run.backend, run.nodes, run.seed): run for run in config.runs}
-    for seed, minutes in ((0, 10), (1, 20), (2, 60)):
-        finish(config, runs["cpu", 1, seed], **took(minutes))
-    finish(config, runs["mpi", 2, 0], **took(6))
-    # They say nothing about how long a whole run takes.
-    finish(config, runs["mpi", 2, 1], **took(1, status="diverged", reason="NaN"))
-    finish(config, runs["mpi", 2, 2], **took(1, resumed=1))
-    left = estimate(see(config), None, NOW)
-    # 2 of cpu by 20 min; 2 of mpi on two nodes by 6 min; 5 in a place without any by the median of 6, 10, 20, 60.
-    assert (left.runs, left.by_siblings, left.by_limits, left.unknown) == (9, 9, 0, 0)
-    assert left.wall_s == pytest.approx(60 * (2 * 20 + 2 * 6 + 5 * 15))
-    assert left.node_hours == pytest.approx((2 * 20 + 2 * 2 * 6 + 5 * 15) / 60)
+def estimated(config):
+    left = [config.settings(run) for run in config.runs]
+    return estimate(see(config), Forecaster.of(RESULTS).of_runs(left), NOW)
 
 
-def test_the_estimate_falls_back_to_limits_and_else_says_unknown():
-    config = study(seed=[0, 1], qubits=[4, 5])
-    runs = config.runs
-    finish(config, runs[0], **took(10))
-    left = estimate(see(config), LIMITS, NOW)
-    assert (left.by_siblings, left.by_limits, left.unknown) == (1, 2, 0)
-    assert left.node_hours == pytest.approx((10 + 2 * 30) / 60)
-    left = estimate(see(config), None, NOW)
-    assert (left.by_siblings, left.by_limits, left.unknown) == (1, 0, 2)
-    assert left.node_hours == pytest.approx(10 / 60)
+def test_the_estimate_is_of_the_runs_that_are_left_on_all_of_their_nodes():
+    config = study(seed=[0, 1, 2, 3, 4], backend=["cpu-n1r1t1", "mpi-n2r2t1"])
+    for run in config.runs:
+        if run.seed < 3:
+            finish(config, run, **took(10 if run.nodes == 1 else 6, run))
+    left = estimated(config)
+    assert (left.runs, left.known, left.at_most) == (4, 4, 0)
+    assert left.wall_s.low < 60 * 2 * (10 + 6) < left.wall_s.high
+    assert left.wall_s.middle == pytest.approx(60 * 2 * (10 + 6), rel=0.03)
+    assert left.node_hours.middle == pytest.approx(2 * (10 + 2 * 6) / 60, rel=0.03)
+
+
+def test_the_estimate_counts_nothing_for_runs_of_which_nothing_is_known():
+    config = study(seed=[0, 1], simulator=["default.qubit", "fused"])
+    run = config.runs[0]
+    finish(config, run, **took(10, run))
+    left = estimated(config)
+    assert (left.runs, left.known) == (3, 1)
+    assert left.wall_s.middle == pytest.approx(600, rel=0.01)
+    # A run that did not complete, or was resumed, says nothing about how long a whole one takes.
+    config = study(seed=[0, 1, 2], simulator="qiskit")
+    finish(config, config.runs[0], **took(1, config.runs[0], status="diverged", reason="NaN"))
+    finish(config, config.runs[1], **took(1, config.runs[1], resumed=1))
+    left = estimated(config)
+    assert (left.runs, left.known, left.node_hours.high) == (1, 0, 0.0)
 
 
 def test_the_estimate_takes_off_what_a_running_run_has_had():
     config = study(seed=[0, 1, 2])
     runs = config.runs
-    finish(config, runs[0], **took(10))
+    finish(config, runs[0], **took(10, runs[0]))
     hold(runs[1], since=at(240), at=at(1))
-    left = estimate(see(config), None, NOW)
-    assert left.at_once == 1 and left.wall_s == pytest.approx(60 * (6 + 10))
+    left = estimated(config)
+    assert left.at_once == 1 and left.wall_s.middle == pytest.approx(60 * (6 + 10), rel=0.01)
 
 
 def script(name, text):
@@ -359,8 +364,8 @@ def test_the_text_says_it_all(capsys):
     config = study(seed=list(range(8)))
     write_config(config, title="A study")
     runs = config.runs
-    finish(config, runs[0], **took(10))
-    finish(config, runs[1], **took(10, status="diverged", reason="NaN"))
+    finish(config, runs[0], **took(10, runs[0]))
+    finish(config, runs[1], **took(10, runs[1], status="diverged", reason="NaN"))
     hold(runs[2], **{**process.identity(), "host": socket.gethostname(), "job": None}, since=at(0))
     for run in runs[3:5]:
         fail(run)
@@ -379,7 +384,8 @@ def test_the_text_says_it_all(capsys):
     ) in out
     assert "1 failed: rank 1 died" in out and "1 interrupted: it ended without a message" in out
     assert (
-        "for 6 runs (6 estimated from finished siblings)\n" in out
+        "left: about 0.83 node-hours (" in out
+        and ") for 6 runs\n" in out
         and "min at the one run that is running now" in out
     )
     assert max(map(len, out.splitlines())) <= 120
@@ -419,7 +425,7 @@ def test_json_says_the_same_for_scripts(capsys):
     config = study(seed=[0, 1, 2])
     write_config(config, title="A study")
     runs = config.runs
-    finish(config, runs[0], **took(10))
+    finish(config, runs[0], **took(10, runs[0]))
     fail(runs[1])
     said = json.loads(call(capsys, "--json"))
     assert said["title"] == "A study" and said["jobs"] is None
@@ -428,7 +434,10 @@ def test_json_says_the_same_for_scripts(capsys):
     assert (
         said["runs"][1]["run"] == f"results/{runs[1].path}" and said["runs"][1]["reason"] == "out of memory"
     )
-    assert said["estimate"]["by_siblings"] == 2 and said["estimate"]["node_hours"] == pytest.approx(1 / 3)
+    assert said["estimate"]["known"] == 2
+    hours = said["estimate"]["node_hours"]
+    assert hours["middle"] == pytest.approx(1 / 3, rel=0.01)
+    assert hours["low"] < hours["middle"] < hours["high"]
     assert len(json.loads(call(capsys, "--json", "--failed"))["runs"]) == 1
 
 
@@ -448,7 +457,7 @@ def test_the_queue_is_asked_where_there_is_one(capsys):
         "2 runs: 0 done, 2 queued\nqueue: 1 running, 1 pending (Priority 1); 1 not of this config's runs"
         in out
     )
-    assert "left: at most 0.1 node-hours for 2 runs (2 by their time limits)" in out
+    assert "left: 2 runs; no run of their models and simulators has finished, so their time is unknown" in out
 
 
 def test_a_queue_that_does_not_answer_is_said_and_stops_nothing(capsys):
@@ -457,7 +466,8 @@ def test_a_queue_that_does_not_answer_is_said_and_stops_nothing(capsys):
     out = call(capsys)
     assert "1 run: 0 done, 1 missing\nqueue: unknown" in out and "Unable to contact" in out
     assert (
-        "left: 1 run; no similar run has finished, so their time is unknown\nsnakemake --profile slurm" in out
+        "left: 1 run; no run of their models and simulators has finished, so their time is unknown\nsnakemake --profile slurm"
+        in out
     )
 
 
@@ -480,7 +490,7 @@ def test_a_misspelt_config_is_refused_in_a_line(capsys):
 
 
 @pytest.mark.parametrize(
-    "seconds, words", [(0, "0 s"), (59.6, "60 s"), (1234, "21 min"), (12345, "3.4 h"), (1e6, "12 days")]
+    "seconds, said", [(0, "0 s"), (59.6, "60 s"), (1234, "21 min"), (12345, "3.4 h"), (1e6, "12 days")]
 )
-def test_durations_claim_no_more_than_two_digits(seconds, words):
-    assert report._duration(seconds) == words
+def test_durations_claim_no_more_than_two_digits(seconds, said):
+    assert words.duration(seconds) == said

@@ -1,6 +1,7 @@
 """The command line.
 
-`ketscale train | launch | fetch | prepare | collect | figures | report | compare | status | recover | schema | bench | doctor`.
+`ketscale train | launch | fetch | prepare | collect | figures | report | compare | status | plan | recover | schema |
+bench | doctor`.
 """
 
 from __future__ import annotations
@@ -205,6 +206,37 @@ def _parser() -> argparse.ArgumentParser:
         help="list only runs that failed, were interrupted, or are stale or refused, each with the command that runs it again",
     )
     sub = command(
+        "plan",
+        _plan,
+        "Say what the missing runs of a study will cost, and which to do first on a budget",
+        "Time, memory\nand node-hours are learned from records; of what no record tells, nothing is said. It changes\n"
+        "nothing.",
+    )
+    _add_config(sub)
+    sub.add_argument("--node-hours", type=_positive, metavar="NUMBER", help="the budget")
+    sub.add_argument(
+        "--records",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="another results folder whose records tell costs; may be repeated",
+    )
+    forms = sub.add_mutually_exclusive_group()
+    for form, text in (
+        ("targets", "print only the runs to do first, as targets of Snakemake"),
+        (
+            "limits",
+            "print only time and memory of the missing runs, as lines for `limits` in a cluster's site.yaml",
+        ),
+        ("json", "print JSON, for scripts"),
+        (
+            "check",
+            "print how far off the estimates are: groups of records are predicted from the others (minutes)",
+        ),
+    ):
+        forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
+    sub = command(
         "recover",
         _recover,
         "Clean up after a killed Snakemake, so that the next call continues",
@@ -233,6 +265,14 @@ def _add_config(parser: Any) -> None:
     parser.add_argument(
         "--config", type=Path, default=Path("config.yaml"), help="the study (default: config.yaml)"
     )
+
+
+def _positive(text: str) -> float:
+    """A number above 0, for argparse."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError(text)
+    return value
 
 
 def _add_bench(commands: Any) -> None:
@@ -473,6 +513,23 @@ def _status(options: argparse.Namespace) -> None:
 
     said = report.look(read_config(options.config), options.config, Path())
     print((report.as_json if options.json else report.as_text)(said, options.failed))
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from ketscale.analysis.advice import judge, plan
+    from ketscale.jobs.costs import samples
+    from ketscale.problems.registry import read_config
+
+    config = read_config(options.config)
+    for folder in options.records:
+        if not (folder / grid.RUNS).is_dir():
+            raise UserError(f"--records {folder}: not a results folder; it has no folder {grid.RUNS}")
+    if options.form == "check":
+        print(judge.as_text(judge.judge(samples.below([Path(config.results), *options.records]))))
+        return
+    made = plan.make(config, options.config, options.node_hours, options.records, Path())
+    forms = {"targets": plan.as_targets, "limits": plan.as_limits, "json": plan.as_json}
+    print(forms.get(options.form, plan.as_text)(made))
 
 
 def _recover(options: argparse.Namespace) -> None:

@@ -45,7 +45,7 @@ def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
 
     features_hash: of the prepared data in use; None if they are unknown, or the family has none.
     """
-    found = _read(path)
+    found = read(path)
     if found.record is not None:
         found = _compared(found.record, settings)
     found = _complete(path.parent, found)
@@ -63,7 +63,7 @@ def check_alone(path: Path, families: Families) -> tuple[Checked, Settings | Non
 
     They have this version's defaults where the code that trained did not know a setting yet.
     """
-    found = _read(path)
+    found = read(path)
     if found.record is None:
         return found, None
     record = found.record
@@ -80,8 +80,8 @@ def check_alone(path: Path, families: Families) -> tuple[Checked, Settings | Non
     return _complete(path.parent, _consistent(record, settings)), settings
 
 
-def _read(path: Path) -> Checked:
-    """Check the record at `path` by itself: its form and its digest."""
+def read(path: Path) -> Checked:
+    """Check the record at `path` by itself, whatever settings are asked for now: its form and its digest."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

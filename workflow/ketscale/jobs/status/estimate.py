@@ -2,62 +2,50 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from ketscale.grid import LAYOUT
-from ketscale.jobs.slurm.site import Site
+from ketscale.grid import Run
+from ketscale.jobs.costs.forecast import Forecast
+from ketscale.jobs.costs.model import Interval
 from ketscale.jobs.status.survey import Seen
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is left: the wall times of runs without a result, estimated from finished runs or from time limits."""
+    """What is left: the wall times of runs without a result, as far as anything is known of them.
+
+    runs: without a result. known: those that have a forecast; the others count as zero. at_most: those of the known that
+    may stop early, and nothing is known of when.
+    """
 
     runs: int
-    by_siblings: int
-    by_limits: int
-    wall_s: float
-    node_hours: float
+    known: int
+    at_most: int
+    wall_s: Interval
+    node_hours: Interval
     at_once: int
 
-    @property
-    def unknown(self) -> int:
-        """Runs without any estimate, which count as zero."""
-        return self.runs - self.by_siblings - self.by_limits
 
-
-def estimate(seen: Iterable[Seen], site: Site | None, now: datetime) -> Estimate:
+def estimate(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: datetime) -> Estimate:
     """How long the runs without a result will take; for running ones, the time so far is subtracted."""
     seen = list(seen)
-    # Runs that differ only in their seed, or only in seed and layout, are expected to take equally long.
-    exact, elsewhere = _medians(seen, "seed"), _medians(seen, "seed", *LAYOUT)
     left = [one for one in seen if one.state != "done"]
-    siblings = limits = 0
-    wall = node = 0.0
+    wall = node = Interval(0.0, 0.0, 0.0)
     for one in left:
-        expected = exact.get(one.run.without("seed"), elsewhere.get(one.run.without("seed", *LAYOUT)))
-        if expected is not None:
-            siblings += 1
-        elif site is not None:
-            expected = 60.0 * site.minutes(one.run)
-            limits += 1
-        else:
-            continue
-        if one.state == "running":
-            expected = max(0.0, expected - one.age_s(now))
-        wall += expected
-        node += expected * one.run.nodes / 3600
-    return Estimate(len(left), siblings, limits, wall, node, sum(one.state == "running" for one in seen))
-
-
-def _medians(seen: Iterable[Seen], *but: str) -> dict[tuple[Any, ...], float]:
-    """Median seconds of the finished runs that differ only in these axes."""
-    taken: dict[tuple[Any, ...], list[float]] = {}
-    for one in seen:
-        if one.wall_s is not None:
-            taken.setdefault(one.run.without(*but), []).append(one.wall_s)
-    return {key: statistics.median(seconds) for key, seconds in taken.items()}
+        if one.run in forecasts:
+            expected = forecasts[one.run].wall_s
+            if one.state == "running":
+                expected = expected.less(one.age_s(now))
+            wall += expected
+            node += expected.times(one.run.nodes / 3600)
+    known = [forecasts[one.run] for one in left if one.run in forecasts]
+    return Estimate(
+        len(left),
+        len(known),
+        sum(one.at_most for one in known),
+        wall,
+        node,
+        sum(one.state == "running" for one in seen),
+    )

@@ -7,15 +7,17 @@ import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ketscale.config import Config
+from ketscale.jobs.costs.forecast import Forecaster
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status.estimate import Estimate, estimate
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
+from ketscale.jobs.status.words import counted, duration, rounded
 from ketscale.measure.form import EARLY_ENDS
 
 _WIDTH = 118
@@ -44,14 +46,25 @@ def look(config: Config, configfile: Path, root: Path) -> Report:
     Raises:
         UserError: the site file exists but is invalid.
     """
+    queue, seen, now = states(config, root)
+    left = [config.settings(one.run) for one in seen if one.state != "done"]
+    forecasts = Forecaster.of(root / config.results).of_runs(left) if left else {}
+    return Report(
+        config.title, config.results, command(configfile), seen, queue, estimate(seen, forecasts, now), now
+    )
+
+
+def states(config: Config, root: Path) -> tuple[Queue, tuple[Seen, ...], datetime]:
+    """SLURM's queue, the state of every run of a config below `root`, and when that was.
+
+    Raises:
+        UserError: the site file exists but is invalid.
+    """
     now = datetime.now(UTC)
     path = root / sites.PATH
     site = sites.load_site(config.sizes, config.size_names, path) if path.exists() else None
     queue = ask(config, root, site)
-    seen = tuple(survey(config, root, queue, now))
-    return Report(
-        config.title, config.results, command(configfile), seen, queue, estimate(seen, site, now), now
-    )
+    return queue, tuple(survey(config, root, queue, now)), now
 
 
 def command(configfile: Path) -> str:
@@ -93,11 +106,10 @@ def as_json(report: Report, trouble_only: bool = False) -> str:
         "jobs": jobs,
         "estimate": {
             "runs": left.runs,
-            "by_siblings": left.by_siblings,
-            "by_limits": left.by_limits,
-            "unknown": left.unknown,
-            "node_hours": left.node_hours,
-            "wall_s": left.wall_s,
+            "known": left.known,
+            "at_most": left.at_most,
+            "node_hours": asdict(left.node_hours),
+            "wall_s": asdict(left.wall_s),
         },
     }
     return json.dumps(said, indent=1)
@@ -121,7 +133,7 @@ def _head(report: Report) -> list[str]:
     if ended:
         words[0] += f" ({', '.join(ended)})"
     lines = [report.title] if report.title else []
-    return [*lines, f"{_plural(len(report.seen), 'run')}: {', '.join(words)}", *_queue_line(report.queue)]
+    return [*lines, f"{counted(len(report.seen), 'run')}: {', '.join(words)}", *_queue_line(report.queue)]
 
 
 def _queue_line(queue: Queue) -> list[str]:
@@ -175,7 +187,7 @@ def _running(report: Report) -> list[str]:
     if not running:
         return []
     rows = [
-        (_duration(one.age_s(report.now)), _where(one), one.progress or "-", one.run.name)
+        (duration(one.age_s(report.now)), _where(one), one.progress or "-", one.run.name)
         for one in running[:_RUNNING]
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
@@ -233,29 +245,26 @@ def _left(report: Report) -> list[str]:
     left = report.estimate
     if not left.runs:
         return ["left: nothing"]
-    known = left.by_siblings + left.by_limits
-    ways = [
-        f"{number} {way}"
-        for number, way in (
-            (left.by_siblings, "estimated from finished siblings"),
-            (left.by_limits, "by their time limits"),
-            (left.unknown, "unknown"),
-        )
-        if number
-    ]
-    if not known:
+    if not left.known:
         return [
-            f"left: {_plural(left.runs, 'run')}; no similar run has finished, so their time is unknown",
+            f"left: {counted(left.runs, 'run')}; no run of their models and simulators has finished, so their time is unknown",
             report.command,
         ]
-    rough = "about" if left.by_siblings else "at most"
+    hours, unknown = left.node_hours, left.runs - left.known
+    known = f"{left.known} of {counted(left.runs, 'run')}" if unknown else counted(left.runs, "run")
     lines = [
-        f"left: {rough} {_rounded(left.node_hours)} node-hours for {_plural(left.runs, 'run')} ({', '.join(ways)})"
+        f"left: about {rounded(hours.middle)} node-hours ({rounded(hours.low)} to {rounded(hours.high)}) for {known}",
+        *(
+            [f"      unknown: {counted(unknown, 'run')} of models or simulators without a record"]
+            if unknown
+            else []
+        ),
+        *([f"      at most, for {counted(left.at_most, 'run')} that may stop early"] if left.at_most else []),
     ]
     if left.at_once:
         those = f"the {left.at_once} runs that are" if left.at_once > 1 else "the one run that is"
-        lines.append(f"      {rough} {_duration(left.wall_s / left.at_once)} at {those} running now")
-    return lines
+        lines.append(f"      about {duration(left.wall_s.middle / left.at_once)} at {those} running now")
+    return [*lines, "      ketscale plan: which first, on how many node-hours, and time and memory of each"]
 
 
 def _where(one: Seen) -> str:
@@ -268,22 +277,6 @@ def _when(one: Seen) -> str:
     words += [one.host] if one.host else []
     words += [f"job {one.job}"] if one.job else []
     return f" ({', '.join(words)})" if words else ""
-
-
-def _duration(seconds: float) -> str:
-    for unit, length, least in (("days", 86400, 172800), ("h", 3600, 7200), ("min", 60, 120)):
-        if seconds >= least:
-            return f"{_rounded(seconds / length)} {unit}"
-    return f"{_rounded(seconds)} s"
-
-
-def _rounded(value: float) -> str:
-    """Two significant digits: an estimate has no more."""
-    return f"{float(f'{value:.2g}'):g}"
-
-
-def _plural(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _shortened(name: str, width: int) -> str:

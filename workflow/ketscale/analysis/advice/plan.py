@@ -1,0 +1,228 @@
+"""`ketscale plan`: what the missing runs of a study will cost, and which to do first on a budget."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ketscale.analysis.advice import limits, priority
+from ketscale.analysis.points import sizes_of
+from ketscale.config import Config
+from ketscale.grid import Run
+from ketscale.jobs.costs.features import known
+from ketscale.jobs.costs.forecast import Forecast, Forecaster, total
+from ketscale.jobs.costs.model import Interval
+from ketscale.jobs.status import report
+from ketscale.jobs.status.words import counted, duration, rounded
+
+# Runs that are not to be started: they have a result, or are on their way to one.
+_COMING = ("done", "running", "waiting", "queued")
+_POINTS, _NAMED = 20, 12
+_PLACES = {"repeat": "", "within": "between records", "beyond": "beyond the records"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is missing, what is known of its cost, and what to do first.
+
+    missing: runs to be started. unknown: those of which nothing is known; probes: some of them that would tell. chosen:
+    the runs to do first: on a budget those that it pays for, else all that are known.
+    """
+
+    config: Config
+    command: str
+    options: str  # of this call, to repeat it
+    records: int
+    machines: tuple[str, ...]
+    missing: tuple[Run, ...]
+    forecasts: dict[Run, Forecast]
+    probes: tuple[Run, ...]
+    node_hours: float | None
+    chosen: tuple[Run, ...]
+
+    @property
+    def unknown(self) -> tuple[Run, ...]:
+        """The missing runs of which nothing is known."""
+        return tuple(run for run in self.missing if run not in self.forecasts)
+
+    def target(self, run: Run) -> str:
+        """A run as a target of Snakemake."""
+        return f"{self.config.results}/{run.path}"
+
+
+def make(
+    config: Config, configfile: Path, node_hours: float | None, folders: Sequence[Path], root: Path
+) -> Plan:
+    """The plan for what is missing of a config's runs below `root`.
+
+    Args:
+        node_hours: the budget; None for none.
+        folders: results folders whose records tell costs, beside the config's own.
+
+    Raises:
+        UserError: the site file exists but is invalid.
+    """
+    seen = report.states(config, root)[1]
+    forecaster = Forecaster.of(root / config.results, *folders)
+    coming = {one.run for one in seen if one.state in _COMING}
+    missing = tuple(one.run for one in seen if one.run not in coming)
+    forecasts = forecaster.of_runs([config.settings(run) for run in missing])
+    chosen = [run for run in missing if run in forecasts]
+    if node_hours is not None:
+        chosen = priority.choose(config.runs, coming, forecasts, node_hours)
+    return Plan(
+        config,
+        report.command(configfile),
+        _options(configfile, node_hours, folders),
+        len(forecaster.model.samples),
+        forecaster.machines,
+        missing,
+        forecasts,
+        _probes(config, [run for run in missing if run not in forecasts]),
+        node_hours,
+        tuple(chosen),
+    )
+
+
+def _options(configfile: Path, node_hours: float | None, folders: Sequence[Path]) -> str:
+    config = [] if configfile == Path("config.yaml") else ["--config", str(configfile)]
+    budget = [] if node_hours is None else ["--node-hours", f"{node_hours:g}"]
+    records = [word for folder in folders for word in ("--records", str(folder))]
+    return shlex.join([*config, *budget, *records])
+
+
+def _probes(config: Config, unknown: Iterable[Run]) -> tuple[Run, ...]:
+    """A small run of each model and simulator: with their records something is known of all the others."""
+
+    def size(run: Run) -> tuple[int, ...]:
+        return (run.seed, run.ranks * run.threads, sum(sizes_of(config, run).values()), run.batch)
+
+    smallest: dict[object, Run] = {}
+    for run in sorted(unknown, key=size):
+        smallest.setdefault(known(config.settings(run).content), run)
+    return tuple(smallest.values())
+
+
+def as_targets(plan: Plan) -> str:
+    """The runs to do first, a target of Snakemake in each line."""
+    return "\n".join(plan.target(run) for run in plan.chosen)
+
+
+def as_limits(plan: Plan) -> str:
+    """Lines for the site file."""
+    said = limits.lines(plan.forecasts.values(), lambda run: sizes_of(plan.config, run))
+    return "\n".join(said or ["# no missing run has a forecast: measure first"])
+
+
+def as_json(plan: Plan) -> str:
+    """The plan for scripts."""
+    chosen = set(plan.chosen)
+    runs = []
+    for run in plan.missing:
+        one = plan.forecasts.get(run)
+        costs: dict[str, object] = {}
+        if one:
+            values = ("wall_s", "step_s", "memory_bytes", "node_hours")
+            costs = {name: asdict(getattr(one, name)) for name in values}
+            costs |= {"place": one.place, "at_most": one.at_most}
+        runs.append({"run": plan.target(run), "known": one is not None, "chosen": run in chosen, **costs})
+    return json.dumps({"records": plan.records, "node_hours": plan.node_hours, "runs": runs}, indent=1)
+
+
+def as_text(plan: Plan) -> str:
+    """The plan for people."""
+    if not plan.missing:
+        return "nothing is missing"
+    blocks = [_head(plan), _table(plan), _unknown(plan), _first(plan)]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _head(plan: Plan) -> list[str]:
+    if not plan.forecasts:
+        return [
+            f"{counted(len(plan.missing), 'run')} missing, and no record tells what any of them costs: measure first"
+        ]
+    learned = (
+        f"learned from {counted(plan.records, 'record')} ({'; '.join(plan.machines)}); intervals hold 90 %"
+    )
+    unknown = f", and {len(plan.unknown)} of unknown cost" if plan.unknown else ""
+    whole = total(plan.forecasts.values())
+    return [
+        f"{counted(len(plan.forecasts), 'missing run')}: {_hours(whole)}{unknown}",
+        learned,
+    ]
+
+
+def _table(plan: Plan) -> list[str]:
+    points: dict[object, list[Forecast]] = {}
+    for one in plan.forecasts.values():
+        points.setdefault(one.run.without("seed"), []).append(one)
+    if not points:
+        return []
+    costly = sorted(points.values(), key=lambda of: -sum(one.node_hours.middle for one in of))
+    rows = [("runs", "time of each", "step", "memory", "")]
+    for of in costly[:_POINTS]:
+        one = of[0]
+        per_node = one.memory_bytes.times(one.run.ranks / one.run.nodes / 1e6)
+        bound = "at most " if one.at_most else ""
+        rows.append(
+            (
+                str(len(of)),
+                f"{bound}{_between(one.wall_s)}",
+                _between(one.step_s),
+                f"{rounded(per_node.middle)} MB (to {rounded(per_node.high)})",
+                " ".join(filter(None, (one.run.name.rpartition("/")[0], _placed(one)))),
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = [
+        "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
+        for row in rows
+    ]
+    more = len(costly) - _POINTS
+    return [*lines, *([f"... and {counted(more, 'cheaper point')}"] if more > 0 else [])]
+
+
+def _unknown(plan: Plan) -> list[str]:
+    if not plan.unknown:
+        return []
+    return [
+        f"{counted(len(plan.unknown), 'run')} of models or simulators that no record has. These would tell:",
+        *_call(plan, plan.probes),
+    ]
+
+
+def _first(plan: Plan) -> list[str]:
+    if plan.node_hours is None or not plan.forecasts:
+        return []
+    budget = f"{rounded(plan.node_hours)} node-hours"
+    if not plan.chosen:
+        return [f"{budget} complete no point"]
+    cost = total(plan.forecasts[run] for run in plan.chosen)
+    over = "; by the upper end that is more than the budget" if cost.high > plan.node_hours else ""
+    return [
+        f"on {budget} first: {counted(len(plan.chosen), 'run')}, {_hours(cost)}{over}",
+        *_call(plan, plan.chosen),
+    ]
+
+
+def _call(plan: Plan, runs: Sequence[Run]) -> list[str]:
+    """The command that does these runs."""
+    if runs == plan.chosen and len(runs) > _NAMED:
+        return [f"  {plan.command} $(ketscale plan {plan.options} --targets)"]
+    return [" \\\n    ".join([f"  {plan.command}", *(shlex.quote(plan.target(run)) for run in runs)])]
+
+
+def _hours(cost: Interval) -> str:
+    return f"{rounded(cost.middle)} node-hours ({rounded(cost.low)} to {rounded(cost.high)})"
+
+
+def _between(time: Interval) -> str:
+    return f"{duration(time.middle)} ({duration(time.low)} to {duration(time.high)})"
+
+
+def _placed(one: Forecast) -> str:
+    return f"({_PLACES[one.place]})" if _PLACES[one.place] else ""

@@ -1,0 +1,70 @@
+"""Which missing runs to do first on a budget of node-hours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ketscale.grid import Run
+from ketscale.jobs.costs.forecast import Forecast
+
+# An interval over seeds needs three of them.
+SEEDS = 3
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Runs that complete a point to some number of seeds: all of them, or none."""
+
+    runs: tuple[Run, ...]
+    hours: float
+
+
+def choose(
+    runs: Iterable[Run], done: Iterable[Run], forecasts: Mapping[Run, Forecast], node_hours: float
+) -> list[Run]:
+    """The runs to do first, in their order, whose expected costs add up to at most the budget.
+
+    First every point gets three seeds, or all that it has if they are fewer: points that lack the fewest come first, and
+    among these the cheapest. Points are not begun that the budget does not complete. When all have three, every point gets
+    one more seed at a time, the cheapest first. Runs of which nothing is known are left out.
+
+    Args:
+        runs: all runs of the studies. done: those with a result, or under way. node_hours: the budget.
+    """
+    have = set(done)
+    points: dict[object, list[Run]] = {}
+    for run in runs:
+        points.setdefault(run.without("seed"), []).append(run)
+    completing: list[_Step] = []
+    further: dict[int, list[_Step]] = {}
+    for seeds in points.values():
+        finished = sum(run in have for run in seeds)
+        lacking = [run for run in seeds if run not in have and run in forecasts]
+        needed = max(0, min(SEEDS, len(seeds)) - finished)
+        if needed > len(lacking):
+            continue
+        if needed:
+            completing.append(_step(lacking[:needed], forecasts))
+        for number, run in enumerate(lacking[needed:], max(finished, needed + finished)):
+            further.setdefault(number, []).append(_step([run], forecasts))
+    chosen: list[Run] = []
+    left = node_hours
+    for step in sorted(completing, key=lambda step: (len(step.runs), step.hours)):
+        if step.hours <= left:
+            left -= step.hours
+            chosen += step.runs
+    if len(chosen) < sum(len(step.runs) for step in completing):
+        return chosen
+    for number in sorted(further):
+        for step in sorted(further[number], key=lambda step: step.hours):
+            if step.hours > left:
+                return chosen
+            left -= step.hours
+            chosen += step.runs
+    return chosen
+
+
+def _step(runs: Iterable[Run], forecasts: Mapping[Run, Forecast]) -> _Step:
+    found = tuple(runs)
+    return _Step(found, sum(forecasts[run].node_hours.middle for run in found))

@@ -1,0 +1,149 @@
+"""What runs of a study will cost: their settings and the cost model together."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ketscale.config import Settings
+from ketscale.grid import BACKENDS, Run
+from ketscale.jobs.costs import samples
+from ketscale.jobs.costs.features import Case, case
+from ketscale.jobs.costs.model import COVERAGE, CostModel, Interval, Place
+from ketscale.jobs.costs.samples import Sample
+
+# Steps, epochs, and whether that is only a bound.
+_Length = tuple[int, int | None, bool]
+
+# Of fewer runs that stopped early the range says too little.
+_ENOUGH = 10
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run will cost, with 90 % intervals.
+
+    wall_s: all of its time. step_s: a steady step. memory_bytes: host memory of the largest rank. place: where it is,
+    seen from the records. at_most: it may stop early, and no record says when, so `wall_s` is that of all epochs.
+    """
+
+    run: Run
+    wall_s: Interval
+    step_s: Interval
+    memory_bytes: Interval
+    place: Place
+    at_most: bool
+
+    @property
+    def node_hours(self) -> Interval:
+        """Time on all of its nodes."""
+        return self.wall_s.times(self.run.nodes / 3600)
+
+
+class Forecaster:
+    """Forecasts runs from samples."""
+
+    def __init__(self, found: Iterable[Sample]) -> None:
+        self.model = CostModel(found)
+        # Runs are forecast for the hardware that most records of their kind of device are of.
+        used = Counter(
+            (BACKENDS[sample.case.names["backend"]].device, sample.case.names["machine"])
+            for sample in self.model.samples
+        )
+        self._machines = {device: machine for (device, machine), _ in reversed(used.most_common())}
+
+    @classmethod
+    def of(cls, *folders: Path) -> Forecaster:
+        """From the records of results folders."""
+        return cls(samples.below(folders))
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The hardware that runs are forecast for."""
+        return tuple(dict.fromkeys(self._machines.values()))
+
+    def of_runs(self, settings: Iterable[Settings]) -> dict[Run, Forecast]:
+        """The forecasts of all runs of which anything is known."""
+        known: list[tuple[Settings, Case, _Length]] = []
+        for one in settings:
+            at = self._case(one)
+            length = self._length(one, at) if at and self.model.knows(at) else None
+            if at and length:
+                known.append((one, at, length))
+        guesses = self.model.guess([at for _, at, _ in known]) if known else []
+        made = {}
+        for (one, at, (steps, epochs, at_most)), guess in zip(known, guesses, strict=True):
+            low, middle, high = (
+                self.model.wall(guess, round(steps * share), epochs and max(1, round(epochs * share)))
+                for share in self._shares(one, at)
+            )
+            made[one.run] = Forecast(
+                one.run,
+                Interval(middle.middle, low.low, high.high),
+                self.model.interval(guess, "step_s"),
+                self.model.interval(guess, "memory_bytes"),
+                guess.place,
+                at_most,
+            )
+        return made
+
+    def _case(self, settings: Settings) -> Case | None:
+        machine = self._machines.get(BACKENDS[settings.run.backend].device)
+        return case(settings.content, settings.sizes, machine) if machine else None
+
+    def _length(self, settings: Settings, at: Case) -> _Length | None:
+        """The steps and epochs of a whole run, and whether only a bound is known; None if no record tells."""
+        protocol = settings.protocol
+        if protocol.steps is not None:
+            return protocol.steps, None, False
+        assert protocol.epochs is not None
+        epoch = min(
+            (s.epoch for s in self.model.samples if s.case.names["workload"] == at.names["workload"]),
+            default=None,
+        )
+        if epoch is None:
+            return None
+        at_most = protocol.early_stopping is not None and not self._ended(at, protocol.epochs)
+        return protocol.epochs * math.ceil(epoch / settings.run.batch), protocol.epochs, at_most
+
+    def _shares(self, settings: Settings, at: Case) -> tuple[float, float, float]:
+        """The share of its epochs that a run takes: at least, in the middle, and at most."""
+        stopping, epochs = settings.protocol.early_stopping, settings.protocol.epochs
+        if stopping is None or epochs is None:
+            return 1.0, 1.0, 1.0
+        least = min(1.0, (stopping.patience + 1) / epochs)
+        ended = self._ended(at, epochs)
+        if not ended:
+            return least, 1.0, 1.0
+        if len(ended) < _ENOUGH:
+            return min(least, ended[0]), statistics.median(ended), 1.0
+        return (
+            _quantile(ended, (1 - COVERAGE) / 2),
+            statistics.median(ended),
+            _quantile(ended, (1 + COVERAGE) / 2),
+        )
+
+    def _ended(self, at: Case, planned: int) -> list[float]:
+        """The shares of their epochs that runs of this model and workload took."""
+        return sorted(
+            sample.epochs / planned
+            for sample in self.model.samples
+            if sample.epochs is not None
+            and sample.planned == planned
+            and all(sample.case.names[name] == at.names[name] for name in ("model", "workload"))
+        )
+
+
+def total(forecasts: Iterable[Forecast]) -> Interval:
+    """The node-hours of all, as an interval for the case that all err to the same side."""
+    return sum((one.node_hours for one in forecasts), Interval(0.0, 0.0, 0.0))
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """The value that a further one is below with this probability, if they are exchangeable."""
+    at = min(max(share * (len(ordered) + 1) - 1, 0), len(ordered) - 1)
+    return ordered[math.floor(at) if share < 0.5 else math.ceil(at)]

@@ -1,0 +1,83 @@
+"""Records as samples of what runs cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ketscale.grid import RECORD, RUNS
+from ketscale.jobs.costs.features import Case, case, hardware
+from ketscale.measure.record import read
+
+# step_s: the median steady step. pace_s: the mean of all steps but the first, which the length of a run depends on.
+# validation_s: a pass over the validation samples. start_s: all the rest: starting, reading data, the first step,
+# testing, saving. memory_bytes: host memory of the largest rank.
+COSTS = ("step_s", "pace_s", "validation_s", "start_s", "memory_bytes")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a run cost.
+
+    costs: by the names of `COSTS`; one that the run did not have is missing. steps: how many it took. epoch: the samples
+    of an epoch, at most. epochs, planned: as many as it took and as there were at most; None in a protocol with steps.
+    wall_s: all of its time. quiet: whether it had the machine to itself.
+    """
+
+    case: Case
+    costs: Mapping[str, float]
+    steps: int
+    epoch: int
+    epochs: int | None
+    planned: int | None
+    wall_s: float
+    quiet: bool
+
+
+def of(record: Mapping[str, Any]) -> Sample | None:
+    """The sample that a record is; None if the run ended early or was resumed, or has no steady step."""
+    timing, ranks = record["timing"], record["machine"]["ranks"]
+    step_s = timing["step"]["median_s"]
+    memory = max(rank["peak_rss_bytes"] or 0 for rank in ranks)
+    if record["status"] != "completed" or record["resumed"] or not step_s or not memory:
+        return None
+    started, stopped = (datetime.fromisoformat(record[name]) for name in ("started", "stopped"))
+    wall_s = (stopped - started).total_seconds() + timing["startup_s"]
+    quality, steps = record["quality"], timing["steps"]
+    epochs = quality["epochs"] if quality else None
+    validation_s = timing["validation_s"] if epochs else None
+    first_s = timing["first_step_s"] or step_s
+    validated_s = (epochs or 0) * (validation_s or 0.0)
+    pace_s = max((timing["train_s"] - first_s - validated_s) / max(steps - 1, 1), step_s / 2)
+    # What rounding leaves of a very short start is not below what was measured of it.
+    start_s = max(wall_s - steps * pace_s - validated_s, timing["startup_s"] + timing["data_s"], 1e-3)
+    costs = {"step_s": step_s, "pace_s": pace_s, "start_s": start_s, "memory_bytes": float(memory)}
+    return Sample(
+        case(record["config"], record["sizes"], hardware(record["machine"])),
+        costs | ({"validation_s": validation_s} if validation_s else {}),
+        steps,
+        timing["steps_per_epoch"] * record["run"]["batch"],
+        epochs,
+        record["config"]["protocol"]["epochs"],
+        wall_s,
+        record["quiet"]["quiet"],
+    )
+
+
+def below(folders: Iterable[Path]) -> list[Sample]:
+    """The samples of all whole records in results folders, whatever config they are of.
+
+    Where a point has quiet runs, its busy ones are left out.
+    """
+    found = []
+    for folder in folders:
+        for path in sorted((folder / RUNS).glob(f"**/{RECORD}")):
+            record = read(path).record
+            sample = of(record) if record else None
+            if sample:
+                found.append(sample)
+    quiet = {sample.case.point for sample in found if sample.quiet}
+    return [sample for sample in found if sample.quiet or sample.case.point not in quiet]
