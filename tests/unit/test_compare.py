@@ -14,7 +14,7 @@ from ketscale import analysis, cli
 from ketscale.analysis import simultaneous
 from ketscale.analysis.compare import compare
 from ketscale.errors import UserError
-from ketscale.grid import HISTORY
+from ketscale.grid import HISTORY, config_hash
 from ketscale.measure.record import check_alone
 from ketscale.problems.registry import FAMILIES
 from tests.contract import tiny_study
@@ -216,6 +216,29 @@ def test_an_edited_record_or_history_is_refused(tmp_path):
         check_alone(moved / two.name, FAMILIES)[0].why
         == "the axes in the record differ from those in its path"
     )
+
+
+def test_a_record_from_before_a_setting_counts_with_its_default_and_another_schema_is_stale(tmp_path):
+    of = config()
+    a, b = written(tmp_path, lambda run: {"step_s": 0.01}, of)
+    for run, change in zip(of.runs, ("default", "other", "schema"), strict=False):
+        path = a / run.path
+        made = json.loads(path.read_text())
+        del made["digest"]
+        if change == "schema":
+            made["schema"] = 3
+        else:
+            protocol = made["config"]["protocol"]
+            assert protocol["checkpoint_steps"] == 200
+            if change == "default":
+                del protocol["checkpoint_steps"]
+            else:
+                protocol["checkpoint_steps"] = 100
+            made["config_hash"] = config_hash(made["config"])
+        path.write_text(json.dumps(factory.sealed(made)))
+    result = compare(a, b, 1.05)
+    assert result["left_out"] == {"other settings": 1, "stale record": 1}
+    assert result["pairs"] == 13
 
 
 def spreads(kind, generator):
