@@ -13,7 +13,7 @@ from ketscale.analysis.advice import limits, priority
 from ketscale.analysis.points import sizes_of
 from ketscale.grid import Run
 from ketscale.jobs.costs.forecast import Forecast
-from ketscale.jobs.costs.model import Interval
+from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.slurm.site import Site, SiteFile
 from tests.unit import record_maker as maker
 

@@ -1,7 +1,7 @@
 """The command line.
 
-`ketscale train | launch | fetch | prepare | collect | figures | report | compare | status | plan | recover | schema |
-bench | doctor`.
+`ketscale train | launch | fetch | prepare | collect | figures | report | compare | status | plan | recommend | recover |
+schema | bench | doctor`.
 """
 
 from __future__ import annotations
@@ -236,6 +236,28 @@ def _parser() -> argparse.ArgumentParser:
         ),
     ):
         forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
+    sub = command(
+        "recommend",
+        _recommend,
+        "Say on which simulator and layout of this machine a run trains fastest, and how sure that is",
+        "Records of\nthis machine tell; where one is missing, short trials of all candidates take turns.",
+    )
+    sub.add_argument(
+        "record",
+        help="path of a run's record; its simulator, layout and seed do not count: results/runs/.../metrics.json",
+    )
+    _add_config(sub)
+    sub.add_argument(
+        "--minutes",
+        type=float,
+        default=3.0,
+        metavar="NUMBER",
+        help="trials may take so long; 0: none (default: 3)",
+    )
+    for name in ("simulators", "layouts"):
+        sub.add_argument(
+            f"--{name}", metavar="NAMES", default="", help=f"only these {name}, separated by commas"
+        )
     sub = command(
         "recover",
         _recover,
@@ -530,6 +552,27 @@ def _plan(options: argparse.Namespace) -> None:
     made = plan.make(config, options.config, options.node_hours, options.records, Path())
     forms = {"targets": plan.as_targets, "limits": plan.as_limits, "json": plan.as_json}
     print(forms.get(options.form, plan.as_text)(made))
+
+
+def _recommend(options: argparse.Namespace) -> None:
+    from ketscale.analysis.advice import recommend
+    from ketscale.measure import host
+    from ketscale.problems.registry import read_config
+
+    only = {
+        name[:-1]: [part for part in getattr(options, name).split(",") if part]
+        for name in ("simulators", "layouts")
+    }
+    said = recommend.recommend(
+        read_config(options.config),
+        grid.Run.parse(options.record),
+        60 * options.minutes,
+        only,
+        host.describe(),
+        Path(),
+        lambda line: print(f"ketscale: {line}", file=sys.stderr),
+    )
+    print(recommend.as_text(said))
 
 
 def _recover(options: argparse.Namespace) -> None:

@@ -14,9 +14,9 @@ from ketscale.config import Config
 from ketscale.grid import Run
 from ketscale.jobs.costs.features import known
 from ketscale.jobs.costs.forecast import Forecast, Forecaster, total
-from ketscale.jobs.costs.model import Interval
+from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.status import report
-from ketscale.jobs.status.words import counted, duration, rounded
+from ketscale.jobs.status.words import between, counted, rounded
 
 # Runs that are not to be started: they have a result, or are on their way to one.
 _COMING = ("done", "running", "waiting", "queued")
@@ -171,8 +171,8 @@ def _table(plan: Plan) -> list[str]:
         rows.append(
             (
                 str(len(of)),
-                f"{bound}{_between(one.wall_s)}",
-                _between(one.step_s),
+                f"{bound}{between(one.wall_s)}",
+                between(one.step_s),
                 f"{rounded(per_node.middle)} MB (to {rounded(per_node.high)})",
                 " ".join(filter(None, (one.run.name.rpartition("/")[0], _placed(one)))),
             )
@@ -218,10 +218,6 @@ def _call(plan: Plan, runs: Sequence[Run]) -> list[str]:
 
 def _hours(cost: Interval) -> str:
     return f"{rounded(cost.middle)} node-hours ({rounded(cost.low)} to {rounded(cost.high)})"
-
-
-def _between(time: Interval) -> str:
-    return f"{duration(time.middle)} ({duration(time.low)} to {duration(time.high)})"
 
 
 def _placed(one: Forecast) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,18 @@ class Case:
     """What a run's cost may depend on.
 
     numbers: by name, scaled; a size that a family does not have is 0. names: by what they name. known: see
-    `known`. alike: equal for cases that grow alike. point: equal for runs that differ only
-    in their seed.
+    `known`. alike: equal for cases that grow alike.
     """
 
     numbers: Mapping[str, float]
     names: Mapping[str, str]
     known: tuple[str, ...]
     alike: tuple[str, ...]
-    point: str
+
+    @cached_property
+    def point(self) -> str:
+        """Equal for cases that cost the same: runs that differ in their seed, or in how long they train."""
+        return canonical({**self.numbers, **self.names})
 
 
 def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str) -> Case:
@@ -62,9 +66,7 @@ def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str) -> 
         "protocol": canonical({name: protocol.get(name) for name in _OF_PROTOCOL}),
         "machine": machine,
     }
-    lengths = {**protocol, "steps": None, "epochs": None}
-    point = canonical({**content, "run": {**run, "seed": None}, "protocol": lengths, "machine": machine})
-    return Case(numbers, names, known(content), (names["model"], names["simulator"]), point)
+    return Case(numbers, names, known(content), (names["model"], names["simulator"]))
 
 
 def known(content: Mapping[str, Any]) -> tuple[str, ...]:
@@ -82,7 +84,10 @@ def hardware(machine: Mapping[str, Any]) -> str:
     gpus = sorted(
         str(gpu.get("name", "GPU")) if isinstance(gpu, Mapping) else str(gpu) for gpu in machine["gpus"] or []
     )
-    return ", ".join([f"{machine['cpu']}, {machine['cores']} cores", *gpus])
+    # An allocation may have only some of the cores; the machine is the same.
+    topology = machine["topology"]
+    cores = topology["physical_cores"] if topology else machine["cores"]
+    return ", ".join([f"{machine['cpu']}, {cores} core{'' if cores == 1 else 's'}", *gpus])
 
 
 # Variances of the logarithm of a cost before there are data, for each part of `Covariance`; the first is

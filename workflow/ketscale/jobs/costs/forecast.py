@@ -13,7 +13,8 @@ from ketscale.config import Settings
 from ketscale.grid import BACKENDS, Run
 from ketscale.jobs.costs import samples
 from ketscale.jobs.costs.features import Case, case
-from ketscale.jobs.costs.model import COVERAGE, CostModel, Interval, Place
+from ketscale.jobs.costs.interval import Interval
+from ketscale.jobs.costs.model import COVERAGE, CostModel, Place
 from ketscale.jobs.costs.samples import Sample
 
 # Steps, epochs, and whether that is only a bound.
@@ -45,16 +46,19 @@ class Forecast:
 
 
 class Forecaster:
-    """Forecasts runs from samples."""
+    """Forecasts runs from samples.
 
-    def __init__(self, found: Iterable[Sample]) -> None:
+    machine: the hardware that runs are forecast for; by default the one that most samples of a run's kind of device are
+    of.
+    """
+
+    def __init__(self, found: Iterable[Sample], machine: str | None = None) -> None:
         self.model = CostModel(found)
-        # Runs are forecast for the hardware that most records of their kind of device are of.
         used = Counter(
             (BACKENDS[sample.case.names["backend"]].device, sample.case.names["machine"])
             for sample in self.model.samples
         )
-        self._machines = {device: machine for (device, machine), _ in reversed(used.most_common())}
+        self._machines = {device: machine or most for (device, most), _ in reversed(used.most_common())}
 
     @classmethod
     def of(cls, *folders: Path) -> Forecaster:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from ketscale.jobs.costs.features import USUAL, Case, Covariance
+from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.costs.regression import Array, Fit, fit
 from ketscale.jobs.costs.samples import Sample
 
@@ -35,27 +36,6 @@ _UNCALIBRATED = 3.2
 _FITTED, _MOST = 300, 1500
 
 Rows = NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An expected value, and the ends of its 90 % interval."""
-
-    middle: float
-    low: float
-    high: float
-
-    def __add__(self, other: Interval) -> Interval:
-        """The sum, whose ends are those of values that err together."""
-        return Interval(self.middle + other.middle, self.low + other.low, self.high + other.high)
-
-    def less(self, amount: float) -> Interval:
-        """What is left of a value of which an amount is spent."""
-        return Interval(*(max(0.0, value - amount) for value in (self.middle, self.low, self.high)))
-
-    def times(self, factor: float) -> Interval:
-        """A multiple."""
-        return Interval(self.middle * factor, self.low * factor, self.high * factor)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from ketscale.grid import Run
 from ketscale.jobs.costs.forecast import Forecast
-from ketscale.jobs.costs.model import Interval
+from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.status.survey import Seen
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ketscale.jobs.costs.interval import Interval
+
 
 def duration(seconds: float) -> str:
     """A time in its natural unit, to two significant digits."""
@@ -11,6 +13,11 @@ def duration(seconds: float) -> str:
     if not seconds:
         return "0 s"
     return f"{rounded(seconds * 1e3)} ms" if seconds >= 1e-3 else f"{rounded(seconds * 1e6)} us"
+
+
+def between(time: Interval) -> str:
+    """A time in seconds with its interval."""
+    return f"{duration(time.middle)} ({duration(time.low)} to {duration(time.high)})"
 
 
 def rounded(value: float) -> str:

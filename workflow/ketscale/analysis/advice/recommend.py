@@ -1,0 +1,211 @@
+"""`ketscale recommend`: on which simulator and layout of this machine a run trains fastest, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ketscale.analysis import intervals
+from ketscale.analysis.advice import trials
+from ketscale.analysis.advice.trials import Trials
+from ketscale.config import Config, suggestion
+from ketscale.errors import UserError
+from ketscale.grid import Run, layout
+from ketscale.jobs.costs import samples
+from ketscale.jobs.costs.features import hardware
+from ketscale.jobs.costs.forecast import Forecast, Forecaster
+from ketscale.jobs.costs.samples import Sample
+from ketscale.jobs.status.words import between
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A candidate with its forecast; None if nothing is known of it, and `why` there is none."""
+
+    run: Run
+    forecast: Forecast | None
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        """Simulator and layout."""
+        return f"{self.run.simulator} on {self.run.layout}"
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The candidates, the fastest first; those of which nothing is known last.
+
+    ratio: how many times as long the second takes as the first, over rounds of trials of both; None without three.
+    """
+
+    machine: str
+    choices: tuple[Choice, ...]
+    ratio: intervals.Estimate | None
+
+    @property
+    def known(self) -> tuple[Choice, ...]:
+        """The candidates with a forecast."""
+        return tuple(choice for choice in self.choices if choice.forecast)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the first is faster than the second for sure: by their rounds, else by intervals that do not overlap."""
+        first, second = (choice.forecast for choice in self.known[:2])
+        assert first is not None and second is not None
+        if self.ratio is not None and self.ratio.low is not None:
+            return self.ratio.low > 1
+        return first.step_s.high < second.step_s.low
+
+
+def recommend(
+    config: Config,
+    point: Run,
+    limit_s: float,
+    only: Mapping[str, Collection[str]],
+    machine: Mapping[str, object],
+    root: Path,
+    say: Callable[[str], None],
+) -> Recommendation:
+    """Compare the simulators and layouts for a run's model, size, batch and protocol on this machine.
+
+    Args:
+        point: its simulator, layout and seed do not count.
+        limit_s: trials may take so long; 0 for none. They are made if a candidate has no record of this machine.
+        only: the names of simulators, or layouts, to choose from (`simulator`, `layout`); by default all of them.
+        machine: this machine, as records describe it.
+        say: is told what trials failed.
+
+    Raises:
+        UserError: the point is not of the config, nothing fits, or the workload's data are not prepared.
+    """
+    here = hardware(machine)
+    candidates = _candidates(config, point, only, machine)
+    results = root / config.results
+
+    def forecasts() -> dict[Run, Forecast]:
+        found = [one for one in samples.below([results, results / trials.FOLDER]) if _is_of(one, here)]
+        return Forecaster(found, here).of_runs([config.settings(run) for run in candidates])
+
+    found, tried = forecasts(), Trials()
+    unmeasured = [run for run in candidates if run not in found or found[run].place != "repeat"]
+    if unmeasured and limit_s:
+        # The most promising first: time may be over before all had a turn.
+        order = sorted(candidates, key=lambda run: found[run].step_s.middle if run in found else 0.0)
+        tried = trials.run(config, order, root, limit_s, say)
+        found = forecasts()
+    choices = [
+        Choice(
+            run,
+            found.get(run),
+            tried.failed.get(run, "" if run in found else "no record tells, and no trial"),
+        )
+        for run in candidates
+        if run not in tried.failed or run in tried.step_s
+    ]
+    choices += [Choice(run, None, why) for run, why in tried.failed.items() if run not in tried.step_s]
+    choices.sort(key=lambda choice: choice.forecast.step_s.middle if choice.forecast else float("inf"))
+    return Recommendation(here, tuple(choices), _ratio(choices, tried))
+
+
+def _is_of(sample: Sample, machine: str) -> bool:
+    return sample.case.names["machine"] == machine
+
+
+def _candidates(
+    config: Config, point: Run, only: Mapping[str, Collection[str]], machine: Mapping[str, object]
+) -> list[Run]:
+    """The runs that the config's simulators and this machine's layouts allow."""
+    config.settings(point)
+    cores, gpus = machine["cores"], machine["gpus"]
+    assert isinstance(cores, int) and isinstance(gpus, list)
+    simulators = list(only["simulator"] or ([*config.simulators] if point.simulator != "none" else ["none"]))
+    for name in simulators:
+        if name not in (*config.simulators, "none"):
+            raise UserError(
+                f"--simulators: no simulator is called {name}{suggestion(name, [*config.simulators])}"
+            )
+    found, why = [], ""
+    for name in simulators:
+        for text in only["layout"] or trials.layouts(cores, len(gpus)):
+            run = replace(point, simulator=name, seed=0, **layout(text))
+            try:
+                config.settings(run)
+            except UserError as error:
+                why = str(error)
+            else:
+                found.append(run)
+    if not found:
+        raise UserError(f"no simulator and layout fits: {why}")
+    return found
+
+
+def _ratio(choices: Sequence[Choice], tried: Trials) -> intervals.Estimate | None:
+    if len(choices) < 2:
+        return None
+    first, second = (tried.step_s.get(choice.run, {}) for choice in choices[:2])
+    common = sorted(first.keys() & second.keys())
+    if len(common) < intervals.FEWEST:
+        return None
+    return intervals.ratio([second[number] / first[number] for number in common])
+
+
+def as_text(said: Recommendation) -> str:
+    """The recommendation for people."""
+    rows = [("simulator", "layout", "step", "whole run", "")]
+    for choice in said.choices:
+        one = choice.forecast
+        step, wall = (
+            (between(one.step_s), f"{'at most ' if one.at_most else ''}{between(one.wall_s)}")
+            if one
+            else ("", "")
+        )
+        place = "" if one is None or one.place == "repeat" else "estimated, not measured"
+        rows.append((choice.run.simulator, choice.run.layout, step, wall, choice.why or place))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    table = [
+        "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
+        for row in rows
+    ]
+    run = said.choices[0].run
+    head = (
+        f"{run.model} {run.size}, batch {run.batch}, {run.protocol}, on {said.machine}; intervals hold 90 %"
+    )
+    return "\n".join([head, "", *table, "", *_answer(said)])
+
+
+def _answer(said: Recommendation) -> list[str]:
+    if not said.known:
+        return ["nothing is known of any: give trials more --minutes, or train one of them"]
+    first, *others = said.known
+    if not others:
+        return [f"take {first.name}; nothing is known of any other"]
+    second = others[0]
+    if said.apart:
+        return [f"take {first.name}. The runner-up, {second.name}, takes {_times(said)} as long"]
+    alike = [first, *(choice for choice in others if _overlap(first, choice))]
+    fewest = min(alike, key=lambda choice: choice.run.ranks * choice.run.threads)
+    return [
+        f"{first.name} and the runner-up, {second.name}, cannot be told apart ({_times(said)} as long)",
+        f"take {fewest.name}, "
+        + (
+            "which is the fastest as far as is known"
+            if fewest is first
+            else "which needs the fewest cores of those that overlap"
+        ),
+    ]
+
+
+def _overlap(first: Choice, other: Choice) -> bool:
+    assert first.forecast is not None and other.forecast is not None
+    return other.forecast.step_s.low <= first.forecast.step_s.high
+
+
+def _times(said: Recommendation) -> str:
+    if said.ratio is not None and said.ratio.low is not None:
+        ratio = said.ratio
+        return f"{ratio.value:.2f} times ({ratio.low:.2f} to {ratio.high:.2f}, 95 %, {ratio.n} rounds)"
+    first, second = (choice.forecast for choice in said.known[:2])
+    assert first is not None and second is not None
+    return f"about {second.step_s.middle / first.step_s.middle:.2f} times"

@@ -1,0 +1,26 @@
+"""An expected value with its 90 % interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An expected value, and the ends of its 90 % interval."""
+
+    middle: float
+    low: float
+    high: float
+
+    def __add__(self, other: Interval) -> Interval:
+        """The sum, whose ends are those of values that err together."""
+        return Interval(self.middle + other.middle, self.low + other.low, self.high + other.high)
+
+    def less(self, amount: float) -> Interval:
+        """What is left of a value of which an amount is spent."""
+        return Interval(*(max(0.0, value - amount) for value in (self.middle, self.low, self.high)))
+
+    def times(self, factor: float) -> Interval:
+        """A multiple."""
+        return Interval(self.middle * factor, self.low * factor, self.high * factor)
