@@ -97,9 +97,11 @@ def test_a_line_through_fewer_than_three_points_is_no_fit() -> None:
 def test_growth_is_a_power_or_an_exponential_whichever_it_was() -> None:
     x = [2, 4, 6, 8]
     assert laws.fit_growth(x, [0.3 * value**2.5 for value in x]) == laws.Growth(
-        False, pytest.approx(2.5), 1.0
+        False, pytest.approx(2.5), pytest.approx(1)
     )
-    assert laws.fit_growth(x, [0.3 * 1.7**value for value in x]) == laws.Growth(True, pytest.approx(1.7), 1.0)
+    assert laws.fit_growth(x, [0.3 * 1.7**value for value in x]) == laws.Growth(
+        True, pytest.approx(1.7), pytest.approx(1)
+    )
 
 
 def test_busy_resumed_and_failed_runs_are_counted_but_in_no_median() -> None:
