@@ -108,7 +108,7 @@ def test_its_rows_are_those_of_quality(results: Path) -> None:
 
 def test_the_answer_has_the_gain_of_adaptation_and_the_optimum(results: Path) -> None:
     said = pd.read_csv(results / "tables/answers.csv").iloc[0]["answer"]
-    # The learner is chosen on validation data; the optimum, though better, does not adapt and is what it is compared with.
+    # The learner is chosen on validation data: the optimum is better, but does not adapt.
     assert "on gate (generated data), learner (2 qubits, 2 levels) reaches a test error of 0.2 " in said
     assert "from 0.2 after 0 adaptation steps (each sample's own optimum, best, 0.02)" in said
     assert said.count("learner") == 2 and "fast" not in said

@@ -276,6 +276,22 @@ def test_two_simulators_within_the_noise_are_not_told_apart(tmp_path: Path) -> N
     assert found["verdict"] == "no clear gain"
 
 
+def test_simulators_on_different_hosts_are_compared_by_medians_and_decide_nothing(tmp_path: Path) -> None:
+    axes = factory.point(simulator=["fused", "default.qubit"])
+    config = factory.small_config({"asked": {"kind": "simulator", "question": "?", "axes": axes}})
+
+    def change(run: Run) -> dict[str, Any]:
+        machine = factory.record(config, run)["machine"]
+        fused = run.simulator == "fused"
+        return {"step_s": 0.1 if fused else 0.3, "machine": {**machine, "cpu": "One" if fused else "Other"}}
+
+    found = answered(config, tmp_path, change).iloc[0]
+    assert (
+        "3 times as fast as default.qubit, the next (medians, no seed was timed in both)" in found["answer"]
+    )
+    assert found["verdict"] == "undecided: fewer than 3 seeds"
+
+
 @pytest.mark.parametrize(
     ("law", "words", "verdict"),
     [
@@ -350,7 +366,10 @@ def test_a_result_at_chance_and_data_that_are_too_easy_are_called_so(tmp_path: P
     config = models()
     of = {("vqc", "q4"): (0.1, 0.1), ("vqc", "q6"): (0.09, 0.1), ("mlp", "q0"): (0.1, 0.1)}
     found = answered(config, tmp_path / "chance", accuracies(config, of)).iloc[0]
-    assert "no better than chance, 10.0 %" in found["answer"] and found["verdict"] == "cannot be told apart"
+    assert (
+        "not surely better than chance, 10.0 %" in found["answer"]
+        and found["verdict"] == "cannot be told apart"
+    )
     easy = {("vqc", "q4"): (0.98, 0.98), ("vqc", "q6"): (0.97, 0.98), ("mlp", "q0"): (0.98, 0.98)}
     found = answered(config, tmp_path / "easy", accuracies(config, easy)).iloc[0]
     assert found["verdict"] == "too easy to tell apart" and "chance is 10.0 %" in found["answer"]

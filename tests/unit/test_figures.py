@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
+from ketscale import analysis
 from ketscale.analysis import catalogue, figures, report, tables
 from ketscale.analysis.drawing import style
 from ketscale.analysis.intervals import paired_difference
@@ -233,3 +234,28 @@ def test_points_that_differ_in_more_than_the_swept_axis_are_on_lines_of_their_ow
         assert (drawn.groupby("line")[axis].nunique() == 2).all()
         assert (drawn.groupby("line").size() == 2).all()
         assert drawn["line"].nunique() == 4
+
+
+def test_ratios_of_one_seed_are_drawn_without_error_bars(tmp_path: Path) -> None:
+    layouts = {"simulator": "fused", "backend": ["cpu-n1r1t1", "mpi-n1r2t1"], "seed": 0}
+    simulators = [{"simulator": name} for name in ("fused", "default.qubit")]
+    protocols = {"backend": "mpi-n1r2t1", "protocol": ["timing", "unsharded"]}
+    alone = factory.point(simulator="fused", seed=0)
+    kinds: dict[str, dict[str, Any]] = {
+        "strong": {"axes": factory.point(**layouts)},
+        "break-even": {"axes": factory.point(**layouts, batch=[16, 64])},
+        "changes": {"axes": alone, "points": simulators},
+        "mistakes": {"axes": alone, "points": [{}, protocols]},
+    }
+    made = factory.small_study(
+        {name: {"kind": name, "question": "?", **block} for name, block in kinds.items()}
+    )
+    made["protocols"]["unsharded"] = {**made["protocols"]["timing"], "mistake": "unsharded"}
+    config = analysis.of(made)
+    factory.write_all(config, tmp_path)
+    draw(config, tmp_path)
+    assert pd.read_csv(tmp_path / "tables/scaling.csv")["speedup_same_low"].isna().all()
+    # The words beside a ratio are at the ratio itself.
+    for name, words in (("changes", "2x as long"), ("mistakes", "0.65x"), ("break-even", "pays from")):
+        drawn = (tmp_path / f"figures/{name}.svg").read_text()
+        assert words in drawn and "nan" not in drawn.lower()

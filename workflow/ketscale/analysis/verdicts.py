@@ -1,8 +1,8 @@
 """What an interval decides: whether a factor is worth its cost, with several comparisons of a study taken together.
 
-A study that makes k comparisons would miss one truth or more with a probability of up to k times 5 %. So its answer widens
-every interval until all of them hold together with 95 % (Bonferroni, as in Dunn, J. Am. Stat. Assoc. 56, 52, 1961), and
-decides by these. Tables and figures show each interval by itself.
+A study that makes k comparisons would miss one truth or more with a probability of up to k times 5 %. So its answer
+widens every interval until all of them hold together with 95 % (Bonferroni; Dunn, J. Am. Stat. Assoc. 56, 52, 1961),
+and decides by these. Tables and figures show each interval by itself.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def decided(found: Iterable[Estimate]) -> int:
 def together(found: Estimate, comparisons: int, of_ratio: bool = True) -> Estimate:
     """The estimate with its interval widened, so that those of so many comparisons hold together with 95 %.
 
-    The distance of each end from the value (for a ratio, of its logarithm) grows with the quantile of Student's t. Exact for
-    intervals of t; of the bootstrap, from 15 seeds on, an approximation.
+    The distance of each end from the value (for a ratio, of its logarithm) grows with the quantile of Student's t. Exact
+    for intervals of t; of the bootstrap, from 15 seeds on, an approximation.
     """
     if found.low is None or found.high is None or comparisons < 2:
         return found

@@ -54,7 +54,7 @@ def listed(words: Iterable[str]) -> str:
 
 
 def subject(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> str:
-    """What all points share, except the columns `but`: 'vqc on digits (4 qubits, 3 circuit layers, batch 64, fused)'."""
+    """What all points share, except the columns `but`: 'vqc on digits (4 qubits, batch 64, fused)'."""
     axes = size_axes(config)
     names = {*POINT, *axes} - set(but)
     only = {name: points[name].iloc[0] for name in names if points[name].nunique() == 1}

@@ -170,8 +170,8 @@ class Changes(Speed):
             _draw(axes, points, name)
         drawn = pd.concat([points for _, points in studies])
         note = (
-            "Mean of pairs of the same seed with its 95 % interval (none below 3 seeds); 1 is the baseline, below 1 is faster. Right: largest "
-            "relative difference of the first losses from the baseline's"
+            "Mean of pairs of the same seed with its 95 % interval (none below 3 seeds); 1 is the baseline, below 1 "
+            "is faster. Right: largest relative difference of the first losses from the baseline's"
         )
         style.footnote(figure, drawn, inputs, [name for name, _ in studies], note)
         return figure, drawn

@@ -11,6 +11,7 @@ import msgspec
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import WORK, Speed
 from ketscale.analysis.points import BUSY, HOLLOW, Collected, Group, usable, variants
@@ -91,43 +92,33 @@ class Convergence(Speed):
                 "Every simulator was timed on a busy machine, so costs are not known.", verdicts.DISTURBED
             )
         words = distinct(quiet, inputs.config, ("simulator",))
-        found: dict[tuple[str, str], list[float]] = {}
-        groups: dict[tuple[str, str], pd.DataFrame] = {}
+        # By name and cheapest simulator: the errors at which it is, and all that reach the smallest of them.
+        found: dict[tuple[str, str], tuple[list[float], pd.DataFrame]] = {}
         for name, group in quiet.assign(words=words).groupby("words", sort=False):
             for most in ERRORS:
                 able = group[group["error"] <= most].sort_values("step_s")
                 if len(able):
                     key = str(name), str(able.iloc[0]["simulator"])
-                    found.setdefault(key, []).append(most)
-                    groups[key] = able
-        if not groups:
+                    found[key] = ([*found.get(key, ([], able))[0], most], able)
+        if not found:
             least = quiet.sort_values("error").iloc[0]
-            text = f"No simulator has an error of at most {ERRORS[0]:g}; the least is {least['error']:.1e}, of {least['simulator']}."
+            reached = f"the least is {least['error']:.1e}, of {least['simulator']}"
+            text = f"No simulator has an error of at most {ERRORS[0]:g}; {reached}."
             return Answer(text, "none is exact enough", "error", float(least["error"]))
         ratios = {
-            key: inputs.faster(able.iloc[0], able.iloc[1]) for key, able in groups.items() if len(able) > 1
+            key: inputs.faster(able.iloc[0], able.iloc[1])
+            for key, (_, able) in found.items()
+            if len(able) > 1
         }
         count = verdicts.decided(ratios.values())
-        clauses, answers = [], []
-        for key, errors in found.items():
-            first, text = groups[key].iloc[0], ""
-            if key in ratios:
-                ratio = verdicts.together(ratios[key], count)
-                verdict = verdicts.gain(ratio)
-                other = groups[key].iloc[1]["simulator"]
-                text = f", {digits(ratio.value)} times as fast as the next, {other} ({interval(ratio)}): {verdicts.CLAUSES[verdict]}"
-                answers.append(Answer.by("", verdict, f"speed of {key[1]} over {other}", ratio))
-            clauses.append(
-                f"{key[0]}{', ' if key[0] else ''}at an error of at most {listed(f'{error:g}' for error in errors)} the "
-                f"cheapest is {key[1]} ({duration(first['step_s'])} a step, error {first['error']:.1e}){text}"
-            )
-        lead = (
-            answers[-1]
-            if answers
-            else Answer("", "only one is exact enough", f"speed of {next(reversed(groups))[1]}")
-        )
-        text = sentence(f"for {subject(quiet, inputs.config, ('simulator',))}", clauses)
-        return replace(lead, text=text + verdicts.about_together(count))
+        clauses = [
+            _cheapest(name, *found[name, simulator], ratios.get((name, simulator)), count)
+            for name, simulator in found
+        ]
+        compared = [clause for clause in clauses if clause.effect is not None]
+        about = f"for {subject(quiet, inputs.config, ('simulator',))}"
+        text = sentence(about, [clause.text for clause in clauses]) + verdicts.about_together(count)
+        return replace((compared or clauses)[-1], text=text)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         """Error against step and against time, both logarithmic; one row of panels per study."""
@@ -218,6 +209,23 @@ def on_frontier(points: pd.DataFrame) -> pd.Series[bool]:
 
 
 CONVERGENCE = Convergence()
+
+
+def _cheapest(
+    name: str, errors: list[float], able: pd.DataFrame, ratio: Estimate | None, comparisons: int
+) -> Answer:
+    """The clause about the cheapest simulator at some errors; `ratio`: its factor over the next, if there is one."""
+    first, of = able.iloc[0], f"speed of {able.iloc[0]['simulator']}"
+    text = (
+        f"{name}{', ' if name else ''}at an error of at most {listed(f'{error:g}' for error in errors)} the cheapest "
+        f"is {first['simulator']} ({duration(first['step_s'])} a step, error {first['error']:.1e})"
+    )
+    if ratio is None:
+        return Answer(text, "only one is exact enough", of)
+    wide, other = verdicts.together(ratio, comparisons), able.iloc[1]["simulator"]
+    verdict = verdicts.gain(wide)
+    text += f", {digits(wide.value)} times as fast as the next, {other} ({interval(wide)}): {verdicts.CLAUSES[verdict]}"
+    return Answer.by(text, verdict, f"{of} over {other}", wide)
 
 
 def _study(panels: tuple[Axes, Axes], points: pd.DataFrame, name: str, inputs: Inputs) -> None:

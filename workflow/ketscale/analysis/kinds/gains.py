@@ -1,4 +1,4 @@
-"""The answer of studies of layouts: for each model, size and batch, the best number of ranks or threads and its cost."""
+"""The answer of studies of layouts: for each model, size and batch, the best number of workers and what it costs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def answer(
 ) -> Answer:
     """The best layout of each group of points that differ in nothing but the columns `but`, device by device.
 
-    points: of one study, with a step time. says: what a layout is beside one worker, such as 'make a step {factor} times as
-    fast as {one}'. cost: what a point's gain costs, in words.
+    points: of one study, with a step time. says: what a layout is beside one worker, such as 'make a step {factor} times
+    as fast as {one}'. cost: what a point's gain costs, in words.
     """
     several = points[(points["workers"] > 1) & points[RATIO].notna()]
     if several.empty:
@@ -50,7 +50,7 @@ def answer(
             f"{verdicts.CLAUSES[verdict]}, {cost(point)}{_others(group, point)}"
         )
         found.append((ratio, verdict, f"{where(point['layout'])} over {one}"))
-    ratio, verdict, of = max(found, key=lambda each: each[0].value)
+    ratio, verdict, of = max(found, key=lambda each: (each[1] != verdicts.DISTURBED, each[0].value))
     text = sentence(f"for {subject(several, inputs.config, but)}", clauses) + verdicts.about_together(count)
     return Answer.by(text, verdict, f"gain of {of}", ratio)
 
@@ -88,7 +88,7 @@ def cost(point: pd.Series, samples: str) -> str:
 
 
 def devices(points: pd.DataFrame, inputs: Inputs) -> str:
-    """The sentence that compares GPUs with cores, by the fastest layout of each at the same work; empty for one device."""
+    """The sentence that compares GPUs with cores, by the fastest layout of each at the same work; may be empty."""
     named = points.assign(
         words=distinct(points, inputs.config, ("layout",)), device=points["layout"].map(device)
     )

@@ -40,8 +40,8 @@ class Figure:
 class Answer:
     """A study's answer: a sentence or two, and the comparison that leads it, for machines.
 
-    effect, low, high: a factor or difference with its interval; None where there is none. n: seeds in it; 0 if it is not of
-    seeds. verdict: the word that decides. of: what the effect is of, such as 'speedup of 2 MPI ranks over one core'.
+    verdict: the word that decides. of: what the effect is of, such as 'gain of 2 MPI ranks over one core'. effect, low,
+    high: a factor or difference with its interval; None where there is none. n: the seeds in it; 0 if it has none.
     """
 
     text: str

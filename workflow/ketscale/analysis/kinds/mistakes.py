@@ -29,7 +29,8 @@ ACCOUNTS = {
 }
 NOTE = (
     "Left: step time at one global batch, divided by that of one rank with one thread (mean of pairs of the same seed "
-    "with its 95 % interval, none below 3 seeds; 1 is no gain, below 1 is faster). Right: the step times of fair runs by three ways of accounting"
+    "with its 95 % interval, none below 3 seeds; 1 is no gain, below 1 is faster). Right: the step times of fair runs "
+    "by three ways of accounting"
 )
 
 
@@ -98,7 +99,8 @@ class Mistakes(Speed):
         )
         worst = slowdown(row)
         clauses = [
-            f"{judged.count(SLOWS[verdicts.PAYS])} of {len(wrong)} misconfigurations surely take longer than one fair rank",
+            f"{judged.count(SLOWS[verdicts.PAYS])} of {len(wrong)} misconfigurations surely take longer than "
+            "one fair rank",
             f"{slowest} take the longest, {digits(worst.value)} times as long ({interval(worst)}): {verdict}",
         ]
         if fair:

@@ -43,9 +43,9 @@ class Parity(Kind):
             else f"{broken} of {len(found)} comparisons did not hold"
         )
         text = (
-            f"The first losses are {'not ' if broken else ''}the same everywhere: {said}, and the nearest to its limit, "
-            f"{_named(mine[worst['run']])} beside {_named(mine[worst['reference']])}, differs by {worst['difference']:.1e} "
-            f"relative ({worst['precision']}, {worst['steps']} steps, limit {worst['limit']:.0e})."
+            f"The first losses are {'not ' if broken else ''}the same everywhere: {said}, and the nearest to its "
+            f"limit, {_named(mine[worst['run']])} beside {_named(mine[worst['reference']])}, differs by "
+            f"{worst['difference']:.1e} relative ({worst['precision']}, {worst['steps']} steps, limit {worst['limit']:.0e})."
         )
         of = "largest relative difference of the first losses, by its limit"
         return Answer(text, "not held" if broken else "held", of, float(worst["difference"]))

@@ -204,7 +204,8 @@ class Weak(Scaling):
         def cost(point: pd.Series) -> str:
             unit = f"{gains.device(point['layout'])}-seconds"
             efficiency = point["efficiency"]
-            return f"at an efficiency of {100 * efficiency:.0f} %, so the same work costs {digits(1 / efficiency)} times the {unit}"
+            share = f"at an efficiency of {100 * efficiency:.0f} %"
+            return f"{share}, so the same work costs {digits(1 / efficiency)} times the {unit}"
 
         says = "do {factor} times the work of {one} in the same time"
         return gains.answer(points, inputs, ("layout", "batch", *grown), says, cost)

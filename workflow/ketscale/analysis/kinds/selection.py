@@ -69,7 +69,7 @@ def chosen(points: pd.DataFrame, inputs: Inputs) -> pd.Series | None:
 def answer(
     points: pd.DataFrame, inputs: Inputs, ceiling: float, more: Callable[[pd.Series], str] = lambda point: ""
 ) -> Answer:
-    """For each workload (and size, if it is part of the task) the chosen configuration, on test data, beside its control.
+    """For each workload (and size, if it is part of the task) the chosen configuration beside its control, on test data.
 
     points: of one study, from quality.csv. more: what else there is to say of a chosen point.
     """
@@ -124,7 +124,7 @@ def _results(inputs: Inputs, point: pd.Series, column: str) -> list[float]:
 
 
 def _certain(point: pd.Series, tested: Estimate, metric: Metric) -> list[str]:
-    """The intervals of a result, over seeds and, if every fold was the test once, over samples; and whether it is chance."""
+    """The intervals of a result, over seeds and over the samples of all folds if each was the test once; and chance."""
     told = [interval(tested, lambda end: value(end, metric))]
     low, high, chance = tested.low, tested.high, point["chance"]
     if not math.isnan(point.get("pooled", math.nan)):
@@ -133,9 +133,7 @@ def _certain(point: pd.Series, tested: Estimate, metric: Metric) -> list[str]:
         told.append(f"pooled over all folds {value(point['pooled'], metric)}, {ends}")
     if not math.isnan(chance):
         better = low is None or high is None or (low > chance if metric.better == "up" else high < chance)
-        told.append(
-            f"{'' if better else 'no better than '}chance{' is' if better else ','} {value(chance, metric)}"
-        )
+        told.append(f"{'chance is' if better else 'not surely better than chance,'} {value(chance, metric)}")
     return told
 
 

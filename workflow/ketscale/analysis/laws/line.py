@@ -30,7 +30,7 @@ def fit_line(x: Sequence[float], y: Sequence[float]) -> Line | None:
 
 @dataclass(frozen=True)
 class Growth:
-    """y ~ x**rate, or with `exponential` y ~ rate**x, by least squares of log y, with the share of variance explained."""
+    """y ~ x**rate, or y ~ rate**x if exponential, by least squares of log y, with the share of variance explained."""
 
     exponential: bool
     rate: float
