@@ -239,3 +239,19 @@ def test_a_register_in_two_memories_has_the_state_of_one() -> None:
             local = np.kron(np.kron(np.eye(2 ** (qubit - 1)), gate), right)
             memories = [local @ memory for memory in memories]
     np.testing.assert_allclose(np.concatenate(memories), state, rtol=0, atol=1e-14)
+
+
+def test_the_documented_example_is_a_claim_and_every_word_is_documented(tmp_path: Path) -> None:
+    page = (factory.ROOT / "docs" / "adding.md").read_text().split("## A claim and its rule")[1]
+    (tmp_path / "claims.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    (claim,) = claims.load(tmp_path / "claims.yaml")
+    for sides in factory.points_of(factory.planned(claim), "speedup"):
+        assert all(len({run.name.rpartition("/")[0] for run in runs}) == 1 for runs in sides)
+    schema = yaml.safe_load((claims.LEDGER.parent / "claims.schema.yaml").read_text())["$defs"]
+    words = [
+        *estimates.KINDS,
+        *conditions.WORDS,
+        *schema["bound"]["properties"],
+        *schema["test"]["properties"],
+    ]
+    assert [word for word in words if not re.search(rf"[`{{ ]{word}\b", page)] == []
