@@ -20,6 +20,7 @@ from ketscale.grid import Run
 from tests.ready_made import FOLDER, OVER
 from tests.unit import records_factory as factory
 
+ROOT = factory.ROOT
 HOST = "Synthetic CPU, 128 cores"
 # Two tenths of a percent between seeds, and a factor of nine.
 CLOSE = {0: 0.999, 1: 1.0, 2: 1.001, 3: 0.999, 4: 1.001}

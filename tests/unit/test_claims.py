@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from ketscale.errors import UserError
 from tests.unit import claims_factory as factory
 
 LEDGER: dict[str, Any] = yaml.safe_load(claims.LEDGER.read_text())
+THIRD = LEDGER["claims"][2]
 BY_ID = {claim["id"]: claim for claim in claims.load()}
 SYSTEMS = (
     "Quantum Hydra and Mamba", "ResNet18 with a 4-qubit circuit", "SuperGrad", "quantum transformer under MPI",
@@ -152,8 +152,7 @@ def test_every_claim_has_a_test_or_a_reason() -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_entry_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    ledger = copy.deepcopy(LEDGER)
-    ledger["claims"][2] |= change
+    ledger = {"claims": [{**THIRD, **change}]}
     with pytest.raises(UserError, match=message) as raised:
         claims.load(written(tmp_path, ledger))
     assert f"claim {change.get('id', '0.3')}" in str(raised.value)
@@ -173,16 +172,14 @@ def test_a_wrong_entry_is_named(tmp_path: Path, change: dict[str, Any], message:
     ],
 )  # fmt: skip
 def test_a_wrong_test_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    ledger = copy.deepcopy(LEDGER)
-    ledger["claims"][2]["test"] |= change
+    ledger = {"claims": [{**THIRD, "test": {**THIRD["test"], **change}}]}
     with pytest.raises(UserError, match=re.escape(message)) as raised:
         claims.load(written(tmp_path, ledger))
     assert "claim 0.3" in str(raised.value)
 
 
 def test_an_estimate_of_runs_needs_a_study(tmp_path: Path) -> None:
-    ledger = copy.deepcopy(LEDGER)
-    ledger["claims"][2]["study"] = None
+    ledger = {"claims": [{**THIRD, "study": None}]}
     with pytest.raises(UserError, match=r"claim 0\.3: test\.estimates\.throughput: ratio needs a study"):
         claims.load(written(tmp_path, ledger))
 
@@ -239,3 +236,19 @@ def test_a_register_in_two_memories_has_the_state_of_one() -> None:
             local = np.kron(np.kron(np.eye(2 ** (qubit - 1)), gate), right)
             memories = [local @ memory for memory in memories]
     np.testing.assert_allclose(np.concatenate(memories), state, rtol=0, atol=1e-14)
+
+
+def test_the_documented_example_is_a_claim_and_every_word_is_documented(tmp_path: Path) -> None:
+    page = (factory.ROOT / "docs" / "adding.md").read_text().split("## A claim and its rule")[1]
+    (tmp_path / "claims.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    (claim,) = claims.load(tmp_path / "claims.yaml")
+    for sides in factory.points_of(factory.planned(claim), "speedup"):
+        assert all(len({run.name.rpartition("/")[0] for run in runs}) == 1 for runs in sides)
+    schema = yaml.safe_load((claims.LEDGER.parent / "claims.schema.yaml").read_text())["$defs"]
+    words = [
+        *estimates.KINDS,
+        *conditions.WORDS,
+        *schema["bound"]["properties"],
+        *schema["test"]["properties"],
+    ]
+    assert [word for word in words if not re.search(rf"[`{{ ]{word}\b", page)] == []

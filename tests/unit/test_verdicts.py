@@ -275,6 +275,17 @@ def test_groups_and_their_quantifiers() -> None:
     assert "x (ranks 4): backend mpi, ranks 4 missing (not run yet)" in judge(made, part).reason
 
 
+def test_nothing_is_asked_for_that_could_not_decide() -> None:
+    test = {
+        "estimates": {"x": {"value": "step_s", "runs": ONE}, "y": {"value": "step_s", "runs": TWO}},
+        "supported": {"x": {"above": 2}, "y": {"above": 2}},
+        "refuted": {"x": {"below": 1}},
+    }
+    for x, verdict in ((1.5, "undecided"), (3.0, "not measured"), (0.5, "refuted")):
+        evidence = factory.evidence(CONFIG, rows({"cpu-n1r1t1": [x] * 3}))
+        assert judge(claim(test), evidence).verdict == verdict
+
+
 def test_an_estimate_may_be_the_bound_of_another() -> None:
     test = {
         "estimates": {"x": {"value": "step_s", "runs": ONE}, "y": {"value": "step_s", "runs": TWO}},
@@ -353,6 +364,7 @@ def test_rows_of_other_models_and_ambiguous_filters_decide_nothing() -> None:
     evidence = factory.evidence(CONFIG, rows(FAST))
     assert judge(other, evidence).reason == "run config.yaml (strong); it needs time"
     vague = simple({"x": {"above": 1}}, {"x": {"below": 1}}, {"value": "step_s", "runs": {"backend": "mpi"}})
+    assert judge(vague, evidence).verdict == "undecided"
     assert "several points of the study" in judge(vague, evidence).reason
     absent = {**ONE, "layers": 7}
     unplanned = simple(

@@ -12,7 +12,7 @@ from typing import Any
 
 from ketscale.analysis import intervals
 from ketscale.analysis.claims import arithmetic
-from ketscale.analysis.claims.evidence import Evidence, Filter
+from ketscale.analysis.claims.evidence import AMBIGUOUS, Evidence, Filter
 from ketscale.analysis.intervals import FEWEST, Estimate
 from ketscale.analysis.points import workers
 from ketscale.grid import Run
@@ -103,7 +103,8 @@ class Estimates:
         ]
         for (_, why), wanted in zip(found, bound, strict=True):
             if why:
-                return Reading(label, None, f"{self._words(wanted)} {why}".strip(), absent=True)
+                absent = not why.startswith(AMBIGUOUS)
+                return Reading(label, None, f"{self._words(wanted)} {why}".strip(), absent)
         return self._estimate(label, spec, quantity, [runs for runs, _ in found])
 
     def _estimate(self, label: str, spec: Spec, quantity: str, sides: Sequence[Mapping[int, Run]]) -> Reading:

@@ -16,6 +16,8 @@ Filter = Mapping[str, Any]
 UNTIMED = "test_"
 # Why nothing was measured, if the config does not ask for it.
 UNPLANNED = "not in the study"
+# Why it is not known which runs are meant.
+AMBIGUOUS = "several points of the study"
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Evidence:
         if not runs:
             return {}, UNPLANNED
         if len({point_of(run) for run in runs}) > 1:
-            return {}, f"several points of the study, such as {runs[0].name} and {runs[-1].name}"
+            return {}, f"{AMBIGUOUS}, such as {runs[0].name} and {runs[-1].name}"
         rows = [self.rows[run] for run in runs if run in self.rows]
         if not rows:
             return {}, next((self.why[run] for run in runs if run in self.why), "measured on another host")

@@ -9,8 +9,7 @@ from typing import Any
 from ketscale.analysis.claims.conditions import Conditions, Finding
 from ketscale.analysis.claims.estimates import Estimates, Reading, filters
 from ketscale.analysis.claims.evidence import UNPLANNED, Evidence
-
-Claim = Mapping[str, Any]
+from ketscale.analysis.claims.ledger import Claim
 
 SUPPORTED, REFUTED, UNDECIDED, NOT_MEASURED = "supported", "refuted", "undecided", "not measured"
 DECIDED = (SUPPORTED, REFUTED)
@@ -70,22 +69,20 @@ def _on(test: Mapping[str, Any], names: Sequence[str], evidence: Evidence, hardw
         (finding, readings), verdict = found[holding[0]], holding[0]
         return _verdict(verdict, finding, readings, evidence, hardware)
     readings = list({reading.name: reading for _, part in found.values() for reading in part}.values())
+    unknown = [finding for finding, _ in found.values() if finding.truth is None]
     absent = [reading for reading in readings if reading.absent]
-    if absent:
-        shown = Finding(None, next((reading for reading in readings if not reading.fault), absent[0]))
-        ordered = [*absent, *(reading for reading in readings if not reading.absent)]
-        return _verdict(NOT_MEASURED, shown, ordered, evidence, hardware)
-    unknown = next((finding for finding, _ in found.values() if finding.truth is None), found[SUPPORTED][0])
-    return _verdict(UNDECIDED, unknown, readings, evidence, hardware)
+    # If both conditions are known to fail, nothing that is still absent can decide.
+    if unknown and absent:
+        return _verdict(NOT_MEASURED, Finding(None), [*absent, *readings], evidence, hardware)
+    return _verdict(UNDECIDED, [*unknown, found[SUPPORTED][0]][0], readings, evidence, hardware)
 
 
 def _verdict(
     verdict: str, finding: Finding, readings: Sequence[Reading], evidence: Evidence, hardware: str | None
 ) -> Verdict:
+    """A verdict with its deciding reading first in the reason, if there is one."""
     reading = finding.witness
     told = list(dict.fromkeys(each.words for each in ([reading] if reading else []) + list(readings)))
-    if verdict == NOT_MEASURED:
-        told.sort(key=lambda words: words not in {each.words for each in readings if each.absent})
     more = [f"and {len(told) - MOST_READINGS} more"] if len(told) > MOST_READINGS else []
     runs = dict.fromkeys(run for each in readings for run in each.runs)
     paths = tuple(f"{evidence.config.results}/{run.path}" for run in runs)
