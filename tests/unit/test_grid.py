@@ -182,7 +182,7 @@ def test_only_what_a_run_uses_decides_it() -> None:
     before = of(given).settings(run).hash
     given["title"] = "another"
     given["simulators"]["qiskit"]["placement"] = "model"
-    given["studies"].pop("weak")
+    given["studies"].pop("batch")
     assert of(given).settings(run).hash == before
     given["protocols"][run.protocol]["learning_rate"] *= 2
     assert of(given).settings(run).hash != before

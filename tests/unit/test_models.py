@@ -183,7 +183,7 @@ def test_a_model_without_circuits_takes_no_simulator(tmp_path):
     config = read_config(ROOT / "config.yaml")
     settings = config.settings(next(run for run in config.runs if run.model == "mlp"))
     arguments = {"inputs": 4, "outputs": 2}
-    trained = SimpleNamespace(model=library.construct("mlp", **arguments), arguments=arguments)
+    trained = SimpleNamespace(model=library.construct("mlp", width=8, **arguments), arguments=arguments)
     (tmp_path / models.WEIGHTS).write_bytes(models.saved(settings, trained))
     assert sum(p.numel() for p in library.load(tmp_path).parameters()) > 0
     with pytest.raises(UserError, match="mlp takes no simulator; leave it out"):
