@@ -60,8 +60,8 @@ def judge(root: Path) -> None:
     """Verdicts on the first three claims, one with several records."""
     claims = pd.read_csv(root / "tables/claims.csv", dtype=str).assign(records="", verdict="not measured")
     paths = [f"results/{run.path}" for run in FUSED[:3]]
-    for row, (verdict, count) in enumerate([("supported", 3), ("refuted", 1), ("undecided", 0)]):
-        claims.loc[row, ["verdict", "records"]] = [verdict, " ".join(paths[:count])]
+    for row, (verdict, count) in enumerate([("undecided", 0), ("supported", 3), ("refuted", 1)]):
+        claims.loc[row + 2, ["verdict", "records"]] = [verdict, " ".join(paths[:count])]
     claims.to_csv(root / "tables/claims.csv", index=False)
 
 
@@ -149,6 +149,13 @@ def test_a_verdict_names_its_records_and_their_rows(page: str) -> None:
             and f'<a href="{run.path}">record</a>' in verdicts
         )
         assert f'<tr id="run-{run.name}">' in page
+
+
+def test_verdicts_on_what_was_measured_come_first(page: str) -> None:
+    verdicts = page.split('id="table-claims"')[1].split("<tbody>")[1].split("</tbody>")[0]
+    words = ("supported", "refuted", "undecided", "not measured")
+    found = [cell for cell in re.findall(r"<td[^>]*>([^<]*)</td>", verdicts) if cell in words]
+    assert found[:4] == list(words) and set(found[3:]) == {"not measured"}
 
 
 def test_the_page_shows_what_is_missing_and_why(page: str) -> None:
