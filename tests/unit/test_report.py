@@ -169,16 +169,25 @@ def test_all_text_is_escaped(page: str) -> None:
     assert "<b>" not in page
 
 
-def test_columns_of_one_value_are_said_once_and_empty_ones_left_out() -> None:
-    runs = pd.DataFrame([{name: getattr(run, name) for name in run.__slots__} for run in ()])
+def test_columns_of_one_name_or_count_are_said_once_and_empty_ones_left_out() -> None:
     table = pd.DataFrame(
-        {"study": ["a", "a"], "batch": [64, 64], "low": [0.5, None], "high": [0.75, 1.0], "dt": None}
+        {
+            "study": ["a", "a"],
+            "batch": [64, 64],
+            "step_s": 0.5,
+            "low": [0.5, None],
+            "high": [0.75, 1.0],
+            "dt": None,
+        }
     )
-    group = Group("all", {"study": "study", "batch": "batch", "low..high": "interval", "dt": "step (ns)"})
-    found = cells.of("scaling", (group,), {"scaling": table, "runs": runs})
-    assert found.heads == [("all", False, ["study", "interval"])]
+    heads = {"study": "study", "batch": "batch", "step_s": "step (ms)", "low..high": "interval", "dt": "dt"}
+    found = cells.of("scaling", (Group("all", heads),), {"scaling": table, "runs": pd.DataFrame()})
+    assert found.heads == [("all", False, ["study", "step (ms)", "interval"])]
     assert found.alike == [("batch", "64")]
-    assert [[each.text for each in row.cells] for row in found.rows] == [["a", "0.5 to 0.75"], ["a", ""]]
+    assert [[cell.text for cell in row.cells] for row in found.rows] == [
+        ["a", "500", "0.5 to 0.75"],
+        ["a", "500", ""],
+    ]
 
 
 def test_numbers_have_four_digits_and_the_unit_of_their_heading() -> None:
