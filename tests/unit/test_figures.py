@@ -13,7 +13,7 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis import catalogue, figures, report, tables
 from ketscale.analysis.drawing import style
-from ketscale.analysis.drawing.inputs import Inputs, read_table
+from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import paired_difference
 from ketscale.analysis.kinds import accuracy, quality, scaling, selection
 from ketscale.analysis.kinds.side_by_side import SIMULATOR

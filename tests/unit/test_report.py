@@ -60,8 +60,8 @@ def judge(root: Path) -> None:
     """Verdicts on the first three claims, one with several records."""
     claims = pd.read_csv(root / "tables/claims.csv", dtype=str).assign(records="", verdict="not measured")
     paths = [f"results/{run.path}" for run in FUSED[:3]]
-    for row, (verdict, count) in enumerate([("supported", 3), ("refuted", 1), ("undecided", 0)]):
-        claims.loc[row, ["verdict", "records"]] = [verdict, " ".join(paths[:count])]
+    for row, (verdict, count) in enumerate([("undecided", 0), ("supported", 3), ("refuted", 1)]):
+        claims.loc[row + 2, ["verdict", "records"]] = [verdict, " ".join(paths[:count])]
     claims.to_csv(root / "tables/claims.csv", index=False)
 
 
@@ -151,6 +151,13 @@ def test_a_verdict_names_its_records_and_their_rows(page: str) -> None:
         assert f'<tr id="run-{run.name}">' in page
 
 
+def test_verdicts_on_what_was_measured_come_first(page: str) -> None:
+    verdicts = page.split('id="table-claims"')[1].split("<tbody>")[1].split("</tbody>")[0]
+    words = ("supported", "refuted", "undecided", "not measured")
+    found = [cell for cell in re.findall(r"<td[^>]*>([^<]*)</td>", verdicts) if cell in words]
+    assert found[:4] == list(words) and set(found[3:]) == {"not measured"}
+
+
 def test_the_page_shows_what_is_missing_and_why(page: str) -> None:
     missing = "results/runs/digits/vqc/q4-l3-b64/qiskit/cpu-n1r1t1/timing/seed0/metrics.json"
     assert re.search(rf"<strong>missing</strong>: <code>{re.escape(missing)}</code>: not run yet", page)
@@ -162,16 +169,25 @@ def test_all_text_is_escaped(page: str) -> None:
     assert "<b>" not in page
 
 
-def test_columns_of_one_value_are_said_once_and_empty_ones_left_out() -> None:
-    runs = pd.DataFrame([{name: getattr(run, name) for name in run.__slots__} for run in ()])
+def test_columns_of_one_name_or_count_are_said_once_and_empty_ones_left_out() -> None:
     table = pd.DataFrame(
-        {"study": ["a", "a"], "batch": [64, 64], "low": [0.5, None], "high": [0.75, 1.0], "dt": None}
+        {
+            "study": ["a", "a"],
+            "batch": [64, 64],
+            "step_s": 0.5,
+            "low": [0.5, None],
+            "high": [0.75, 1.0],
+            "dt": None,
+        }
     )
-    group = Group("all", {"study": "study", "batch": "batch", "low..high": "interval", "dt": "step (ns)"})
-    found = cells.of("scaling", (group,), {"scaling": table, "runs": runs})
-    assert found.heads == [("all", False, ["study", "interval"])]
+    heads = {"study": "study", "batch": "batch", "step_s": "step (ms)", "low..high": "interval", "dt": "dt"}
+    found = cells.of("scaling", (Group("all", heads),), {"scaling": table, "runs": pd.DataFrame()})
+    assert found.heads == [("all", False, ["study", "step (ms)", "interval"])]
     assert found.alike == [("batch", "64")]
-    assert [[each.text for each in row.cells] for row in found.rows] == [["a", "0.5 to 0.75"], ["a", ""]]
+    assert [[cell.text for cell in row.cells] for row in found.rows] == [
+        ["a", "500", "0.5 to 0.75"],
+        ["a", "500", ""],
+    ]
 
 
 def test_numbers_have_four_digits_and_the_unit_of_their_heading() -> None:

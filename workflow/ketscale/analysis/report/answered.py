@@ -68,5 +68,6 @@ def _effect(row: Mapping[Any, Any]) -> str:
     if math.isnan(effect):
         return ""
     of = _text(row, "of") or "effect"
-    within = "" if math.isnan(low) else f"95 % interval {shown(low)} to {shown(high)}, "
-    return f"{of}: {shown(effect)} ({within}n = {seeds:.0f})"
+    about = [] if math.isnan(low) else [f"95 % interval {shown(low)} to {shown(high)}"]
+    about += [f"n = {seeds:.0f}"] if seeds > 0 else []
+    return f"{of}: {shown(effect)}" + (f" ({', '.join(about)})" if about else "")

@@ -53,7 +53,7 @@ class Row:
 class Table:
     """A table of the page. heads: of each group its title, whether it is folded, and its headings.
 
-    alike: headings and values of the columns in which all rows are equal; they are above the table instead.
+    alike: headings and values of the columns in which all rows have one name or count; they are above the table instead.
     """
 
     name: str
@@ -119,8 +119,9 @@ def _known(group: Group, table: pd.DataFrame) -> dict[str, str]:
 
 
 def _alike(column: str, head: str, table: pd.DataFrame) -> str:
-    """The value that all of several rows have in this column; empty if they differ."""
-    if len(table) < 2 or column in KEPT or table[column].nunique(dropna=False) > 1:
+    """The name or whole number that all of several rows have in this column; empty if they differ, or are measured."""
+    measured = ".." in column or table[column].dtype.kind == "f"
+    if len(table) < 2 or column in KEPT or measured or table[column].nunique(dropna=False) > 1:
         return ""
     return cell(table[column].iloc[0], head).text
 

@@ -57,6 +57,9 @@ def build(config: Config, results: Path) -> None:
 
 def _rendered(config: Config, results: Path) -> str:
     read = {name: read_table(results / "tables" / f"{name}.csv") for name in catalogue.TABLES}
+    # What was measured comes first; otherwise in the ledger's order.
+    decided = read["claims"]["verdict"].map({verdict: at for at, verdict in enumerate(cells.VERDICTS)})
+    read["claims"] = read["claims"].loc[decided.sort_values(kind="stable").index]
     drawn = catalogue.figures_of(config)
     studies = answered.studies(read["answers"], drawn, config)
     pictures = {figure.name: _picture(figure, results / "figures") for figure in drawn}
