@@ -28,7 +28,7 @@ Structure = tuple[int, int, tuple[Place, ...]]  # levels, sites and pairs of a l
 class Making(NamedTuple):
     """How the gates that change from step to step are made: by torch, or by machine code."""
 
-    unitary: Callable[[torch.Tensor], torch.Tensor]  # see `exponential`
+    evolutions: Callable[[Scheme, Lattice, torch.Tensor, torch.Tensor], torch.Tensor]  # see `evolutions`
     merged: Callable[[torch.Tensor, tuple[Place, ...], torch.Tensor, bool], torch.Tensor]  # see `merged`
 
 
@@ -86,7 +86,7 @@ class Gates:
         First those of each A with its halves of layers (`merged`, then `free`), then for each duration of a B those of
         `rest`.
         """
-        own = self._own(lattice, amplitudes, step, make.unitary)
+        own = make.evolutions(self.scheme, lattice, amplitudes, step)
         kicks = self._kicks(lattice, step)
         pairs = tuple(self.structure[2][number] for number in self.merged)
         each = [self.distinct.index(kick) for kick in self.scheme.kicks]
@@ -102,34 +102,35 @@ class Gates:
         weights = step * torch.tensor(durations, dtype=step.dtype, device=step.device)
         return exponential.unitary(weights[..., None, None] * lattice.couplings[pairs])
 
-    def _own(
-        self,
-        lattice: Lattice,
-        amplitudes: torch.Tensor,
-        step: torch.Tensor,
-        unitary: Callable[[torch.Tensor], torch.Tensor],
-    ) -> torch.Tensor:
-        """Each A of the steps by site, (steps * s + 1, n, d, d)."""
-        scheme, d = self.scheme, lattice.levels
-        weights = step * amplitudes.new_tensor(scheme.parts)
-        durations = weights.sum(1).expand(len(amplitudes), 1, -1)
-        # As one product of matrices: (steps, parts, 1 + drives) of how much of each term, and the terms.
-        amounts = torch.cat([durations, amplitudes.mT @ weights.T], 1).mT
-        terms = torch.view_as_real(_terms(lattice))
-        hamiltonians = torch.tensordot(amounts, terms, 1)
-        # Not indexed: the gradient of an index is as large as the whole, for each part.
-        parts = unitary(torch.view_as_complex(hamiltonians)).unbind(1)
-        local = [_product(parts[number] for number in numbers) for numbers in scheme.local]
-        (start, starts), (ends, end) = (
-            each.split(sizes)
-            for each, sizes in (
-                (local[0], (1, len(amplitudes) - 1)),
-                (local[-1], (len(amplitudes) - 1, 1)),
-            )
+
+def evolutions(
+    scheme: Scheme,
+    lattice: Lattice,
+    amplitudes: torch.Tensor,
+    step: torch.Tensor,
+    unitary: Callable[[torch.Tensor], torch.Tensor] = exponential.unitary,
+) -> torch.Tensor:
+    """Each A of the steps by site, (steps * s + 1, n, d, d). unitary: see `exponential`."""
+    d = lattice.levels
+    weights = step * amplitudes.new_tensor(scheme.parts)
+    durations = weights.sum(1).expand(len(amplitudes), 1, -1)
+    # As one product of matrices: (steps, parts, 1 + drives) of how much of each term, and the terms.
+    amounts = torch.cat([durations, amplitudes.mT @ weights.T], 1).mT
+    terms = torch.view_as_real(_terms(lattice))
+    hamiltonians = torch.tensordot(amounts, terms, 1)
+    # Not indexed: the gradient of an index is as large as the whole, for each part.
+    parts = unitary(torch.view_as_complex(hamiltonians)).unbind(1)
+    local = [_product(parts[number] for number in numbers) for numbers in scheme.local]
+    (start, starts), (ends, end) = (
+        each.split(sizes)
+        for each, sizes in (
+            (local[0], (1, len(amplitudes) - 1)),
+            (local[-1], (len(amplitudes) - 1, 1)),
         )
-        between = torch.cat([start, starts @ ends])
-        within = torch.stack([between, *local[1:-1]], 1).reshape(-1, lattice.sites, d, d)
-        return torch.cat([within, end])
+    )
+    between = torch.cat([start, starts @ ends])
+    within = torch.stack([between, *local[1:-1]], 1).reshape(-1, lattice.sites, d, d)
+    return torch.cat([within, end])
 
 
 def merged(
