@@ -15,6 +15,7 @@ from ketscale.engines.pulses import merging_kernels
 from ketscale.engines.pulses.cpu import threads_for
 from ketscale.engines.pulses.merging_kernels import JOB
 from ketscale.engines.pulses.placement import Place
+from ketscale.engines.pulses.splitting import Meets
 
 SOURCES = (Path(merging_kernels.__file__),)
 
@@ -25,10 +26,10 @@ LANES = vector_bytes() // 8
 
 
 def merged(
-    own: torch.Tensor, pairs: tuple[Place, ...], couplings: torch.Tensor, symmetric: bool
+    own: torch.Tensor, pairs: tuple[Place, ...], couplings: torch.Tensor, meets: Meets
 ) -> torch.Tensor:
     """See `splitting.merged`; on the CPU, in fp64."""
-    gates: torch.Tensor = _Merged.apply(own, couplings, pairs, symmetric)
+    gates: torch.Tensor = _Merged.apply(own, couplings, pairs, meets)
     return gates
 
 
@@ -44,26 +45,28 @@ class _Job(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _jobs(count: int, kicks: int, symmetric: bool, pairs: int) -> tuple[_Job, ...]:
+def _jobs(count: int, meets: Meets, pairs: int) -> tuple[_Job, ...]:
     """All gates of so many A's."""
-    alike = [(0, 1, 1, 0, None), (count - 1, 1, 1, None, kicks - 1 if symmetric else None)]
+    kicks = len(meets)
+    starts = [number if begins else None for number, (begins, _) in enumerate(meets)]
+    ends = [number if does else None for number, (_, does) in enumerate(meets)]
+    alike = [(0, 1, 1, starts[0], None), (count - 1, 1, 1, None, ends[-1])]
     for kick in range(kicks):
-        right = (kick - 1) % kicks if symmetric else None
         for first in range(kick or kicks, count - 1, kicks * GATES):
             number = 1 + (count - 2 - first) // kicks
-            alike.append((first, kicks, min(GATES, number), kick, right))
+            alike.append((first, kicks, min(GATES, number), starts[kick], ends[kick - 1]))
     return tuple(_Job(pair, *each) for each in alike for pair in range(pairs))
 
 
 class _Merged(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, own: torch.Tensor, couplings: torch.Tensor, pairs: tuple[Place, ...], symmetric: bool
+        ctx: Any, own: torch.Tensor, couplings: torch.Tensor, pairs: tuple[Place, ...], meets: Meets
     ) -> torch.Tensor:
         own, couplings = own.contiguous(), couplings.resolve_conj().contiguous()
         gates = own.new_empty(len(own), *couplings.shape[1:])
         ctx.save_for_backward(own, couplings)
-        ctx.pairs, ctx.jobs = pairs, _jobs(len(own), len(couplings), symmetric, len(pairs))
+        ctx.pairs, ctx.jobs = pairs, _jobs(len(own), meets, len(pairs))
         _call("merge", ctx.jobs, pairs, own, couplings, gates)
         return gates
 

@@ -73,7 +73,8 @@ def _items(scheme: Scheme) -> _Items:
     after = torch.zeros(len(parts), dtype=torch.int64)
     after[: len(last)] = 1
     starts = torch.tensor([sum(map(len, lists[:k])) for k in range(len(lists) + 1)])
-    return _Items(starts, after, weights[parts], weights.sum(1)[parts])
+    durations = torch.tensor(scheme.durations, dtype=torch.float64)
+    return _Items(starts, after, weights[parts], durations[parts])
 
 
 @lru_cache(maxsize=64)
