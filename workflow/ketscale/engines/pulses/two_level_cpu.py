@@ -12,13 +12,13 @@ from torch.nn.functional import pad
 
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.pulses import two_level_kernels
+from ketscale.engines.pulses import quaternions, two_level_kernels
 from ketscale.engines.pulses.cpu import threads_for
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import Scheme
 from ketscale.engines.pulses.two_level_kernels import ARGUMENTS, BLOCK
 
-SOURCES = (Path(two_level_kernels.__file__),)
+SOURCES = (Path(two_level_kernels.__file__), Path(quaternions.__file__))
 
 LANES = vector_bytes() // 8
 

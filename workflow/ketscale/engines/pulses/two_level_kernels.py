@@ -1,20 +1,19 @@
 """Writes the machine code for the evolutions A of sites of two levels, and their gradients, one step a lane.
 
-A Hamiltonian c + x X + y Y + z Z, with Pauli's matrices, has the exponential exp(-i c) q, where q = (w, v) stands for the
-unit quaternion w - i (v_x X + v_y Y + v_z Z), with w = cos r, v = (x, y, z) sin(r) / r and r = |(x, y, z)|. An A is a
-product of such: its phases add up, and its quaternions are multiplied. As they are unit quaternions, the gradient goes
-back through the product by inverses, and keeps nothing.
+An A is a product of exponentials exp(-i c) q, with quaternions q (see `quaternions`): its phases add up, and its
+quaternions are multiplied. As these are unit quaternions, the gradient goes back through the product by inverses, and
+keeps nothing.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from llvmlite import ir
 
 from ketscale.engines.compiled.vector import I32, I64, Value, Writer
+from ketscale.engines.pulses.quaternions import Vectors, dot, exponential_of, inverse, product, times
 
 ARGUMENTS = (
     "next_task",  # counter, 0 at the start
@@ -34,12 +33,6 @@ ARGUMENTS = (
 
 # Vectors of steps in a task.
 BLOCK = 64
-
-# Below an angle of 1, the power series of sin(r) / r and of its derivative in r**2, times 2; highest power first.
-SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(8, -1, -1)]
-SLOPE = [(-1) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(9, 0, -1)]
-
-Vectors = Sequence[Value]  # (c, x, y, z), or a quaternion (w, x, y, z)
 
 
 def module(drives: int, lanes: int) -> ir.Module:
@@ -81,13 +74,13 @@ class _Function:
             self._multiply()
             now = self._get(self._now)
             # One Newton step towards a unit quaternion.
-            norm = self._dot(now, now)
+            norm = dot(self.w, now, now)
             scale = self.w.fma(self.w.constant(0.5), norm, self.w.constant(1.5), negate=True)
             w, x, y, z = (self.w.b.fmul(each, scale) for each in now)
             minus = self.w.b.fneg
             phase = self._phase_factor()
             rows = ((w, minus(z)), (minus(y), minus(x)), (y, minus(x)), (w, z))
-            self._scatter([part for entry in rows for part in self._times(entry, phase)])
+            self._scatter([part for entry in rows for part in times(self.w, entry, phase)])
 
     def gradient(self) -> None:
         """By all three, from the gradient by each A."""
@@ -98,7 +91,8 @@ class _Function:
             # By exp(-i c) A: that by c is of the product with A itself.
             numbers = self._gather()
             turned = [
-                self._times(entry, (p, b.fneg(q))) for entry in zip(numbers[::2], numbers[1::2], strict=True)
+                times(self.w, entry, (p, b.fneg(q)))
+                for entry in zip(numbers[::2], numbers[1::2], strict=True)
             ]
             (r0, i0), (r1, i1), (r2, i2), (r3, i3) = turned
             given = (b.fadd(r0, r3), b.fneg(b.fadd(i1, i2)), b.fsub(r2, r1), b.fsub(i3, i0))
@@ -106,22 +100,26 @@ class _Function:
             x, y, z = now[1:]
             # Im(conj(G) A) of A = w - i v, entry by entry.
             to_phase = b.fneg(
-                self._dot((b.fadd(i0, i3), b.fadd(r1, r2), b.fsub(i2, i1), b.fsub(r0, r3)), (now[0], x, y, z))
+                dot(
+                    self.w,
+                    (b.fadd(i0, i3), b.fadd(r1, r2), b.fsub(i2, i1), b.fsub(r0, r3)),
+                    (now[0], x, y, z),
+                )
             )
             self._set(self._back, given)
             first, count = self._exponentials()
             with w.loop(count) as done:
                 item = b.sub(b.sub(b.add(first, count), w.integer(1)), done)
                 hamiltonian, present = self._hamiltonian(item)
-                exponential, sinc, slope = self._exponential(hamiltonian)
-                inverse = self._inverse(exponential)
-                before = self._product(inverse, self._get(self._now))
+                exponential, sinc, slope = exponential_of(self.w, hamiltonian)
+                back_by = inverse(self.w, exponential)
+                before = product(self.w, back_by, self._get(self._now))
                 back = self._get(self._back)
-                found = self._product(back, self._inverse(before))
+                found = product(self.w, back, inverse(self.w, before))
                 self._set(self._now, before)
-                self._set(self._back, self._product(inverse, back))
+                self._set(self._back, product(self.w, back_by, back))
                 angles, to_v = hamiltonian[1:], found[1:]
-                along = w.fma(slope, self._dot(angles, to_v), b.fneg(b.fmul(sinc, found[0])))
+                along = w.fma(slope, dot(self.w, angles, to_v), b.fneg(b.fmul(sinc, found[0])))
                 to_angles = [w.fma(sinc, t, b.fmul(along, a)) for a, t in zip(angles, to_v, strict=True)]
                 zero = w.constant(0.0)
                 self._store([b.select(present, each, zero) for each in (to_phase, *to_angles)], item)
@@ -136,7 +134,7 @@ class _Function:
             place = b.add(b.mul(self._task, w.integer(self.drives)), w.integer(drive))
             address = w.at(self._array("to_terms"), b.mul(place, w.integer(4)))
             self._add(address, [b.fmul(amount, each) for each in found])
-            w.store(self._dot(terms, found), w.element(self._array("to_amounts"), at), align=8)
+            w.store(dot(self.w, terms, found), w.element(self._array("to_amounts"), at), align=8)
 
     def _add(self, address: Value, values: Vectors) -> None:
         for number, value in enumerate(values):
@@ -154,8 +152,8 @@ class _Function:
         first, count = self._exponentials()
         with w.loop(count) as number:
             hamiltonian, _ = self._hamiltonian(w.b.add(first, number))
-            exponential, *_ = self._exponential(hamiltonian)
-            self._set(self._now, self._product(exponential, self._get(self._now)))
+            exponential, *_ = exponential_of(self.w, hamiltonian)
+            self._set(self._now, product(self.w, exponential, self._get(self._now)))
             self._set(self._phase, [w.b.fadd(self._get(self._phase)[0], hamiltonian[0])])
 
     def _exponentials(self) -> tuple[Value, Value]:
@@ -197,50 +195,10 @@ class _Function:
         terms = [w.load_splat(w.element(term, k)) for k in range(4)]
         return w.load(w.element(self._array("amounts"), at), align=8), terms, at
 
-    def _exponential(self, hamiltonian: Vectors) -> tuple[list[Value], Value, Value]:
-        """The quaternion of a Hamiltonian, sin(r) / r, and 2 times its derivative by r**2."""
-        w, b = self.w, self.w.b
-        angles = hamiltonian[1:]
-        square, one = self._dot(angles, angles), w.constant(1.0)
-        small = b.fcmp_ordered("<", square, one)
-        divisor = b.select(small, one, square)
-        root = w.sqrt(square)
-        sine, cosine = w.sincos(root)
-        sinc = b.select(small, w.polynomial(square, SINC), b.fdiv(sine, w.sqrt(divisor)))
-        slope = b.select(small, w.polynomial(square, SLOPE), b.fdiv(b.fsub(cosine, sinc), divisor))
-        return [cosine, *(b.fmul(sinc, each) for each in angles)], sinc, slope
-
-    def _product(self, left: Vectors, right: Vectors) -> list[Value]:
-        w, x, y, z = left
-        p, q, r, s = right
-        return [
-            self._signed(((w, p), (x, q), (y, r), (z, s)), "+---"),
-            self._signed(((w, q), (x, p), (y, s), (z, r)), "+++-"),
-            self._signed(((w, r), (x, s), (y, p), (z, q)), "+-++"),
-            self._signed(((w, s), (x, r), (y, q), (z, p)), "++-+"),
-        ]
-
-    def _signed(self, products: Sequence[tuple[Value, Value]], signs: str) -> Value:
-        """The sum of products with these signs."""
-        total = None
-        for (a, b), sign in zip(products, signs, strict=True):
-            total = self.w.fma(a, b, total, negate=sign == "-")
-        return total
-
-    def _dot(self, left: Vectors, right: Vectors) -> Value:
-        return self._signed(list(zip(left, right, strict=True)), "+" * len(left))
-
-    def _inverse(self, unit: Vectors) -> list[Value]:
-        return [unit[0], *(self.w.b.fneg(each) for each in unit[1:])]
-
     def _phase_factor(self) -> tuple[Value, Value]:
         """exp(-i c) of the sum of phases."""
         sine, cosine = self.w.sincos(self._get(self._phase)[0])
         return cosine, self.w.b.fneg(sine)
-
-    def _times(self, one: Vectors, other: Vectors) -> tuple[Value, Value]:
-        (u, v), (x, y) = one, other
-        return self._signed(((u, x), (v, y)), "+-"), self._signed(((u, y), (v, x)), "++")
 
     # --- memory ---
 
