@@ -119,19 +119,36 @@ def test_supergrad_has_our_value_and_gradient(qubits: int) -> None:
     np.testing.assert_allclose(theirs[1], ours[1], rtol=0, atol=1e-6)
 
 
+FLUX = [name == "flux" for name in Parameters._fields]
+
+
+def by_flux(case: Case) -> Any:
+    """Which entries of a gradient are by fluxes."""
+    return np.repeat(FLUX, [len(each) for each in case.parameters])
+
+
 @pytest.mark.parametrize("qubits", [2, 3, 4])
-def test_supergrads_second_order_is_its_error_away(qubits: int) -> None:
-    """It splits the drives from their sites, and we do not: the errors differ, and either may be the smaller."""
+def test_supergrads_second_order_is_ours(qubits: int) -> None:
+    """At the settings of its benchmark, whose gradient by the flux is wrong (see below): without them, all of it."""
     case = published(qubits)
-    exact, ours, theirs = (
-        subject.prepare(case)()
-        for subject in (OwnSubject(REFERENCE), OwnSubject(Own("trotter2", 4999)), Supergrad())
+    ours = OwnSubject(Own("published2", 4999)).prepare(case)()
+    for diagonal in (True, False):
+        theirs = Supergrad(diagonal=diagonal).prepare(case)()
+        assert theirs[0] == pytest.approx(ours[0], abs=1e-6)
+        compared = ~by_flux(case) if diagonal else slice(None)
+        np.testing.assert_allclose(theirs[1][compared], ours[1][compared], rtol=0, atol=1e-6)
+
+
+def test_supergrads_first_order_is_ours() -> None:
+    """By JAX's own differentiation; its adjoint takes steps back with terms in the same order, which are no inverses."""
+    case = published(2)
+    ours = OwnSubject(Own("published1", 4999)).prepare(case)()
+    theirs, adjoint = (
+        Supergrad(order=1, adjoint=each, diagonal=False).prepare(case)() for each in (None, "LCAM")
     )
-    assert theirs[0] == pytest.approx(exact[0], abs=1e-6)
     assert theirs[0] == pytest.approx(ours[0], abs=1e-6)
-    assert relative(theirs, exact) < 1e-3
-    assert relative(ours, exact) < 1e-3
-    assert relative(theirs, ours) > 1e-6
+    np.testing.assert_allclose(theirs[1], ours[1], rtol=0, atol=1e-6)
+    assert np.abs(adjoint[1] - ours[1]).max() > 1e-3
 
 
 def test_supergrads_first_order_ends_at_our_value() -> None:

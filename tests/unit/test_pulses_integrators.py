@@ -86,7 +86,7 @@ def test_qutip_finds_the_same_states(name: str, levels: int, sites: int) -> None
 @pytest.mark.parametrize(
     ("name", "order"),
     [
-        ("trotter1", 1), ("trotter2", 2), ("trotter4", 2), ("suzuki4", 4), ("interaction2", 2), ("magnus4", 4),
+        ("published1", 1), ("published2", 2), ("trotter1", 1), ("trotter2", 2), ("trotter4", 2), ("suzuki4", 4), ("interaction2", 2), ("magnus4", 4),
         ("magnus6", 6), ("magnus4-chebyshev", 4),
     ],
 )  # fmt: skip

@@ -221,11 +221,20 @@ class Writer:
         if c is None:
             product = self.b.fmul(a, b)
             return self.b.fneg(product) if negate else product
-        name = f"llvm.fma.v{self.lanes}f{8 * self.bytes}"
-        function = self.module.globals.get(name)
+        return self._intrinsic("fma", self.b.fneg(a) if negate else a, b, c)
+
+    def sqrt(self, x: Value) -> Value:
+        """Square root."""
+        return self._intrinsic("sqrt", x)
+
+    def _intrinsic(self, name: str, *vectors: Value) -> Value:
+        full = f"llvm.{name}.v{self.lanes}f{8 * self.bytes}"
+        function = self.module.globals.get(full)
         if function is None:
-            function = ir.Function(self.module, ir.FunctionType(self.vector, [self.vector] * 3), name)
-        return self.b.call(function, [self.b.fneg(a) if negate else a, b, c])
+            function = ir.Function(
+                self.module, ir.FunctionType(self.vector, [self.vector] * len(vectors)), full
+            )
+        return self.b.call(function, vectors)
 
     def sum_lanes(self, vector: Value, group: int) -> Value:
         """The sum over each `group` (a power of 2) of neighbouring lanes, in all of them."""
@@ -246,8 +255,8 @@ class Writer:
         for part in k.half_pi:
             r = self.fma(turns, self.constant(part), r, negate=True)
         square = b.fmul(r, r)
-        sine = self.fma(b.fmul(square, self._polynomial(square, k.sin)), r, r)
-        tail = b.fmul(b.fmul(square, square), self._polynomial(square, k.cos))
+        sine = self.fma(b.fmul(square, self.polynomial(square, k.sin)), r, r)
+        tail = b.fmul(b.fmul(square, square), self.polynomial(square, k.cos))
         cosine = b.fadd(self.fma(self.constant(-0.5), square, self.constant(1.0)), tail)
         integers = ir.VectorType(k.integer, self.lanes)
 
@@ -278,7 +287,7 @@ class Writer:
         r = x
         for part in k.ln2:
             r = self.fma(powers, self.constant(part), r, negate=True)
-        value = self._polynomial(r, [1 / math.factorial(i) for i in range(k.degree, -1, -1)])
+        value = self.polynomial(r, [1 / math.factorial(i) for i in range(k.degree, -1, -1)])
         integers = ir.VectorType(self.constants.integer, self.lanes)
         bits = b.shl(b.bitcast(shifted, integers), ir.Constant(integers, [k.mantissa] * self.lanes))
         return b.bitcast(b.add(b.bitcast(value, integers), bits), self.vector)
@@ -298,7 +307,8 @@ class Writer:
             distance *= 2
         return vectors[0]
 
-    def _polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """Of `x`, highest power first."""
         value = self.constant(coefficients[0])
         for coefficient in coefficients[1:]:
             value = self.fma(value, x, self.constant(coefficient))

@@ -53,7 +53,10 @@ def backward(
     to_gates = gates.new_zeros(len(state), wanted)
     tensors = {"gates": gates, "states": state, "cotangents": cotangent, "to_gates": to_gates}
     _call("backward", sequence, tensors)
-    return state, cotangent, torch.cat([to_gates.sum(0), gates.new_zeros(len(gates) - wanted)])
+    total = to_gates[0] if len(state) == 1 else to_gates.sum(0)
+    if wanted < len(gates):
+        total = torch.cat([total, gates.new_zeros(len(gates) - wanted)])
+    return state, cotangent, total
 
 
 def threads_for(work: int, parts: int) -> int:

@@ -54,9 +54,12 @@ class Pulses:
             raise UserError(
                 f"times: must be of {self.frequency.dtype}, as the pulses' parameters are, not {times.dtype}"
             )
-        moment = times[..., None]
-        angle = self.frequency * moment + self.phase
-        envelope = self.envelope.at(moment / self.length.expand(self.envelope.drives))
+        # Drive by drive in memory, so that operations run along time.
+        flat = times.flatten()
+        shape = (*times.shape, self.envelope.drives)
+        angle = torch.addcmul(self.phase[:, None], self.frequency[:, None], flat).T.view(shape)
+        fraction = (flat / self.length.expand(self.envelope.drives)[:, None]).T.view(shape)
+        envelope = self.envelope.at(fraction)
         if not envelope.is_complex():
             return envelope * angle.cos()
         return envelope.real * angle.cos() - envelope.imag * angle.sin()

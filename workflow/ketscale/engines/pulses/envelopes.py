@@ -58,9 +58,10 @@ class Cosine:
 
     def at(self, fraction: torch.Tensor) -> torch.Tensor:
         """See `Envelope.at`."""
-        inside = fraction.clamp(0, 1)
-        risen = (torch.minimum(inside, 1 - inside) / self.ramp).clamp(max=1)
-        return self.amplitude / 2 * (1 - (torch.pi * risen).cos())
+        # Time from the nearer end, on a ramp: few operations, since they are most of a sample's time.
+        risen = (0.5 - (fraction - 0.5).abs()).clamp(0, self.ramp)
+        half = self.amplitude / 2
+        return torch.addcmul(half, half, (risen * (torch.pi / self.ramp)).cos(), value=-1)
 
     def modulus(self) -> torch.Tensor:
         """See `Envelope.modulus`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol, get_args, runtime_checkable
 
 import torch
@@ -88,7 +89,8 @@ class Steps:
 
 
 def _splitting(scheme: Callable[[], schemes.Scheme]) -> Callable[[Route], Method]:
-    return lambda route: Split(scheme(), route)
+    made = cache(scheme)
+    return lambda route: Split(made(), route)
 
 
 def _magnus(coefficients: schemes.Coefficients, method: type[magnus.Dense]) -> Callable[[Route], Method]:
@@ -100,11 +102,13 @@ def _magnus(coefficients: schemes.Coefficients, method: type[magnus.Dense]) -> C
     return build
 
 
-# trotter: exponential midpoint, of order 2 in time, whose splitting has order 1, 2 or 4. SuperGrad's has the same orders,
-# but separates the drives from their sites too; here only the couplings are split from the driven sites. suzuki4: of order
-# 4 in time too. interaction: the driven sites are evolved nearly exactly, so that the error is that of the couplings; of
+# published: SuperGrad's own, exponential midpoint with circuits, couplings and drives split from one another, of order 1 or 2.
+# trotter: the same with only the couplings split from the driven circuits, of order 1, 2 or 4; in time it is of order 2.
+# suzuki4: of order 4 in time too. interaction: the driven sites are evolved nearly exactly, so that the error is that of the couplings; of
 # order 2 or 4. magnus: of order 4 or 6, with exponentials as matrices or by Chebyshev series.
 METHODS: dict[str, Callable[[Route], Method]] = {
+    "published1": _splitting(lambda: schemes.published(1)),
+    "published2": _splitting(lambda: schemes.published(2)),
     "trotter1": _splitting(schemes.sequential),
     "trotter2": _splitting(schemes.midpoint),
     "trotter4": _splitting(lambda: schemes.midpoint(schemes.SUZUKI, frozen=True)),

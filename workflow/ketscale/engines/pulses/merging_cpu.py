@@ -15,6 +15,7 @@ from ketscale.engines.pulses import merging_kernels
 from ketscale.engines.pulses.cpu import threads_for
 from ketscale.engines.pulses.merging_kernels import JOB
 from ketscale.engines.pulses.placement import Place
+from ketscale.engines.pulses.splitting import Meets
 
 SOURCES = (Path(merging_kernels.__file__),)
 
@@ -25,10 +26,10 @@ LANES = vector_bytes() // 8
 
 
 def merged(
-    own: torch.Tensor, pairs: tuple[Place, ...], couplings: torch.Tensor, symmetric: bool
+    own: torch.Tensor, pairs: tuple[Place, ...], couplings: torch.Tensor, meets: Meets
 ) -> torch.Tensor:
     """See `splitting.merged`; on the CPU, in fp64."""
-    gates: torch.Tensor = _Merged.apply(own, couplings, pairs, symmetric)
+    gates: torch.Tensor = _Merged.apply(own, couplings, pairs, meets)
     return gates
 
 
@@ -44,26 +45,28 @@ class _Job(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _jobs(count: int, kicks: int, symmetric: bool, pairs: int) -> list[_Job]:
+def _jobs(count: int, meets: Meets, pairs: int) -> tuple[_Job, ...]:
     """All gates of so many A's."""
-    alike = [(0, 1, 1, 0, None), (count - 1, 1, 1, None, kicks - 1 if symmetric else None)]
+    kicks = len(meets)
+    starts = [number if begins else None for number, (begins, _) in enumerate(meets)]
+    ends = [number if does else None for number, (_, does) in enumerate(meets)]
+    alike = [(0, 1, 1, starts[0], None), (count - 1, 1, 1, None, ends[-1])]
     for kick in range(kicks):
-        right = (kick - 1) % kicks if symmetric else None
         for first in range(kick or kicks, count - 1, kicks * GATES):
             number = 1 + (count - 2 - first) // kicks
-            alike.append((first, kicks, min(GATES, number), kick, right))
-    return [_Job(pair, *each) for each in alike for pair in range(pairs)]
+            alike.append((first, kicks, min(GATES, number), starts[kick], ends[kick - 1]))
+    return tuple(_Job(pair, *each) for each in alike for pair in range(pairs))
 
 
 class _Merged(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, own: torch.Tensor, couplings: torch.Tensor, pairs: tuple[Place, ...], symmetric: bool
+        ctx: Any, own: torch.Tensor, couplings: torch.Tensor, pairs: tuple[Place, ...], meets: Meets
     ) -> torch.Tensor:
         own, couplings = own.contiguous(), couplings.resolve_conj().contiguous()
         gates = own.new_empty(len(own), *couplings.shape[1:])
         ctx.save_for_backward(own, couplings)
-        ctx.pairs, ctx.jobs = pairs, _jobs(len(own), len(couplings), symmetric, len(pairs))
+        ctx.pairs, ctx.jobs = pairs, _jobs(len(own), meets, len(pairs))
         _call("merge", ctx.jobs, pairs, own, couplings, gates)
         return gates
 
@@ -79,16 +82,15 @@ class _Merged(torch.autograd.Function):
         _call("gradient", ctx.jobs, ctx.pairs, own, couplings, cotangent, to_own, sums)
         if sums is not None:
             to_couplings = torch.zeros_like(couplings)
-            for job, found in zip(ctx.jobs, torch.view_as_complex(sums.sum(-1)), strict=True):
-                for which, total in zip((job.left, job.right), found, strict=True):
-                    if which is not None:
-                        to_couplings[which, job.pair] += total
+            sides, pairs = _shared(ctx.jobs, couplings.shape[1])
+            found = torch.view_as_complex(sums.sum(-1)).flatten(0, 1)
+            to_couplings.flatten(0, 1).index_add_(0, pairs, found[sides])
         return to_own, to_couplings, None, None
 
 
 def _call(
     name: str,
-    jobs: list[_Job],
+    jobs: tuple[_Job, ...],
     pairs: tuple[Place, ...],
     own: torch.Tensor,
     couplings: torch.Tensor,
@@ -99,29 +101,71 @@ def _call(
     if not jobs:
         return
     levels, size = own.shape[-1], couplings.shape[-1]
-    nothing = _identity(size).data_ptr()
-    one, all_own, all_gates = 16 * levels**2, 16 * own[0].numel(), 16 * gates[0].numel()
-    starts = {"own": own.data_ptr(), "to_own": 0 if to_own is None else to_own.data_ptr()}
-    table = array("q")
-    for number, job in enumerate(jobs):
-        first, second = pairs[job.pair]
-        values = {key: start + job.first * all_own + first * one for key, start in starts.items()}
-        for side, (key, which) in enumerate((("left", job.left), ("right", job.right))):
-            at = None if which is None else (which * len(pairs) + job.pair) * 16 * size**2
-            values[key] = nothing if at is None else couplings.data_ptr() + at
-            sum_ = 2 * number + side
-            values[f"to_{key}"] = 0 if sums is None else sums.data_ptr() + sum_ * 16 * LANES * size**2
-        values |= {
-            "count": job.number,
-            "own_stride": job.stride * all_own // 8,
-            "second": (second - first) * one // 8,
-            "gates": gates.data_ptr() + job.first * all_gates + job.pair * 16 * size**2,
-            "gates_stride": job.stride * all_gates // 8,
-        }
-        table.extend(values[entry] for entry in JOB)
-    arguments = array("q", [0, len(jobs), table.buffer_info()[0]])
+    one, square = 16 * levels**2, 16 * size**2
+    shape = _Shape(own[0].numel() // levels**2, gates.shape[1], one, square)
+    table, nothing = _table(jobs, pairs, shape)
+    starts = {
+        "own": own,
+        "left": couplings,
+        "right": couplings,
+        "gates": gates,
+        "to_own": to_own,
+        "to_left": sums,
+        "to_right": sums,
+    }
+    bases = torch.tensor([0 if (at := starts.get(key)) is None else at.data_ptr() for key in JOB])
+    table = torch.where(nothing, _identity(size).data_ptr(), table + bases)
+    if sums is None:
+        table[:, [JOB.index("to_left"), JOB.index("to_right")]] = 0
+    arguments = array("q", [0, len(jobs), table.data_ptr()])
     threads = threads_for(2 * gates.numel() * size, len(jobs))
     _library(levels).on_threads(name, arguments.buffer_info()[0], threads)
+
+
+class _Shape(NamedTuple):
+    """Of one A: sites and pairs, and the bytes of a site's matrix and of a pair's."""
+
+    sites: int
+    pairs: int
+    site_bytes: int
+    pair_bytes: int
+
+
+@lru_cache(maxsize=64)
+def _table(
+    jobs: tuple[_Job, ...], pairs: tuple[Place, ...], shape: _Shape
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The entries of each job (jobs, entries), of addresses what is added to a tensor's; and which are of no coupling."""
+    one, square = shape.site_bytes, shape.pair_bytes
+    rows, nothing = [], []
+    for number, job in enumerate(jobs):
+        first, second = pairs[job.pair]
+        own = (job.first * shape.sites + first) * one
+        sides = {"left": job.left, "right": job.right}
+        values = {
+            "count": job.number,
+            "own": own,
+            "own_stride": job.stride * shape.sites * one // 8,
+            "second": (second - first) * one // 8,
+            "gates": (job.first * shape.pairs + job.pair) * square,
+            "gates_stride": job.stride * shape.pairs * square // 8,
+            "to_own": own,
+        }
+        for side, (key, which) in enumerate(sides.items()):
+            values[key] = ((which or 0) * shape.pairs + job.pair) * square
+            values[f"to_{key}"] = (2 * number + side) * LANES * square
+        rows.append([values[entry] for entry in JOB])
+        nothing.append([entry in sides and sides[entry] is None for entry in JOB])
+    return torch.tensor(rows), torch.tensor(nothing)
+
+
+@lru_cache(maxsize=64)
+def _shared(jobs: tuple[_Job, ...], pairs: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sides of jobs, numbered job by job, that have a coupling, and the numbers of these couplings."""
+    sides = [which for job in jobs for which in (job.left, job.right)]
+    numbers = [number for number, which in enumerate(sides) if which is not None]
+    couplings = [sides[number] * pairs + jobs[number // 2].pair for number in numbers]  # type: ignore[operator]
+    return tuple(torch.tensor(each, dtype=torch.int64) for each in (numbers, couplings))  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=8)

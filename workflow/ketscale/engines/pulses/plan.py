@@ -8,6 +8,7 @@ code serves all lattices of d levels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -52,6 +53,7 @@ def vectors(dimension: int, columns: int, lanes: int) -> int:
     return max(1, min(fitting, -(-columns // lanes)))
 
 
+@lru_cache(maxsize=64)
 def table(plan: Plan, sequence: Sequence, vectors: int) -> torch.Tensor:
     """Where the gates of each place act, int64 (places, row)."""
     return torch.tensor([_row(plan, sequence, place, vectors) for place in sequence.places])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 # --- Magnus ---
 
@@ -39,20 +39,37 @@ SIXTH = Coefficients(
 # --- splittings ---
 
 
-@dataclass(frozen=True)
+Sweep = Literal["both", "forth", "back"]
+
+
+@dataclass(frozen=True, eq=False)
 class Scheme:
-    """The coefficients of a step of unit length.
+    """The coefficients of a step of unit length. Each is a key of caches by itself: its numbers take long to compare.
 
     nodes: when it samples the amplitudes. parts: of each exponential of the sites' Hamiltonians, the weight of each
-    sample (parts, stages); their sum is its duration. local: the parts of each A in the order of their action, s + 1 of
-    them. kicks: the duration b of each B. symmetric: whether a B goes through its layers forth and back.
+    sample (parts, stages). undriven: the duration of each with its undriven part; None: the sum of its weights. local:
+    the parts of each A in the order of their action, s + 1 of them. kicks: the duration b of each B. sweeps: how each B
+    goes through its layers; None: forth and back. layered: whether pairs that share no site are one layer, or each is one.
     """
 
     nodes: tuple[float, ...]
     parts: tuple[tuple[float, ...], ...]
     local: tuple[tuple[int, ...], ...]
     kicks: tuple[float, ...]
-    symmetric: bool = True
+    sweeps: tuple[Sweep, ...] | None = None
+    undriven: tuple[float, ...] | None = None
+    layered: bool = True
+
+    @property
+    def durations(self) -> tuple[float, ...]:
+        """How long the undriven part acts in each exponential."""
+        return tuple(map(sum, self.parts)) if self.undriven is None else self.undriven
+
+    @property
+    def strokes(self) -> tuple[tuple[float, Sweep], ...]:
+        """Duration and sweep of each B."""
+        both: Sweep = "both"
+        return tuple(zip(self.kicks, self.sweeps or [both] * len(self.kicks), strict=True))
 
 
 def midpoint(fractions: tuple[float, ...] = (1.0,), frozen: bool = False) -> Scheme:
@@ -81,7 +98,19 @@ def midpoint(fractions: tuple[float, ...] = (1.0,), frozen: bool = False) -> Sch
 
 def sequential() -> Scheme:
     """Exponential midpoint, of first order: the driven sites, and then the couplings."""
-    return Scheme((0.5,), ((1.0,), (0.0,)), ((0,), (1,)), (1.0,), symmetric=False)
+    return Scheme((0.5,), ((1.0,), (0.0,)), ((0,), (1,)), (1.0,), sweeps=("forth",))
+
+
+def published(order: int) -> Scheme:
+    """Exponential midpoint of order 1 or 2 in which every term is by itself, as in SuperGrad (arXiv:2406.18155).
+
+    Of order 2: half of the circuits, of the pairs in their order, all of the drives, and back; of order 1: the drives,
+    the pairs in reverse, the circuits.
+    """
+    parts: tuple[tuple[float, ...], ...] = ((0.0,), (1.0,))
+    if order == 1:
+        return Scheme((0.5,), parts, ((1,), (0,)), (1.0,), ("back",), (1.0, 0.0), layered=False)
+    return Scheme((0.5,), parts, ((0,), (1,), (0,)), (0.5, 0.5), ("forth", "back"), (0.5, 0.0), layered=False)
 
 
 # Suzuki's fractal of order 4 (Phys. Lett. A 146, 319, 1990).

@@ -11,8 +11,8 @@ from ketscale.config import Settings, Simulator
 from ketscale.grid import BACKENDS
 
 Name = Literal[
-    "trotter1", "trotter2", "trotter4", "suzuki4", "interaction2", "interaction4", "magnus4", "magnus6",
-    "magnus4-chebyshev", "magnus6-chebyshev",
+    "published1", "published2", "trotter1", "trotter2", "trotter4", "suzuki4", "interaction2", "interaction4",
+    "magnus4", "magnus6", "magnus4-chebyshev", "magnus6-chebyshev",
 ]  # fmt: skip
 Route = Literal["auto", "compiled", "torch"]
 
@@ -30,9 +30,10 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     device: Annotated[
         Name,
         Meta(
-            description="trotter: exponential midpoint, with couplings split from driven sites in order 1, 2 or 4; suzuki4: "
-            "of order 4 in time too; interaction: driven sites nearly exactly, so that the error is that of the "
-            "couplings; magnus: commutator-free, of order 4 or 6, with exponentials as matrices or by Chebyshev series"
+            description="published: SuperGrad's, exponential midpoint with circuits, couplings and drives split from one "
+            "another in order 1 or 2; trotter: with couplings alone split from driven sites, in order 1, 2 or 4; suzuki4: of "
+            "order 4 in time too; interaction: driven sites nearly exactly, so that the error is that of the couplings; "
+            "magnus: commutator-free, of order 4 or 6, with exponentials as matrices or by Chebyshev series"
         ),
     ]
     dt: Annotated[

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 
 import torch
 
-from ketscale.engines.pulses import exponential, plain
+from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import Scheme
 from ketscale.engines.pulses.settings import Route
-from ketscale.engines.pulses.splitting import Gates, Making, merged, sequence
+from ketscale.engines.pulses.splitting import Gates, Making, evolutions, merged, sequence
 from ketscale.errors import UserError
 
 # Complex numbers of a chunk's gates, and of their gradients, of which each tile of columns has its own.
@@ -83,11 +84,13 @@ class Split:
         """What applies gates to columns, and what makes them."""
         device = lattice.energies.device
         if self.route == "torch" or (self.route == "auto" and device.type != "cpu"):
-            return plain, Making(exponential.unitary, merged)
+            return plain, Making(evolutions, merged)
         if device.type != "cpu":
             raise UserError(
                 f"route: compiled computes on the CPU only, and the lattice is on {device}; use route torch"
             )
-        from ketscale.engines.pulses import cpu, exponential_cpu, merging_cpu
+        from ketscale.engines.pulses import cpu, exponential_cpu, merging_cpu, two_level_cpu
 
-        return cpu, Making(exponential_cpu.unitary, merging_cpu.merged)
+        two = lattice.levels == 2
+        own = two_level_cpu.evolutions if two else partial(evolutions, unitary=exponential_cpu.unitary)
+        return cpu, Making(own, merging_cpu.merged)

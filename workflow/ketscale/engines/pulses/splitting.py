@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -20,16 +20,17 @@ import torch
 from ketscale.engines.pulses import exponential
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.placement import Place, Sequence, layers
-from ketscale.engines.pulses.schemes import Scheme
+from ketscale.engines.pulses.schemes import Scheme, Sweep
 
 Structure = tuple[int, int, tuple[Place, ...]]  # levels, sites and pairs of a lattice
+Meets = tuple[tuple[bool, bool], ...]  # see `Gates.meets`
 
 
 class Making(NamedTuple):
     """How the gates that change from step to step are made: by torch, or by machine code."""
 
-    unitary: Callable[[torch.Tensor], torch.Tensor]  # see `exponential`
-    merged: Callable[[torch.Tensor, tuple[Place, ...], torch.Tensor, bool], torch.Tensor]  # see `merged`
+    evolutions: Callable[[Scheme, Lattice, torch.Tensor, torch.Tensor], torch.Tensor]  # see `evolutions`
+    merged: Callable[[torch.Tensor, tuple[Place, ...], torch.Tensor, Meets], torch.Tensor]  # see `merged`
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,24 +45,33 @@ class Gates:
     merged: list[int]
     free: list[int]
     rest: list[int]
-    inner: list[list[int]]  # the layers of `rest`, in the order in which a B goes through them
+    inner: dict[Sweep, list[list[int]]]  # the layers of `rest`, in the order in which a B goes through them
 
     @classmethod
     @lru_cache(maxsize=64)
     def of(cls, scheme: Scheme, structure: Structure) -> Gates:
         """The gates of lattices of this structure."""
         _, sites, pairs = structure
-        first, *others = layers(pairs) or [[]]
+        first, *others = (layers(pairs) if scheme.layered else [[k] for k in range(len(pairs))]) or [[]]
         covered = {site for number in first for site in pairs[number]}
         free = [site for site in range(sites) if site not in covered]
         rest = [number for layer in others for number in layer]
-        inner = [*others, *reversed(others[:-1])] if scheme.symmetric else others
+        inner: dict[Sweep, list[list[int]]] = {
+            "both": [*others, *reversed(others[:-1])],
+            "forth": others,
+            "back": others[::-1],
+        }
         return cls(scheme, structure, first, free, rest, inner)
 
-    @property
-    def distinct(self) -> list[float]:
-        """The different durations of B."""
-        return sorted(set(self.scheme.kicks))
+    @cached_property
+    def distinct(self) -> list[tuple[float, bool]]:
+        """The different B's by their gates: duration, and whether they go forth and back."""
+        return sorted({_kind(stroke) for stroke in self.scheme.strokes})
+
+    @cached_property
+    def which(self) -> list[int]:
+        """Of each B, its number among the `distinct` ones."""
+        return [self.distinct.index(_kind(stroke)) for stroke in self.scheme.strokes]
 
     @property
     def size(self) -> int:
@@ -74,9 +84,14 @@ class Gates:
         return (steps * len(self.scheme.kicks) + 1) * self.size
 
     def fraction(self, number: int) -> float:
-        """The part of a B's duration that each gate of a pair has: a half if the B meets the pair twice."""
-        layers_of_b = [self.merged, *self.inner, *([self.merged] if self.scheme.symmetric else [])]
+        """The part of its duration that each gate of a pair has in a B that goes forth and back and may meet it twice."""
+        layers_of_b = [self.merged, *self.inner["both"], self.merged]
         return 1 / sum(number in layer for layer in layers_of_b)
+
+    @cached_property
+    def meets(self) -> Meets:
+        """Of each B, whether it begins with the merged layer, and whether it ends with it."""
+        return tuple((sweep != "back", sweep != "forth") for _, sweep in self.scheme.strokes)
 
     def buffer(
         self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor, make: Making
@@ -86,11 +101,10 @@ class Gates:
         First those of each A with its halves of layers (`merged`, then `free`), then for each duration of a B those of
         `rest`.
         """
-        own = self._own(lattice, amplitudes, step, make.unitary)
+        own = make.evolutions(self.scheme, lattice, amplitudes, step)
         kicks = self._kicks(lattice, step)
         pairs = tuple(self.structure[2][number] for number in self.merged)
-        each = [self.distinct.index(kick) for kick in self.scheme.kicks]
-        merged = make.merged(own, pairs, kicks[each, : len(pairs)], self.scheme.symmetric)
+        merged = make.merged(own, pairs, kicks[self.which, : len(pairs)], self.meets)
         if self.free:
             merged = torch.cat([merged.flatten(1), own[:, self.free].flatten(1)], 1)
         return torch.cat([merged.flatten(), kicks[:, len(pairs) :].flatten()])
@@ -98,58 +112,68 @@ class Gates:
     def _kicks(self, lattice: Lattice, step: torch.Tensor) -> torch.Tensor:
         """The gates of all pairs, `merged` and then `rest`, in each of the distinct B's: (kicks, pairs, d*d, d*d)."""
         pairs = [*self.merged, *self.rest]
-        durations = [[kick * self.fraction(pair) for pair in pairs] for kick in self.distinct]
+        durations = [
+            [kick * self.fraction(pair) if both else kick for pair in pairs] for kick, both in self.distinct
+        ]
         weights = step * torch.tensor(durations, dtype=step.dtype, device=step.device)
         return exponential.unitary(weights[..., None, None] * lattice.couplings[pairs])
 
-    def _own(
-        self,
-        lattice: Lattice,
-        amplitudes: torch.Tensor,
-        step: torch.Tensor,
-        unitary: Callable[[torch.Tensor], torch.Tensor],
-    ) -> torch.Tensor:
-        """Each A of the steps by site, (steps * s + 1, n, d, d)."""
-        scheme, d = self.scheme, lattice.levels
-        weights = step * amplitudes.new_tensor(scheme.parts)
-        durations = weights.sum(1).expand(len(amplitudes), 1, -1)
-        # As one product of matrices: (steps, parts, 1 + drives) of how much of each term, and the terms.
-        amounts = torch.cat([durations, amplitudes.mT @ weights.T], 1).mT
-        terms = torch.view_as_real(_terms(lattice))
-        hamiltonians = torch.tensordot(amounts, terms, 1)
-        # Not indexed: the gradient of an index is as large as the whole, for each part.
-        parts = unitary(torch.view_as_complex(hamiltonians)).unbind(1)
-        local = [_product(parts[number] for number in numbers) for numbers in scheme.local]
-        (start, starts), (ends, end) = (
-            each.split(sizes)
-            for each, sizes in (
-                (local[0], (1, len(amplitudes) - 1)),
-                (local[-1], (len(amplitudes) - 1, 1)),
-            )
+
+def evolutions(
+    scheme: Scheme,
+    lattice: Lattice,
+    amplitudes: torch.Tensor,
+    step: torch.Tensor,
+    unitary: Callable[[torch.Tensor], torch.Tensor] = exponential.unitary,
+) -> torch.Tensor:
+    """Each A of the steps by site, (steps * s + 1, n, d, d). unitary: see `exponential`."""
+    d = lattice.levels
+    weights = step * amplitudes.new_tensor(scheme.parts)
+    durations = (step * amplitudes.new_tensor(scheme.durations)).expand(len(amplitudes), 1, -1)
+    # As one product of matrices: (steps, parts, 1 + drives) of how much of each term, and the terms.
+    amounts = torch.cat([durations, amplitudes.mT @ weights.T], 1).mT
+    terms = torch.view_as_real(_terms(lattice))
+    hamiltonians = torch.tensordot(amounts, terms, 1)
+    # Not indexed: the gradient of an index is as large as the whole, for each part.
+    parts = unitary(torch.view_as_complex(hamiltonians)).unbind(1)
+    local = [_product(parts[number] for number in numbers) for numbers in scheme.local]
+    (start, starts), (ends, end) = (
+        each.split(sizes)
+        for each, sizes in (
+            (local[0], (1, len(amplitudes) - 1)),
+            (local[-1], (len(amplitudes) - 1, 1)),
         )
-        between = torch.cat([start, starts @ ends])
-        within = torch.stack([between, *local[1:-1]], 1).reshape(-1, lattice.sites, d, d)
-        return torch.cat([within, end])
+    )
+    between = torch.cat([start, starts @ ends])
+    within = torch.stack([between, *local[1:-1]], 1).reshape(-1, lattice.sites, d, d)
+    return torch.cat([within, end])
 
 
 def merged(
-    own: torch.Tensor, pairs: tuple[Place, ...], couplings: torch.Tensor, symmetric: bool
+    own: torch.Tensor, pairs: tuple[Place, ...], couplings: torch.Tensor, meets: Meets
 ) -> torch.Tensor:
-    """Each A's gates on pairs, with the start of the B after it, and if symmetric the end of the one before it.
+    """Each A's gates on pairs, with the start of the B after it and the end of the one before it, if these are of the pairs.
 
-    own: evolutions A of the sites (steps * s + 1, n, d, d). couplings: what each of the s B's of a step begins with, and
-    ends with if it is symmetric, (s, pairs, d*d, d*d). Returns (steps * s + 1, pairs, d*d, d*d).
+    own: evolutions A of the sites (steps * s + 1, n, d, d). couplings: of each of the s B's of a step, what it begins or
+    ends with, (s, pairs, d*d, d*d). meets: see `Gates`. Returns (steps * s + 1, pairs, d*d, d*d).
     """
     sites = [torch.tensor([pair[k] for pair in pairs], dtype=torch.int64, device=own.device) for k in (0, 1)]
     products = torch.einsum("kpab,kpcd->kpacbd", own[:, sites[0]], own[:, sites[1]])
     gates = products.reshape(len(own), *couplings.shape[1:])
     by_step = ((len(own) - 1) // len(couplings), *couplings.shape)
-    started = couplings @ gates[:-1].reshape(by_step)
+    identity = torch.eye(couplings.shape[-1], dtype=couplings.dtype, device=couplings.device)
+    starts, ends = (
+        torch.where(torch.tensor(which, device=couplings.device)[:, None, None, None], couplings, identity)
+        for which in zip(*meets, strict=True)
+    )
+    started = starts @ gates[:-1].reshape(by_step)
     gates = torch.cat([started.reshape(gates[:-1].shape), gates[-1:]])
-    if not symmetric:
-        return gates
-    ended = gates[1:].reshape(by_step) @ couplings
+    ended = gates[1:].reshape(by_step) @ ends
     return torch.cat([gates[:1], ended.reshape(gates[1:].shape)])
+
+
+def _kind(stroke: tuple[float, Sweep]) -> tuple[float, bool]:
+    return stroke[0], stroke[1] == "both"
 
 
 @lru_cache(maxsize=64)
@@ -162,9 +186,9 @@ def sequence(gates: Gates, steps: int) -> Sequence:
     items: list[tuple[int, int]] = []
     for number in range(steps * kicks + 1):
         if number:
-            kick = gates.distinct.index(gates.scheme.kicks[(number - 1) % kicks])
-            start = constant + kick * len(gates.rest) * square
-            for layer in gates.inner:
+            before = (number - 1) % kicks
+            start = constant + gates.which[before] * len(gates.rest) * square
+            for layer in gates.inner[gates.scheme.strokes[before][1]]:
                 items += [(pair, start + gates.rest.index(pair) * square) for pair in layer]
         start = number * gates.size
         items += [(pair, start + place * square) for place, pair in enumerate(gates.merged)]
