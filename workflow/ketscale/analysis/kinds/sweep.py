@@ -61,7 +61,7 @@ class Sweep(Speed):
         drawn = []
         for axes, (name, points) in zip(grid[:, 0], studies, strict=True):
             points = points.assign(line=self.lines(points, inputs), value=points[self.varies])
-            fitted = _with_fits(points)
+            fitted = _with_fits(with_regimes(points, inputs.laws))
             _curves(axes, fitted, "step_s", inputs)
             values = sorted(int(value) for value in points["value"].unique())
             axes.set(title=name, xlabel=self.axis, xticks=values, ylabel="time per step")
@@ -88,7 +88,7 @@ class Sweep(Speed):
         varied = (self.varies, "simulator", "layout", *(["batch"] if tied else []))
         others = variants(points, inputs.config, but=varied)
         named = points["simulator"] + " on " + points["layout"]
-        return with_regimes(named.where(others == "", named + ", " + others), points, inputs.laws)
+        return named.where(others == "", named + ", " + others)
 
 
 class Batch(Sweep):
@@ -112,6 +112,7 @@ class Batch(Sweep):
         drawn = []
         for panels, (name, points) in zip(grid, studies, strict=True):
             points = points.assign(line=self.lines(points, inputs), value=points["batch"])
+            points = with_regimes(points, inputs.laws)
             for axes, column, of in zip(panels, ("step_s", "epoch_s"), ("step", "epoch"), strict=True):
                 _curves(axes, points, column, inputs if column == "step_s" else None)
                 axes.set(
@@ -149,7 +150,8 @@ def _curves(axes: Axes, points: pd.DataFrame, column: str, inputs: Inputs | None
                 style.dot(
                     axes, seed["value"], seed["step_s"], look["color"], not seed["quiet"], ms=3.5, alpha=0.6
                 )
-        axes.plot([], [], marker=marker, label=str(name), **look)
+        label = "\n".join(filter(None, (str(name), group["regimes"].iloc[0])))
+        axes.plot([], [], marker=marker, label=label, **look)
 
 
 def _with_fits(points: pd.DataFrame) -> pd.DataFrame:
