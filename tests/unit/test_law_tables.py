@@ -176,6 +176,14 @@ def test_two_sizes_are_refused() -> None:
     ) == ("refused", "2 points; the fewest that can contradict this law are 3")  # fmt: skip
 
 
+def test_untimed_runs_say_nothing_about_an_all_reduce() -> None:
+    assert reductions([1000, 10_000, 100_000], timed=False).empty
+
+
+def test_one_size_of_gradients_has_no_law() -> None:
+    assert reductions([1000], (2, 4, 8)).empty
+
+
 def test_the_logarithm_of_ranks_needs_three_rank_counts() -> None:
     sizes = [1000, 10_000, 100_000, 1_000_000]
     assert set(reductions(sizes, (2, 4))["law"]) == {"alpha-beta"}
@@ -210,9 +218,7 @@ def test_a_sweep_names_the_regime_of_each_point() -> None:
     gates = 2**4 * 4 * 3
     assert fixed["low"] < 1e-3 < fixed["high"]
     assert inside["low"] < 2e-6 / gates < inside["high"] and outside["low"] < 8e-6 / gates < outside["high"]
-    assert fixed["regimes"] == (
-        "dispatch: batch 8, batch 32, batch 128; cache: batch 512; memory: batch 2048, batch 8192, batch 32768"
-    )
+    assert fixed["regimes"] == ("dispatch: 8 to 128; cache: 512; memory: 2048 to 32768")
     assert fixed["held_out"] == "batch 32768" and fixed["error_low"] < 0 < fixed["error_high"]
 
 
@@ -225,10 +231,7 @@ def test_a_break_is_inferred_where_the_cache_is_unknown() -> None:
 
 def test_without_a_break_cache_and_memory_are_not_told_apart() -> None:
     (fixed, _) = laws_of("batch", batches()).to_dict("records")
-    assert (
-        fixed["regimes"]
-        == "dispatch: batch 8, batch 32, batch 128; cache or memory: batch 512, batch 2048, batch 8192, batch 32768"
-    )
+    assert fixed["regimes"] == "dispatch: 8 to 128; cache or memory: 512 to 32768"
 
 
 def test_a_cost_that_no_line_fits_has_no_regimes() -> None:
@@ -262,7 +265,13 @@ def line(counts: Iterable[int] = RANKS, scale: float = 1.0) -> pd.DataFrame:
     """A line of scaling.csv under the same law, whose ratios are to another process."""
     return pd.DataFrame(
         [
-            {**ranks(count)[0], "study": "s", "workers": count, "speedup_same": scale / (0.1 + 0.9 / count)}
+            {
+                **ranks(count)[0],
+                "study": "s",
+                "flag": "",
+                "workers": count,
+                "speedup_same": scale / (0.1 + 0.9 / count),
+            }
             for count in counts
         ]
     )
@@ -293,11 +302,10 @@ def test_a_law_that_was_not_accepted_is_not_drawn() -> None:
 def test_the_lines_of_a_sweep_name_their_regimes() -> None:
     rows = batches(cache_bytes=64 * KIB)
     laws = laws_of("batch", rows)
-    points = pd.DataFrame([{**row, "study": "s"} for row in rows if row["seed"] == 0])
-    lines = pd.Series("fused", index=points.index)
-    words = "dispatch: batch 8, batch 32, batch 128; cache: batch 512; memory: batch 2048, batch 8192, batch 32768"
-    assert set(drawing.with_regimes(lines, points, laws)) == {f"fused ({words})"}
-    assert set(drawing.with_regimes(lines, points, laws.head(0))) == {"fused"}
+    points = pd.DataFrame([{**row, "study": "s", "line": "fused"} for row in rows if row["seed"] == 0])
+    words = "dispatch: 8 to 128; cache: 512; memory: 2048 to 32768"
+    assert set(drawing.with_regimes(points, laws)["regimes"]) == {words}
+    assert set(drawing.with_regimes(points, laws.head(0))["regimes"]) == {""}
 
 
 def test_the_table_is_collected(tmp_path: Path) -> None:

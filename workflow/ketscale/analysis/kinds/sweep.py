@@ -105,9 +105,8 @@ class Sweep(Speed):
         )
         drawn = []
         for axes, (name, points) in zip(grid[:, 0], studies, strict=True):
-            lines = with_regimes(self.lines(points, inputs), points, inputs.laws)
-            points = points.assign(line=lines, value=points[self.varies])
-            fitted = _with_fits(points)
+            points = points.assign(line=self.lines(points, inputs), value=points[self.varies])
+            fitted = _with_fits(with_regimes(points, inputs.laws))
             _curves(axes, fitted, "step_s", inputs)
             _circuits(axes, fitted)
             values = sorted(int(value) for value in points["value"].unique())
@@ -162,8 +161,8 @@ class Batch(Sweep):
         )
         drawn = []
         for panels, (name, points) in zip(grid, studies, strict=True):
-            lines = with_regimes(self.lines(points, inputs), points, inputs.laws)
-            points = points.assign(line=lines, value=points["batch"])
+            points = points.assign(line=self.lines(points, inputs), value=points["batch"])
+            points = with_regimes(points, inputs.laws)
             for axes, column, of in zip(panels, ("step_s", "epoch_s"), ("step", "epoch"), strict=True):
                 _curves(axes, points, column, inputs if column == "step_s" else None)
                 axes.set(
@@ -235,7 +234,8 @@ def _curves(axes: Axes, points: pd.DataFrame, column: str, inputs: Inputs | None
                 style.dot(
                     axes, seed["value"], seed["step_s"], look["color"], seed["hollow"], ms=3.5, alpha=0.6
                 )
-        axes.plot([], [], marker=marker, label=str(name), **look)
+        label = "\n".join(filter(None, (str(name), group["regimes"].iloc[0])))
+        axes.plot([], [], marker=marker, label=label, **look)
 
 
 def _circuits(axes: Axes, points: pd.DataFrame) -> None:

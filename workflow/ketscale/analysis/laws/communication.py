@@ -18,39 +18,45 @@ SPANS = ("communication.total", "communication")
 # DistributedDataParallel sums a larger gradient in several messages: its first bucket has 1 MiB.
 ONE_BUCKET = 1024**2
 
+# Runs with the seconds of their all-reduce.
+Timed = list[tuple[Row, float]]
+
 
 def fits(collected: Collected) -> Iterator[Fitted]:
-    """The law of each layout with ranks, from all studies; and with log2(ranks) where three numbers of ranks ran."""
-    layouts: dict[tuple[str, str], list[tuple[Row, float]]] = {}
-    series: dict[tuple[str, str], list[tuple[Row, float]]] = {}
+    """The law of each layout whose ranks summed gradients of several sizes, from all studies; and with log2(ranks) where three numbers of ranks ran."""
+    layouts: dict[tuple[str, str], Timed] = {}
+    series: dict[tuple[str, str], Timed] = {}
     for group in collected.points.values():
         for row in group:
-            seconds = (
-                _seconds(collected.records[Run.of(row)])
-                if row["ranks"] > 1 and row["gradient_bytes"]
-                else None
-            )
-            if seconds is None or (
-                BACKENDS[row["backend"]].launcher == "torchrun" and row["gradient_bytes"] > ONE_BUCKET
-            ):
-                continue
-            layouts.setdefault((row["layout"], row["hardware"]), []).append((row, seconds))
-            series.setdefault((grows(row["layout"]), row["hardware"]), []).append((row, seconds))
+            seconds = _seconds(row, collected.records[Run.of(row)])
+            if seconds is not None:
+                layouts.setdefault((row["layout"], row["hardware"]), []).append((row, seconds))
+                series.setdefault((grows(row["layout"]), row["hardware"]), []).append((row, seconds))
     for (name, hardware), runs in layouts.items():
-        yield _series(name, hardware, runs, of_ranks=False).fit(HOCKNEY)
+        if _values(runs, "gradient_bytes") > 1:
+            yield _series(name, hardware, runs, of_ranks=False).fit(HOCKNEY)
     for (name, hardware), runs in series.items():
-        if len({row["ranks"] for row, _ in runs}) > 2:
+        if _values(runs, "gradient_bytes") > 1 and _values(runs, "ranks") > 2:
             yield _series(name, hardware, runs, of_ranks=True).fit(HOCKNEY_RANKS)
 
 
-def _seconds(record: Mapping[str, Any]) -> float | None:
+def _seconds(row: Row, record: Mapping[str, Any]) -> float | None:
+    """How long one all-reduce of the run's whole gradient takes; None if the run has no such time."""
+    size = row["gradient_bytes"]
+    in_buckets = BACKENDS[row["backend"]].launcher == "torchrun" and (size or 0) > ONE_BUCKET
+    if row["ranks"] == 1 or not row["timed"] or not size or in_buckets:
+        return None
     spans = record["timing"]["spans"]
     return next((spans[name]["median_s"] for name in SPANS if name in spans), None)
 
 
-def _series(name: str, hardware: str, runs: list[tuple[Row, float]], of_ranks: bool) -> Series:
+def _values(runs: Timed, column: str) -> int:
+    return len({row[column] for row, _ in runs})
+
+
+def _series(name: str, hardware: str, runs: Timed, of_ranks: bool) -> Series:
     """The runs by their bytes; where `of_ranks`, by ranks and bytes."""
-    places: dict[tuple[float, ...], list[tuple[Row, float]]] = {}
+    places: dict[tuple[float, ...], Timed] = {}
     for row, seconds in runs:
         ranks = (float(row["ranks"]),) if of_ranks else ()
         places.setdefault((*ranks, float(row["gradient_bytes"])), []).append((row, seconds))

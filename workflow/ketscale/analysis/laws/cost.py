@@ -1,7 +1,8 @@
 """What a step costs against its work, and the regime of each point of a sweep.
 
-dispatch: the fixed time is the larger part, so that more work costs little. cache: each amplitude costs the same time.
-memory: the states are larger than the last-level cache, and each amplitude costs more.
+dispatch: the fixed time is the larger part, so that more work costs little. cache: the states fit into the last-level
+cache, and each update of an amplitude costs the same time. memory: they do not fit, and have a time per update of their
+own, usually a longer one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COMPLEX = {"fp32": 8, "amp": 8, "fp64": 16}
 
 @dataclass(frozen=True)
 class Load:
-    """A step's work, in updates of an amplitude by a gate, and the bytes of its states."""
+    """A step's work, in updates of an amplitude by a gate, and the bytes of its states, of one circuit a sample."""
 
     work: float
     state_bytes: float
@@ -119,7 +120,7 @@ def _slower(found: Fit) -> bool:
 
 
 def _regimes(series: Series, found: Fitted, cache: float | None) -> str:
-    """The regime of each point, such as 'dispatch: qubits 4, qubits 6; cache: qubits 8'; '' unless the law is accepted."""
+    """The regime of each point, such as 'dispatch: 4 to 6; cache: 8'; '' unless the law is accepted."""
     if found.fit.verdict != "accepted":
         return ""
     fixed, *slopes = (estimate.value for estimate in found.fit.estimates)
@@ -129,8 +130,11 @@ def _regimes(series: Series, found: Fitted, cache: float | None) -> str:
         beyond = cache is not None and size > cache
         slope = slopes[-1] if beyond else slopes[0]
         where = "cache or memory" if cache is None else "memory" if beyond else "cache"
-        named.setdefault("dispatch" if fixed > slope * work else where, []).append(place.name)
-    return "; ".join(f"{regime}: {', '.join(names)}" for regime, names in named.items())
+        regime = "dispatch" if fixed > slope * work else where
+        named.setdefault(regime, []).append(place.name.split()[-1])
+    # The places are in the order of their work, and so are the regimes.
+    ends = {regime: dict.fromkeys((values[0], values[-1])) for regime, values in named.items()}
+    return "; ".join(f"{regime}: {' to '.join(values)}" for regime, values in ends.items())
 
 
 def _load_of(row: Row, collected: Collected) -> Load:

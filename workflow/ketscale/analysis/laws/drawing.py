@@ -36,13 +36,13 @@ def draw_law(axes: Axes, laws: pd.DataFrame, points: pd.DataFrame, look: Mapping
         own = own[own[name] == first[name]]
     own = own[(own["size"] == last["size"]) & (own["batch"].isna() | (own["batch"] == last["batch"]))]
     law = next((law for law in CURVES if law in set(own["law"])), None)
-    known = points[points["speedup_same"].notna()]
+    known = points[points["speedup_same"].notna() & points["flag"].fillna("").eq("")]
     if law is None or known.empty:
         return
     speedup, named = CURVES[law]
     of_name = own[own["law"] == law].set_index("parameter")["estimate"]
     values = {argument: float(of_name[parameter]) for parameter, argument in named.items()}
-    # Ranks are compared with a process that has none, and of several threads with one: their law has another scale.
+    # The ratios are to a run that may be of another series, such as one process without MPI, so the law is scaled.
     own_sizes = [size_of(text) for text in known["layout"]]
     off = [
         math.log(ratio / speedup(size, **values))
@@ -63,17 +63,17 @@ def draw_law(axes: Axes, laws: pd.DataFrame, points: pd.DataFrame, look: Mapping
     )
 
 
-def with_regimes(lines: pd.Series[str], points: pd.DataFrame, laws: pd.DataFrame) -> pd.Series[str]:
-    """The names of a sweep's lines with the regimes of their points, where these are known.
+def with_regimes(points: pd.DataFrame, laws: pd.DataFrame) -> pd.DataFrame:
+    """The points of a sweep with a column `regimes`, those of their line in words; '' where they are unknown.
 
-    lines: the name of each point's line. points: their rows of scaling.csv. laws: the table laws.
+    points: rows of scaling.csv with the `line` of each. laws: the table laws.
     """
-    words = {line: _regimes(laws, group) for line, group in points.groupby(lines)}
-    return lines.map(lambda line: f"{line} ({words[line]})" if words[line] else line)
+    words = {line: _regimes(laws, group) for line, group in points.groupby("line")}
+    return points.assign(regimes=points["line"].map(words))
 
 
 def _regimes(laws: pd.DataFrame, points: pd.DataFrame) -> str:
-    """The regimes of one line, such as 'dispatch: batch 64; cache: batch 256'."""
+    """The regimes of one line, such as 'dispatch: 16 to 64; cache: 256'."""
     first = points.iloc[0]
     own = laws[(laws["law"] == "cost") & (laws["series"] == first["layout"]) & laws["regimes"].notna()]
     for name in ALIKE:

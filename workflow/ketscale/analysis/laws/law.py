@@ -103,6 +103,9 @@ def fit(
     import numpy as np
 
     n, m = len(times), len(names)
+    if m < law.fewest:
+        why = f"{_counted(m, 'point')}; the fewest that can contradict this law are {law.fewest}"
+        return Fit("refused", why, n=n, points=m)
     if n < FEWEST:
         return Fit(
             "refused",
@@ -110,9 +113,6 @@ def fit(
             n=n,
             points=m,
         )
-    if m < law.fewest:
-        why = f"{_counted(m, 'point')}; the fewest that can contradict this law are {law.fewest}"
-        return Fit("refused", why, n=n, points=m)
     measured = np.asarray(times, dtype=float)
     if not (np.isfinite(measured).all() and (measured > 0).all()):
         return Fit("refused", "a time is not a positive number", n=n, points=m)
