@@ -261,7 +261,14 @@ def test_the_best_model_speaks_in_the_familys_words(reported: tuple[Config, Path
 
 def test_its_figures_are_drawn_with_its_words(reported: tuple[Config, Path]) -> None:
     config, results = reported
-    assert catalogue.figures(config) == ("simulators", "strategies", "spans", "levels", "learning")
+    assert catalogue.figures(config) == (
+        "simulators",
+        "strategies",
+        "spans",
+        "levels",
+        "learning",
+        "time_to_accuracy",
+    )
     words = (results / "figures/learning.svg").read_text()
     assert "<!-- test infidelity -->" in words and "<!-- test accuracy (share correct) -->" in words
     drawn = pd.read_csv(results / "figures/levels.csv")
