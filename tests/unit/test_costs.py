@@ -60,7 +60,7 @@ def test_the_process_predicts_what_it_would_predict_without_the_values_that_are_
     x = draw.normal(size=(12, 2))
     parts = [np.ones((12, 12)), x @ x.T, np.eye(12)]
     values = draw.normal(size=12) + x[:, 0]
-    whole = regression.fit(values, parts, (-4.0, 0.5, 0.1))
+    whole = regression.fit(values, parts, np.array([4.0, 0.5, 0.1]))
     rows = np.array([2, 5, 6])
     rest = np.setdiff1d(np.arange(12), rows)
     covariance = np.tensordot(whole.variances, np.stack(parts), 1)
@@ -80,10 +80,17 @@ def test_the_process_finds_the_variances_that_the_marginal_likelihood_is_largest
     groups = np.repeat(np.arange(100), 3)
     same = (groups[:, None] == groups[None]).astype(float)
     values = draw.normal(scale=2.0, size=100)[groups] + draw.normal(scale=0.5, size=300)
-    found = regression.fit(values, [same, np.eye(300)], (0.5, 0.5))
+    found = regression.variances(values, [same, np.eye(300)], (0.5, 0.5))
     within = np.array([values[groups == g].var(ddof=1) for g in range(100)]).mean()
     between = np.array([values[groups == g].mean() for g in range(100)]).var() - within / 3
-    np.testing.assert_allclose(found.variances, [between, within], rtol=0.05)
+    np.testing.assert_allclose(found, [between, within], rtol=0.05)
+
+
+def test_equal_costs_of_many_records_are_no_trouble():
+    config = study(seed=list(range(40)), batch=[16, 32])
+    made = Forecaster([sample(config.settings(run), 1e-3) for run in config.runs])
+    one = made.of_runs([config.settings(config.runs[0])])[config.runs[0]]
+    assert one.step_s.middle == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_an_exact_law_is_found_between_records():

@@ -90,9 +90,8 @@ def hardware(machine: Mapping[str, Any]) -> str:
     return ", ".join([f"{machine['cpu']}, {cores} core{'' if cores == 1 else 's'}", *gpus])
 
 
-# Variances of the logarithm of a cost before there are data, for each part of `Covariance`; the first is
-# held, as the level is wholly unknown.
-USUAL = (-9.0, 0.5, 0.5, 0.3, 0.3, 0.1, 0.1, 0.1, 0.01, 0.01)
+# Variances of the logarithm of a cost before there are data, for each part of `Covariance`.
+USUAL = (9.0, 0.5, 0.5, 0.3, 0.3, 0.1, 0.1, 0.1, 0.01, 0.01)
 
 
 class Covariance:

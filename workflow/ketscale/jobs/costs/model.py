@@ -10,6 +10,8 @@ within the range of the records, and runs beyond it.
 from __future__ import annotations
 
 import math
+import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from ketscale.jobs.costs.features import USUAL, Case, Covariance
 from ketscale.jobs.costs.interval import Interval
-from ketscale.jobs.costs.regression import Array, Fit, fit
+from ketscale.jobs.costs.regression import Array, Fit, fit, variances
 from ketscale.jobs.costs.samples import Sample
 
 COVERAGE = 0.9
@@ -33,7 +35,7 @@ PLACES: tuple[Place, ...] = ("repeat", "within", "beyond")
 # are within 3.2. (The usual variances in `features` are wide.)
 _UNCALIBRATED = 3.2
 # Variances are found from so many samples at most, and predictions made from so many, since both take n^3 operations.
-_FITTED, _MOST = 300, 1500
+_FITTED, _MOST = 300, 600
 
 Rows = NDArray[np.intp]
 
@@ -58,10 +60,7 @@ class CostModel:
     """What runs cost, learned from samples; `predict` knows nothing of a case that is like none of them."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
-        found = list(samples)
-        # Of many seeds of a point a few say as much.
-        step = math.ceil(len(found) / _MOST) if found else 1
-        self.samples = found[::step]
+        self.samples = _some(list(samples))
         self.cases = [sample.case for sample in self.samples]
         self._known = {case.known for case in self.cases}
         self._costs: dict[str, _Cost] = {}
@@ -83,11 +82,9 @@ class CostModel:
         rows = np.array([i for i, sample in enumerate(self.samples) if name in sample.costs])
         values = np.log([self.samples[i].costs[name] for i in rows])
         some = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _FITTED)).astype(int))
-        found = fit(values[some], [part[np.ix_(rows[some], rows[some])] for part in self._parts], USUAL)
-        if len(some) < len(rows):
-            held = [-variance for variance in found.variances]
-            found = fit(values, [part[np.ix_(rows, rows)] for part in self._parts], held)
-        return _Cost(rows, found)
+        few = [part[np.ix_(rows[some], rows[some])] for part in self._parts]
+        sizes = variances(values[some], few, USUAL)
+        return _Cost(rows, fit(values, [part[np.ix_(rows, rows)] for part in self._parts], sizes))
 
     def knows(self, case: Case) -> bool:
         """Whether a record has the case's model, simulator and kind of device."""
@@ -140,6 +137,18 @@ def wall(costs: dict[str, tuple[float, float]], steps: int, epochs: int | None) 
     seconds = {name: number * math.exp(costs[name][0]) for name, number in terms if name in costs}
     total = sum(seconds.values())
     return math.log(total), math.hypot(*(seconds[name] * costs[name][1] for name in seconds)) / total
+
+
+def _some(samples: Sequence[Sample]) -> list[Sample]:
+    """As many samples as can be used: one of each point, drawn at random if these are too many, then a second, ..."""
+    drawn = random.Random(0).sample(samples, len(samples))
+    seeds: Counter[str] = Counter()
+    ranks = []
+    for sample in drawn:
+        ranks.append(seeds[sample.case.point])
+        seeds[sample.case.point] += 1
+    order = sorted(range(len(drawn)), key=lambda i: ranks[i])[:_MOST]
+    return [drawn[i] for i in order]
 
 
 class Map:

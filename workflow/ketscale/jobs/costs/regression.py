@@ -6,6 +6,7 @@ marginal likelihood and its gradient by eqs. 5.8 and 5.9, and what it predicts o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ Array = NDArray[np.float64]
 
 # How far the logarithm of a variance is from its usual value: data decide where there are some, else the prior does.
 _SPREAD = 1.5
+# Of the noise, so that equal values make no covariance singular; and of any part.
+_LEAST, _MOST = 1e-5, 100.0
 
 
 @dataclass(frozen=True)
@@ -52,33 +55,43 @@ class Fit:
         return covariance @ self.weights[rows], np.sqrt(np.diag(covariance))
 
 
-def fit(values: Array, parts: Sequence[Array], usual: Sequence[float]) -> Fit:
-    """The process with the variances that are most probable given the values.
+def fit(values: Array, parts: Sequence[Array], variances: Array) -> Fit:
+    """The process with these variances, given values.
 
     Args:
         values: (n,), n at least 1.
-        parts: the parts of the covariance, (n, n) each, positive semidefinite with a positive definite sum.
-        usual: the variance of each part before there are data; those of value 0 or less are minus what they stay at.
+        parts: the parts of the covariance, (n, n) each, positive semidefinite; the last is that of noise, the identity.
+        variances: of each part.
     """
     mean = float(np.median(values))
-    centred = values - mean
-    stack = np.stack(parts)
-    start = np.log(np.abs(usual))
-    free = np.array([variance > 0 for variance in usual])
+    inverse = cho_solve(
+        cho_factor(np.tensordot(variances, np.stack(parts), 1), lower=True), np.eye(len(values))
+    )
+    return Fit(variances, mean, inverse @ (values - mean), inverse)
+
+
+def variances(values: Array, parts: Sequence[Array], usual: Sequence[float]) -> Array:
+    """The variances that are most probable given the values; arguments as for `fit`.
+
+    Args:
+        usual: the variance of each part before there are data.
+    """
+    centred = values - np.median(values)
+    stack, start = np.stack(parts), np.log(usual)
 
     def loss(logs: Array) -> tuple[float, Array]:
-        variances = np.exp(np.where(free, 0, start))
-        variances[free] = np.exp(logs)
-        factor = cho_factor(np.tensordot(variances, stack, 1), lower=True)
+        found = np.exp(logs)
+        factor = cho_factor(np.tensordot(found, stack, 1), lower=True)
         inverse = cho_solve(factor, np.eye(len(centred)))
         weights = inverse @ centred
-        away = logs - start[free]
-        said = 0.5 * centred @ weights + np.log(np.diag(factor[0])).sum() + 0.5 * (away**2).sum() / _SPREAD**2
-        slopes = 0.5 * variances * np.tensordot(stack, inverse - np.outer(weights, weights), 2)
-        return float(said), slopes[free] + away / _SPREAD**2
+        away = (logs - start) / _SPREAD**2
+        said = 0.5 * centred @ weights + np.log(np.diag(factor[0])).sum() + 0.5 * (logs - start) @ away
+        slopes = 0.5 * found * np.tensordot(stack, inverse - np.outer(weights, weights), 2)
+        return float(said), slopes + away
 
-    found = minimize(loss, start[free], jac=True, method="L-BFGS-B", options={"maxiter": 60})
-    variances = np.exp(start)
-    variances[free] = np.exp(found.x)
-    inverse = cho_solve(cho_factor(np.tensordot(variances, stack, 1), lower=True), np.eye(len(centred)))
-    return Fit(variances, mean, inverse @ centred, inverse)
+    bounds = [
+        *((math.log(_LEAST / 100), math.log(_MOST)) for _ in usual[1:]),
+        (math.log(_LEAST), math.log(_MOST)),
+    ]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})
+    return np.exp(found.x)
