@@ -62,6 +62,19 @@ def test_a_diverged_run_leaves_a_record_that_says_so(tmp_path, digits_features):
     assert record["quality"] is None and record["weights_hash"] is None
 
 
+@pytest.mark.parametrize("where", ["cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1"])
+def test_a_run_whose_time_is_over_leaves_a_record_that_says_so(tmp_path, digits_features, where):
+    run = study.run(where, protocol="limited")
+    record = study.train(tmp_path, run, digits_features)
+    assert record["status"] == "timed_out"
+    assert record["reason"] == "its time of 0.001 s (limit_s) was over after step 1 of 400"
+    assert record["timing"]["steps"] == len(record["losses"]) == 1
+    assert len(record["machine"]["ranks"]) == run.ranks and record["weights_hash"] is None
+    features = json.loads(digits_features.read_text())["hash"]
+    assert check(tmp_path / study.record(run), study.settings(run), features).state == "timed_out"
+    assert sorted(path.suffix for path in study.results(tmp_path, run).glob("*.*")) == [".csv", ".json"]
+
+
 @pytest.mark.parametrize("where", ["read", "build", "wrap", "forward"])
 @pytest.mark.parametrize(
     "error",

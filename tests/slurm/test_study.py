@@ -29,7 +29,7 @@ LIMITS = [
 def across_nodes(config: dict) -> dict:
     """The study, with its ranks on two nodes too."""
     wider = copy.deepcopy(config)
-    wider["studies"]["strong"]["axes"]["backend"] += ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]
+    wider["studies"]["strong"]["points"][0]["backend"] += ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]
     wider["studies"]["parity"]["points"][1]["backend"] += ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]
     return wider
 

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import answers, catalogue, figures, kinds, report, tables
+from ketscale.analysis import catalogue, figures, kinds, report, tables
 from ketscale.config import Config, Families, Family, Metric, Model, Simulator, SizeAxis, Workload, load
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -248,27 +248,19 @@ def test_less_is_better_where_the_family_says_so(reported: tuple[Config, Path]) 
 
 
 def test_the_best_model_speaks_in_the_familys_words(reported: tuple[Config, Path]) -> None:
-    config, results = reported
-    found = pd.read_csv(results / "tables/quality.csv", keep_default_na=False, na_values=[""])
-    said = answers.quality(found[found["study"] == "gates"], config)
-    assert said.startswith(
-        "On gate (generated data), shaped reaches a test infidelity of 0.000101 and its control"
+    said = pd.read_csv(reported[1] / "tables/answers.csv").set_index("study")["answer"]
+    assert (
+        "on gate (generated data), shaped (2 qubits, 2 levels) reaches a test infidelity of 0.000101"
+        in said["gates"]
     )
-    assert "the model is better than its control here" in said
-    both = answers.quality(found, config)
-    assert both.startswith("On digits, vqc reaches 95.0 % test accuracy")
+    assert said["gates"].endswith("it is better than its control.")
+    assert "on digits, vqc (4 qubits, 3 circuit layers) reaches 95.0 % test accuracy" in said["digits"]
 
 
 def test_its_figures_are_drawn_with_its_words(reported: tuple[Config, Path]) -> None:
     config, results = reported
-    assert catalogue.figures(config) == (
-        "simulators",
-        "strategies",
-        "spans",
-        "levels",
-        "learning",
-        "time_to_accuracy",
-    )
+    names = ("simulators", "strategies", "spans", "levels", "learning", "time_to_accuracy")
+    assert catalogue.figures(config) == names
     words = (results / "figures/learning.svg").read_text()
     assert "<!-- test infidelity -->" in words and "<!-- test accuracy (share correct) -->" in words
     drawn = pd.read_csv(results / "figures/levels.csv")

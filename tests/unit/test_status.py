@@ -119,6 +119,12 @@ def state_of(one, jobs=None):
     return seen
 
 
+def late(config, run):
+    """What a record says of a run whose time was over after a step."""
+    timing = maker.of(config.settings(run))["timing"] | {"steps": 1, "train_s": 25.0}
+    return {"timing": timing, **took(1, status="timed_out", reason="its time was over")}
+
+
 def test_a_run_of_which_nothing_lies_there_is_missing(one):
     assert state_of(one).state == "missing"
     hold(one[1], released=True)
@@ -133,6 +139,15 @@ def test_a_record_of_these_settings_is_a_result_whatever_its_status(one, outcome
     hold(one[1], at=at(1))
     seen = state_of(one)
     assert (seen.state, seen.status) == ("done", outcome)
+
+
+def test_a_run_that_timed_out_is_done_and_says_how_long_its_siblings_take(capsys):
+    config = study(seed=[0, 1])
+    finish(config, config.runs[0], **late(config, config.runs[0]))
+    assert [(seen.state, seen.status) for seen in see(config)] == [("done", "timed_out"), ("missing", None)]
+    assert estimate(see(config), None, NOW).wall_s == pytest.approx(60)
+    write_config(config, title="A study")
+    assert call(capsys).startswith("A study\n2 runs: 1 done (1 timed out), 1 missing\n")
 
 
 @pytest.mark.parametrize(

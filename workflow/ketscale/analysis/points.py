@@ -112,7 +112,10 @@ def counted(value: float, axis: SizeAxis) -> str:
 
 
 def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> pd.Series[str]:
-    """What a study varies, except the columns `but`: each point's values in words, empty if nothing else varies."""
+    """What a study varies, except the columns `but`: each point's values in words, empty if nothing else varies.
+
+    Where the model is among them, it stands for whatever every model has one value of.
+    """
     import pandas as pd
 
     axes = size_axes(config)
@@ -120,6 +123,9 @@ def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> p
     # A classical model has the simulator none, which its name implies.
     known = points.assign(simulator=points["simulator"].where(points["simulator"] != "none"))
     varied = [name for name in names if known[name].nunique() > 1]
+    if "model" in varied:
+        differing = known.groupby("model")[varied].nunique().max() > 1
+        varied = [name for name in varied if name == "model" or differing[name]]
     words = [
         [counted(row[name], axes[name]) if name in axes else f"batch {row[name]}" if name == "batch" else row[name]
          for name in varied if pd.notna(row[name])]

@@ -93,7 +93,7 @@ class SideBySide(Speed):
     def _rows(self, axes: Axes, points: pd.DataFrame, inputs: Inputs) -> None:
         seeds = inputs.seeds(points)
         points = points.assign(fastest_s=points.groupby(list(WORK))["step_s"].transform("min"))
-        points = points.sort_values(["fastest_s", "step_s"])
+        points = points.sort_values(["fastest_s", *WORK, "step_s"])
         names = list(inputs.config.simulators)
         for height, (_, point) in enumerate(points.iterrows()):
             colour = style.colour(names.index(point["value"]) if point["value"] in names else height)
