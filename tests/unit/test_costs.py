@@ -2,15 +2,20 @@
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ketscale.analysis.advice import judge
+from ketscale.config import Config
 from ketscale.jobs.costs import features, model, regression, samples
 from ketscale.jobs.costs.forecast import Forecaster
 from ketscale.jobs.costs.samples import Sample
+from ketscale.problems.control.specification import FAMILY
+from ketscale.problems.registry import FAMILIES
+from tests.contract.tiny_study import config as tiny_config
 from tests.unit import record_maker as maker
 
 LAYOUTS = ["cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1"]
@@ -31,8 +36,18 @@ def law(settings):
 def sample(settings, step_s, **changes):
     costs = {"step_s": step_s, "pace_s": step_s, "start_s": 2.0, "memory_bytes": 3e8, **changes}
     at = features.case(settings.content, settings.sizes, "a machine")
-    steps = settings.protocol.steps or 400
-    return Sample(at, costs, steps, 1257, None, None, costs["start_s"] + steps * costs["pace_s"], True)
+    steps, batch = settings.protocol.steps or 400, settings.run.batch
+    return Sample(
+        at,
+        costs,
+        steps,
+        -(-1257 // batch),
+        batch,
+        None,
+        None,
+        costs["start_s"] + steps * costs["pace_s"],
+        True,
+    )
 
 
 def drawn(config, noise, seed=0):
@@ -172,12 +187,38 @@ def test_a_run_that_may_stop_early_takes_at_most_all_epochs_until_records_tell_w
     assert only.wall_s.low < 1 + 11 * 20 * 0.01 < only.wall_s.high
     ended = Sample(
         features.case(quality[0].content, quality[0].sizes, "a machine"),
-        {**timing.costs, "validation_s": 0.1}, 400, 1280, 20, 100, 1 + 20 * (0.2 + 0.1), True,
+        {**timing.costs, "validation_s": 0.1}, 400, 20, 64, 20, 100, 1 + 20 * (0.2 + 0.1), True,
     )  # fmt: skip
     told = Forecaster([timing, ended]).of_runs(quality[1:])[quality[1].run]
     assert not told.at_most
     assert told.wall_s.middle == pytest.approx(1 + 20 * (0.2 + 0.1), rel=0.05)
     assert told.wall_s.high > 1 + 100 * 0.3
+
+
+@pytest.mark.parametrize("batch, steps", [(16, 79), (64, 20), (512, 3)])
+def test_the_steps_of_an_epoch_follow_from_records_of_other_batches(batch, steps):
+    config = study(batch=[16, 64, 100, 512], protocol=["timing", "quality"])
+    at = {(run.batch, run.protocol): config.settings(run) for run in config.runs}
+    # 1257 samples are between 12 and 13 batches of 100, and between 78 and 79 of 16.
+    known = Forecaster([sample(at[size, "timing"], 0.01) for size in (16, 100)])
+    wanted = at[batch, "quality"]
+    assert known._steps_per_epoch(wanted, known._case(wanted)) == steps
+
+
+def test_the_steps_of_an_epoch_of_tasks_drawn_afresh_do_not_depend_on_the_batch():
+    given = {**tiny_config(FAMILY.tiny), "results": "results"}
+    axes = {
+        **given["studies"]["simulators"]["axes"],
+        "batch": [7, 28],
+        "protocol": ["timing", "quality"],
+        "seed": 0,
+    }
+    given["studies"] = {"one": {**given["studies"]["simulators"], "axes": axes}}
+    config = Config.of(given, FAMILIES)
+    at = {(run.batch, run.protocol, run.simulator): config.settings(run) for run in config.runs}
+    known = Forecaster([replace(sample(at[7, "timing", "exact"], 0.01), steps_per_epoch=4)])
+    wanted = at[28, "quality", "exact"]
+    assert known._steps_per_epoch(wanted, known._case(wanted)) == 4
 
 
 def test_a_record_is_a_sample():

@@ -142,6 +142,13 @@ def test_the_plan_names_costs_and_the_command(capsys):
     assert call(capsys) == "nothing is missing\n"
 
 
+@pytest.mark.parametrize("budget", ["-1", "much", "nan", "inf"])
+def test_a_budget_is_a_number(capsys, budget):
+    with pytest.raises(SystemExit):
+        cli.main(["plan", "--node-hours", budget])
+    assert f"'{budget}' should be a number of at least 0" in capsys.readouterr().err
+
+
 def test_records_of_another_folder_tell_costs_too(capsys):
     config = maker.config(one=maker.study(seed=[0, 1]))
     write(config)

@@ -213,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
         "nothing.",
     )
     _add_config(sub)
-    sub.add_argument("--node-hours", type=_positive, metavar="NUMBER", help="the budget")
+    sub.add_argument("--node-hours", type=_amount, metavar="NUMBER", help="the budget")
     sub.add_argument(
         "--records",
         type=Path,
@@ -249,7 +249,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(sub)
     sub.add_argument(
         "--minutes",
-        type=float,
+        type=_amount,
         default=3.0,
         metavar="NUMBER",
         help="trials may take so long; 0: none (default: 3)",
@@ -289,11 +289,14 @@ def _add_config(parser: Any) -> None:
     )
 
 
-def _positive(text: str) -> float:
-    """A number above 0, for argparse."""
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError(text)
+def _amount(text: str) -> float:
+    """A number of at least 0, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} should be a number of at least 0")
     return value
 
 

@@ -14,7 +14,7 @@ from ketscale.grid import BACKENDS, canonical
 from ketscale.jobs.costs.regression import Array
 
 # What distinguishes protocols by the cost of a step; their lengths are counted, not learned.
-_OF_PROTOCOL = ("precision", "features", "mistake", "optimiser", "parallel", "sharding")
+_OF_PROTOCOL = ("precision", "features", "mistake", "parallel", "sharding")
 # A difference of one in each feature is about as much as the grid of a study has: eight times the batch, say.
 _BATCH, _RANKS, _SIZE, _LOG_SIZE = 3.0, 2.0, 4.0, 2.0
 
@@ -64,6 +64,7 @@ def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str) -> 
         "simulator": canonical(simulator),
         "backend": run["backend"],
         "protocol": canonical({name: protocol.get(name) for name in _OF_PROTOCOL}),
+        "optimiser": protocol["optimiser"],
         "machine": machine,
     }
     return Case(numbers, names, known(content), (names["model"], names["simulator"]))

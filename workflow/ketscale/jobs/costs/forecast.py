@@ -105,14 +105,22 @@ class Forecaster:
         if protocol.steps is not None:
             return protocol.steps, None, False
         assert protocol.epochs is not None
-        epoch = min(
-            (s.epoch for s in self.model.samples if s.case.names["workload"] == at.names["workload"]),
-            default=None,
-        )
-        if epoch is None:
+        per_epoch = self._steps_per_epoch(settings, at)
+        if per_epoch is None:
             return None
         at_most = protocol.early_stopping is not None and not self._ended(at, protocol.epochs)
-        return protocol.epochs * math.ceil(epoch / settings.run.batch), protocol.epochs, at_most
+        return protocol.epochs * per_epoch, protocol.epochs, at_most
+
+    def _steps_per_epoch(self, settings: Settings, at: Case) -> int | None:
+        """The steps of an epoch, from records of the same workload and optimiser; None if there are none."""
+        names = ("workload", "optimiser")
+        like = [s for s in self.model.samples if all(s.case.names[name] == at.names[name] for name in names)]
+        if not like:
+            return None
+        if settings.sampler == "shuffled" and settings.protocol.optimiser != "l-bfgs":
+            # A batch covers some samples at most, so that the least of these bounds is the closest.
+            return math.ceil(min(s.steps_per_epoch * s.batch for s in like) / settings.run.batch)
+        return like[0].steps_per_epoch
 
     def _shares(self, settings: Settings, at: Case) -> tuple[float, float, float]:
         """The share of its epochs that a run takes: at least, in the middle, and at most."""

@@ -22,15 +22,16 @@ COSTS = ("step_s", "pace_s", "validation_s", "start_s", "memory_bytes")
 class Sample:
     """What a run cost.
 
-    costs: by the names of `COSTS`; one that the run did not have is missing. steps: how many it took. epoch: the samples
-    of an epoch, at most. epochs, planned: as many as it took and as there were at most; None in a protocol with steps.
+    costs: by the names of `COSTS`; one that the run did not have is missing. steps: how many it took.
+    steps_per_epoch, batch: of the run. epochs, planned: as many as it took and as there were at most; None in a protocol with steps.
     wall_s: all of its time. quiet: whether it had the machine to itself.
     """
 
     case: Case
     costs: Mapping[str, float]
     steps: int
-    epoch: int
+    steps_per_epoch: int
+    batch: int
     epochs: int | None
     planned: int | None
     wall_s: float
@@ -59,7 +60,8 @@ def of(record: Mapping[str, Any]) -> Sample | None:
         case(record["config"], record["sizes"], hardware(record["machine"])),
         costs | ({"validation_s": validation_s} if validation_s else {}),
         steps,
-        timing["steps_per_epoch"] * record["run"]["batch"],
+        timing["steps_per_epoch"],
+        record["run"]["batch"],
         epochs,
         record["config"]["protocol"]["epochs"],
         wall_s,
