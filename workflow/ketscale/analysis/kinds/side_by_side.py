@@ -92,7 +92,7 @@ class SideBySide(Speed):
             paired = point["speedup_best_serial"]
             factor = 1 / paired if paired > 0 else point["step_s"] / point["fastest_s"]
             text = duration(point["step_s"]) + (f"  ({_factor(factor)})" if factor > 1 else "  (fastest)")
-            if point["flag"] == "timed_out":
+            if 0 < point["n"] <= point["timed_out"]:
                 text += f", {_steps(point['timed_steps'])} timed"
             axes.annotate(
                 text,
