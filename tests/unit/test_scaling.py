@@ -143,6 +143,15 @@ def test_a_ratio_to_a_reference_that_timed_out_says_so() -> None:
     assert point["flag"] == "timed_out reference" and point["speedup_same"] is not None
 
 
+def test_the_best_serial_run_is_the_fastest_of_doubtful_ones_and_none_of_them_beside_a_sound_one() -> None:
+    late = row(simulator="qiskit", step_s=5.0, status="timed_out")
+    doubtful = points_of("strong", [late, row(step_s=1.0, quiet=False), ranks(2, step_s=0.5, quiet=False)])
+    assert doubtful["mpi-n1r2t1"]["speedup_best_serial"] == 2.0
+    sound = row(simulator="fused", step_s=4.0)
+    found = points_of("strong", [late, sound, row(step_s=1.0, quiet=False), ranks(2, step_s=0.5)])
+    assert found["mpi-n1r2t1"]["speedup_best_serial"] == pytest.approx(8.0)
+
+
 def test_a_ratio_to_a_busy_reference_says_so() -> None:
     rows = [row(quiet=False), ranks(2, step_s=0.6)]
     assert points_of("strong", rows)["mpi-n1r2t1"]["flag"] == "busy reference"

@@ -122,7 +122,7 @@ def state_of(one, jobs=None):
 def late(config, run):
     """What a record says of a run whose time was over after a step."""
     timing = maker.of(config.settings(run))["timing"] | {"steps": 1, "train_s": 25.0}
-    return {"timing": timing, **took(1, status="timed_out", reason="its time was over")}
+    return {**took(1, run, status="timed_out", reason="its time was over"), "timing": timing}
 
 
 def test_a_run_of_which_nothing_lies_there_is_missing(one):

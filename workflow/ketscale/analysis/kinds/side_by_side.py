@@ -13,7 +13,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import WORK, Speed
-from ketscale.analysis.points import BUSY, TIMED_OUT, size_words, variants
+from ketscale.analysis.points import BUSY, size_words, variants
 from ketscale.analysis.wording import digits, distinct, interval, sentence, subject, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
@@ -119,7 +119,7 @@ class SideBySide(Speed):
             paired = point["speedup_best_serial"]
             factor = 1 / paired if 0 < paired < 1 else point["step_s"] / point["fastest_s"]
             relative = "fastest" if point["step_s"] == point["fastest_s"] else _factor(factor)
-            if point["flag"] == TIMED_OUT:
+            if 0 < point["n"] <= point["timed_out"]:
                 relative += f", {_steps(point['timed_steps'])} timed"
             axes.annotate(
                 f"{duration(point['step_s'])}  ({relative})",

@@ -12,6 +12,7 @@ from ketscale.analysis.intervals import Estimate, paired_ratio, summarise
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.points import (
+    HOLLOW,
     Collected,
     Group,
     Point,
@@ -179,7 +180,7 @@ def _best_serial(row: Row, points: Mapping[Point, Group]) -> Reference | None:
 
     candidates = [Reference.of(group) for group in points.values() if may(group[0])]
     found = [reference for reference in candidates if reference]
-    return min(found, key=lambda reference: (reference.flag == "busy", reference.step_s), default=None)
+    return min(found, key=lambda reference: (reference.flag in HOLLOW, reference.step_s), default=None)
 
 
 def _median(values: Iterable[float | None]) -> float | None:
