@@ -91,9 +91,11 @@ class SideBySide(Speed):
                 style.dot(axes, seed["step_s"], height + offset, colour, seed["hollow"], ms=5.5, alpha=0.85)
             paired = point["speedup_best_serial"]
             factor = 1 / paired if paired > 0 else point["step_s"] / point["fastest_s"]
-            text = duration(point["step_s"]) + (f"  ({_factor(factor)})" if factor > 1 else "  (fastest)")
+            said = _factor(factor) if factor > 1 else "fastest"
+            # A factor of so few steps would say more than was measured.
             if 0 < point["n"] <= point["timed_out"]:
-                text += f", {_steps(point['timed_steps'])} timed"
+                said = f"timed out, {_steps(point['timed_steps'])} timed"
+            text = f"{duration(point['step_s'])}  ({said})"
             axes.annotate(
                 text,
                 (max(point["step_high_s"], point["step_s"]), height),
