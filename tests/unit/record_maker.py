@@ -25,8 +25,10 @@ TIME = "2026-01-01T00:00:00+00:00"
 
 
 def given(**studies: Any) -> dict[str, Any]:
-    """The settings of tests/data/study.yaml, with other studies if any are named."""
+    """The settings of tests/data/study.yaml without a limit of time, with other studies if any are named."""
     found = dict(read_config(ROOT / "tests" / "data" / "study.yaml").given)
+    timing = {name: value for name, value in found["protocols"]["timing"].items() if name != "limit_s"}
+    found["protocols"] = {**found["protocols"], "timing": timing}
     return {**found, "studies": studies} if studies else found
 
 

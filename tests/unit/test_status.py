@@ -11,6 +11,7 @@ import pytest
 
 from ketscale import cli, process
 from ketscale.analysis import tables
+from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import config_hash
 from ketscale.jobs.costs.forecast import Forecaster
@@ -18,6 +19,7 @@ from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.status import words
 from ketscale.jobs.status.estimate import estimate
 from ketscale.jobs.status.survey import Queue, survey
+from ketscale.problems.registry import FAMILIES
 from tests.unit import record_maker as maker
 
 NOW = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
@@ -119,10 +121,11 @@ def state_of(one, jobs=None):
     return seen
 
 
-def late(config, run):
-    """What a record says of a run whose time was over after a step."""
-    timing = maker.of(config.settings(run))["timing"] | {"steps": 1, "train_s": 25.0}
-    return {**took(1, run, status="timed_out", reason="its time was over"), "timing": timing}
+def late(run):
+    """What a record says of a run of a minute whose time was over in its first step, of 25 seconds."""
+    timing = maker.timed(run, 25.0, steps=1)
+    unknown = {"step": timing["sampled_step"], "epoch_s": None, "samples_per_s": None}
+    return took(1, run, status="timed_out", reason="its time was over") | {"timing": {**timing, **unknown}}
 
 
 def test_a_run_of_which_nothing_lies_there_is_missing(one):
@@ -142,10 +145,12 @@ def test_a_record_of_these_settings_is_a_result_whatever_its_status(one, outcome
 
 
 def test_a_run_that_timed_out_is_done_and_says_how_long_its_siblings_take(capsys):
-    config = study(seed=[0, 1])
-    finish(config, config.runs[0], **late(config, config.runs[0]))
+    given = study(seed=[0, 1]).given
+    timing = {**given["protocols"]["timing"], "limit_s": 20}
+    config = Config.of({**given, "protocols": {**given["protocols"], "timing": timing}}, FAMILIES)
+    finish(config, config.runs[0], **late(config.runs[0]))
     assert [(seen.state, seen.status) for seen in see(config)] == [("done", "timed_out"), ("missing", None)]
-    assert estimate(see(config), None, NOW).wall_s == pytest.approx(60)
+    assert estimated(config).wall_s.middle == pytest.approx(60)
     write_config(config, title="A study")
     assert call(capsys).startswith("A study\n2 runs: 1 done (1 timed out), 1 missing\n")
 

@@ -118,11 +118,12 @@ class SideBySide(Speed):
                 style.dot(axes, seed["step_s"], height + offset, colour, seed["hollow"], ms=5.5, alpha=0.85)
             paired = point["speedup_best_serial"]
             factor = 1 / paired if 0 < paired < 1 else point["step_s"] / point["fastest_s"]
-            relative = "fastest" if point["step_s"] == point["fastest_s"] else _factor(factor)
+            said = "fastest" if point["step_s"] == point["fastest_s"] else _factor(factor)
+            # A factor of so few steps would say more than was measured.
             if 0 < point["n"] <= point["timed_out"]:
-                relative += f", {_steps(point['timed_steps'])} timed"
+                said = f"timed out, {_steps(point['timed_steps'])} timed"
             axes.annotate(
-                f"{duration(point['step_s'])}  ({relative})",
+                f"{duration(point['step_s'])}  ({said})",
                 (max(point["step_high_s"], point["step_s"], *own["step_s"]), height),
                 (10, 0),
                 textcoords="offset points",

@@ -81,6 +81,9 @@ class Forecaster:
         guesses = self.model.guess([at for _, at, _ in known]) if known else []
         made = {}
         for (one, at, (steps, epochs, at_most)), guess in zip(known, guesses, strict=True):
+            if one.protocol.limit_s is not None:
+                # It ends after the step in which its time is over.
+                steps = min(steps, math.ceil(one.protocol.limit_s / math.exp(guess.costs["pace_s"][0])))
             low, middle, high = (
                 self.model.wall(guess, round(steps * share), epochs and max(1, round(epochs * share)))
                 for share in self._shares(one, at)

@@ -39,11 +39,15 @@ class Sample:
 
 
 def of(record: Mapping[str, Any]) -> Sample | None:
-    """The sample that a record is; None if the run ended early or was resumed, or has no steady step."""
+    """The sample that a record is; None if the run failed or was resumed, or has no steady step.
+
+    A run whose time was over has one too, though it may be its only step.
+    """
     timing, ranks = record["timing"], record["machine"]["ranks"]
-    step_s = timing["step"]["median_s"]
+    late = record["status"] == "timed_out"
+    step_s = timing["step"]["median_s"] or (timing["first_step_s"] if late else None)
     memory = max(rank["peak_rss_bytes"] or 0 for rank in ranks)
-    if record["status"] != "completed" or record["resumed"] or not step_s or not memory:
+    if not (late or record["status"] == "completed") or record["resumed"] or not step_s or not memory:
         return None
     started, stopped = (datetime.fromisoformat(record[name]) for name in ("started", "stopped"))
     wall_s = (stopped - started).total_seconds() + timing["startup_s"]
@@ -52,7 +56,9 @@ def of(record: Mapping[str, Any]) -> Sample | None:
     validation_s = timing["validation_s"] if epochs else None
     first_s = timing["first_step_s"] or step_s
     validated_s = (epochs or 0) * (validation_s or 0.0)
-    pace_s = max((timing["train_s"] - first_s - validated_s) / max(steps - 1, 1), step_s / 2)
+    pace_s = (
+        max((timing["train_s"] - first_s - validated_s) / (steps - 1), step_s / 2) if steps > 1 else step_s
+    )
     # What rounding leaves of a very short start is not below what was measured of it.
     start_s = max(wall_s - steps * pace_s - validated_s, timing["startup_s"] + timing["data_s"], 1e-3)
     costs = {"step_s": step_s, "pace_s": pace_s, "start_s": start_s, "memory_bytes": float(memory)}
