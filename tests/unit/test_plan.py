@@ -142,6 +142,16 @@ def test_the_plan_names_costs_and_the_command(capsys):
     assert call(capsys) == "nothing is missing\n"
 
 
+def test_the_check_says_how_far_off_it_is_and_on_what(capsys):
+    config = maker.config(one=maker.study(batch=[16, 32, 64], layers=[1, 3], seed=0))
+    write(config)
+    for run in config.runs:
+        finish(config, run)
+    out = call(capsys, "--check").splitlines()
+    assert out[0] == "6 records, 0 of them of a quiet machine"
+    assert [line.split("|")[1].strip() for line in out[3:]] == ["beyond the records"]
+
+
 @pytest.mark.parametrize("budget", ["-1", "much", "nan", "inf"])
 def test_a_budget_is_a_number(capsys, budget):
     with pytest.raises(SystemExit):

@@ -550,7 +550,11 @@ def _plan(options: argparse.Namespace) -> None:
         if not (folder / grid.RUNS).is_dir():
             raise UserError(f"--records {folder}: not a results folder; it has no folder {grid.RUNS}")
     if options.form == "check":
-        print(judge.as_text(judge.judge(samples.below([Path(config.results), *options.records]))))
+        found = samples.below([Path(config.results), *options.records])
+        print(
+            f"{len(found)} records, {sum(one.quiet for one in found)} of them of a quiet machine", flush=True
+        )
+        print(judge.as_text(judge.judge(found)))
         return
     made = plan.make(config, options.config, options.node_hours, options.records, Path())
     forms = {"targets": plan.as_targets, "limits": plan.as_limits, "json": plan.as_json}
