@@ -265,6 +265,21 @@ def test_the_fastest_simulator_of_each_size_is_named_with_two_factors(tmp_path: 
     assert (found["effect"], found["verdict"]) == (pytest.approx(3.0), "pays")
 
 
+def test_a_simulator_that_timed_out_has_no_factor(tmp_path: Path) -> None:
+    late = {"status": "timed_out", "reason": "its time was over"}
+
+    def change(run: Run) -> dict[str, Any]:
+        times = {"fused": 1e-3, "default.qubit": 5e-3, "qiskit": 9.0}
+        return {"step_s": times[run.simulator], **(late if run.simulator == "qiskit" else {})}
+
+    points = [{"simulator": ["fused", "default.qubit", "qiskit"]}]
+    found = one(tmp_path, study("simulator", points, seed=[0, 1, 2]), change)
+    assert "fused is the fastest at 1 ms a step" in found["answer"]
+    assert "5 times as fast as default.qubit, the next" in found["answer"]
+    assert "; qiskit timed out." in found["answer"] and "slowest" not in found["answer"]
+    assert (found["verdict"], found["effect"]) == (verdicts.PAYS, pytest.approx(5.0))
+
+
 def test_two_simulators_within_the_noise_are_not_told_apart(tmp_path: Path) -> None:
     time = noisy(1.0, 1.01)
     axes = factory.point(simulator=["fused", "default.qubit"], seed=[0, 1, 2, 3, 4])

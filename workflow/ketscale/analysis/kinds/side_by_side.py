@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
@@ -13,8 +13,8 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import WORK, Speed
-from ketscale.analysis.points import BUSY, size_words, variants
-from ketscale.analysis.wording import digits, distinct, interval, sentence, subject, where
+from ketscale.analysis.points import BUSY, TIMED_OUT, size_words, variants
+from ketscale.analysis.wording import digits, distinct, interval, listed, sentence, subject, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
 from ketscale.measure.duration import duration
@@ -41,22 +41,32 @@ class SideBySide(Speed):
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """The fastest at each work, and its factor over the next and the slowest one."""
-        points = inputs.points(study.name)
+        import pandas as pd
+
+        points = pd.concat([inputs.points(study.name), inputs.beyond_limit(study.name)], ignore_index=True)
         if points.empty:
             return _none(self.varies)
         layouts = points["layout"].map(where).radd(" on ") if points["layout"].nunique() > 1 else ""
         words = distinct(points, inputs.config, ("layout", "protocol", self.varies))
+        late = (points["flag"] == TIMED_OUT) | points["step_s"].isna()
         races = [
-            [(point, inputs.faster(group.iloc[0], point)) for _, point in group.iterrows()]
-            for _, group in points.assign(entry=points["value"] + layouts, words=words)
-            .sort_values("step_s")
+            _Race(
+                [
+                    (point, inputs.faster(group.iloc[0], point))
+                    for _, point in group[~group["late"]].iterrows()
+                ],
+                str(group["words"].iloc[0]),
+                list(group.loc[group["late"], "entry"]),
+            )
+            for _, group in points.assign(entry=points["value"] + layouts, words=words, late=late)
+            .sort_values(["late", "step_s"])
             .groupby("words", sort=False)
             if len(group) > 1
         ]
         if not races:
             return _none(self.varies)
-        count = verdicts.decided(ratio for _, *others in races for _, ratio in others)
-        clauses = [_race(race, count) for race in races]
+        count = verdicts.decided(ratio for race in races for _, ratio in race.points[1:])
+        clauses = [_clause(race, count) for race in races]
         lead = max(clauses, key=lambda clause: clause.effect or 0)
         about = f"for {subject(points, inputs.config, ('layout', self.varies))}"
         text = sentence(about, [clause.text for clause in clauses]) + verdicts.about_together(count)
@@ -144,23 +154,41 @@ def _none(varies: str) -> Answer:
     return Answer(f"Fewer than two values of {varies} have been timed at the same work yet.", verdicts.OPEN)
 
 
-def _race(race: Sequence[tuple[pd.Series, Estimate]], comparisons: int) -> Answer:
-    """The clause about points that do the same work, the fastest first, each with the fastest's factor over it."""
-    (first, _), (second, _), *_ = race
+class _Race(NamedTuple):
+    """Points that do the same work, the fastest first, each with the fastest's factor over it.
+
+    words: what this work is. late: those that timed out. They have no factor, since the few steps that they made would say
+    more than was measured.
+    """
+
+    points: Sequence[tuple[pd.Series, Estimate]]
+    words: str
+    late: Sequence[str]
+
+
+def _clause(race: _Race, comparisons: int) -> Answer:
+    late = f"{listed(race.late)} timed out" if race.late else ""
+    work = f"{race.words}, " if race.words else ""
+    if not race.points:
+        return Answer(work + late, verdicts.OPEN)
+    (first, _), *others = race.points
+    circuits = f" (circuits {duration(first['circuit_s'])})" if first["circuit_s"] > 0 else ""
+    text = f"{work}{first['entry']} is the fastest at {duration(first['step_s'])} a step{circuits}"
+    ending = f"; {late}" if late else ""
+    if not others:
+        return Answer(text + ending, verdicts.OPEN)
     told = []
-    for rank, (point, found) in {"next": race[1], "slowest": race[-1]}.items():
+    for rank, (point, found) in {"next": others[0], "slowest": others[-1]}.items():
         ratio = verdicts.together(found, comparisons)
         told.append(
             f"{digits(ratio.value)} times as fast as {point['entry']}, the {rank} ({interval(ratio)})"
         )
-    ratio = verdicts.together(race[1][1], comparisons)
+    second, ratio = others[0][0], verdicts.together(others[0][1], comparisons)
     busy = BUSY if BUSY in (first["flag"], second["flag"]) else ""
     verdict = verdicts.gain(ratio, busy)
-    text = (
-        f"{first['words']}{', ' if first['words'] else ''}{first['entry']} is the fastest at "
-        f"{duration(first['step_s'])} a step, {told[0]}: {verdicts.CLAUSES[verdict]}"
-        f"{f'; it is {told[1]}' if len(race) > 2 else ''}"
-    )
+    unsure = "" if verdict == verdicts.PAYS else f": {verdicts.CLAUSES[verdict]}"
+    slowest = f"; it is {told[1]}" if len(others) > 1 else ""
+    text = f"{text}, {told[0]}{unsure}{slowest}{ending}"
     return Answer.by(text, verdict, f"speed of {first['entry']} over {second['entry']}", ratio)
 
 
