@@ -161,8 +161,13 @@ def _begins(line: str, ordered: pd.DataFrame, comparisons: int) -> Answer:
     verdict = verdicts.PAYS if sure < len(judged) else judged[-1]
     of, n = f"work per rank (s) from which {line} pay", ratios[-1].n
     if from_s is None:
-        word = NEVER if verdict == verdicts.PAYS_NOT else verdict
-        return Answer(f"{line} never pay in the range measured, up to {at(-1)}", word, of, n=n)
+        if verdict == verdicts.PAYS_NOT:
+            return Answer(f"{line} never pay in the range measured, up to {at(-1)}", NEVER, of, n=n)
+        unsure = f"{line} are not seen to pay in the range measured, up to {at(-1)}"
+        return Answer(f"{unsure}: {verdicts.CLAUSES[verdict]}", verdict, of, n=n)
+    if sure == 0:
+        text = f"{line} surely pay in the whole range measured, from {at(0)}"
+        return Answer(text, verdict, of, from_s, None, from_s, n)
     below = [row["work_s"] for _, row in points if row["speedup_same"] <= 1]
     last = len([value for value in ordered["work_s"] if value <= max(below, default=0)]) - 1
     where_from = (
@@ -179,7 +184,7 @@ def _begins(line: str, ordered: pd.DataFrame, comparisons: int) -> Answer:
 
 def _draw(axes: Axes, chosen: pd.DataFrame, name: str, number: int) -> None:
     pays = crossing(chosen)
-    says = "never pays here" if pays is None else f"pays from {duration(pays)}"
+    says = "not above 1 here" if pays is None else f"pays from {duration(pays)}"
     look: dict[str, Any] = style.line(number)
     marker = style.marker(number)
     axes.plot(chosen["work_s"], chosen["speedup_same"], lw=1.5, alpha=0.6, **look)

@@ -28,6 +28,8 @@ from ketscale.config import Config
 from ketscale.grid import BACKENDS, POINT, Study
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ketscale.analysis.drawing.inputs import Inputs
 
 # The columns that are equal for points that do the same work.
@@ -154,11 +156,12 @@ class Speed(Kind):
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """The best layout for each model, size and batch, with its speedup and what it costs."""
-        samples = inputs.config.family(study.runs[0].workload).samples
+
+        def cost(point: pd.Series) -> str:
+            return gains.cost(point, inputs.config.family(point["workload"]).samples)
+
         says = "make a step {factor} times as fast as {one}"
-        return gains.answer(
-            inputs.points(study.name), inputs, ("layout",), says, lambda point: gains.cost(point, samples)
-        )
+        return gains.answer(inputs.points(study.name), inputs, ("layout",), says, cost)
 
 
 def _best_serial(row: Row, points: Mapping[Point, Group]) -> Reference | None:
