@@ -222,8 +222,9 @@ def breaks_even(results: Path, talk_s: float, **axes: Any) -> pd.Series:
 def test_break_even_is_between_two_points(tmp_path: Path) -> None:
     found = breaks_even(tmp_path, 0.003)
     # Equal at batch 3: 3 ms of work per rank; the crossing is interpolated between 2 and 4 ms.
-    assert (found["low"], found["high"]) == pytest.approx((0.002, 0.004))
-    assert found["low"] < found["effect"] < found["high"] and found["verdict"] == "pays"
+    assert 0.002 < found["effect"] < 0.004 and found["verdict"] == "pays"
+    # The points on both sides are no interval over seeds.
+    assert pd.isna(found["low"]) and pd.isna(found["high"])
     assert (
         "between 2 ms (batch 2: 0.8 times as fast" in found["answer"]
         and "surely pay from 4 ms (batch 4" in found["answer"]

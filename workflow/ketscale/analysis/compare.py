@@ -83,7 +83,11 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
     subjects += _together(subjects)
     tests = sum(subject.judged and len(subject.values) >= FEWEST for subject in subjects)
     rows = [row for group in _groups(subjects) for row in _rows(group, max(1, tests), threshold)]
-    times = [row["change"] for row in rows if row["measure"] == STEP and row["points"] == 1]
+    times = [
+        row["change"]
+        for row in rows
+        if row["measure"] == STEP and row["points"] == 1 and row["verdict"] != OTHER_LOSSES
+    ]
     return {
         "threshold": threshold,
         "level": LEVEL,

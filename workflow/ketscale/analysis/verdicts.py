@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
-from ketscale.analysis.points import BUSY_RATIOS
+from ketscale.analysis.points import SHARED_RATIOS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,7 @@ def gain(found: Estimate, flag: Any = "") -> str:
 
     flag: of the point. A factor from a busy machine decides nothing.
     """
-    if flag in BUSY_RATIOS:
+    if flag in SHARED_RATIOS:
         return DISTURBED
     if found.low is None or found.high is None or found.n < FEWEST:
         return FEW

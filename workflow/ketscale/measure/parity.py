@@ -106,7 +106,12 @@ def between(found: Found, reference: Found) -> float | None:
 
 
 def _compare(group: Sequence[Found]) -> list[Comparison]:
-    ordered = sorted(group, key=lambda found: (_tolerance(found[1]) > 0, _distance(found[0]), found[0]))
+    def order(found: Found) -> tuple[Any, ...]:
+        # A run that timed out may have few losses to compare with.
+        run, record = found
+        return _tolerance(record) > 0, record["status"] != "completed", _distance(run), run
+
+    ordered = sorted(group, key=order)
     reference, comparisons = ordered[0], []
     own = {found[0].simulator: found for found in reversed(ordered)}
     broken: set[grid.Run] = set()

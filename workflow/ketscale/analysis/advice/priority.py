@@ -46,7 +46,7 @@ def choose(
             continue
         if needed:
             completing.append(_step(lacking[:needed], forecasts))
-        for number, run in enumerate(lacking[needed:], max(finished, needed + finished)):
+        for number, run in enumerate(lacking[needed:], needed + finished):
             further.setdefault(number, []).append(_step([run], forecasts))
     chosen: list[Run] = []
     left = node_hours

@@ -184,6 +184,8 @@ def _answer(said: Recommendation) -> list[str]:
     second = others[0]
     if said.apart:
         return [f"take {first.name}. The runner-up, {second.name}, takes {_times(said)} as long"]
+    if said.ratio is not None and said.ratio.high is not None and said.ratio.high < 1:
+        return [f"take {second.name}. In rounds of trials it took {_times(said)} as long as {first.name}"]
     alike = [first, *(choice for choice in others if _overlap(first, choice))]
     fewest = min(alike, key=lambda choice: choice.run.ranks * choice.run.threads)
     return [

@@ -53,6 +53,8 @@ def settings_of(settings: Settings, seed: int) -> Settings:
         plateau=None,
         early_stopping=None,
         keep_model=False,
+        # Trials have a time of their own.
+        limit_s=None,
     )
     return replace(settings, run=replace(settings.run, seed=seed), protocol=short_one)
 

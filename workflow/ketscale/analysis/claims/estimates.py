@@ -71,10 +71,6 @@ class Estimates:
     studies: Sequence[str]
     evidence: Evidence
 
-    def kind(self, name: str) -> str:
-        """An estimate's kind."""
-        return kind(self.test["estimates"][name])
-
     def sides(self, name: str) -> list[Filter]:
         """The filters of the runs that an estimate is read from: of `of` and `over`, or of all its runs."""
         return sides(self.test, self.test["estimates"][name])

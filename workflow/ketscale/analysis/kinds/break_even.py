@@ -167,7 +167,7 @@ def _begins(line: str, ordered: pd.DataFrame, comparisons: int) -> Answer:
         return Answer(f"{unsure}: {verdicts.CLAUSES[verdict]}", verdict, of, n=n)
     if sure == 0:
         text = f"{line} surely pay in the whole range measured, from {at(0)}"
-        return Answer(text, verdict, of, from_s, None, from_s, n)
+        return Answer(text, verdict, of, from_s, n=n)
     below = [row["work_s"] for _, row in points if row["speedup_same"] <= 1]
     last = len([value for value in ordered["work_s"] if value <= max(below, default=0)]) - 1
     where_from = (
@@ -178,8 +178,7 @@ def _begins(line: str, ordered: pd.DataFrame, comparisons: int) -> Answer:
     told = (
         f"surely pay from {at(sure)} on" if sure < len(judged) else "surely pay nowhere in the range measured"
     )
-    low, high = (None, from_s) if last < 0 else (points[last][1]["work_s"], points[last + 1][1]["work_s"])
-    return Answer(f"{line} {where_from}, and {told}", verdict, of, from_s, low, high, n)
+    return Answer(f"{line} {where_from}, and {told}", verdict, of, from_s, n=n)
 
 
 def _draw(axes: Axes, chosen: pd.DataFrame, name: str, number: int) -> None:

@@ -247,7 +247,7 @@ TIME_TO_ACCURACY = Figure(
     "time_to_accuracy",
     "Accuracy against training time",
     "The best validation result so far against the time of training, and the time until it first reaches two levels: "
-    "the highest that the median seed of every model reaches, and the highest that that of some model does. A seed that "
+    "the best that the median seed of every model reaches, and the best that that of some model does. A seed that "
     "never reaches a level counts as never, and is said.",
     (KIND,),
     draw,

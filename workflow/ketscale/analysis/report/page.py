@@ -27,7 +27,7 @@ LARGEST_BYTES = 5_000_000
 # The tables that the page shows; the others are only files.
 SHOWN = ("claims", "scaling", "laws", "quality", "parity", "runs", "completeness")
 # The section of each figure that is below no answer.
-TIME = ("spans",)
+TIME = ("strategies", "spans")
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ def bibtex(runs: pd.DataFrame) -> str:
     code = _distinct(runs, "code")
     machines = sorted({_machine(row) for row in runs.to_dict("records")})
     version = ", ".join(sorted({text.split()[0] for text in code})) or ketscale.__version__
-    commits = ", ".join(sorted({text.split(maxsplit=1)[1] for text in code}))
+    known = {text.split(maxsplit=1)[1] for text in code} - {"no commit"}
+    commits = ", ".join(sorted(known))
     year = sorted(_distinct(runs, "stopped"))[-1:]
     note = [f"Commit {commits}"] if commits else []
     note += [f"Measured {date} on {'; '.join(machines)}" for date in _dates(runs)]

@@ -38,7 +38,6 @@ class Seen:
     state: str
     reason: str = ""
     status: str | None = None  # in its record: completed, or why it ended early
-    wall_s: float | None = None  # how long it took, if its record tells
     host: str | None = None
     job: str | None = None
     # A running or waiting run's start, a failed one's end, an interrupted one's last sign of life.
@@ -139,7 +138,7 @@ def _see(
     except (FileNotFoundError, NotADirectoryError):
         names = set()
     if found.record is not None:
-        return Seen(run, "done", found.why, status=found.state, wall_s=_wall_s(found.record))
+        return Seen(run, "done", found.why, status=found.state)
     note = supervise.read_note(folder) if supervise.NOTE in names else None
     held = lease.read(folder) if "lease" in names else None
     checkpoint = "checkpoint" in names and any((folder / "checkpoint").glob("*.pt"))
@@ -194,18 +193,6 @@ def _see(
             checkpoint=checkpoint,
         )
     return Seen(run, "missing", checkpoint=checkpoint)
-
-
-def _wall_s(record: Mapping[str, Any]) -> float | None:
-    """Seconds from the start of the process to the record; None if the run failed early or was resumed."""
-    if record["status"] not in ("completed", "timed_out") or record.get("resumed"):
-        return None
-    try:
-        return (time_of(record["stopped"]) - time_of(record["started"])).total_seconds() + record["timing"][
-            "startup_s"
-        ]
-    except (KeyError, TypeError):
-        return None
 
 
 def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Queue, now: datetime) -> bool:
