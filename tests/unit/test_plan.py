@@ -116,7 +116,10 @@ def test_without_records_it_says_so_and_names_what_to_measure(capsys):
     named = [Run.parse(word) for word in re.findall(r"results/runs/\S+", out)]
     assert [(run.simulator, run.batch, run.seed) for run in named] == [("fused", 32, 0), ("qiskit", 32, 0)]
     assert "node-hours" not in out
-    assert call(capsys, "--targets").strip() == ""
+    # Without a target, Snakemake would run the whole study.
+    assert cli.main(["plan", "--targets"]) != 0
+    said = capsys.readouterr()
+    assert said.out == "" and "measure one of each kind first" in said.err
     assert "measure first" in call(capsys, "--limits")
 
 
@@ -168,3 +171,14 @@ def test_records_of_another_folder_tell_costs_too(capsys):
     assert call(capsys, "--records", "elsewhere").startswith("2 missing runs: 0.2 node-hours (")
     assert cli.main(["plan", "--records", "nowhere"]) == 2
     assert "--records nowhere: not a results folder" in capsys.readouterr().err
+
+
+def test_limits_say_nothing_of_runs_beyond_the_records(capsys):
+    config = maker.config(one=maker.study(batch=[64, 65536]))
+    write(config)
+    for run in config.runs:
+        if run.batch == 64 and run.seed < 2:
+            finish(config, run)
+    out = call(capsys, "--limits")
+    assert out.count("minutes: ") == 1 and "batch: 64," in out
+    assert "# 3 runs beyond the records: give their limits by hand" in out

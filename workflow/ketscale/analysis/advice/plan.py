@@ -11,6 +11,7 @@ from pathlib import Path
 from ketscale.analysis.advice import limits, priority
 from ketscale.analysis.points import sizes_of
 from ketscale.config import Config
+from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs.costs.features import known
 from ketscale.jobs.costs.forecast import Forecast, Forecaster, total
@@ -107,14 +108,31 @@ def _probes(config: Config, unknown: Iterable[Run]) -> tuple[Run, ...]:
 
 
 def as_targets(plan: Plan) -> str:
-    """The runs to do first, a target of Snakemake in each line."""
+    """The runs to do first, a target of Snakemake in each line.
+
+    Raises:
+        UserError: there are none. Snakemake without a target would run the whole study.
+    """
+    if not plan.chosen:
+        raise UserError(
+            "no missing run with a forecast fits the budget: raise --node-hours, or measure one of each kind first"
+            if plan.missing
+            else "nothing is missing, so there is no target"
+        )
     return "\n".join(plan.target(run) for run in plan.chosen)
 
 
 def as_limits(plan: Plan) -> str:
-    """Lines for the site file."""
-    said = limits.lines(plan.forecasts.values(), lambda run: sizes_of(plan.config, run))
-    return "\n".join(said or ["# no missing run has a forecast: measure first"])
+    """Lines for the site file; of runs beyond the records none, since an upper end there is no promise."""
+    within = [one for one in plan.forecasts.values() if one.place != "beyond"]
+    said = limits.lines(within, lambda run: sizes_of(plan.config, run))
+    beyond = len(plan.forecasts) - len(within)
+    if beyond:
+        said.append(
+            f"# {counted(beyond, 'run')} beyond the records: give their limits by hand, or measure smaller ones first"
+        )
+    none = "# no missing run has a forecast: measure first" if plan.missing else "# nothing is missing"
+    return "\n".join(said or [none])
 
 
 def as_json(plan: Plan) -> str:
@@ -146,7 +164,7 @@ def _head(plan: Plan) -> list[str]:
             f"{counted(len(plan.missing), 'run')} missing, and no record tells what any of them costs: measure first"
         ]
     learned = (
-        f"learned from {counted(plan.records, 'record')} ({'; '.join(plan.machines)}); intervals hold 90 %"
+        f"learned from {counted(plan.records, 'record')} ({'; '.join(plan.machines)}); 90 % intervals"
     )
     unknown = f", and {len(plan.unknown)} of unknown cost" if plan.unknown else ""
     whole = total(plan.forecasts.values())

@@ -170,7 +170,7 @@ def as_text(said: Recommendation) -> str:
     ]
     run = said.choices[0].run
     head = (
-        f"{run.model} {run.size}, batch {run.batch}, {run.protocol}, on {said.machine}; intervals hold 90 %"
+        f"{run.model} {run.size}, batch {run.batch}, {run.protocol}, on {said.machine}; 90 % intervals"
     )
     return "\n".join([head, "", *table, "", *_answer(said)])
 
