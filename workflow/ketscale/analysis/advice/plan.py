@@ -163,9 +163,7 @@ def _head(plan: Plan) -> list[str]:
         return [
             f"{counted(len(plan.missing), 'run')} missing, and no record tells what any of them costs: measure first"
         ]
-    learned = (
-        f"learned from {counted(plan.records, 'record')} ({'; '.join(plan.machines)}); 90 % intervals"
-    )
+    learned = f"learned from {counted(plan.records, 'record')} ({'; '.join(plan.machines)}); 90 % intervals"
     unknown = f", and {len(plan.unknown)} of unknown cost" if plan.unknown else ""
     whole = total(plan.forecasts.values())
     return [

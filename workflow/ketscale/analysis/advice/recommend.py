@@ -169,9 +169,7 @@ def as_text(said: Recommendation) -> str:
         for row in rows
     ]
     run = said.choices[0].run
-    head = (
-        f"{run.model} {run.size}, batch {run.batch}, {run.protocol}, on {said.machine}; 90 % intervals"
-    )
+    head = f"{run.model} {run.size}, batch {run.batch}, {run.protocol}, on {said.machine}; 90 % intervals"
     return "\n".join([head, "", *table, "", *_answer(said)])
 
 
