@@ -378,6 +378,26 @@ def test_the_configuration_is_chosen_on_validation_and_never_on_test(tmp_path: P
     assert found["verdict"] == "worse than the control" and found["effect"] == pytest.approx(-0.05)
 
 
+def test_a_point_with_failed_seeds_is_chosen_last_and_says_so(tmp_path: Path) -> None:
+    config = models()
+    of = {("vqc", "q4"): (0.95, 0.95), ("vqc", "q6"): (0.85, 0.85), ("mlp", "q0"): (0.88, 0.85)}
+    good = accuracies(config, of)
+    failed = {"status": "diverged", "reason": "NaN", "quality": None}
+
+    def some(run: Run) -> dict[str, Any]:
+        return failed if run.size.startswith("q4") and run.seed == 0 else dict(good(run) or {})
+
+    found = answered(config, tmp_path / "some", some).iloc[0]
+    assert "vqc (6 qubits, 3 circuit layers) reaches" in found["answer"]
+
+    def every(run: Run) -> dict[str, Any]:
+        return failed if run.model == "vqc" and run.seed == 0 else dict(good(run) or {})
+
+    found = answered(config, tmp_path / "every", every).iloc[0]
+    assert "vqc (4 qubits, 3 circuit layers) reaches" in found["answer"]
+    assert ", of the seeds that did not fail (" in found["answer"]
+
+
 def test_a_result_at_chance_and_data_that_are_too_easy_are_called_so(tmp_path: Path) -> None:
     config = models()
     of = {("vqc", "q4"): (0.1, 0.1), ("vqc", "q6"): (0.09, 0.1), ("mlp", "q0"): (0.1, 0.1)}

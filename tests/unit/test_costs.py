@@ -45,6 +45,7 @@ def sample(settings, step_s, **changes):
         batch,
         None,
         None,
+        False,
         costs["start_s"] + steps * costs["pace_s"],
         True,
     )
@@ -147,7 +148,7 @@ def test_one_record_gives_a_wide_interval_that_is_widest_far_away():
     config = grid()
     known = drawn(config, 0.0)[:1]
     made = Forecaster(known).of_runs([config.settings(run) for run in config.runs])
-    near, far = made[config.runs[0]], made[config.runs[-1]]
+    near, far = made[config.runs[0]], [*made.values()][-1]
     assert near.place == "repeat" and near.step_s.middle == pytest.approx(known[0].costs["step_s"], rel=0.01)
     assert 1.2 < near.step_s.high / near.step_s.middle < 3
     assert far.place == "beyond" and far.step_s.high / far.step_s.middle > 10
@@ -163,6 +164,18 @@ def test_of_what_no_record_tells_nothing_is_said():
     assert set(Forecaster(known).of_runs(everything)) == {fused}
     other = maker.config(one=maker.study(model="mlp", qubits=0, layers=0, simulator="none", seed=0))
     assert Forecaster(known).of_runs([other.settings(run) for run in other.runs]) == {}
+
+
+def test_nothing_is_said_of_sizes_far_from_all_records():
+    """A study's grid farther, four qubits or eight times the batch, is the most."""
+    config = study(qubits=[4, 8, 9, 30])
+    known = [sample(config.settings(run), 1e-3) for run in config.runs if run.size == "q4-l3"]
+    made = Forecaster(known).of_runs([config.settings(run) for run in config.runs])
+    assert {run.size for run in made} == {"q4-l3", "q8-l3"}
+    config = study(batch=[64, 512, 513])
+    known = [sample(config.settings(run), 1e-3) for run in config.runs if run.batch == 64]
+    made = Forecaster(known).of_runs([config.settings(run) for run in config.runs])
+    assert {run.batch for run in made} == {64, 512}
 
 
 def test_a_run_takes_its_start_and_its_steps():
@@ -187,7 +200,7 @@ def test_a_run_that_may_stop_early_takes_at_most_all_epochs_until_records_tell_w
     assert only.wall_s.low < 1 + 11 * 20 * 0.01 < only.wall_s.high
     ended = Sample(
         features.case(quality[0].content, quality[0].sizes, "a machine"),
-        {**timing.costs, "validation_s": 0.1}, 400, 20, 64, 20, 100, 1 + 20 * (0.2 + 0.1), True,
+        {**timing.costs, "validation_s": 0.1}, 400, 20, 64, 20, 100, True, 1 + 20 * (0.2 + 0.1), True,
     )  # fmt: skip
     told = Forecaster([timing, ended]).of_runs(quality[1:])[quality[1].run]
     assert not told.at_most

@@ -174,7 +174,7 @@ def test_records_of_another_folder_tell_costs_too(capsys):
 
 
 def test_limits_say_nothing_of_runs_beyond_the_records(capsys):
-    config = maker.config(one=maker.study(batch=[64, 65536]))
+    config = maker.config(one=maker.study(batch=[64, 512]))
     write(config)
     for run in config.runs:
         if run.batch == 64 and run.seed < 2:

@@ -123,6 +123,14 @@ def test_names_that_do_not_exist_are_refused():
         advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r2t1"]})
 
 
+def test_what_this_machine_has_not_is_refused():
+    with pytest.raises(UserError, match="--layouts gpu-n1r1t1: this machine has no GPU"):
+        advised(study(), only={"simulator": [], "layout": ["gpu-n1r1t1"]})
+    config = study()
+    with pytest.raises(UserError, match="qubits: 40 is too large; it should be at most 30"):
+        config.settings(replace(config.runs[0], size="q40-l3"))
+
+
 def test_trials_want_prepared_data():
     with pytest.raises(UserError, match="run `ketscale prepare digits` first"):
         advised(study(), limit_s=1.0)
@@ -137,8 +145,9 @@ def test_trials_are_made_in_turn_and_kept_as_records(capsys, monkeypatch):
     assert cli.main(["recommend", f"results/{run.path}", "--minutes", "2", *only]) == 0
     out = capsys.readouterr().out
     assert "take exact on cpu-n1r1t1; nothing is known of any other" in out
+    assert len([*Path("results", trials.FOLDER).rglob("metrics.json")]) == 2
+    # Of a quiet and a busy one, the quiet one is learned from.
     found = samples.below([Path("results", trials.FOLDER)])
-    assert len(found) == 2
     assert {one.case.names["machine"] for one in found} == {recommend.hardware(host.describe())}
     assert {one.steps for one in found} == {40}
     # They are no runs of the study.

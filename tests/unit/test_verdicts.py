@@ -323,6 +323,20 @@ def test_runs_that_do_not_count(change: dict[str, Any], why: str) -> None:
     assert why in found.reason
 
 
+def test_results_of_a_test_count_whatever_the_clock_says() -> None:
+    lost = simple(
+        {"x": {"above": 0.1}}, {"x": {"below": 0}}, {"difference": "test_accuracy", "of": ONE, "over": TWO}
+    )
+    of = {"cpu-n1r1t1": 0.9, "mpi-n1r2t1": 0.7}
+    told = [
+        each | {"test_accuracy": of[each["layout"]], "quiet": each["seed"] == 0, "resumed": each["seed"] // 2}
+        for each in rows(FAST)
+    ]
+    found = judge(lost, factory.evidence(CONFIG, told))
+    assert found.verdict == "supported"
+    assert found.reading is not None and found.reading.estimate is not None and found.reading.estimate.n == 3
+
+
 def test_one_busy_seed_of_four_is_left_out() -> None:
     four = {name: [*values, 100.0] for name, values in FAST.items()}
     spoilt = [each | {"quiet": each["seed"] != 3} for each in rows(four)]

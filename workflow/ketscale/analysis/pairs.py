@@ -90,13 +90,16 @@ def read(results: Path) -> Folder:
 
 
 def pair(a: Folder, b: Folder) -> tuple[list[Pair], list[Run], Counter[str]]:
-    """The pairs; the runs that completed in A and did not in B; and how many runs are left out, by reason."""
+    """The pairs; the runs that completed in A and failed or have a refused record in B; and how many runs are left out, by reason."""
     pairs, failed, left_out = [], [], Counter[str]()
     for run in sorted(a.found.keys() | b.found.keys()):
         if run not in a.found or run not in b.found:
             left_out[f"only in {'A' if run in a.found else 'B'}"] += 1
             continue
         (first, settings), (second, others) = a.found[run], b.found[run]
+        if first.state == "completed" and second.state == "refused":
+            failed.append(run)
+            continue
         if first.record is None or second.record is None or settings is None or others is None:
             left_out[f"{(first if first.record is None else second).state} record"] += 1
             continue

@@ -24,9 +24,12 @@ def conflicts(settings: Settings) -> Iterator[str]:
 def _of_model(settings: Settings) -> Iterator[str]:
     run, model, sizes = settings.run, settings.model, settings.sizes
     words = ", ".join(f"{name}: {value}" for name, value in sizes.items())
-    for axis, value in model.sizes.items():
-        if sizes[axis] != value:
-            yield f"{run.model} has {value} {axis}, not {sizes[axis]}; set {axis}: {value}"
+    for axis in settings.family.sizes:
+        if sizes[axis.name] > axis.most:
+            yield f"{axis.name}: {sizes[axis.name]} is too large; it should be at most {axis.most}"
+    for name, value in model.sizes.items():
+        if sizes[name] != value:
+            yield f"{run.model} has {value} {name}, not {sizes[name]}; set {name}: {value}"
     if model.classical:
         if run.simulator != "none" or any(sizes.values()):
             zeros = ", ".join(f"{name}: 0" for name in sizes)

@@ -11,7 +11,7 @@ from ketscale.analysis.advice import trials
 from ketscale.analysis.advice.trials import Trials
 from ketscale.config import Config, suggestion
 from ketscale.errors import UserError
-from ketscale.grid import Run, layout
+from ketscale.grid import BACKENDS, Run, layout
 from ketscale.jobs.costs import samples
 from ketscale.jobs.costs.features import hardware
 from ketscale.jobs.costs.forecast import Forecast, Forecaster
@@ -126,6 +126,10 @@ def _candidates(
             raise UserError(
                 f"--simulators: no simulator is called {name}{suggestion(name, [*config.simulators])}"
             )
+    for text in only["layout"]:
+        backend = BACKENDS.get(layout(text)["backend"])
+        if backend and backend.device == "gpu" and not gpus:
+            raise UserError(f"--layouts {text}: this machine has no GPU; name layouts of its cores")
     found, why = [], ""
     for name in simulators:
         for text in only["layout"] or trials.layouts(cores, len(gpus)):

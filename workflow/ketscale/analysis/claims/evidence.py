@@ -77,8 +77,11 @@ class Evidence:
         rows = [self.rows[run] for run in runs if run in self.rows]
         if not rows:
             return {}, next((self.why[run] for run in runs if run in self.why), "measured on another host")
-        found, flag = usable(rows)
-        if not found or (flag and not quantity.startswith(UNTIMED)):
+        if quantity.startswith(UNTIMED):
+            found, flag = [row for row in rows if row["status"] == "completed"], ""
+        else:
+            found, flag = usable(rows)
+        if not found or flag:
             return {}, flag or f"no usable run ({', '.join(sorted({_fault(row) for row in rows}))})"
         kept = [row for row in found if all(row[name] == value for name, value in demanded.items())]
         if not kept:

@@ -176,7 +176,9 @@ def _begins(line: str, ordered: pd.DataFrame, comparisons: int) -> Answer:
         else f"begin to be faster at about {duration(from_s)}, between {at(last)} and {at(last + 1)}"
     )
     told = (
-        f"surely pay from {at(sure)} on" if sure < len(judged) else "surely pay nowhere in the range measured"
+        f"surely pay from {at(sure)} on"
+        if sure < len(judged)
+        else f"at the largest measured, {at(-1)}: {verdicts.CLAUSES[verdict]}"
     )
     return Answer(f"{line} {where_from}, and {told}", verdict, of, from_s, n=n)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.kinds.kind import Answer
-from ketscale.analysis.points import BUSY_RATIOS
+from ketscale.analysis.points import BUSY_RATIOS, HOLLOW
 from ketscale.analysis.wording import digits, distinct, interval, listed, sentence, subject, where
 from ketscale.grid import BACKENDS, layout
 from ketscale.measure.duration import duration
@@ -94,7 +94,8 @@ def devices(points: pd.DataFrame, inputs: Inputs) -> str:
     )
     clauses = []
     for name, group in named.groupby("words", sort=False):
-        fastest = group.sort_values("step_s").drop_duplicates("device")
+        quiet = group[~group["flag"].isin(HOLLOW)]
+        fastest = quiet.sort_values("step_s").drop_duplicates("device")
         if len(fastest) > 1:
             told = (
                 f"{where(point['layout'])} {duration(point['step_s'])}" for _, point in fastest.iterrows()

@@ -74,7 +74,7 @@ class Mistakes(Speed):
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """How many misconfigurations make a step slower than one fair rank, which the most, and what fair layouts do."""
         points = inputs.points(study.name)
-        points = points[points["speedup_same"].notna() & (points["same_reference"] != "")]
+        points = points[points["speedup_same"].notna()]
         if points.empty:
             return NOTHING
         others = distinct(points, inputs.config, ("layout", "protocol", "simulator"))

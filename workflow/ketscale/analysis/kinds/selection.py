@@ -52,17 +52,20 @@ def verdict(difference: Estimate, metric: Metric, control: float, ceiling: float
 
 
 def chosen(points: pd.DataFrame, inputs: Inputs) -> pd.Series | None:
-    """Of the points that have a control (or of all, if none has), the best by its mean on validation data."""
+    """Of the points that have a control (or of all, if none has), the best by its mean on validation data.
+
+    A point with failed seeds is chosen only if all have some: the mean of survivors is too good.
+    """
     metric = inputs.config.families[points.iloc[0]["family"]].headline
     compared = points[points["pairs"] > 0]
-    best: tuple[float, pd.Series] | None = None
+    best: tuple[tuple[bool, float], pd.Series] | None = None
     for _, point in (compared if len(compared) else points).iterrows():
         found = mean(_results(inputs, point, f"validation_{metric.name}"))
         if found is None:
             continue
-        value = -found.value if metric.better == "up" else found.value
-        if best is None or value < best[0]:
-            best = value, point
+        rank = bool(point["failed"]), -found.value if metric.better == "up" else found.value
+        if best is None or rank < best[0]:
+            best = rank, point
     return best and best[1]
 
 
@@ -98,8 +101,10 @@ def _clause(
     assert tested is not None  # the point has a value
     reached = f"{_reached(tested.value, metric)} ({'; '.join(_certain(point, tested, metric))})"
     text = f"on {data(point['workload'], inputs.config)}, {named} reaches {reached}{more}"
+    if point["failed"]:
+        text += f", of the seeds that did not fail ({point['n']:.0f} of {point['n'] + point['failed']:.0f})"
     if not point["pairs"]:
-        text += ", without a control in this study"
+        text += ", with nothing to compare it with yet"
         return Answer.by(text, ALONE, f"test {metric.title} of {named}", tested)
     found = verdicts.estimate(point, "difference", "pairs")
     found = verdicts.together(found, comparisons, of_ratio=False)

@@ -47,7 +47,11 @@ class SideBySide(Speed):
         if points.empty:
             return _none(self.varies)
         layouts = points["layout"].map(where).radd(" on ") if points["layout"].nunique() > 1 else ""
-        words = distinct(points, inputs.config, ("layout", "protocol", self.varies))
+        words = distinct(
+            points,
+            inputs.config,
+            ("layout", self.varies, *(["protocol"] if self.varies == "features" else [])),
+        )
         late = (points["flag"] == TIMED_OUT) | points["step_s"].isna()
         races = [
             _Race(

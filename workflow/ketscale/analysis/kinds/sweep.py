@@ -13,7 +13,7 @@ from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Speed
 from ketscale.analysis.laws.drawing import with_regimes
-from ketscale.analysis.points import BUSY, HOLLOW, sizes_of, variants
+from ketscale.analysis.points import HOLLOW, SHARED_RATIOS, TIMED_OUT, sizes_of, variants
 from ketscale.analysis.wording import digits, interval, sentence, subject
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Run, Study
@@ -78,7 +78,7 @@ class Sweep(Speed):
         """The clause about one line of points, in the order of their values."""
         first, last = group.iloc[0], group.iloc[-1]
         share = growth.times(first["at"] / last["at"])
-        verdict = _proportion(share, BUSY in (first["flag"], last["flag"]))
+        verdict = _proportion(share, bool({first["flag"], last["flag"]} & {*SHARED_RATIOS, TIMED_OUT}))
         law = _law(group[group["flag"].isna()], self.axis)
         ends = f"{first['at']:.0f} to {last['at']:.0f}"
         ends = f"{self.axis} {ends}" if self.varies == "batch" else f"{ends} {self.axis}"

@@ -75,7 +75,7 @@ def known(content: Mapping[str, Any]) -> tuple[str, ...]:
     simulator = content["simulator"] or {}
     return (
         content["model"]["kind"],
-        str(simulator.get("device")),
+        canonical(simulator),
         BACKENDS[content["run"]["backend"]].device,
     )
 

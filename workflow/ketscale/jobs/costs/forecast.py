@@ -81,16 +81,17 @@ class Forecaster:
         guesses = self.model.guess([at for _, at, _ in known]) if known else []
         made = {}
         for (one, at, (steps, epochs, at_most)), guess in zip(known, guesses, strict=True):
-            if one.protocol.limit_s is not None:
-                # It ends after the step in which its time is over.
-                steps = min(steps, math.ceil(one.protocol.limit_s / math.exp(guess.costs["pace_s"][0])))
             low, middle, high = (
                 self.model.wall(guess, round(steps * share), epochs and max(1, round(epochs * share)))
                 for share in self._shares(one, at)
             )
+            wall_s = Interval(middle.middle, low.low, high.high)
+            if one.protocol.limit_s is not None:
+                start_s, pace_s = (self.model.interval(guess, name) for name in ("start_s", "pace_s"))
+                wall_s = _limited(wall_s, start_s, pace_s, one.protocol.limit_s)
             made[one.run] = Forecast(
                 one.run,
-                Interval(middle.middle, low.low, high.high),
+                wall_s,
                 self.model.interval(guess, "step_s"),
                 self.model.interval(guess, "memory_bytes"),
                 guess.place,
@@ -143,14 +144,25 @@ class Forecaster:
         )
 
     def _ended(self, at: Case, planned: int) -> list[float]:
-        """The shares of their epochs that runs of this model and workload took."""
+        """The shares of their epochs that runs of this model and workload took which might stop early."""
         return sorted(
             sample.epochs / planned
             for sample in self.model.samples
             if sample.epochs is not None
+            and sample.stops_early
             and sample.planned == planned
             and all(sample.case.names[name] == at.names[name] for name in ("model", "workload"))
         )
+
+
+def _limited(wall_s: Interval, start_s: Interval, pace_s: Interval, limit_s: float) -> Interval:
+    """The time of a run that ends after the step in which its time is over."""
+    steps = math.ceil(limit_s / pace_s.middle)
+    return Interval(
+        min(wall_s.middle, start_s.middle + steps * pace_s.middle),
+        min(wall_s.low, start_s.low + limit_s),
+        min(wall_s.high, start_s.high + limit_s + pace_s.high),
+    )
 
 
 def total(forecasts: Iterable[Forecast]) -> Interval:

@@ -62,7 +62,7 @@ class CostModel:
     def __init__(self, samples: Iterable[Sample]) -> None:
         self.samples = _some(list(samples))
         self.cases = [sample.case for sample in self.samples]
-        self._known = {case.known for case in self.cases}
+        self._near = _ranges(self.cases)
         self._costs: dict[str, _Cost] = {}
         if self.samples:
             self._map = Map(self.cases)
@@ -87,8 +87,19 @@ class CostModel:
         return _Cost(rows, fit(values, [part[np.ix_(rows, rows)] for part in self._parts], sizes))
 
     def knows(self, case: Case) -> bool:
-        """Whether a record has the case's model, simulator and kind of device."""
-        return case.known in self._known
+        """Whether records have the case's model, simulator and kind of device, and numbers that are near enough.
+
+        A case is too far if a number is more than one grid of a study beyond them (see `features`): eight times the
+        batch, four times the ranks, or four qubits.
+        """
+        near = self._near.get(case.known)
+        if near is None:
+            return False
+        low, high = near
+        names = case.numbers.keys() | low.keys()
+        return all(
+            low.get(name, 0.0) - 1 <= case.numbers.get(name, 0.0) <= high.get(name, 0.0) + 1 for name in names
+        )
 
     def guess(self, cases: Sequence[Case]) -> list[Guess]:
         """What is known of these cases, of which `knows` must hold; a cost that no record has is missing."""
@@ -129,6 +140,22 @@ class CostModel:
                 for name, (value, middle, spread) in seen.items():
                     scores[name][at].setdefault(number, []).append(abs(value - middle) / spread)
         return {name: {at: _factor(groups) for at, groups in of.items()} for name, of in scores.items()}
+
+
+def _ranges(cases: Sequence[Case]) -> dict[tuple[str, ...], tuple[dict[str, float], dict[str, float]]]:
+    """The least and the largest of every number of the cases that know of each other."""
+    groups: dict[tuple[str, ...], list[Case]] = {}
+    for case in cases:
+        groups.setdefault(case.known, []).append(case)
+    found = {}
+    for known, group in groups.items():
+        names = {name for case in group for name in case.numbers}
+        values = {name: [case.numbers.get(name, 0.0) for case in group] for name in names}
+        found[known] = (
+            {name: min(of) for name, of in values.items()},
+            {name: max(of) for name, of in values.items()},
+        )
+    return found
 
 
 def wall(costs: dict[str, tuple[float, float]], steps: int, epochs: int | None) -> tuple[float, float]:

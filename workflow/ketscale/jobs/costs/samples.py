@@ -24,7 +24,7 @@ class Sample:
 
     costs: by the names of `COSTS`; one that the run did not have is missing. steps: how many it took.
     steps_per_epoch, batch: of the run. epochs, planned: as many as it took and as there were at most; None in a protocol with steps.
-    wall_s: all of its time. quiet: whether it had the machine to itself.
+    stops_early: whether its protocol allows fewer. wall_s: all of its time. quiet: whether it had the machine to itself.
     """
 
     case: Case
@@ -34,6 +34,7 @@ class Sample:
     batch: int
     epochs: int | None
     planned: int | None
+    stops_early: bool
     wall_s: float
     quiet: bool
 
@@ -70,6 +71,7 @@ def of(record: Mapping[str, Any]) -> Sample | None:
         record["run"]["batch"],
         epochs,
         record["config"]["protocol"]["epochs"],
+        record["config"]["protocol"]["early_stopping"] is not None,
         wall_s,
         record["quiet"]["quiet"],
     )
