@@ -119,7 +119,10 @@ def test_the_answer_names_the_cheapest_at_each_error(drawn: tuple[pd.DataFrame, 
     # At 1e-3 the next is the coarse RK4 (2 ms), at 1e-6 and 1e-9 the exact one in torch (3 ms); the time is of seed 1.
     assert "the cheapest is exact (1.1 ms a step, error 2.0e-15)" in row["answer"]
     assert "at an error of at most 0.001, 1e-06 and 1e-09" in row["answer"]
-    assert "3 times as fast as the next, torch (95 % interval 3 to 3, 3 seeds): it pays" in row["answer"]
+    assert (
+        "3 times as fast as torch, the next at the smallest of these errors (95 % interval 3 to 3, 3 seeds): it pays"
+        in row["answer"]
+    )
     assert row["effect"] == pytest.approx(3.0) and row["verdict"] == "pays"
 
 

@@ -185,7 +185,7 @@ def _begins(line: str, ordered: pd.DataFrame, comparisons: int) -> Answer:
 
 def _draw(axes: Axes, chosen: pd.DataFrame, name: str, number: int) -> None:
     pays = crossing(chosen)
-    says = "not above 1 here" if pays is None else f"pays from {duration(pays)}"
+    says = "not above 1 here" if pays is None else f"above 1 from {duration(pays)}"
     look: dict[str, Any] = style.line(number)
     marker = style.marker(number)
     axes.plot(chosen["work_s"], chosen["speedup_same"], lw=1.5, alpha=0.6, **look)

@@ -224,7 +224,7 @@ def _cheapest(
         return Answer(text, "only one is exact enough", of)
     wide, other = verdicts.together(ratio, comparisons), able.iloc[1]["simulator"]
     verdict = verdicts.gain(wide)
-    text += f", {digits(wide.value)} times as fast as the next, {other} ({interval(wide)}): {verdicts.CLAUSES[verdict]}"
+    text += f", {digits(wide.value)} times as fast as {other}, the next at the smallest of these errors ({interval(wide)}): {verdicts.CLAUSES[verdict]}"
     return Answer.by(text, verdict, f"{of} over {other}", wide)
 
 

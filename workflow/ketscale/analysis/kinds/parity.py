@@ -47,7 +47,7 @@ class Parity(Kind):
             f"limit, {_named(mine[worst['run']])} beside {_named(mine[worst['reference']])}, differs by "
             f"{worst['difference']:.1e} relative ({worst['precision']}, {worst['steps']} steps, limit {worst['limit']:.0e})."
         )
-        of = "largest relative difference of the first losses, by its limit"
+        of = "relative difference of first losses that is the nearest to its limit"
         return Answer(text, "not held" if broken else "held", of, float(worst["difference"]))
 
 
