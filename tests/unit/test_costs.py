@@ -166,6 +166,29 @@ def test_of_what_no_record_tells_nothing_is_said():
     assert Forecaster(known).of_runs([other.settings(run) for run in other.runs]) == {}
 
 
+def test_nothing_is_said_of_a_backend_that_no_record_has():
+    config = grid(seed=0)
+    seen = [one for one in drawn(config, 0.01) if one.case.names["backend"] == "cpu"]
+    runs = [run for run in config.runs if run.backend == "mpi"]
+    assert runs and Forecaster(seen).of_runs([config.settings(run) for run in runs]) == {}
+
+
+def test_groups_that_are_judged_are_distinct_and_never_all():
+    cases = [one.case for one in drawn(grid(seed=[0, 1], batch=[32, 256]), 0.01)]
+    groups = [tuple(rows.tolist()) for rows in model.left_out(cases)]
+    assert len(groups) == len(set(groups)) and max(map(len, groups)) < len(cases)
+
+
+def test_a_judged_group_has_one_vote_whatever_its_runs():
+    def off(error, inside):
+        return dict.fromkeys(judge.MEASURES, (error, inside, 2.0))
+
+    large, small = [(0, off(0.5, 0.0))] * 98, [(1, off(0.1, 1.0)), (2, off(0.2, 1.0))]
+    found = judge._verdict("beyond", [*large, *small])
+    assert (found.groups, found.runs) == (3, 100)
+    assert found.error["step_s"] == 0.2 and found.coverage["step_s"] == pytest.approx(2 / 3)
+
+
 def test_nothing_is_said_of_sizes_far_from_all_records():
     """A study's grid farther, four qubits or eight times the batch, is the most."""
     config = study(qubits=[4, 8, 9, 30])

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 from ketscale.jobs.costs.model import CostModel, Place, left_out
 from ketscale.jobs.costs.samples import Sample
+
+Average = Callable[[Sequence[float]], float]
 
 MEASURES = ("step_s", "wall_s", "memory_bytes")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How well runs of one place were predicted.
+    """How well runs of one place were predicted. Each group has one vote, as in the calibration.
 
-    groups, runs: how many. error: the median relative error, coverage: the share of runs in their 90 % intervals, width:
-    the median ratio of an interval's end to its middle; each by the names of `MEASURES`.
+    groups, runs: how many. error: the median over groups of the median relative error, coverage: the mean over groups of
+    the share of runs in their 90 % intervals, width: the median over groups of the median ratio of an interval's end to
+    its middle; each by the names of `MEASURES`.
     """
 
     place: Place
@@ -31,8 +33,8 @@ class Verdict:
 
 def judge(samples: Sequence[Sample]) -> list[Verdict]:
     """Leave out every model's size in each layout, at all batches, with all seeds and simulators; and of cases that are
-    alike all with the least, or with the largest, value of each number, and all of each backend. A model is learned
-    anew from the rest, and predicts them. What it predicts is within the range of the rest, or beyond it.
+    alike all with the least, or with the largest, value of each number. A model is learned anew from the rest, and
+    predicts them. What it predicts is within the range of the rest, or beyond it.
     """
     cases = [sample.case for sample in samples]
     scores: dict[Place, list[tuple[int, dict[str, tuple[float, float, float]]]]] = {
@@ -68,16 +70,24 @@ def judge(samples: Sequence[Sample]) -> list[Verdict]:
 
 
 def _verdict(place: Place, scored: Sequence[tuple[int, dict[str, tuple[float, float, float]]]]) -> Verdict:
-    def over(which: int) -> dict[str, list[float]]:
-        return {name: [off[name][which] for _, off in scored] for name in MEASURES}
+    groups: dict[int, list[dict[str, tuple[float, float, float]]]] = {}
+    for number, off in scored:
+        groups.setdefault(number, []).append(off)
+
+    def over(which: int, of_runs: Average, of_groups: Average) -> dict[str, float]:
+        """The average over groups of the averages over their runs."""
+        return {
+            name: of_groups([of_runs([off[name][which] for off in group]) for group in groups.values()])
+            for name in MEASURES
+        }
 
     return Verdict(
         place,
-        len({number for number, _ in scored}),
+        len(groups),
         len(scored),
-        {name: median(values) for name, values in over(0).items()},
-        {name: math.fsum(values) / len(values) for name, values in over(1).items()},
-        {name: median(values) for name, values in over(2).items()},
+        over(0, median, median),
+        over(1, fmean, fmean),
+        over(2, median, median),
     )
 
 

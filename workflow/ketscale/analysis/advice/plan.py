@@ -96,7 +96,7 @@ def _options(configfile: Path, node_hours: float | None, folders: Sequence[Path]
 
 
 def _probes(config: Config, unknown: Iterable[Run]) -> tuple[Run, ...]:
-    """A small run of each model and simulator: with their records something is known of all the others."""
+    """A small run of each model, simulator and backend: with their records something is known of all the others."""
 
     def size(run: Run) -> tuple[int, ...]:
         return (run.seed, run.ranks * run.threads, sum(sizes_of(config, run).values()), run.batch)
@@ -206,7 +206,8 @@ def _unknown(plan: Plan) -> list[str]:
     if not plan.unknown:
         return []
     return [
-        f"{counted(len(plan.unknown), 'run')} of models or simulators that no record has. These would tell:",
+        f"{counted(len(plan.unknown), 'run')} of models, simulators, backends or sizes that no record is near. "
+        "These would tell:",
         *_call(plan, plan.probes),
     ]
 

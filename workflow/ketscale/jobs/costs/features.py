@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ketscale.grid import BACKENDS, canonical
+from ketscale.grid import canonical
 from ketscale.jobs.costs.regression import Array
 
 # What distinguishes protocols by the cost of a step; their lengths are counted, not learned.
@@ -71,13 +71,9 @@ def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str) -> 
 
 
 def known(content: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a record must share with a run to say anything about its cost: model, simulator and kind of device."""
+    """What a record must share with a run to say anything about its cost: kind of model, simulator and backend."""
     simulator = content["simulator"] or {}
-    return (
-        content["model"]["kind"],
-        canonical(simulator),
-        BACKENDS[content["run"]["backend"]].device,
-    )
+    return content["model"]["kind"], canonical(simulator), content["run"]["backend"]
 
 
 def hardware(machine: Mapping[str, Any]) -> str:

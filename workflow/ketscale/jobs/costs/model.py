@@ -87,7 +87,7 @@ class CostModel:
         return _Cost(rows, fit(values, [part[np.ix_(rows, rows)] for part in self._parts], sizes))
 
     def knows(self, case: Case) -> bool:
-        """Whether records have the case's model, simulator and kind of device, and numbers that are near enough.
+        """Whether records have the case's model, simulator and backend, and numbers that are near enough.
 
         A case is too far if a number is more than one grid of a study beyond them (see `features`): eight times the
         batch, four times the ranks, or four qubits.
@@ -210,14 +210,13 @@ class Map:
 def left_out(cases: Sequence[Case]) -> list[Rows]:
     """Groups of cases, as their numbers, to predict from all the others.
 
-    Every case of a point that has others; every cell, which is a model's size in a layout at all batches; of cases that
-    are alike, those with the least and with the largest value of each number; and all that are alike of each backend.
+    Every case of a point that has others; every cell, which is a model's size in a layout at all batches; and of cases
+    that are alike, those with the least and with the largest value of each number. No group is listed twice.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     points: dict[str, list[int]] = {}
     for i, case in enumerate(cases):
         groups.setdefault(("cell", *cell(case)), []).append(i)
-        groups.setdefault(("backend", case.alike, case.names["backend"]), []).append(i)
         points.setdefault(case.point, []).append(i)
     for alike in dict.fromkeys(case.alike for case in cases):
         rows = [i for i, case in enumerate(cases) if case.alike == alike]
@@ -228,7 +227,7 @@ def left_out(cases: Sequence[Case]) -> list[Rows]:
                     i for i, value in zip(rows, values, strict=True) if value == end
                 ]
     groups |= {("seed", i): [i] for rows in points.values() if len(rows) > 1 for i in rows}
-    return [np.array(rows) for rows in groups.values() if len(rows) < len(cases)]
+    return [np.array(rows) for rows in dict.fromkeys(map(tuple, groups.values())) if len(rows) < len(cases)]
 
 
 def cell(case: Case) -> tuple[object, ...]:
