@@ -76,3 +76,19 @@ def test_the_crossing_is_found_on_logarithmic_work(found: pd.DataFrame, expected
 def test_one_layout_is_refused() -> None:
     with pytest.raises(UserError, match="compares layouts, but has only one"):
         analysis.of(factory.small_study(study(backend="cpu-n1r1t1")))
+
+
+def test_points_of_equal_work_on_both_sides_of_one(tmp_path: Path) -> None:
+    assert crossing(points((1.0, 2.0), (1.0, 0.5))) == pytest.approx(1.0)
+    config = factory.small_config(study(batch=8, simulator=["fused", "default.qubit"], seed=[0, 1, 2]))
+
+    def gains(run: Run) -> dict[str, Any]:
+        return {
+            "step_s": 0.01
+            / (2.0 if run.simulator == "fused" and run.ranks == 2 else 1.0 if run.ranks == 1 else 0.5)
+        }
+
+    factory.write_all(config, tmp_path, gains)
+    tables.collect(config, tmp_path)
+    said = pd.read_csv(tmp_path / "tables/answers.csv")["answer"].iloc[0]
+    assert "begin to be faster on average at about 5 ms, between 5 ms (default.qubit: 0.5 times" in said

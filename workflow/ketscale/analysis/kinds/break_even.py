@@ -73,8 +73,7 @@ class BreakEven(Speed):
             )
         count = verdicts.decided(verdicts.estimate(row, "speedup_same") for _, row in quiet.iterrows())
         found = [
-            _begins(str(line), group.sort_values("work_s"), count)
-            for line, group in quiet.groupby("line", sort=False)
+            _begins(str(line), _along(group), count) for line, group in quiet.groupby("line", sort=False)
         ]
         lead = min(found, key=lambda each: math.inf if each.effect is None else each.effect)
         about = f"for {subject(points, inputs.config, ('layout', *along))}, by the time that a rank's share takes alone"
@@ -96,7 +95,7 @@ class BreakEven(Speed):
         )
         drawn["line"] = drawn["layout"] + others.map(lambda words: f", {words}" if words else "")
         for number, (name, chosen) in enumerate(drawn.groupby("line", sort=True)):
-            _draw(axes, chosen.sort_values("work_s"), str(name), number)
+            _draw(axes, _along(chosen), str(name), number)
         axes.axhline(1, ls="--", color=style.FRAME, lw=1)
         axes.set(xlabel="work per rank in a step (time, log scale)", ylabel="speedup over one rank")
         style.log_seconds(axes.xaxis)
@@ -122,7 +121,7 @@ def crossing(chosen: pd.DataFrame) -> float | None:
     """
     import numpy as np
 
-    ordered = chosen.sort_values("work_s")
+    ordered = _along(chosen)
     work, speedup = ordered["work_s"].to_numpy(), ordered["speedup_same"].to_numpy()
     if speedup[-1] <= 1:
         return None
@@ -132,6 +131,11 @@ def crossing(chosen: pd.DataFrame) -> float | None:
     last = below[-1]
     share = (1 - speedup[last]) / (speedup[last + 1] - speedup[last])
     return float(np.exp(np.log(work[last]) + share * (np.log(work[last + 1]) - np.log(work[last]))))
+
+
+def _along(points: pd.DataFrame) -> pd.DataFrame:
+    """The points of a line in the order of their work; of equal work, the smaller speedup first."""
+    return points.sort_values(["work_s", "speedup_same"])
 
 
 def _after(words: str) -> str:
@@ -168,12 +172,11 @@ def _begins(line: str, ordered: pd.DataFrame, comparisons: int) -> Answer:
     if sure == 0:
         text = f"{line} surely pay in the whole range measured, from {at(0)}"
         return Answer(text, verdict, of, from_s, n=n)
-    below = [row["work_s"] for _, row in points if row["speedup_same"] <= 1]
-    last = len([value for value in ordered["work_s"] if value <= max(below, default=0)]) - 1
+    last = max((i for i, (_, row) in enumerate(points) if row["speedup_same"] <= 1), default=-1)
     where_from = (
-        f"are faster in the whole range measured, from {at(0)}"
+        f"are faster on average in the whole range measured, from {at(0)}"
         if last < 0
-        else f"begin to be faster at about {duration(from_s)}, between {at(last)} and {at(last + 1)}"
+        else f"begin to be faster on average at about {duration(from_s)}, between {at(last)} and {at(last + 1)}"
     )
     told = (
         f"surely pay from {at(sure)} on"
