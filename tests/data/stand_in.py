@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ketscale import analysis
-from ketscale.analysis.catalogue import FORMATS, TABLES, figures
+from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures
 
 
 def option(name: str) -> str:
@@ -39,6 +39,7 @@ def main() -> None:
         if command == "collect":
             for table in TABLES:
                 write(f"{config.results}/tables/{table}.csv", f"{'--partial' in sys.argv}\n")
+            write(f"{config.results}/{CONFIG_FILE}", config.text)
         elif command == "figures":
             for figure in figures(config):
                 for form in FORMATS:

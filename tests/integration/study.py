@@ -57,7 +57,7 @@ CONFIG: dict[str, Any] = {
         "timed": {**TRAINING, "steps": 12, "timed": True},
         "inline": {**TRAINING, "steps": 12, "features": "inline"},
         "long": {**TRAINING, "steps": 400, "checkpoint_steps": 20},
-        "longer": {**TRAINING, "steps": 1200, "checkpoint_steps": 20},
+        "longer": {**TRAINING, "steps": 6000, "checkpoint_steps": 100},
         "limited": {**TRAINING, "steps": 400, "limit_s": 1e-3},
         "wild": {**TRAINING, "steps": 12, "learning_rate": 1e38},
         "epochs": {**TRAINING, "epochs": 2, "dropout": 0.2},

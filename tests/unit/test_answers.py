@@ -239,7 +239,7 @@ def test_break_even_may_be_beyond_the_range(tmp_path: Path) -> None:
 
 def test_break_even_may_be_below_the_range_and_undecided(tmp_path: Path) -> None:
     found = breaks_even(tmp_path, 1e-5, seed=0)
-    assert "are faster in the whole range measured, from 1 ms" in found["answer"]
+    assert "are faster on average in the whole range measured, from 1 ms" in found["answer"]
     assert found["verdict"] == "undecided: fewer than 3 seeds"
 
 

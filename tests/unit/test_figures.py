@@ -71,7 +71,7 @@ def test_the_catalogue_follows_the_kinds_of_studies() -> None:
     weak = factory.small_config({"weak": CONFIG.given["studies"]["weak"]})
     assert catalogue.figures(weak) == ("spans", "weak")
     assert catalogue.figures(CONFIG) == (
-        "simulators", "strategies", "spans", "strong", "weak", "batch", "depth", "features", "learning",
+        "simulators", "strategies", "map", "spans", "strong", "weak", "batch", "depth", "features", "learning",
         "time_to_accuracy",
     )  # fmt: skip
 

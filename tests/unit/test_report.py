@@ -180,7 +180,8 @@ def test_columns_of_one_name_or_count_are_said_once_and_empty_ones_left_out() ->
         }
     )
     heads = {"study": "study", "batch": "batch", "step_s": "step (ms)", "low..high": "interval", "dt": "dt"}
-    found = cells.of("scaling", (Group("all", heads),), {"scaling": table, "runs": pd.DataFrame()})
+    nowhere = {"": cells.Place("", "", frozenset())}
+    found = cells.of("scaling", (Group("all", heads),), {"scaling": table}, nowhere)
     assert found.heads == [("all", False, ["study", "step (ms)", "interval"])]
     assert found.alike == [("batch", "64")]
     assert [[cell.text for cell in row.cells] for row in found.rows] == [
@@ -200,7 +201,7 @@ def test_the_citation_is_that_of_the_project_with_the_commit_and_machine_of_the_
     cited = yaml.safe_load((factory.ROOT / "CITATION.cff").read_text())
     assert (cited["title"], cited["authors"]) == (provenance.TITLE, [{"name": provenance.AUTHOR}])
     assert (cited["license"], cited["version"]) == (provenance.LICENCE, ketscale.__version__)
-    entry = provenance.bibtex(pd.read_csv(results / "tables/runs.csv"))
+    entry = provenance.bibtex(pd.read_csv(results / "tables/runs.csv"), "ketscale")
     assert entry.startswith("@software{ketscale,\n  author = {{The KetScale developers}},\n")
     assert "  version = {0.1.0},\n  year = {2026},\n" in entry and "Commit aaaaaaaaaa. " in entry
     assert "2026-01-01 00:00 to 2026-01-01 00:01 UTC on Synthetic CPU, 2 cores, 8 GiB of memory" in entry

@@ -1,7 +1,7 @@
 """The command line.
 
-`ketscale train | launch | fetch | prepare | collect | figures | report | compare | status | plan | recommend | recover |
-schema | bench | doctor`.
+`ketscale train | launch | fetch | prepare | collect | figures | report | merge | compare | status | plan | recommend |
+recover | schema | bench | doctor`.
 """
 
 from __future__ import annotations
@@ -174,6 +174,20 @@ def _parser() -> argparse.ArgumentParser:
                 help="with --study: where the files of each workload are on this machine, as JSON",
             )
 
+    sub = command(
+        "merge",
+        _merge,
+        "Write one page of several results folders, such as those of several machines",
+        "Each folder\nkeeps its answers, figures and rows apart. It needs their tables and figures.",
+    )
+    sub.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a results folder")
+    sub.add_argument(
+        "--out",
+        type=Path,
+        default=Path("merged.html"),
+        metavar="FILE",
+        help="the page (default: merged.html)",
+    )
     sub = command(
         "compare",
         _compare,
@@ -524,6 +538,13 @@ def _report(options: argparse.Namespace) -> None:
         from ketscale.analysis import report
 
     report.build(*_study(options))
+
+
+def _merge(options: argparse.Namespace) -> None:
+    with needed_for("ketscale merge"):
+        from ketscale.analysis import report
+
+    report.merge(options.folders, options.out)
 
 
 def _compare(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from snakemake.exceptions import WorkflowError
 
 from ketscale import analysis, grid
 from ketscale import config as settings
-from ketscale.analysis.catalogue import FORMATS, TABLES, figures as figure_names
+from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures as figure_names
 from ketscale.analysis.claims import LEDGER
 from ketscale.errors import UserError
 from ketscale.jobs import finished, prepared

@@ -1,4 +1,4 @@
-# From records to tidy tables. Required: the records of the runs. Made: tables/*.csv.
+# From records to tidy tables. Required: the records of the runs. Made: tables/*.csv and the config beside them.
 
 
 rule collect:
@@ -16,6 +16,7 @@ rule collect:
             )
             for table in TABLES
         ],
+        f"{RESULTS}/{CONFIG_FILE}",
     log:
         f"{RESULTS}/tables/collect.log",
     localrule: True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ketscale.analysis.kinds import Figure, kinds
 from ketscale.analysis.overviews.curves import CURVES
+from ketscale.analysis.overviews.layouts import MAP
 from ketscale.analysis.overviews.spans import SPANS
 from ketscale.analysis.overviews.strategies import STRATEGIES
 from ketscale.analysis.overviews.time_to_accuracy import TIME_TO_ACCURACY
@@ -53,6 +54,8 @@ CAPTIONS = {
     ),
 }
 TABLES = tuple(CAPTIONS)
+# The config of the tables, beside them, by which a results folder can be reported alone.
+CONFIG_FILE = "tables/config.json"
 
 # Each figure NAME is figures/NAME.{svg,png,pdf,csv,rst} in the results folder; csv: the data drawn, rst: the caption.
 FORMATS = ("svg", "png", "pdf", "csv", "rst")
@@ -61,12 +64,12 @@ FORMATS = ("svg", "png", "pdf", "csv", "rst")
 def figures_of(config: Config) -> tuple[Figure, ...]:
     """The figures of the config's studies, in the report's order."""
     own = [kind.figure for kind in kinds(config.families).values() if kind.figure]
-    every = [*own[:1], STRATEGIES, SPANS, *own[1:], TIME_TO_ACCURACY, CURVES]
+    every = [*own[:1], STRATEGIES, MAP, SPANS, *own[1:], TIME_TO_ACCURACY, CURVES]
     return tuple(figure for figure in every if _asked(figure, config))
 
 
 def _asked(figure: Figure, config: Config) -> bool:
-    runs = (study.runs for study in config.studies if study.kind in figure.kinds)
+    runs = (study.runs for study in config.studies if not figure.kinds or study.kind in figure.kinds)
     return any(not figure.needs or any(figure.needs(config, run) for run in part) for part in runs)
 
 

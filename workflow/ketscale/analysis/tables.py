@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ketscale.analysis import answers, claims, completeness, parity
+from ketscale.analysis import answers, catalogue, claims, completeness, parity
 from ketscale.analysis.claims.evidence import Evidence
 from ketscale.analysis.completeness import Finding
 from ketscale.analysis.drawing.inputs import Inputs
@@ -18,7 +18,7 @@ from ketscale.analysis.kinds.sweep import Sweep
 from ketscale.analysis.laws import table as laws
 from ketscale.analysis.points import Collected, Point, metrics, point_of, size_axes, sizes_of
 from ketscale.config import Config, Metric
-from ketscale.files import clear, write_csv
+from ketscale.files import clear, write_atomic, write_csv
 from ketscale.grid import AXES, CURVES, HISTORY, Run
 from ketscale.jobs import records
 
@@ -26,7 +26,7 @@ SPLITS = ("test", "validation")
 
 
 def collect(config: Config, results: Path) -> None:
-    """Write tables/*.csv, every table of the catalogue, from the records of the config's runs.
+    """Write tables/*.csv, every table of the catalogue, and the config, from the records of the config's runs.
 
     Args:
         config: the config of the studies; with `partial` the existing records are enough.
@@ -62,6 +62,7 @@ def collect(config: Config, results: Path) -> None:
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
     verdicts = claims.table(claims.load(), Evidence.of(collected, why))
     write_csv(out / "claims.csv", verdicts, claims.COLUMNS)
+    write_atomic(results / catalogue.CONFIG_FILE, f"{config.text}\n".encode())
 
 
 def _of_studies(table: str, collected: Collected) -> list[Mapping[str, Any]]:

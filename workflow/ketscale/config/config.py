@@ -107,6 +107,11 @@ class Config:
         """Every run of every study once, in scheduling order."""
         return schedule(self.studies, self.timed)
 
+    @cached_property
+    def run_set(self) -> frozenset[Run]:
+        """The same, to look a run up among thousands."""
+        return frozenset(self.runs)
+
     def sizes(self, run: Run) -> dict[str, int]:
         """The run's sizes by name; empty if its workload is not in this config."""
         return decode(self.family(run.workload).sizes, run.size) if run.workload in self.workloads else {}

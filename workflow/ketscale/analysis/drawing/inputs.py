@@ -119,7 +119,7 @@ def read_table(path: Path) -> pd.DataFrame:
     """A table of `tables.collect`. Names stay text: 'none' is a simulator, not a missing value.
 
     Raises:
-        UserError: there is no such table.
+        UserError: there is no such table, or the file is empty.
     """
     import pandas as pd
 
@@ -127,6 +127,8 @@ def read_table(path: Path) -> pd.DataFrame:
         columns = pd.read_csv(path, nrows=0).columns
     except FileNotFoundError:
         raise UserError(f"{path}: no such table; run `ketscale collect` first") from None
+    except pd.errors.EmptyDataError:
+        raise UserError(f"{path}: is empty; run `ketscale collect` again") from None
     text = (TEXT | TEXT_OF.get(path.stem, set())).intersection(columns)
     return pd.read_csv(
         path, dtype=dict.fromkeys(text, str), keep_default_na=False, na_values=[""], low_memory=False

@@ -24,8 +24,8 @@ class Figure:
     """A figure of the report.
 
     name: of its files. title: text above it. caption: text below it, without the numbers of a study. kinds: it is
-    drawn if the config has a study of one of these. draw: returns the drawing and the data that were drawn. needs: what
-    some run of these studies must be; None if any run will do.
+    drawn if the config has a study of one of these, or of any kind if there are none. draw: returns the drawing and the
+    data that were drawn. needs: what some run of these studies must be; None if any run will do.
     """
 
     name: str

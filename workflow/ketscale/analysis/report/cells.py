@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FACTORS = {"(ms)": 1e3, "(MB)": 1e-6}
 # Columns that stay in the table if all rows are alike, since links and readers look for them there.
-KEPT = ("record", "run", "study", "studies", "id", "state", "verdict", "statement")
+KEPT = ("results", "record", "run", "study", "studies", "id", "state", "verdict", "statement")
 # Their cells have a sign.
 VERDICTS = ("supported", "refuted", "undecided")
 _INTERVAL = re.compile(r"-?[\d.,e+-]+ to -?[\d.,e+-]+")
@@ -42,6 +42,19 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where links to the runs of a results folder lead.
+
+    prefix: how the ids of their rows begin. folder: what their files are in, seen from the page. runs: those that have a
+    row.
+    """
+
+    prefix: str
+    folder: str
+    runs: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Row:
     """A row and its id, by which links find it; empty if it has none."""
 
@@ -63,15 +76,21 @@ class Table:
     alike: list[tuple[str, str]]
 
 
-def of(name: str, groups: Sequence[Group], tables: Mapping[str, pd.DataFrame]) -> Table:
+def of(
+    name: str,
+    groups: Sequence[Group],
+    tables: Mapping[str, pd.DataFrame],
+    places: Mapping[str, Place],
+) -> Table:
     """The page's table of the results' table `name`; all its columns if it has no groups.
 
     Columns without any value are left out, such as a metric that no run has.
+
+    places: that of each row's `results`; of '' if the tables are of one folder and have no such column.
     """
-    table, names = tables[name], [Run.of(row).name for row in _rows(tables["runs"])]
-    groups = groups or (_everything(table),)
+    table, groups = tables[name], groups or (_everything(tables[name]),)
     if name == "runs":
-        table = table.assign(record=names)
+        table = table.assign(record=[Run.of(row).name for row in rows(table)])
     table = _with_intervals(table, groups)
     known = [_known(group, table) for group in groups]
     alike = {
@@ -87,11 +106,12 @@ def of(name: str, groups: Sequence[Group], tables: Mapping[str, pd.DataFrame]) -
         if columns
     ]
     columns = {column: head for group in known for column, head in group.items()}
-    rows = [_row(name, columns, row, set(names)) for row in _rows(table)]
-    return Table(name, catalogue.CAPTIONS.get(name, ""), heads, rows, list(alike.items()))
+    found = [_row(name, columns, row, places[row.get("results") or ""]) for row in rows(table)]
+    return Table(name, catalogue.CAPTIONS.get(name, ""), heads, found, list(alike.items()))
 
 
-def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table by column."""
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
@@ -100,7 +120,7 @@ def _with_intervals(table: pd.DataFrame, groups: Sequence[Group]) -> pd.DataFram
     table = table.copy()
     for column, head in ((column, head) for group in groups for column, head in group.columns.items()):
         if ".." in column and {*column.split("..")} <= {*table.columns}:
-            table[column] = [_between(row, column, head) for row in _rows(table)]
+            table[column] = [_between(row, column, head) for row in rows(table)]
     return table
 
 
@@ -126,26 +146,30 @@ def _alike(column: str, head: str, table: pd.DataFrame) -> str:
     return cell(table[column].iloc[0], head).text
 
 
-def _row(name: str, columns: Mapping[str, str], row: Mapping[str, Any], known: set[str]) -> Row:
+def _row(name: str, columns: Mapping[str, str], row: Mapping[str, Any], place: Place) -> Row:
     cells = [
-        _linked(column, row[column], known) or cell(row[column], head) for column, head in columns.items()
+        _linked(column, row[column], place) or cell(row[column], head) for column, head in columns.items()
     ]
-    return Row(f"run-{row['record']}" if name == "runs" else "", cells)
+    return Row(f"{place.prefix}run-{row['record']}" if name == "runs" else "", cells)
 
 
-def _linked(column: str, value: Any, known: set[str]) -> Cell | None:
+def _linked(column: str, value: Any, place: Place) -> Cell | None:
     """A cell of links to rows and records; None if it names no run that has a row."""
     if column == "record":
-        return Cell(value, "", (Link("record", f"{RUNS}/{value}/{RECORD}"),))
+        return Cell(value, "", (_record(value, place),))
     if column not in ("run", "reference", "records") or not isinstance(value, str):
         return None
     links = [
         link
         for name in runs_in(value)
-        if name in known
-        for link in (Link(name, f"#run-{name}"), Link("record", f"{RUNS}/{name}/{RECORD}"))
+        if name in place.runs
+        for link in (Link(name, f"#{place.prefix}run-{name}"), _record(name, place))
     ]
     return Cell(value, "long", tuple(links)) if links else None
+
+
+def _record(run: str, place: Place) -> Link:
+    return Link("record", f"{place.folder}{RUNS}/{run}/{RECORD}")
 
 
 def runs_in(text: str) -> list[str]:

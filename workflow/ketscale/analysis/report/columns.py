@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ketscale.analysis.points import metrics, size_axes
@@ -20,10 +21,18 @@ class Group:
     folded: bool = False
 
 
-def groups(config: Config) -> dict[str, tuple[Group, ...]]:
-    """The groups of each table of the page, in the order of their columns."""
-    sizes = {name: axis.title for name, axis in size_axes(config).items()}
-    figures = metrics(config)
+def groups(configs: Sequence[Config]) -> dict[str, tuple[Group, ...]]:
+    """The groups of each table of the page, in the order of their columns; of several configs, also the results folder."""
+    sizes = {name: axis.title for config in configs for name, axis in size_axes(config).items()}
+    figures = tuple(dict.fromkeys(name for config in configs for name in metrics(config)))
+    found = _groups(sizes, figures)
+    if len(configs) > 1:
+        folder = Group("folder", {"results": "results"})
+        found = {name: (folder, *of_table) for name, of_table in found.items()}
+    return found
+
+
+def _groups(sizes: Mapping[str, str], figures: Sequence[str]) -> dict[str, tuple[Group, ...]]:
     return {
         "claims": (
             Group("claim", {"id": "id", "verdict": "verdict", "statement": "claim"}),

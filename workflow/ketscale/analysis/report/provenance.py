@@ -38,8 +38,8 @@ def packages(runs: pd.DataFrame) -> list[str]:
     return sorted({package for text in _distinct(runs, "packages") for package in text.split()})
 
 
-def bibtex(runs: pd.DataFrame) -> str:
-    """A BibTeX entry of the software with version, commit, date and machine of these numbers."""
+def bibtex(runs: pd.DataFrame, key: str) -> str:
+    """A BibTeX entry `key` of the software with version, commit, date and machine of these numbers."""
     code = _distinct(runs, "code")
     machines = sorted({_machine(row) for row in runs.to_dict("records")})
     version = ", ".join(sorted({text.split()[0] for text in code})) or ketscale.__version__
@@ -57,7 +57,7 @@ def bibtex(runs: pd.DataFrame) -> str:
         "note": ". ".join(note),
     }
     lines = [f"  {name} = {{{_escaped(value)}}}," for name, value in fields.items() if value]
-    return "\n".join(["@software{ketscale,", *lines, "}"])
+    return "\n".join([f"@software{{{key},", *lines, "}"])
 
 
 def commit(runs: pd.DataFrame) -> str:
