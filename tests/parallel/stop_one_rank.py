@@ -6,6 +6,7 @@ import torch
 
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import open_world
+from ketscale.process import end
 from ketscale.training.loop import Stopped, Trainer
 from tests.toys import QUIETLY, protocol_of, run_at, without_dropout
 
@@ -26,3 +27,5 @@ except Stopped as stopped:
     sys.stdout.write(f"{stopped}\n")
     sys.stdout.flush()
 world.close()
+if sys.argv[1].startswith("ddp"):
+    end(0)  # as `ketscale train` does

@@ -7,6 +7,7 @@ import torch
 from ketscale.jobs import outcome
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import open_world
+from ketscale.process import end
 from ketscale.training.loop import Trainer
 from tests.toys import QUIETLY, classification, protocol_of, run_at
 
@@ -39,3 +40,5 @@ if world.rank == 0:
     sys.stdout.write(f"{ends}\n")
     sys.stdout.flush()
 world.close()
+if where.startswith("ddp"):
+    end(0)  # as `ketscale train` does

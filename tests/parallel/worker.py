@@ -10,6 +10,7 @@ import torch
 
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World, open_world
+from ketscale.process import end
 from ketscale.training.loop import Trainer
 from tests.toys import PROBLEMS, QUIETLY, protocol_of, run_at
 
@@ -22,6 +23,8 @@ def main(where: str, cases: list[tuple[Any, ...]]) -> None:
     if world.rank == 0:
         print("RESULT", json.dumps(results), flush=True)
     world.close()
+    if where.startswith("ddp"):
+        end(0)  # as `ketscale train` does
 
 
 def train(world: World, name: str, batch: int, steps: int, **settings: Any) -> dict[str, Any]:

@@ -411,7 +411,8 @@ def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
 
 def _train(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from ketscale.process import THREAD_VARIABLES
+    from ketscale.grid import BACKENDS
+    from ketscale.process import THREAD_VARIABLES, end
 
     # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
     for name in THREAD_VARIABLES:
@@ -423,9 +424,13 @@ def _train(options: argparse.Namespace) -> int:
         status = train(settings, _folder(options), _manifest(options, settings), options.trace)
     except Stopped as stopped:
         print(f"ketscale: {stopped}", file=sys.stderr)
-        return 143
-    print(f"{settings.run.folder}: {status}")
-    return 0
+        code = 143
+    else:
+        print(f"{settings.run.folder}: {status}")
+        code = 0
+    if BACKENDS[settings.run.backend].launcher == "torchrun":
+        end(code)
+    return code
 
 
 def _launch(options: argparse.Namespace) -> int:
