@@ -10,6 +10,7 @@ import torch
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, given
 
 COLUMNS = (*(Column("input", i) for i in range(3)), *(Column("weight", i) for i in range(4)))
+CONSTANTS = (Column("constant", value=0.7), Column("constant", value=-2.1))
 
 
 def unitary(size: int, seed: int) -> list[list[complex]]:
@@ -29,7 +30,7 @@ def random_circuit(qubits: int, seed: int) -> Circuit:
         Gate(
             name,
             tuple(rng.sample(range(qubits), GATES[name].wires)),
-            tuple(rng.choice(COLUMNS) for _ in range(GATES[name].angles)),
+            tuple(rng.choice((*COLUMNS, *CONSTANTS)) for _ in range(GATES[name].angles)),
         )
         for name in ["Hadamard", *names]
     ]

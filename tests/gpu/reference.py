@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from ketscale.engines.circuits.circuit import Circuit, Gate
+from ketscale.engines.circuits.circuit import Circuit, Column, Gate
 
 PAULI = {
     "I": torch.eye(2, dtype=torch.complex128),
@@ -65,8 +65,21 @@ ROTATIONS: dict[str, Callable[..., torch.Tensor]] = {
     **{f"CR{letter}": lambda a, letter=letter: controlled(a, letter) for letter in "XYZ"},
     **{f"Ising{letter * 2}": lambda a, letter=letter: rotation(a, letter * 2) for letter in "XYZ"},
     "PhaseShift": phase,
+    "ControlledPhaseShift": lambda a: torch.diag_embed(
+        torch.stack([*[torch.ones_like(a) + 0j] * 3, torch.exp(1j * a)], 1)
+    ),
     "Rot": lambda p, t, o: rotation(o, "Z") @ rotation(t, "Y") @ rotation(p, "Z"),
 }
+
+
+def angle_of(column: Column, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """(rows,) or a single angle."""
+    match column.kind:
+        case "input":
+            return inputs[:, column.index]
+        case "weight":
+            return weights[column.index]
+    return inputs.new_tensor(column.value)
 
 
 def matrix_of(gate: Gate, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -75,10 +88,7 @@ def matrix_of(gate: Gate, inputs: torch.Tensor, weights: torch.Tensor) -> torch.
         return torch.tensor(gate.matrix, dtype=torch.complex128, device=inputs.device)[None]
     if gate.name in FIXED:
         return FIXED[gate.name].to(inputs.device)[None]
-    angles = [
-        inputs[:, column.index] if column.kind == "input" else weights[column.index].expand(len(inputs))
-        for column in gate.columns
-    ]
+    angles = [angle_of(column, inputs, weights).expand(len(inputs)) for column in gate.columns]
     return ROTATIONS[gate.name](*angles)
 
 

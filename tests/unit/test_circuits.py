@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
@@ -96,7 +100,7 @@ def test_vqc_ansatz_has_no_ring_on_one_qubit_and_two_cnots_on_two() -> None:
 
 
 def test_the_gate_table_is_complete() -> None:
-    assert len(GATES) == 20
+    assert len(GATES) == 21
     assert all(kind.wires in (1, 2) and kind.angles in (0, 1, 3) for kind in GATES.values())
 
 
@@ -136,3 +140,39 @@ def test_the_qlcu_ansatz_uses_each_of_its_inputs_once() -> None:
     assert [g.wires for g in circuit.gates[3:6]] == [(0, 1), (1, 2), (2, 0)]
     with pytest.raises(UserError, match="at least 2 qubits"):
         qlcu_ansatz(1, 1)
+
+
+def test_a_circuit_is_written_gate_by_gate() -> None:
+    swap = np.eye(4)[[0, 2, 1, 3]]
+    circuit = (
+        Circuit(2).h(0).x(1).y(0).z(1).s(0).t(1)
+        .rx(0, "x0").ry(1, "w0").rz(0, 0.5).phase(1, np.float64(0.25)).rot(0, "x1", torch.tensor(0.5), "w1")
+        .cnot(0, 1).cz(1, 0).swap(0, 1).crx(0, 1, 1).cry(1, 0, "x0").crz(0, 1, "w10").cphase(0, 1, Column("weight", 2))
+        .xx(0, 1, "x0").yy(1, 0, "x0").zz(0, 1, "x0").unitary(swap, 1, 0)
+    )  # fmt: skip
+    assert [gate.name for gate in circuit.gates] == [
+        *("Hadamard", "PauliX", "PauliY", "PauliZ", "S", "T", "RX", "RY", "RZ", "PhaseShift", "Rot"),
+        *("CNOT", "CZ", "SWAP", "CRX", "CRY", "CRZ", "ControlledPhaseShift", "IsingXX", "IsingYY", "IsingZZ"),
+        "QubitUnitary",
+    ]
+    assert {gate.name for gate in circuit.gates} == {*GATES, "QubitUnitary"}
+    assert circuit.gates[10].columns == (
+        *(Column("input", 1), Column("constant", value=0.5)),
+        Column("weight", 1),
+    )
+    assert circuit.gates[15].wires == (1, 0)
+    assert (circuit.inputs, circuit.weights) == (2, 11)
+    assert hash(circuit) == hash(pickle.loads(pickle.dumps(circuit)))
+
+
+@pytest.mark.parametrize(
+    "angle", ["x", "y0", "x-1", "x01", "", True, None, 1j, float("nan"), float("inf"), torch.ones(2)]
+)
+def test_an_angle_that_means_nothing_is_refused(angle: Any) -> None:
+    with pytest.raises(UserError, match="write 'x0' for input 0, 'w0' for weight 0, or a finite number"):
+        Circuit(1).rx(0, angle)
+
+
+def test_an_angle_that_could_be_trained_is_no_constant() -> None:
+    with pytest.raises(UserError, match="write 'x0'"):
+        Circuit(1).rx(0, torch.tensor(0.5, requires_grad=True))

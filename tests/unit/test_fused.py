@@ -42,6 +42,7 @@ def circuits(draw: st.DrawFn) -> Circuit:
     """Up to 5 qubits and 12 gates over three input and three weight columns."""
     qubits = draw(st.integers(1, 5))
     columns = [Column(kind, i) for kind in ("input", "weight") for i in range(3)]  # type: ignore[arg-type]
+    columns += [Column("constant", value=0.7), Column("constant", value=-2.1)]
     names = [name for name, kind in GATES.items() if kind.wires <= qubits]
     gates = []
     for _ in range(draw(st.integers(1, 12))):

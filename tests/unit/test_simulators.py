@@ -60,6 +60,7 @@ def random_circuit(qubits: int, seed: int) -> Circuit:
     names = [name for name, kind in GATES.items() if kind.wires <= qubits]
     rng.shuffle(names)
     columns = [Column("input", i) for i in range(3)] + [Column("weight", i) for i in range(4)]
+    columns += [Column("constant", value=0.7), Column("constant", value=-2.1)]
     gates = [
         Gate(
             name,
@@ -127,6 +128,7 @@ FIXED = {
 GENERATORS = {
     "RX": X / 2, "RY": Y / 2, "RZ": Z / 2, "PhaseShift": -ONE,
     "CRX": np.kron(ONE, X / 2), "CRY": np.kron(ONE, Y / 2), "CRZ": np.kron(ONE, Z / 2),
+    "ControlledPhaseShift": -np.kron(ONE, ONE),
     "IsingXX": np.kron(X, X) / 2, "IsingYY": np.kron(Y, Y) / 2, "IsingZZ": np.kron(Z, Z) / 2,
 }  # fmt: skip
 
@@ -143,7 +145,10 @@ def dense_unitary(circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor)
     n = circuit.qubits
     unitary = np.eye(2**n, dtype=complex).reshape([2] * n + [2**n])
     for gate in circuit.gates:
-        values = [float((inputs if c.kind == "input" else weights)[c.index]) for c in gate.columns]
+        values = [
+            c.value if c.kind == "constant" else float((inputs if c.kind == "input" else weights)[c.index])
+            for c in gate.columns
+        ]
         k = len(gate.wires)
         dense = gate_matrix(gate.name, values) if gate.matrix is None else np.array(gate.matrix)
         matrix = dense.reshape([2] * 2 * k)

@@ -27,6 +27,7 @@ class Case:
     """loss = sum over samples and words of coefficients * expectation values, and its gradients.
 
     inputs: (batch, columns), weights: (columns,), coefficients: (batch, words); radians, all of `real`.
+    The circuit has no constant angles, which the outside simulators are not written for.
     """
 
     circuit: Circuit
@@ -34,6 +35,10 @@ class Case:
     inputs: NDArray[Any]
     weights: NDArray[Any]
     coefficients: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        if any(column.kind == "constant" for gate in self.circuit.gates for column in gate.columns):
+            raise ValueError("a case's angles are inputs and weights, not constants")
 
     @property
     def real(self) -> np.dtype[Any]:

@@ -19,6 +19,7 @@ CLASSES: dict[str, tuple[str, bool]] = {
     "Rot": ("U3Gate", False),  # but for its global phase
     "CNOT": ("CNOT", False), "CZ": ("PauliZ", True), "SWAP": ("Swap", False),
     "CRX": ("Rx", True), "CRY": ("Ry", True), "CRZ": ("Rz", True),
+    "ControlledPhaseShift": ("PhaseShift", True),
     "IsingXX": ("Rxx", False), "IsingYY": ("Ryy", False), "IsingZZ": ("Rzz", False),
 }  # fmt: skip
 

@@ -44,6 +44,7 @@ GENERATED: dict[str, Generator] = {
     **{f"R{name}": Generator(matrix) for name, matrix in (("X", _X), ("Y", _Y), ("Z", _Z))},
     "PhaseShift": Generator(_DOWN, -1.0),
     **{f"CR{name}": Generator(np.kron(_DOWN, matrix)) for name, matrix in (("X", _X), ("Y", _Y), ("Z", _Z))},
+    "ControlledPhaseShift": Generator(np.kron(_DOWN, _DOWN), -1.0),
     **{
         f"Ising{name * 2}": Generator(np.kron(matrix, matrix))
         for name, matrix in (("X", _X), ("Y", _Y), ("Z", _Z))

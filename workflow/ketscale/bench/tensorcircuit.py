@@ -20,6 +20,7 @@ FIXED = {
 }  # fmt: skip
 ROTATIONS = {
     "RX": "rx", "RY": "ry", "RZ": "rz", "PhaseShift": "phase", "CRX": "crx", "CRY": "cry", "CRZ": "crz",
+    "ControlledPhaseShift": "cphase",
     "IsingXX": "rxx", "IsingYY": "ryy", "IsingZZ": "rzz",
 }  # fmt: skip
 

@@ -2,14 +2,19 @@
 
 The conventions are PennyLane's: the names and matrices of gates, and wire 0 as the most significant bit of a
 basis state's index. A parametrised gate names a `Column` for each of its angles: an *input* column
-holds one angle per sample, a *weight* column one angle shared by the whole batch.
+holds one angle per sample, a *weight* column one angle shared by the whole batch; a *constant* is part of the circuit.
+
+A circuit is written gate by gate: `Circuit(2).ry(0, "x0").ry(1, "w0").cnot(0, 1)`.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,7 +36,8 @@ GATES: dict[str, GateKind] = {
     **{name: GateKind(1, 1) for name in ("RX", "RY", "RZ", "PhaseShift")},
     "Rot": GateKind(1, 3),
     **{name: GateKind(2, 0) for name in ("CNOT", "CZ", "SWAP")},
-    **{name: GateKind(2, 1) for name in ("CRX", "CRY", "CRZ", "IsingXX", "IsingYY", "IsingZZ")},
+    **{name: GateKind(2, 1) for name in ("CRX", "CRY", "CRZ", "ControlledPhaseShift")},
+    **{name: GateKind(2, 1) for name in ("IsingXX", "IsingYY", "IsingZZ")},
 }
 
 # A given unitary on one or two wires; unlike the gates above it carries its matrix.
@@ -42,10 +48,37 @@ Matrix = tuple[tuple[complex, ...], ...]
 
 @dataclass(frozen=True)
 class Column:
-    """One angle of a gate: column `index` of the per-sample inputs or of the shared weights."""
+    """One angle of a gate: column `index` of the per-sample inputs or of the shared weights, or a constant `value`."""
 
-    kind: Literal["input", "weight"]
-    index: int
+    kind: Literal["input", "weight", "constant"]
+    index: int = 0
+    value: float = 0.0
+
+
+# How a gate's angle is written: 'x3' is input 3, 'w0' is weight 0, a number is a constant in radians.
+AngleLike = Column | str | float
+
+
+def column(angle: AngleLike) -> Column:
+    """The column of a written angle.
+
+    Raises:
+        UserError: it is no column, no text such as 'x0' or 'w0', and no finite number.
+    """
+    if isinstance(angle, Column):
+        return angle
+    if isinstance(angle, str):
+        written = re.fullmatch(r"([xw])(0|[1-9][0-9]*)", angle)
+        if written:
+            return Column("input" if written[1] == "x" else "weight", int(written[2]))
+    number = isinstance(angle, Real) or (
+        isinstance(angle, torch.Tensor) and angle.ndim == 0 and not angle.requires_grad
+    )
+    if number and not isinstance(angle, bool) and math.isfinite(angle):  # type: ignore[arg-type]
+        return Column("constant", value=float(angle))
+    raise UserError(
+        f"angle {angle!r}: write 'x0' for input 0, 'w0' for weight 0, or a finite number of radians"
+    )
 
 
 @dataclass(frozen=True)
@@ -88,7 +121,7 @@ class Circuit:
     """
 
     qubits: int
-    gates: tuple[Gate, ...]
+    gates: tuple[Gate, ...] = ()
 
     def __post_init__(self) -> None:
         if self.qubits < 1:
@@ -138,6 +171,102 @@ class Circuit:
 
     def _columns(self, kind: str) -> int:
         return 1 + max((c.index for g in self.gates for c in g.columns if c.kind == kind), default=-1)
+
+    def gate(self, name: str, wires: tuple[int, ...], *angles: AngleLike) -> Circuit:
+        """This circuit followed by a gate of `GATES`; an angle is 'x0', 'w0' or a number of radians."""
+        return self.then(Gate(name, wires, tuple(map(column, angles))))
+
+    def then(self, *gates: Gate) -> Circuit:
+        """This circuit followed by gates."""
+        return Circuit(self.qubits, (*self.gates, *gates))
+
+    def h(self, wire: int) -> Circuit:
+        """Followed by Hadamard."""
+        return self.gate("Hadamard", (wire,))
+
+    def x(self, wire: int) -> Circuit:
+        """Followed by PauliX."""
+        return self.gate("PauliX", (wire,))
+
+    def y(self, wire: int) -> Circuit:
+        """Followed by PauliY."""
+        return self.gate("PauliY", (wire,))
+
+    def z(self, wire: int) -> Circuit:
+        """Followed by PauliZ."""
+        return self.gate("PauliZ", (wire,))
+
+    def s(self, wire: int) -> Circuit:
+        """Followed by S = diag(1, i)."""
+        return self.gate("S", (wire,))
+
+    def t(self, wire: int) -> Circuit:
+        """Followed by T = diag(1, e^(i pi/4))."""
+        return self.gate("T", (wire,))
+
+    def rx(self, wire: int, angle: AngleLike) -> Circuit:
+        """Followed by RX(angle) = exp(-i angle/2 X)."""
+        return self.gate("RX", (wire,), angle)
+
+    def ry(self, wire: int, angle: AngleLike) -> Circuit:
+        """Followed by RY(angle) = exp(-i angle/2 Y)."""
+        return self.gate("RY", (wire,), angle)
+
+    def rz(self, wire: int, angle: AngleLike) -> Circuit:
+        """Followed by RZ(angle) = exp(-i angle/2 Z)."""
+        return self.gate("RZ", (wire,), angle)
+
+    def phase(self, wire: int, angle: AngleLike) -> Circuit:
+        """Followed by PhaseShift(angle) = diag(1, e^(i angle))."""
+        return self.gate("PhaseShift", (wire,), angle)
+
+    def rot(self, wire: int, phi: AngleLike, theta: AngleLike, omega: AngleLike) -> Circuit:
+        """Followed by Rot: RZ(phi), then RY(theta), then RZ(omega)."""
+        return self.gate("Rot", (wire,), phi, theta, omega)
+
+    def cnot(self, control: int, target: int) -> Circuit:
+        """Followed by CNOT."""
+        return self.gate("CNOT", (control, target))
+
+    def cz(self, first: int, second: int) -> Circuit:
+        """Followed by CZ."""
+        return self.gate("CZ", (first, second))
+
+    def swap(self, first: int, second: int) -> Circuit:
+        """Followed by SWAP."""
+        return self.gate("SWAP", (first, second))
+
+    def crx(self, control: int, target: int, angle: AngleLike) -> Circuit:
+        """Followed by a controlled RX."""
+        return self.gate("CRX", (control, target), angle)
+
+    def cry(self, control: int, target: int, angle: AngleLike) -> Circuit:
+        """Followed by a controlled RY."""
+        return self.gate("CRY", (control, target), angle)
+
+    def crz(self, control: int, target: int, angle: AngleLike) -> Circuit:
+        """Followed by a controlled RZ."""
+        return self.gate("CRZ", (control, target), angle)
+
+    def cphase(self, first: int, second: int, angle: AngleLike) -> Circuit:
+        """Followed by ControlledPhaseShift(angle) = diag(1, 1, 1, e^(i angle))."""
+        return self.gate("ControlledPhaseShift", (first, second), angle)
+
+    def xx(self, first: int, second: int, angle: AngleLike) -> Circuit:
+        """Followed by IsingXX(angle) = exp(-i angle/2 XX)."""
+        return self.gate("IsingXX", (first, second), angle)
+
+    def yy(self, first: int, second: int, angle: AngleLike) -> Circuit:
+        """Followed by IsingYY(angle) = exp(-i angle/2 YY)."""
+        return self.gate("IsingYY", (first, second), angle)
+
+    def zz(self, first: int, second: int, angle: AngleLike) -> Circuit:
+        """Followed by IsingZZ(angle) = exp(-i angle/2 ZZ)."""
+        return self.gate("IsingZZ", (first, second), angle)
+
+    def unitary(self, matrix: ArrayLike, *wires: int) -> Circuit:
+        """Followed by a given unitary on one or two wires; see `given`."""
+        return self.then(given(matrix, *wires))
 
 
 class Angles(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
-from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.methods import Method
 from ketscale.errors import UserError
 from ketscale.optional import needed_for, remedy
@@ -115,9 +115,7 @@ class PennyLane:
                 if gate.matrix is not None:
                     qml.QubitUnitary(np.asarray(gate.matrix), wires=gate.wires)
                     continue
-                angles = [
-                    inputs[..., c.index] if c.kind == "input" else weights[c.index] for c in gate.columns
-                ]
+                angles = (_angle(c, inputs, weights) for c in gate.columns)
                 getattr(qml, gate.name)(*angles, wires=gate.wires)
             if paulis is None:
                 return qml.state()
@@ -130,6 +128,16 @@ class PennyLane:
             return self._qml.device("default.qubit", wires=qubits)
         c_dtype = np.complex64 if precision == torch.float32 else np.complex128
         return self._qml.device(self.method.device, wires=qubits, c_dtype=c_dtype)
+
+
+def _angle(column: Column, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor | float:
+    """The angle of a column: of all samples, of the weights, or a number."""
+    match column.kind:
+        case "input":
+            return inputs[..., column.index]
+        case "weight":
+            return weights[column.index]
+    return column.value
 
 
 @contextmanager

@@ -30,13 +30,13 @@ _NO_WEIGHT = 1e-280
 METHODS = {
     "Hadamard": "h", "PauliX": "x", "PauliY": "y", "PauliZ": "z", "S": "s", "T": "t",
     "RX": "rx", "RY": "ry", "RZ": "rz", "PhaseShift": "p", "CNOT": "cx", "CZ": "cz", "SWAP": "swap",
-    "CRX": "crx", "CRY": "cry", "CRZ": "crz", "IsingXX": "rxx", "IsingYY": "ryy", "IsingZZ": "rzz",
+    "CRX": "crx", "CRY": "cry", "CRZ": "crz", "ControlledPhaseShift": "cp", "IsingXX": "rxx", "IsingYY": "ryy", "IsingZZ": "rzz",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Program:
-    """A circuit in Qiskit's form: every use of an angle is a parameter of its own.
+    """A circuit in Qiskit's form: every use of an input or a weight is a parameter of its own.
 
     circuit: the parametrised QuantumCircuit; its parameters are in the order of `columns`.
     columns: the angle of each parameter.
@@ -113,8 +113,8 @@ def _translate(circuit: Circuit) -> Program:
     from qiskit.circuit import ParameterVector
 
     gates = [part for gate in circuit.gates for part in _parts(gate)]
-    columns = tuple(column for gate in gates for column in gate.columns)
-    parameters = iter(ParameterVector("angle", len(columns)))
+    free = [(gate, column) for gate in gates for column in gate.columns if column.kind != "constant"]
+    parameters = iter(ParameterVector("angle", len(free)))
     translated = QuantumCircuit(circuit.qubits)
     for gate in gates:
         qubits = [circuit.qubits - 1 - wire for wire in gate.wires]
@@ -122,11 +122,10 @@ def _translate(circuit: Circuit) -> Program:
             # For Qiskit the first qubit of a matrix is the least significant one.
             translated.unitary(np.asarray(gate.matrix), qubits[::-1])
         else:
-            getattr(translated, METHODS[gate.name])(*(next(parameters) for _ in gate.columns), *qubits)
-    rules = tuple(
-        FOUR_TERMS if gate.name.startswith("CR") else TWO_TERMS for gate in gates for _ in gate.columns
-    )
-    return Program(translated, columns, rules)
+            angles = (c.value if c.kind == "constant" else next(parameters) for c in gate.columns)
+            getattr(translated, METHODS[gate.name])(*angles, *qubits)
+    rules = tuple(FOUR_TERMS if gate.name.startswith("CR") else TWO_TERMS for gate, _ in free)
+    return Program(translated, tuple(column for _, column in free), rules)
 
 
 def _parts(gate: Gate) -> tuple[Gate, ...]:

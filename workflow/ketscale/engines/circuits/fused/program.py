@@ -156,7 +156,12 @@ def _rotations(gate: Gate) -> Iterator[tuple[str, Angle]]:
     """The gate as rotations in the order of execution: letters on the gate's wires, and an angle."""
 
     def of(column: int, factor: float) -> Angle:
-        return Angle(gate.columns[column].kind, gate.columns[column].index, factor)
+        angle = gate.columns[column]
+        return (
+            _constant(factor * angle.value)
+            if angle.kind == "constant"
+            else Angle(angle.kind, angle.index, factor)
+        )
 
     name = gate.name
     if name in ("RX", "RY", "RZ"):
@@ -168,6 +173,8 @@ def _rotations(gate: Gate) -> Iterator[tuple[str, Angle]]:
     elif name in ("CRX", "CRY", "CRZ"):
         yield "I" + name[-1], of(0, 0.5)
         yield "Z" + name[-1], of(0, -0.5)
+    elif name == "ControlledPhaseShift":
+        yield from (("ZI", of(0, 0.5)), ("IZ", of(0, 0.5)), ("ZZ", of(0, -0.5)), ("II", of(0, -0.5)))
     elif name == "PhaseShift":
         yield "Z", of(0, 1.0)
         yield "I", of(0, -1.0)
