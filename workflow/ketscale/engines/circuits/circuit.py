@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -71,11 +71,11 @@ def column(angle: AngleLike) -> Column:
         written = re.fullmatch(r"([xw])(0|[1-9][0-9]*)", angle)
         if written:
             return Column("input" if written[1] == "x" else "weight", int(written[2]))
-    number = isinstance(angle, Real) or (
-        isinstance(angle, torch.Tensor) and angle.ndim == 0 and not angle.requires_grad
-    )
-    if number and not isinstance(angle, bool) and math.isfinite(angle):  # type: ignore[arg-type]
-        return Column("constant", value=float(angle))
+    number: Any = angle
+    if isinstance(number, torch.Tensor) and number.ndim == 0 and not number.requires_grad:
+        number = number.item()
+    if isinstance(number, Real) and not isinstance(number, bool) and math.isfinite(number):
+        return Column("constant", value=float(number))
     raise UserError(
         f"angle {angle!r}: write 'x0' for input 0, 'w0' for weight 0, or a finite number of radians"
     )
