@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -74,7 +73,11 @@ def column(angle: AngleLike) -> Column:
     number: Any = angle
     if isinstance(number, torch.Tensor) and number.ndim == 0 and not number.requires_grad:
         number = number.item()
-    if isinstance(number, Real) and not isinstance(number, bool) and math.isfinite(number):
+    if (
+        isinstance(number, (int, float, np.integer, np.floating))
+        and not isinstance(number, bool)
+        and math.isfinite(number)
+    ):
         return Column("constant", value=float(number))
     raise UserError(
         f"angle {angle!r}: write 'x0' for input 0, 'w0' for weight 0, or a finite number of radians"
