@@ -1,0 +1,387 @@
+"""from_qnode gives what the QNode gives, or says why it cannot: never numbers frozen at the first call."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pennylane as qml
+import pytest
+import torch
+
+from ketscale import from_qnode
+from ketscale.errors import UserError
+
+WIRES = 3
+DEVICE = qml.device("default.qubit", wires=WIRES)
+
+
+def cosine(x: Any) -> Any:
+    qml.RX(x, wires=0)
+    return qml.expval(qml.Z(0))
+
+
+QNODE = qml.QNode(cosine, DEVICE)
+
+
+def drawn(*shapes: tuple[int, ...], seed: int = 0, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        (2 * torch.randn(shape, dtype=torch.float64, generator=generator)).to(dtype).requires_grad_()
+        for shape in shapes
+    ]
+
+
+def flat(results: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor)]
+
+
+def loss(results: Any) -> torch.Tensor:
+    rows = [torch.view_as_real(leaf) if leaf.is_complex() else leaf for leaf in flat(results)]
+    return sum((row * torch.arange(1, row.numel() + 1).reshape(row.shape).cos()).sum() for row in rows)
+
+
+def same(
+    function: Callable[..., Any], *shapes: tuple[int, ...], gathered: bool | None = None, calls: int = 3
+) -> Any:
+    """Compare several calls, each with new values, with default.qubit; return the conversion."""
+    qnode = qml.QNode(function, DEVICE)
+    converted = from_qnode(qnode)
+    for seed in range(calls):
+        arguments = drawn(*shapes, seed=seed)
+        pairs = []
+        for each in (converted, qnode):
+            results = each(*arguments)
+            slopes = torch.autograd.grad(loss(results), arguments, allow_unused=True, materialize_grads=True)
+            pairs.append((results, slopes))
+        torch.testing.assert_close(*pairs, rtol=1e-9, atol=1e-10)
+    if gathered is not None:
+        assert [way.gathers for way in converted._ways.values()] == [gathered]
+    return converted
+
+
+def layers(x: Any, w: Any) -> None:
+    qml.AngleEmbedding(x, wires=range(WIRES), rotation="Y")
+    qml.StronglyEntanglingLayers(w, wires=range(WIRES))
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (4,)])
+def test_angles_that_are_entries_are_gathered(batch: tuple[int, ...]) -> None:
+    def function(x: Any, w: Any) -> Any:
+        layers(x, w)
+        qml.RX(2 * x[..., 1] - 0.5, wires=0)
+        qml.RZ(-w[0, 0, 0] / 3, wires=1)
+        qml.IsingXX(x[..., 1], wires=[2, 0])
+        return [qml.expval(qml.Z(i)) for i in range(WIRES)]
+
+    same(function, (*batch, WIRES), (2, WIRES, 3), gathered=True)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        torch.relu,
+        torch.abs,
+        torch.sin,
+        lambda x: x.clamp(-0.5, 0.5),
+        lambda x: x % 1.0,
+        lambda x: torch.where(x > 0, x, -x),
+        lambda x: x * x,
+        lambda x: x + x.flip(-1),
+        lambda x: 1 / (2 + x.square()),
+        lambda x: x.float().double(),
+        lambda x: x.cumsum(-1),
+        lambda x: x.sort(-1).values,
+        lambda x: x.detach() + 0 * x,
+        lambda x: torch.nn.functional.linear(x, torch.arange(9.0, dtype=x.dtype).reshape(3, 3)),
+    ],
+)
+def test_functions_of_arguments_are_replayed(written: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Among these are some that look like the identity near most points."""
+
+    def function(x: Any, w: Any) -> Any:
+        layers(written(x), w)
+        return qml.expval(qml.Z(0) @ qml.Y(1))
+
+    same(function, (4, WIRES), (1, WIRES, 3), gathered=False)
+
+
+def test_a_detached_argument_has_no_gradient() -> None:
+    def function(x: Any, w: Any) -> Any:
+        layers(x.detach(), w)
+        return qml.expval(qml.Z(0))
+
+    converted = same(function, (WIRES,), (1, WIRES, 3))
+    x, w = drawn((WIRES,), (1, WIRES, 3))
+    converted(x, w).backward()
+    assert x.grad is None and w.grad is not None
+
+
+@pytest.mark.parametrize("batch", [(), (4,)])
+@pytest.mark.parametrize(
+    "measured",
+    [
+        lambda: qml.probs(wires=[2, 0]),
+        lambda: qml.state(),
+        lambda: (qml.var(qml.X(0)), qml.expval(qml.Z(1))),
+        lambda: qml.expval(qml.Hermitian(np.array([[1, 2j], [-2j, 0.5]]), wires=1)),
+        lambda: qml.expval(qml.Hamiltonian([0.3, -2], [qml.Z(0), qml.X(1) @ qml.Z(2)])),
+        lambda: [qml.expval(qml.Z(1)), qml.expval(qml.Z(0)), qml.expval(qml.Z(1) + 0.5 * qml.Z(0))],
+        lambda: {"a": qml.expval(qml.Z(1)), "b": [qml.probs(wires=0), qml.purity(wires=[1])]},
+    ],
+)
+def test_measurements(measured: Callable[[], Any], batch: tuple[int, ...]) -> None:
+    def function(x: Any, w: Any) -> Any:
+        layers(x, w)
+        qml.GlobalPhase(x[..., 0])
+        return measured()
+
+    same(function, (*batch, WIRES), (1, WIRES, 3))
+
+
+def test_results_are_nested_as_the_quantum_function_nests_them() -> None:
+    def function(x: Any) -> Any:
+        qml.RX(x, wires=0)
+        return {"value": qml.expval(qml.Z(0)), "both": (qml.probs(wires=0), [qml.var(qml.Z(0))])}
+
+    results = from_qnode(qml.QNode(function, DEVICE))(*drawn(()))
+    assert list(results) == ["value", "both"]
+    assert isinstance(results["both"], tuple) and isinstance(results["both"][1], list)
+
+
+def test_coefficients_of_observables_may_be_arguments() -> None:
+    def function(x: Any, c: Any) -> Any:
+        qml.RX(x[0], wires=0)
+        qml.RY(x[1], wires=1)
+        observable = qml.Hamiltonian(c, [qml.Z(0), qml.X(1)])
+        return qml.expval(observable), qml.expval(qml.Y(0))
+
+    same(function, (2,), (2,))
+
+
+def test_a_matrix_of_an_observable_may_not() -> None:
+    def function(x: Any) -> Any:
+        qml.RX(x[0], wires=0)
+        return qml.expval(qml.Hermitian(torch.outer(x, x), wires=0))
+
+    with pytest.raises(UserError, match="tensors in observables can only be coefficients"):
+        from_qnode(qml.QNode(function, DEVICE))(*drawn((2,)))
+
+
+def test_states_are_prepared() -> None:
+    def function(x: Any) -> Any:
+        qml.StatePrep(
+            x / torch.linalg.vector_norm(x, dim=-1, keepdim=True), wires=[0, 2], validate_norm=False
+        )
+        qml.CNOT(wires=[0, 1])
+        qml.BasisState(np.array([1]), wires=[2])
+        return qml.probs(wires=[1, 2]), qml.expval(qml.X(0))
+
+    same(function, (4,))
+    same(function, (3, 4))
+
+
+def test_tensors_in_containers_and_by_name() -> None:
+    def function(first: Any, *, named: Any, times: int = 1) -> Any:
+        for _ in range(times):
+            qml.RX(first[0], wires=0)
+            qml.RY(first[1]["y"], wires=0)
+            qml.CRZ(named, wires=[0, 1])
+        return qml.expval(qml.Z(0)), qml.expval(qml.X(1))
+
+    qnode = qml.QNode(function, DEVICE)
+    converted = from_qnode(qnode)
+    for times in (1, 2, 3, 1):
+        a, b, c = drawn((), (), (), seed=times)
+        given = ([a, {"y": b}],), {"named": c, "times": times}
+        pairs = [
+            (
+                results := each(*given[0], **given[1]),
+                torch.autograd.grad(sum(results), [a, b], allow_unused=True),
+            )
+            for each in (converted, qnode)
+        ]
+        torch.testing.assert_close(*pairs, rtol=1e-10, atol=1e-12)
+    assert len(converted._ways) == 3
+
+
+def test_numbers_that_are_equal_are_told_apart() -> None:
+    def function(x: Any, flag: Any) -> Any:
+        qml.RX(x, wires=0)
+        if flag is True:
+            qml.X(0)
+        return qml.expval(qml.Z(0))
+
+    converted = from_qnode(qml.QNode(function, DEVICE))
+    x = torch.tensor(0.3, dtype=torch.float64)
+    values = [float(converted(x, flag)) for flag in (1, True, 1.0)]
+    assert values == pytest.approx([np.cos(0.3), -np.cos(0.3), np.cos(0.3)], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: torch.as_tensor(x.detach().numpy() * 2),
+        lambda x: torch.as_tensor(x.tolist()) * 1.0,
+        lambda x: x + torch.rand(WIRES, dtype=x.dtype),
+        lambda x: x + np.random.default_rng().random(),
+    ],
+)
+def test_numbers_that_torch_does_not_see_are_found_out(read: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """At the first call, or at the next with other values."""
+
+    def function(x: Any) -> Any:
+        qml.AngleEmbedding(read(x), wires=range(WIRES))
+        return qml.expval(qml.Z(0))
+
+    converted = from_qnode(qml.QNode(function, DEVICE))
+    with pytest.raises(UserError, match="in a way that torch cannot follow"):
+        [converted(*drawn((WIRES,), seed=seed)) for seed in range(2)]
+
+
+@pytest.mark.parametrize(
+    "branch",
+    [
+        lambda x: qml.X(0) if x[0] > 0 else qml.Y(0),
+        lambda x: qml.RX(float(x[0]), wires=0),
+        lambda x: qml.RX(x[0].item(), 0),
+    ],
+)
+def test_values_that_decide_are_refused(branch: Callable[[torch.Tensor], Any]) -> None:
+    def function(x: Any) -> Any:
+        branch(x)
+        return qml.expval(qml.Z(0))
+
+    with pytest.raises(UserError, match="looks at the value of a tensor"):
+        from_qnode(qml.QNode(function, DEVICE))(*drawn((WIRES,)))
+
+
+def test_measurements_that_depend_on_hidden_values_are_found_out() -> None:
+    def function(x: Any) -> Any:
+        qml.AngleEmbedding(x, wires=range(WIRES))
+        return qml.expval(qml.Z(0) if x.tolist()[0] > 0 else qml.X(0))
+
+    converted = from_qnode(qml.QNode(function, DEVICE))
+    converted(torch.ones(WIRES, dtype=torch.float64))
+    with pytest.raises(UserError, match="changes with its arguments"):
+        converted(-torch.ones(WIRES, dtype=torch.float64))
+
+
+def test_a_tensor_from_outside_that_could_be_trained_is_refused() -> None:
+    outside = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    for angle in (lambda x: outside, lambda x: outside * x):
+
+        def function(x: Any, angle: Any = angle) -> Any:
+            qml.RX(angle(x), wires=0)
+            return qml.expval(qml.Z(0))
+
+        with pytest.raises(UserError, match="uses a tensor from outside that requires a gradient"):
+            from_qnode(qml.QNode(function, DEVICE))(torch.tensor(1.0, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "result"),
+    [
+        ((torch.float32, torch.float32), torch.float32),
+        ((torch.float32, torch.float64), torch.float64),
+        ((torch.int64, torch.float64), torch.float64),
+        ((torch.int64, torch.int64), torch.float64),
+    ],
+)
+def test_precisions(dtypes: tuple[torch.dtype, ...], result: torch.dtype) -> None:
+    def function(x: Any, y: Any) -> Any:
+        qml.RX(x[0], wires=0)
+        qml.RY(y, wires=0)
+        qml.RY(x[1], wires=1)
+        return qml.expval(qml.Z(0)), qml.probs(wires=[1])
+
+    converted = from_qnode(qml.QNode(function, DEVICE))
+    for number in (1, 2):
+        x, y = torch.tensor([1, number]).to(dtypes[0]), torch.tensor(2 * number).to(dtypes[1])
+        value, chances = converted(x, y)
+        assert value.dtype == chances.dtype == result
+        expected = np.cos(1) * np.cos(2 * number)
+        torch.testing.assert_close(
+            value.double(), torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0
+        )
+
+
+def test_a_circuit_without_tensors() -> None:
+    def function(angle: float) -> Any:
+        qml.RX(angle, wires=0)
+        return qml.expval(qml.Z(0))
+
+    converted = from_qnode(qml.QNode(function, DEVICE))
+    for angle in (0.3, 0.5):
+        assert float(converted(angle)) == pytest.approx(np.cos(angle), abs=1e-12)
+
+
+def test_an_empty_batch_size_of_its_own_and_parameters() -> None:
+    def function(x: Any, w: Any) -> Any:
+        layers(x, w)
+        return qml.expval(qml.Z(0))
+
+    converted = from_qnode(qml.QNode(function, DEVICE))
+    w = torch.nn.Parameter(drawn((1, WIRES, 3))[0].detach())
+    for batch in (5, 2, 5):
+        x = drawn((batch, WIRES), seed=batch)[0]
+        torch.testing.assert_close(converted(x, w), qml.QNode(function, DEVICE)(x, w), rtol=1e-10, atol=1e-12)
+    assert len(converted._ways) == 2
+
+
+def test_copies_and_pickles() -> None:
+    converted = from_qnode(QNODE)
+    (x,) = drawn(())
+    assert copy.deepcopy(converted)(x) == pickle.loads(pickle.dumps(converted))(x) == converted(x)
+
+
+def test_second_derivatives_are_refused() -> None:
+    (x,) = drawn(())
+    with pytest.raises(UserError, match="first derivatives only"):
+        torch.autograd.grad(from_qnode(QNODE)(x), x, create_graph=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cosine, "takes a QNode, not function"),
+        (lambda: qml.QNode(cosine, qml.device("default.mixed", wires=1)), "pure states"),
+        (lambda: qml.set_shots(QNODE, 10), "exact results"),
+        (lambda: qml.transforms.merge_rotations(QNODE), "does not run transforms"),
+    ],
+)
+def test_qnodes_that_are_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        from_qnode(make())
+
+
+def measured_midway(x: Any) -> Any:
+    qml.RX(x, wires=0)
+    qml.measure(0)
+    return qml.expval(qml.Z(0))
+
+
+def unordered(x: Any) -> Any:
+    first, second = qml.expval(qml.Z(0)), qml.expval(qml.Z(1))
+    return second, first
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (measured_midway, "no mid-circuit measurements"),
+        (unordered, "in the order in which they are made"),
+        (lambda x: x, "return the measurements"),
+    ],
+)
+def test_quantum_functions_that_are_refused(function: Callable[..., Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        from_qnode(qml.QNode(function, DEVICE))(*drawn(()))
+
+
+def test_arguments_that_cannot_be_told_apart_are_refused() -> None:
+    with pytest.raises(UserError, match="ndarray apart: pass a torch tensor"):
+        from_qnode(QNODE)(np.array(0.3))

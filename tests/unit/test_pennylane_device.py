@@ -1,0 +1,375 @@
+"""The PennyLane device ketscale.fused gives what default.qubit gives, in every interface, or refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pennylane as qml
+import pytest
+import torch
+from pennylane import numpy as pnp
+from pennylane.exceptions import DeviceError, QuantumFunctionError
+
+from ketscale.errors import UserError
+from ketscale.interop.device import FusedDevice
+
+WIRES = 4
+BATCHES = [(), (3,)]
+
+
+def device(**settings: Any) -> Any:
+    return FusedDevice(wires=WIRES, **settings)
+
+
+def reference(**settings: Any) -> Any:
+    return qml.device("default.qubit", wires=WIRES, **settings)
+
+
+def layers(x: Any, w: Any) -> None:
+    """Gates that `fused` has, and templates that it has not."""
+    qml.AngleEmbedding(x, wires=range(WIRES), rotation="Y")
+    qml.StronglyEntanglingLayers(w[:2], wires=range(WIRES))
+    qml.CRX(w[0, 0, 0], wires=[3, 1])
+    qml.ctrl(qml.RY, control=[0, 1])(w[1, 0, 1], wires=2)
+    qml.adjoint(qml.S)(2)
+    qml.Toffoli(wires=[0, 1, 2])
+    qml.QFT(wires=[1, 2, 3])
+    qml.MultiRZ(w[0, 1, 2], wires=[0, 2, 3])
+    qml.GlobalPhase(w[0, 0, 1])
+    qml.SingleExcitation(w[1, 2, 0], wires=[0, 3])
+
+
+MEASURED = {
+    "paulis": lambda: [qml.expval(qml.Z(0)), qml.expval(qml.X(1) @ qml.Y(3)), qml.expval(qml.I(2))],
+    "sum": lambda: qml.expval(qml.Hamiltonian([0.3, -1.2, 2.0], [qml.Z(0), qml.X(1) @ qml.Z(2), qml.I(0)])),
+    "composed": lambda: qml.expval(0.5 * (qml.X(0) + 2 * qml.Z(1)) @ qml.Y(2) - qml.Z(3)),
+    "hermitian": lambda: qml.expval(qml.Hermitian(np.array([[1, 2j], [-2j, 0.5]]), wires=1)),
+    "projector": lambda: qml.expval(qml.Projector([0, 1], wires=[0, 2])),
+    "variance": lambda: qml.var(qml.X(0) @ qml.Z(1)),
+    "probabilities": lambda: qml.probs(wires=[2, 0]),
+    "of an observable": lambda: qml.probs(op=qml.X(1)),
+    "state": lambda: qml.state(),
+    "density matrix": lambda: qml.density_matrix([1, 3]),
+    "purity": lambda: qml.purity(wires=[0]),
+    "entropy": lambda: qml.vn_entropy(wires=[0, 1]),
+    "mixed": lambda: (qml.expval(qml.Z(0)), qml.probs(wires=1), qml.var(qml.Y(2))),
+}
+
+
+def arguments(batch: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    return rng.normal(size=(*batch, WIRES)), rng.normal(size=(2, WIRES, 3))
+
+
+def circuit(measured: str) -> Any:
+    def function(x: Any, w: Any) -> Any:
+        layers(x, w)
+        return MEASURED[measured]()
+
+    return function
+
+
+def scalar(results: Any, library: Any) -> Any:
+    """A real number that depends on every entry of the results, complex ones by both parts."""
+    rows = results if isinstance(results, (list, tuple)) else [results]
+    total = 0
+    for row in rows:
+        flat = library.reshape(row, (-1,))
+        number = flat.numel() if isinstance(flat, torch.Tensor) else flat.size
+        factors = library.asarray(np.cos(np.arange(number)))
+        total = total + (factors * library.real(flat)).sum()
+        if "complex" in str(flat.dtype):
+            total = total + (factors * library.real(1j * flat)).sum()
+    return total
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("measured", MEASURED)
+def test_torch(measured: str, batch: tuple[int, ...]) -> None:
+    found = []
+    for each in (device(), reference()):
+        x, w = (torch.tensor(value, requires_grad=True) for value in arguments(batch))
+        results = qml.QNode(circuit(measured), each)(x, w)
+        found.append((results, torch.autograd.grad(scalar(results, torch), [x, w])))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
+
+
+# default.qubit's own backpropagation in autograd casts complex numbers.
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("measured", [name for name in MEASURED if name != "entropy"])
+def test_autograd(measured: str, batch: tuple[int, ...]) -> None:
+    found = []
+    for each in (device(), reference()):
+        x, w = (pnp.array(value, requires_grad=True) for value in arguments(batch))
+        qnode = qml.QNode(circuit(measured), each)
+
+        def loss(x: Any, w: Any, qnode: Any = qnode) -> Any:
+            return scalar(qnode(x, w), pnp)
+
+        found.append((loss(x, w), *qml.grad(loss)(x, w)))
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-10)
+
+
+@pytest.fixture
+def jax() -> Iterator[Any]:
+    """JAX in double precision, also in the threads of its callbacks."""
+    found = pytest.importorskip("jax", reason="JAX is not installed: make bench-extra")
+    before = found.config.jax_enable_x64
+    found.config.update("jax_enable_x64", True)
+    yield found
+    found.config.update("jax_enable_x64", before)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(
+    ("measured", "jit"),
+    [
+        ("paulis", False),
+        ("paulis", True),
+        ("sum", False),
+        ("state", False),
+        ("mixed", False),
+        ("mixed", True),
+    ],
+)
+def test_jax(jax: Any, measured: str, jit: bool, batch: tuple[int, ...]) -> None:
+    found = []
+    for each, compiled in ((device(), jit), (reference(), False)):
+        qnode = qml.QNode(circuit(measured), each, interface="jax")
+
+        def loss(x: Any, w: Any, qnode: Any = qnode) -> Any:
+            return scalar(qnode(x, w), jax.numpy)
+
+        both = jax.value_and_grad(loss, argnums=(0, 1))
+        found.append((jax.jit(both) if compiled else both)(*map(jax.numpy.asarray, arguments(batch))))
+    for mine, theirs in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("measured", MEASURED)
+def test_numpy_results_have_the_shapes_and_precision_of_default_qubits(measured: str) -> None:
+    x, w = arguments(())
+    both = [qml.QNode(circuit(measured), each)(x, w) for each in (device(), reference())]
+    assert len({type(results) for results in both if isinstance(results, (list, tuple))}) <= 1
+    for a, b in zip(*(r if isinstance(r, (list, tuple)) else [r] for r in both), strict=True):
+        assert np.shape(a) == np.shape(b) and np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_coefficients_of_observables_are_differentiated() -> None:
+    """The fused route knows no coefficients: they must not lose their gradients on the way."""
+    x, w = arguments(())
+    found = []
+    for each in (device(), reference()):
+
+        @qml.qnode(each)
+        def qnode(factors: Any) -> Any:
+            layers(x, w)
+            observables = qml.Hamiltonian(factors, [qml.Z(0), qml.X(1)]), qml.s_prod(factors[0], qml.Y(2))
+            return tuple(map(qml.expval, observables))
+
+        torch_factors = torch.tensor([0.3, 0.7], dtype=torch.float64, requires_grad=True)
+        (by_torch,) = torch.autograd.grad(sum(qnode(torch_factors)), torch_factors)
+        by_autograd = qml.grad(lambda f, q=qnode: sum(q(f)))(pnp.array([0.3, 0.7], requires_grad=True))
+        np.testing.assert_allclose(by_torch, by_autograd, atol=1e-12)
+        found.append(by_autograd)
+    np.testing.assert_allclose(*found, atol=1e-12)
+    assert abs(found[0]).min() > 1e-3
+
+
+def test_second_derivatives_are_parameter_shifts_or_refused() -> None:
+    def function(x: Any) -> Any:
+        qml.RX(x[0], wires=0)
+        qml.RY(x[1], wires=0)
+        return qml.expval(qml.Z(0))
+
+    x = pnp.array([0.3, 0.5], requires_grad=True)
+    cosines, sines = np.cos(x), np.sin(x)
+    expected = [
+        [-cosines[0] * cosines[1], sines[0] * sines[1]],
+        [sines[0] * sines[1], -cosines[0] * cosines[1]],
+    ]
+    by_shifts = qml.QNode(function, device(), max_diff=2)
+    np.testing.assert_allclose(qml.jacobian(qml.grad(by_shifts))(x), expected, atol=1e-10)
+    with pytest.raises(QuantumFunctionError, match="does not support adjoint"):
+        qml.QNode(function, device(), diff_method="adjoint", max_diff=2)(x)
+    leaf = torch.tensor([0.3, 0.5], dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(qml.QNode(function, device(), max_diff=2)(leaf), leaf, create_graph=True)
+    rows = [torch.autograd.grad(entry, leaf, retain_graph=True)[0] for entry in slope]
+    np.testing.assert_allclose(torch.stack(rows), expected, atol=1e-10)
+    with pytest.raises(UserError, match="first derivatives only"):
+        torch.autograd.grad(qml.QNode(function, device())(leaf), leaf, create_graph=True)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_states_are_prepared_anywhere_in_a_circuit(batch: tuple[int, ...]) -> None:
+    found = []
+    for each in (device(), reference()):
+
+        @qml.qnode(each)
+        def qnode(x: Any) -> Any:
+            qml.AmplitudeEmbedding(x, wires=[1, 2], normalize=True)
+            qml.CNOT(wires=[2, 3])
+            qml.RX(0.4, wires=0)
+            qml.StatePrep(np.array([0.6, 0.8j]), wires=3)
+            qml.BasisState(np.array([1]), wires=[0])
+            return qml.state()
+
+        x = torch.tensor(arguments(batch)[0], requires_grad=True)
+        state = qnode(x)
+        found.append((state, torch.autograd.grad(scalar(state, torch), x)))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
+
+
+def test_samples() -> None:
+    """Their distribution is the exact one's; 5 standard deviations of 20,000 samples are allowed."""
+    x, w = arguments(())
+    exact = qml.QNode(circuit("probabilities"), device())(x, w)
+
+    @qml.qnode(device(seed=1), shots=20_000)
+    def sampled(x: Any, w: Any) -> Any:
+        layers(x, w)
+        return (
+            qml.probs(wires=[2, 0]),
+            qml.counts(wires=[2, 0]),
+            qml.sample(wires=[2, 0]),
+            qml.expval(qml.X(1)),
+        )
+
+    probabilities, counts, samples, value = sampled(x, w)
+    assert sum(counts.values()) == len(samples) == 20_000
+    allowed = 5 * np.sqrt(exact * (1 - exact) / 20_000)
+    assert (abs(probabilities - exact) <= allowed).all()
+    assert (abs(np.bincount(samples @ [2, 1], minlength=4) / 20_000 - exact) <= allowed).all()
+    assert (abs(np.array([counts.get(f"{k:02b}", 0) for k in range(4)]) / 20_000 - exact) <= allowed).all()
+    (mean,) = [qml.QNode(lambda x, w: (layers(x, w), qml.expval(qml.X(1)))[1], device())(x, w)]
+    assert abs(value - mean) <= 5 / np.sqrt(20_000)
+    again = [qml.set_shots(qml.QNode(circuit("paulis"), device(seed=5)), 100)(x, w) for _ in range(2)]
+    np.testing.assert_array_equal(*again)
+
+
+def test_gradients_with_shots_are_parameter_shifts() -> None:
+    @qml.qnode(device(seed=2), shots=50_000)
+    def qnode(x: Any) -> Any:
+        qml.RX(x, wires=0)
+        return qml.expval(qml.Z(0))
+
+    x = pnp.array(0.7, requires_grad=True)
+    assert qml.grad(qnode)(x) == pytest.approx(-np.sin(0.7), abs=5 / np.sqrt(50_000))
+
+
+def test_measurements_in_the_middle_are_deferred() -> None:
+    found = []
+    for each in (FusedDevice(), qml.device("default.qubit")):
+
+        @qml.qnode(each)
+        def qnode(x: Any) -> Any:
+            qml.RX(x, wires=0)
+            outcome = qml.measure(0, reset=True)
+            qml.cond(outcome, qml.RY)(2 * x, wires=1)
+            return qml.expval(qml.Z(1)), qml.expval(outcome)
+
+        x = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+        results = qnode(x)
+        found.append((results, torch.autograd.grad(sum(results), x)))
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
+
+
+def test_torch_layer() -> None:
+    found = []
+    for each in (device(), reference()):
+
+        @qml.qnode(each)
+        def qnode(inputs: Any, weights: Any) -> Any:
+            layers(inputs, weights)
+            return [qml.expval(qml.Z(wire)) for wire in range(WIRES)]
+
+        x, w = (torch.tensor(value) for value in arguments((5,)))
+        layer = qml.qnn.TorchLayer(
+            qnode, {"weights": (2, WIRES, 3)}, init_method={"weights": lambda t, w=w: t.copy_(w)}
+        )
+        layer = layer.double()
+        layer.weights.data = w.clone()
+        layer(x).square().sum().backward()
+        found.append((layer(x).detach(), layer.weights.grad))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
+
+
+def test_wires_have_any_names_and_may_be_left_out() -> None:
+    for wires in (["a", "b", 7], None):
+
+        @qml.qnode(FusedDevice(wires=wires))
+        def qnode() -> Any:
+            qml.X(7)
+            qml.CNOT(wires=[7, "b"])
+            return qml.expval(qml.Z("b")), qml.expval(qml.Z("a")), qml.probs(wires=["a", 7])
+
+        b, a, both = qnode()
+        assert (b, a) == (-1, 1)
+        np.testing.assert_allclose(both, [0, 1, 0, 0], atol=1e-15)
+
+
+def test_a_batch_of_operations_that_take_no_batch() -> None:
+    """PennyLane has no broadcast decomposition of a doubly controlled RX: its samples run one by one."""
+    found = []
+    for each in (device(), reference()):
+
+        @qml.qnode(each)
+        def qnode(x: Any) -> Any:
+            qml.Hadamard(0)
+            qml.Hadamard(1)
+            qml.ctrl(qml.RX(x, wires=2), control=[0, 1])
+            qml.ctrl(qml.Rot(x, x, 2 * x, wires=3), control=[1])
+            return qml.expval(qml.Z(2)), qml.expval(qml.X(3))
+
+        x = torch.tensor([0.3, 0.9], dtype=torch.float64, requires_grad=True)
+        results = torch.stack(qnode(x))
+        found.append((results, torch.autograd.grad(scalar(results, torch), x)))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
+
+
+class Nameless(qml.operation.Operation):
+    """An operation of which nothing is known."""
+
+    num_wires = 1
+    num_params = 0
+
+
+@pytest.mark.parametrize(
+    ("run", "error", "message"),
+    [
+        (lambda: Nameless(wires=0), DeviceError, "Nameless.* not supported with ketscale.fused"),
+        (lambda: qml.X(9), qml.exceptions.WireError, "ketscale.fused as they contain wires not found"),
+        (lambda: qml.measure(0, postselect=1), ValueError, "Postselection is not allowed"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(run: Any, error: Any, message: str) -> None:
+    @qml.qnode(FusedDevice(wires=2))
+    def qnode() -> Any:
+        run()
+        return qml.expval(qml.Z(0))
+
+    with pytest.raises(error, match=message):
+        qnode()
+
+
+def test_options_that_it_does_not_have_are_refused() -> None:
+    def function() -> Any:
+        qml.X(0)
+        return qml.expval(qml.Z(0))
+
+    with pytest.raises(DeviceError, match="no mcm_method 'tree-traversal'"):
+        qml.QNode(function, device(), mcm_method="tree-traversal")()
+    with pytest.raises(DeviceError, match="no device option 'max_workers'"):
+        device().setup_execution_config(qml.devices.ExecutionConfig(device_options={"max_workers": 2}))
+    x = torch.tensor(0.3, requires_grad=True)
+    with pytest.raises(QuantumFunctionError, match="does not support adjoint"):
+        qml.QNode(lambda x: (qml.RX(x, wires=0), qml.expval(qml.Z(0)))[1], device(), diff_method="adjoint")(x)
+
+
+def test_pennylane_finds_it_by_its_name() -> None:
+    assert isinstance(qml.device("ketscale.fused", wires=2), FusedDevice)

@@ -1,0 +1,272 @@
+"""`qml.device("ketscale.fused", wires=n)`: PennyLane's interface to the simulator `fused`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pennylane as qml
+import torch
+from pennylane.devices import Device, ExecutionConfig
+from pennylane.devices.default_qubit import accepted_analytic_measurement, accepted_sample_measurement
+from pennylane.devices.modifiers import simulator_tracking, single_tape_support
+from pennylane.devices.preprocess import (
+    decompose,
+    no_sampling,
+    validate_device_wires,
+    validate_measurements,
+)
+from pennylane.devices.qubit.simulate import measure_final_state
+from pennylane.exceptions import DecompositionUndefinedError, DeviceError
+from pennylane.math import Interface
+from pennylane.operation import Operator
+from pennylane.tape import QuantumScript
+from pennylane.transforms import broadcast_expand, defer_measurements
+from pennylane.transforms.core import CompilePipeline
+
+from ketscale.engines.circuits.fused import Fused
+from ketscale.interop.tape import NAME, Evaluation, accepted
+
+
+@simulator_tracking
+@single_tape_support
+class FusedDevice(Device):
+    """Small circuits compiled whole, on the device of torch's parameters, in double precision.
+
+    Gradients are exact and of first order. With torch's interface autograd differentiates the device itself
+    (diff_method 'backprop'); with the others the device computes vector-Jacobian products (diff_method 'adjoint').
+    diff_method 'best' takes the one that fits, or parameter-shift where `max_diff` asks for second derivatives, where
+    there are shots, and where adjoint would have to differentiate an observable. Parameters may be broadcast with either.
+
+    wires: number or names of the wires; None for those of each circuit. shots: see `qml.device`.
+    seed: of the samples, as for `default.qubit`.
+    """
+
+    name = NAME
+
+    def __init__(self, wires: Any = None, shots: Any = None, seed: Any = None) -> None:
+        super().__init__(wires=wires, shots=shots)
+        self._rng = np.random.default_rng(seed)
+        self._evaluation = Evaluation(Fused())
+
+    def supports_derivatives(
+        self, execution_config: ExecutionConfig | None = None, circuit: QuantumScript | None = None
+    ) -> bool:
+        """Whether the device itself differentiates: first derivatives of what is computed without shots."""
+        if execution_config is None:
+            return True
+        if execution_config.derivative_order > 1 or (circuit is not None and circuit.shots):
+            return False
+        method = _method(execution_config)
+        if circuit is not None and (
+            # PennyLane measures these with SciPy's sparse matrices, which nothing differentiates.
+            any(isinstance(m.obs, qml.SparseHamiltonian) for m in circuit.measurements)
+            or (method == "adjoint" and _trains_observables(circuit))
+        ):
+            return False
+        return execution_config.gradient_method in ("best", method)
+
+    def supports_vjp(
+        self, execution_config: ExecutionConfig | None = None, circuit: QuantumScript | None = None
+    ) -> bool:
+        """Whether the device computes vector-Jacobian products."""
+        return self.supports_derivatives(execution_config, circuit)
+
+    def setup_execution_config(
+        self, config: ExecutionConfig | None = None, circuit: QuantumScript | None = None
+    ) -> ExecutionConfig:
+        """See `Device.setup_execution_config`.
+
+        Raises:
+            DeviceError: an option, or a way to measure in the middle of a circuit, that this device does not have.
+        """
+        config = config or ExecutionConfig()
+        for option in config.device_options:
+            raise DeviceError(f"{NAME} has no device option {option!r}")
+        measured = config.mcm_config
+        if measured.mcm_method not in (None, "deferred"):
+            raise DeviceError(
+                f"{NAME} defers measurements: it has no mcm_method {str(measured.mcm_method)!r}"
+            )
+        method = config.gradient_method
+        if method == "best":
+            method = _method(config)
+        own = method in ("backprop", "adjoint")
+        return replace(
+            config,
+            gradient_method=method,
+            use_device_gradient=own if config.use_device_gradient is None else config.use_device_gradient,
+            # Whatever the QNode's device_vjp says, whose default is False: products fit broadcast parameters, and cost
+            # one backward pass where a Jacobian takes one for each result.
+            use_device_jacobian_product=method == "adjoint",
+            # Under JAX's jit, PennyLane takes a device's products only if it leaves the conversion to the device.
+            convert_to_numpy=method != "adjoint" or config.interface != Interface.JAX_JIT,
+            grad_on_execution=False if config.grad_on_execution is None else config.grad_on_execution,
+            mcm_config=replace(measured, mcm_method="deferred"),
+        )
+
+    def preprocess_transforms(self, execution_config: ExecutionConfig | None = None) -> CompilePipeline:
+        """See `Device.preprocess_transforms`."""
+        config = execution_config or ExecutionConfig()
+        pipeline = CompilePipeline()
+        pipeline.add_transform(validate_device_wires, self.wires, name=NAME)
+        pipeline.add_transform(defer_measurements, allow_postselect=False)
+        pipeline.add_transform(decomposed, self.wires)
+        pipeline.add_transform(
+            validate_measurements,
+            analytic_measurements=accepted_analytic_measurement,
+            sample_measurements=accepted_sample_measurement,
+            name=NAME,
+        )
+        pipeline.add_transform(_one_shadow_at_a_time)
+        if config.gradient_method in ("backprop", "adjoint"):
+            pipeline.add_transform(no_sampling, name=f"{config.gradient_method} + {NAME}")
+        return pipeline
+
+    def execute(self, circuits: Any, execution_config: ExecutionConfig | None = None) -> Any:
+        """See `Device.execute`."""
+        config = execution_config or ExecutionConfig()
+        to_torch = config.interface == Interface.TORCH and config.gradient_method in ("backprop", None)
+        return tuple(self._executed(_standard(tape), to_torch) for tape in circuits)
+
+    def _executed(self, tape: QuantumScript, to_torch: bool) -> Any:
+        if tape.shots:
+            with torch.no_grad():
+                state, batched = self._evaluation.state(tape)
+            return measure_final_state(tape, state.cpu().numpy(), batched, rng=self._rng)
+        if to_torch:
+            return _one_or_all(self._evaluation.results(tape))
+        with torch.no_grad():
+            return _one_or_all([_in_numpy(result) for result in self._evaluation.results(tape)])
+
+    def compute_vjp(
+        self, circuits: Any, cotangents: Any, execution_config: ExecutionConfig | None = None
+    ) -> Any:
+        """The products of cotangents with each circuit's Jacobian, one for each trainable parameter."""
+        return tuple(
+            self._vjp(_standard(tape), cotangent if len(tape.measurements) > 1 else (cotangent,))
+            for tape, cotangent in zip(circuits, cotangents, strict=True)
+        )
+
+    def _vjp(self, tape: QuantumScript, cotangents: Sequence[Any]) -> tuple[Any, ...]:
+        leaves, results = self._differentiable(tape)
+        wanted = [
+            # autograd and JAX write cotangents of complex numbers as the conjugates of torch's.
+            torch.as_tensor(np.asarray(given)).to(result.dtype).conj().reshape(result.shape)
+            for given, result in zip(cotangents, results, strict=True)
+        ]
+        return tuple(gradient.numpy() for gradient in _gradients(results, leaves, wanted))
+
+    def _differentiable(self, tape: QuantumScript) -> tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]:
+        """New leaves in place of a tape's trainable parameters, and its results by them."""
+        if _trains_observables(tape):
+            raise DeviceError(f"{NAME} has no adjoint derivatives by parameters of observables")
+        values = map(np.asarray, tape.get_parameters())
+        leaves = [torch.tensor(v if v.dtype.kind in "fc" else v.astype(float)) for v in values]
+        for leaf in leaves:
+            leaf.requires_grad_()
+        with torch.enable_grad():
+            bound = tape.bind_new_parameters(leaves, tape.trainable_params)
+            return leaves, self._evaluation.results(bound)
+
+
+def _method(config: ExecutionConfig) -> str:
+    """How the device differentiates for an interface."""
+    return "backprop" if config.interface == Interface.TORCH else "adjoint"
+
+
+def _gradients(
+    results: Sequence[torch.Tensor], leaves: list[torch.Tensor], cotangents: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """The gradients by each leaf; zero where a result does not depend on it."""
+    dependent = [(r, c) for r, c in zip(results, cotangents, strict=True) if r.requires_grad]
+    if not dependent:
+        return tuple(torch.zeros_like(leaf) for leaf in leaves)
+    outputs, given = zip(*dependent, strict=True)
+    gradients = torch.autograd.grad(outputs, leaves, given, allow_unused=True, materialize_grads=True)
+    return tuple(gradient.conj().resolve_conj() for gradient in gradients)
+
+
+def _trains_observables(tape: QuantumScript) -> bool:
+    """Whether a trainable parameter belongs to an observable. PennyLane's binding of torch tensors detaches some."""
+    return any(tape.par_info[place]["op_idx"] >= len(tape.operations) for place in tape.trainable_params)
+
+
+def _in_numpy(result: Any) -> Any:
+    """Some of PennyLane's own measurements are NumPy's already."""
+    return result.cpu().numpy() if isinstance(result, torch.Tensor) else result
+
+
+def _one_or_all(results: Sequence[Any]) -> Any:
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _standard(tape: QuantumScript) -> QuantumScript:
+    """The tape on wires 0..n-1."""
+    return tape.map_to_standard_wires()
+
+
+def _decomposition(operation: Operator) -> Sequence[Operator]:
+    """An operation's own decomposition; of its matrix, if it has only that."""
+    if isinstance(operation, qml.ops.Controlled) and isinstance(operation.base, qml.RX | qml.RY | qml.RZ):
+        return _controlled_rotation(operation)
+    if operation.has_decomposition:
+        return operation.decomposition()
+    if operation.has_matrix and not any(map(qml.math.is_abstract, operation.data)):
+        return [qml.QubitUnitary(operation.matrix(), wires=operation.wires)]
+    raise DecompositionUndefinedError(
+        f"Operator {operation} not supported and does not provide a decomposition."
+    )
+
+
+def _controlled_rotation(operation: qml.ops.Controlled) -> Sequence[Operator]:
+    """Two halves of the rotation, the second turned by controlled Xs: together all or nothing.
+
+    PennyLane's own takes neither a batch nor an angle that JAX compiles. Barenco et al., Phys. Rev. A 52, 3457 (1995),
+    lemma 7.9.
+    """
+    rotation, target = type(operation.base), operation.base.wires
+    half = operation.data[0] / 2
+    turned = qml.MultiControlledX(
+        wires=[*operation.control_wires, *target], control_values=operation.control_values
+    )
+    if rotation is qml.RX:
+        return [qml.Hadamard(target), *_turned(qml.RZ, half, target, turned), qml.Hadamard(target)]
+    return _turned(rotation, half, target, turned)
+
+
+def _turned(rotation: Any, half: Any, target: Any, turn: Operator) -> list[Operator]:
+    return [rotation(half, wires=target), turn, rotation(-half, wires=target), turn]
+
+
+def decompose_once(tape: QuantumScript, wires: Any) -> Any:
+    """Into operations that `fused` takes, broadcast parameters as they are."""
+    return decompose(
+        tape, stopping_condition=accepted, decomposer=_decomposition, device_wires=wires, name=NAME
+    )
+
+
+@qml.transform
+def decomposed(tape: QuantumScript, wires: Any = None) -> tuple[Any, Callable[[Any], Any]]:
+    """Into operations that `fused` takes; one sample after the other if a decomposition cannot be broadcast."""
+    try:
+        return decompose_once(tape, wires)
+    except Exception:
+        # PennyLane has no type for a decomposition that takes no batch: it raises whatever the arithmetic does.
+        if tape.batch_size is None:
+            raise
+    tapes, gathered = broadcast_expand(tape)
+    return tuple(part for each in tapes for part in decompose_once(each, wires)[0]), gathered
+
+
+@qml.transform
+def _one_shadow_at_a_time(tape: QuantumScript) -> tuple[Any, Callable[[Any], Any]]:
+    """PennyLane measures classical shadows of one state, not of a batch."""
+    if any(
+        isinstance(m, qml.measurements.ClassicalShadowMP | qml.measurements.ShadowExpvalMP)
+        for m in tape.measurements
+    ):
+        return broadcast_expand(tape)
+    return (tape,), lambda results: results[0]

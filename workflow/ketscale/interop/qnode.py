@@ -1,0 +1,373 @@
+"""`from_qnode`: a PennyLane QNode converted once, so that a call costs the circuit and not PennyLane's tape.
+
+The quantum function runs once for each set of shapes. Meanwhile torch records how the numbers of its operations come
+from its arguments (`make_fx`), and every later call replays that record alone. If the record only picks, reorders and
+scales entries of the arguments, it becomes one gather, or no operation at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from ketscale.engines.circuits.circuit import Angles
+from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.errors import UserError
+from ketscale.interop.entries import Picked, dependent, entries
+from ketscale.optional import needed_for
+
+with needed_for("ketscale.from_qnode"):
+    import pennylane as qml
+    from pennylane.devices.preprocess import validate_device_wires
+    from pennylane.queuing import AnnotatedQueue
+    from pennylane.tape import QuantumScript
+
+    from ketscale.interop import tape as tapes
+    from ketscale.interop.device import decompose_once
+# Devices whose exact results are those of a pure state.
+PURE = ("default.qubit", "lightning.", "reference.qubit", "ketscale.fused")
+
+# More shapes than any program has.
+MOST_WAYS = 256
+
+
+def from_qnode(qnode: Any) -> Converted:
+    """A function of the same arguments that evaluates a QNode's circuit exactly with `fused`, differentiably in torch.
+
+    Whatever device the QNode names, the simulation is exact and needs no shots. Tensors among the arguments, nested or
+    not, are what the circuit is differentiated by, once; a result has the arguments' precision and device, and the
+    QNode's nesting. Everything else is taken as it is at the first call with its shapes: other arguments, and what
+    the quantum function reads from outside, such as globals.
+
+    Raises:
+        UserError: it is no QNode; it has shots, transforms, mid-circuit measurements, or a device of mixed states.
+            At a call: the operations depend on values of tensors, or on a tensor from outside that could be trained.
+    """
+    if not isinstance(qnode, qml.QNode):
+        raise UserError(
+            f"from_qnode takes a QNode, not {type(qnode).__name__}: decorate the function with qml.qnode"
+        )
+    if not str(qnode.device.name).startswith(PURE):
+        raise UserError(
+            f"from_qnode simulates pure states, as {', '.join(PURE)} do, and not {qnode.device.name}"
+        )
+    if qnode.shots or qnode.device.shots:
+        raise UserError(
+            "from_qnode computes exact results: call the QNode with device ketscale.fused for shots"
+        )
+    if len(qnode.compile_pipeline):
+        raise UserError("from_qnode does not run transforms: call the QNode with device ketscale.fused")
+    return Converted(qnode)
+
+
+class Converted:
+    """What `from_qnode` returns. Copies and pickles are converted anew."""
+
+    def __init__(self, qnode: Any) -> None:
+        self.qnode = qnode
+        self._simulator: Simulator = Fused()
+        self._ways: dict[object, _Way] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.qnode!r} on fused>"
+
+    def __reduce__(self) -> tuple[type[Converted], tuple[Any]]:
+        return Converted, (self.qnode,)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The QNode's results; see `from_qnode`."""
+        if not kwargs and all(type(value) is torch.Tensor for value in args):
+            leaves: Sequence[Any] = args
+            key: object = tuple((value.shape, value.dtype, value.device) for value in args)
+        else:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            key = (spec, tuple(map(_key, leaves)))
+        way = self._ways.get(key)
+        if way is None:
+            way = _converted(self.qnode, self._simulator, args, kwargs)
+            if len(self._ways) >= MOST_WAYS:
+                self._ways.clear()
+            self._ways[key] = way
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if way.traced is not None and not all(map(torch.equal, way.traced, tensors)):
+            _compare(self.qnode, way, args, kwargs)
+            way.traced = None
+        return way(tensors)
+
+
+def _key(leaf: Any) -> object:
+    """What a conversion depends on: of tensors all but the values."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.shape, leaf.dtype, leaf.device
+    try:
+        hash(leaf)
+    except TypeError:
+        raise UserError(
+            f"from_qnode cannot tell arguments of type {type(leaf).__name__} apart: pass a torch tensor"
+        ) from None
+    return type(leaf), leaf
+
+
+class _Structure(NamedTuple):
+    """A tape without its numbers.
+
+    gates, qubits: as `tape.read` writes them. inputs, weights, phases: how many of each. batch: of the results, or None.
+    measurements: in the order of the results. words, places: see `tape.Expectations`; None if a state is needed.
+    spec: how the results are nested.
+    """
+
+    qubits: int
+    gates: tuple[tapes.Written, ...]
+    inputs: int
+    weights: int
+    phases: int
+    prepared: bool
+    batch: int | None
+    words: tuple[str, ...] | None
+    places: tuple[tuple[int, ...], ...]
+    spec: Any
+    measurements: list[Any]
+
+    def same(self, other: _Structure) -> bool:
+        """Whether another tape differs in numbers alone."""
+        return self[:-1] == other[:-1] and (
+            self.words is not None
+            or all(qml.equal(a, b) for a, b in zip(self.measurements, other.measurements, strict=True))
+        )
+
+
+def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[_Structure, list[torch.Tensor]]:
+    """The quantum function's tape: its structure, and its numbers.
+
+    The numbers are those of inputs, weights and phases, the factors of the Pauli words, and a prepared state.
+    """
+    with AnnotatedQueue() as queue:
+        output = qnode.func(*args, **kwargs)
+    tape = QuantumScript.from_queue(queue)
+    measured, spec = pytree.tree_flatten(output)
+    if len(measured) != len(tape.measurements) or any(
+        a is not b for a, b in zip(measured, tape.measurements, strict=True)
+    ):
+        raise UserError(
+            "from_qnode: return the measurements, all of them and in the order in which they are made"
+        )
+    if any(isinstance(op, qml.ops.MidMeasure | qml.ops.Conditional) for op in tape.operations):
+        raise UserError(
+            "from_qnode has no mid-circuit measurements: call the QNode with device ketscale.fused"
+        )
+    (tape,), _ = validate_device_wires(tape, qnode.device.wires, name="from_qnode")
+    (tape,), _ = decompose_once(tape, qnode.device.wires)
+    tape = tape.map_to_standard_wires()
+    qubits = tape.num_wires
+    gates, numbers = tapes.read(tape)
+    asked = tapes.expectations(tape.measurements, qubits)
+    if asked is None and any(
+        isinstance(value, torch.Tensor)
+        for m in tape.measurements
+        if m.obs is not None
+        for value in m.obs.data
+    ):
+        raise UserError(
+            "from_qnode: tensors in observables can only be coefficients of Pauli words in expectation values: "
+            "call the QNode with device ketscale.fused"
+        )
+    start = tapes.preparation(tape)
+    structure = _Structure(
+        qubits, gates, len(numbers.inputs), len(numbers.weights), len(numbers.phases), start is not None, tape.batch_size,
+        None if asked is None else asked.words, () if asked is None else asked.places, spec, tape.measurements,
+    )  # fmt: skip
+    values = [*numbers.inputs, *numbers.weights, *numbers.phases]
+    if asked is not None:
+        values += [factor for row in asked.coefficients for factor in row]
+    if start is not None:
+        values.append(start.state_vector(wire_order=range(qubits)).reshape(-1, 2**qubits))
+    return structure, [v if isinstance(v, torch.Tensor) else torch.as_tensor(np.asarray(v)) for v in values]
+
+
+def _converted(qnode: Any, simulator: Simulator, args: Any, kwargs: Any) -> _Way:
+    """Run the quantum function once, on tensors that torch watches."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    found: list[_Structure] = []
+
+    def numbers(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        given = iter(tensors)
+        filled = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        structure, values = _run(qnode, *pytree.tree_unflatten(filled, spec))
+        found.append(structure)
+        return values
+
+    tensors = [leaf.detach().clone() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    try:
+        graph = make_fx(numbers)(*tensors)
+    except RuntimeError as error:
+        if "tracing tensor" not in str(error):
+            raise
+        raise UserError(
+            "from_qnode: the quantum function, or the decomposition of one of its operations, looks at the value of a "
+            "tensor: call the QNode with device ketscale.fused"
+        ) from error
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    for node in graph.graph.nodes:
+        if node.op == "get_attr" and getattr(graph, str(node.target)).requires_grad:
+            raise UserError(
+                "from_qnode: the quantum function uses a tensor from outside that requires a gradient: make it an argument"
+            )
+    way = _Way(found[0], graph, tensors, simulator)
+    _compare(qnode, way, args, kwargs)
+    return way
+
+
+def _compare(qnode: Any, way: _Way, args: Any, kwargs: Any) -> None:
+    """Compare the record with the quantum function itself, in values and gradients.
+
+    Raises:
+        UserError: they differ, as they do if numbers take a way that torch does not see.
+    """
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    fresh = [
+        leaf.detach().clone().requires_grad_(leaf.is_floating_point())
+        if isinstance(leaf, torch.Tensor)
+        else leaf
+        for leaf in leaves
+    ]
+    tensors = [leaf for leaf in fresh if isinstance(leaf, torch.Tensor)]
+    with torch.enable_grad():
+        structure, values = _run(qnode, *pytree.tree_unflatten(fresh, spec))
+        replayed = way.graph(*tensors)
+    trainable = [tensor for tensor in tensors if tensor.requires_grad]
+    if structure.same(way.structure) and all(
+        torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
+        for pair in ((values, replayed), (_slopes(values, trainable), _slopes(replayed, trainable)))
+        for a, b in zip(*pair, strict=True)
+    ):
+        return
+    raise UserError(
+        "from_qnode: the circuit changes with its arguments, or with random numbers, in a way that torch cannot follow, "
+        "such as NumPy or .tolist(): use torch's functions, or call the QNode with device ketscale.fused"
+    )
+
+
+def _slopes(values: Sequence[torch.Tensor], trainable: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """The gradients of a sum of all values with factors that differ."""
+    terms = [
+        ((number + 1) * value * torch.arange(1, value.numel() + 1, device=value.device).reshape(value.shape))
+        .sum()
+        .real
+        for number, value in enumerate(values)
+        if value.requires_grad
+    ]
+    if not terms:
+        return [torch.zeros_like(tensor) for tensor in trainable]
+    return torch.autograd.grad(terms, trainable, allow_unused=True, materialize_grads=True)
+
+
+class _Way:
+    """How calls with one set of shapes are answered.
+
+    structure: of the tape. graph: from the tensors among the arguments to the tape's numbers.
+    """
+
+    def __init__(
+        self, structure: _Structure, graph: GraphModule, tensors: Sequence[torch.Tensor], simulator: Simulator
+    ) -> None:
+        self.structure = structure
+        self.graph = graph
+        # Until a call with other values has been compared with the quantum function itself.
+        self.traced: Sequence[torch.Tensor] | None = tensors
+        self._simulator = simulator
+        floating = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
+        self._dtype = torch.float32 if floating and torch.float64 not in floating else torch.float64
+        self._device = tapes.device_of(tensors)
+        counts = (structure.inputs, structure.weights)
+        *_, output = graph.graph.nodes
+        moving, results = dependent(graph), output.args[0][sum(counts) :]
+        found = None if moving.intersection(results) else entries(graph, tensors, sum(counts))
+        gates = structure.gates
+        self._inputs = self._weights = None
+        if found is not None:
+            self._inputs = Picked(found[: counts[0]], (structure.batch or 1,), tensors, self._dtype)
+            self._weights = Picked(found[counts[0] :], (), tensors, self._dtype)
+            self._rest = [value.detach() for value in graph(*tensors)[sum(counts) :]]
+            places = {"input": self._inputs.places, "weight": self._weights.places}
+            gates = tuple(
+                (name, wires, tuple((kind, places[kind][place]) for kind, place in columns))
+                for name, wires, columns in gates
+            )
+        self._circuit = tapes.written(structure.qubits, gates)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the record is not needed: all angles are entries of the arguments."""
+        return self._inputs is not None
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """The QNode's results."""
+        structure = self.structure
+        angles, rest = self._numbers(tensors)
+        initial = rest[-1].to(self._device, self._dtype.to_complex()) if structure.prepared else None
+        if initial is not None and len(initial) == 1:
+            initial = initial[0]
+        if structure.words is not None:
+            results = self._expectations(angles, rest[structure.phases :], initial)
+        else:
+            state = self._simulator.state(self._circuit, angles, initial)
+            for phase in rest[: structure.phases]:
+                state = state * torch.exp(-1j * phase.to(self._device, self._dtype)).reshape(-1, 1)
+            found = tapes.measured(
+                state, structure.qubits, structure.batch is not None, structure.measurements
+            )
+            # PennyLane's matrices are of double precision.
+            results = [self._in_precision(result) for result in found]
+        return pytree.tree_unflatten(results, structure.spec)
+
+    def _in_precision(self, result: Any) -> torch.Tensor:
+        tensor = torch.as_tensor(result)
+        return tensor.to(self._dtype.to_complex() if tensor.is_complex() else self._dtype)
+
+    def _numbers(self, tensors: Sequence[torch.Tensor]) -> tuple[Angles, Sequence[torch.Tensor]]:
+        """The angles, and the other numbers."""
+        if self._inputs is not None and self._weights is not None:
+            return Angles(self._inputs(tensors), self._weights(tensors)), self._rest
+        inputs, weights = self.structure.inputs, self.structure.weights
+        values = self.graph(*tensors)
+        batch = self.structure.batch or 1
+        nothing = torch.empty(batch, 0, dtype=self._dtype, device=self._device)
+        return Angles(
+            tapes.vector(values[:inputs], self._dtype, self._device) if inputs else nothing,
+            tapes.vector(values[inputs : inputs + weights], self._dtype, self._device)
+            if weights
+            else nothing[0],
+        ), values[inputs + weights :]
+
+    def _expectations(
+        self, angles: Angles, factors: Sequence[torch.Tensor], initial: torch.Tensor | None
+    ) -> Sequence[torch.Tensor]:
+        words, places = self.structure.words or (), self.structure.places
+        values = self._simulator.expval(
+            self._circuit, angles, words or ("I" * self.structure.qubits,), initial
+        )
+        if not self._plain:
+            rows = [place for row in places for place in row]
+            columns = [number for number, row in enumerate(places) for _ in row]
+            matrix = values.new_zeros(values.shape[1], len(places))
+            if factors:
+                given = tapes.vector(factors, self._dtype, self._device)
+                matrix = matrix.index_put((torch.tensor(rows), torch.tensor(columns)), given)
+            values = values @ matrix
+        return values[0].unbind() if self.structure.batch is None else values.unbind(1)
+
+    @cached_property
+    def _plain(self) -> bool:
+        """Whether result i is the value of word i."""
+        factors = self._rest[self.structure.phases :] if self._inputs is not None else ()
+        alone = self.structure.places == tuple((place,) for place in range(len(self.structure.words or ())))
+        return alone and len(factors) == len(self.structure.places) and all(factor == 1 for factor in factors)

@@ -1,0 +1,263 @@
+"""PennyLane's tapes evaluated by `fused`: which operations it takes, and the results as torch tensors.
+
+A tape's operations become a `Circuit` whose angles are columns: the parameters with a batch are inputs, the others
+weights. So tapes that differ in numbers alone share one compiled circuit. Expectation values of sums of Pauli words are
+measured by `fused` itself, everything else by PennyLane's own functions on the final state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import starmap
+from typing import Any, NamedTuple
+
+import numpy as np
+import pennylane as qml
+import torch
+from pennylane.devices.qubit.initialize_state import create_initial_state
+from pennylane.devices.qubit.measure import measure
+from pennylane.exceptions import DeviceError
+from pennylane.measurements import ExpectationMP
+from pennylane.operation import Operator, StatePrepBase
+from pennylane.tape import QuantumScript
+
+from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate
+from ketscale.engines.circuits.simulator import Simulator
+
+NAME = "ketscale.fused"
+
+# What changes no state.
+NOTHING = frozenset({"Identity", "Barrier", "WireCut"})
+PHASE = "GlobalPhase"
+
+
+def accepted(operation: Operator) -> bool:
+    """Whether `fused` takes an operation as it is."""
+    return operation.name in GATES or operation.name in NOTHING or operation.name == PHASE
+
+
+def preparation(tape: QuantumScript) -> StatePrepBase | None:
+    """The state that a tape starts from, if its first operation prepares one."""
+    first = tape.operations[0] if tape.operations else None
+    return first if isinstance(first, StatePrepBase) else None
+
+
+class Numbers(NamedTuple):
+    """The parameters of a tape's operations, in any library's arrays or numbers.
+
+    inputs: those with a batch dimension. weights: the scalars. phases: of global phases, of either kind.
+    """
+
+    inputs: list[Any]
+    weights: list[Any]
+    phases: list[Any]
+
+
+Written = tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]
+
+
+def read(tape: QuantumScript) -> tuple[tuple[Written, ...], Numbers]:
+    """The gates of a tape of accepted operations on wires 0..n-1, and their parameters.
+
+    A gate is its name, its wires, and for each angle 'input' or 'weight' with its place among the numbers of that kind.
+    """
+    gates: list[Written] = []
+    numbers = Numbers([], [], [])
+    for operation in tape.operations[preparation(tape) is not None :]:
+        if operation.name in NOTHING:
+            continue
+        if operation.name == PHASE:
+            numbers.phases.append(operation.data[0])
+            continue
+        columns = []
+        for value in operation.data:
+            kind, kept = ("input", numbers.inputs) if qml.math.ndim(value) else ("weight", numbers.weights)
+            columns.append((kind, len(kept)))
+            kept.append(value)
+        gates.append((operation.name, tuple(operation.wires), tuple(columns)))
+    return tuple(gates), numbers
+
+
+@lru_cache(maxsize=1024)
+def written(qubits: int, gates: tuple[Written, ...]) -> Circuit:
+    """The circuit of gates that were read."""
+
+    def column(kind: str, place: int) -> Column:
+        return Column("input" if kind == "input" else "weight", place)
+
+    return Circuit(
+        qubits,
+        tuple(Gate(name, wires, tuple(starmap(column, columns))) for name, wires, columns in gates),
+    )
+
+
+class Expectations(NamedTuple):
+    """Sums of Pauli words: result i is the sum over j of coefficients[i][j] times the value of words[places[i][j]]."""
+
+    words: tuple[str, ...]
+    places: tuple[tuple[int, ...], ...]
+    coefficients: list[list[Any]]
+
+
+def expectations(measurements: Sequence[Any], qubits: int) -> Expectations | None:
+    """The sums of Pauli words that measurements ask for; None if one asks for anything else."""
+    words: dict[str, int] = {}
+    places: list[tuple[int, ...]] = []
+    coefficients: list[list[Any]] = []
+    for measurement in measurements:
+        sentence = (
+            measurement.obs.pauli_rep
+            if isinstance(measurement, ExpectationMP) and measurement.obs is not None
+            else None
+        )
+        if sentence is None or any(_imaginary(factor) for factor in sentence.values()):
+            return None
+        places.append(tuple(words.setdefault(_spelt(word, qubits), len(words)) for word in sentence))
+        coefficients.append([qml.math.real(factor) for factor in sentence.values()])
+    return Expectations(tuple(words), tuple(places), coefficients)
+
+
+def _imaginary(factor: Any) -> bool:
+    return qml.math.get_dtype_name(factor).startswith("complex") and bool(
+        np.any(qml.math.unwrap([qml.math.imag(factor)])[0])
+    )
+
+
+def _spelt(word: Any, qubits: int) -> str:
+    letters = ["I"] * qubits
+    for wire, letter in word.items():
+        letters[wire] = letter
+    return "".join(letters)
+
+
+def weighted(asked: Expectations, values: torch.Tensor) -> list[torch.Tensor]:
+    """The results, each (batch,), from the words' values (batch, words)."""
+    columns = values.unbind(1)
+    results = []
+    for places, coefficients in zip(asked.places, asked.coefficients, strict=True):
+        if len(places) == 1 and isinstance(coefficients[0], float | int) and coefficients[0] == 1:
+            results.append(columns[places[0]])
+            continue
+        factors = vector(coefficients, values.dtype, values.device)
+        results.append(values[:, list(places)] @ factors)
+    return results
+
+
+def vector(numbers: Sequence[Any], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Scalars of any library as one tensor (n,), or batches of scalars as columns (batch, n); differentiable in torch's."""
+    if not any(isinstance(number, torch.Tensor) for number in numbers):
+        whole = (
+            np.stack([np.asarray(number, dtype=float) for number in numbers], axis=-1)
+            if numbers
+            else np.empty(0)
+        )
+        return torch.tensor(whole, dtype=dtype, device=device)
+    return torch.stack([_tensor(number, dtype, device) for number in numbers], dim=-1)
+
+
+def _tensor(number: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Never by way of torch's default precision, which would round."""
+    if isinstance(number, torch.Tensor):
+        return number.to(device, dtype)
+    return torch.tensor(np.asarray(number, dtype=float), dtype=dtype, device=device)
+
+
+def device_of(values: Sequence[Any]) -> torch.device:
+    """The device of the first tensor that is not on the CPU, else the CPU."""
+    return next(
+        (value.device for value in values if isinstance(value, torch.Tensor) and not value.is_cpu),
+        torch.device("cpu"),
+    )
+
+
+class Evaluation:
+    """The final states of tapes, or what is measured of them, in double precision.
+
+    Raises:
+        DeviceError: a tape has no wires.
+    """
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    def results(self, tape: QuantumScript) -> tuple[torch.Tensor, ...]:
+        """What a tape without shots measures, one tensor for each measurement, as default.qubit's would be."""
+        request = self._request(tape)
+        asked = expectations(tape.measurements, request.circuit.qubits)
+        if asked is None:
+            state = self._flat_state(request)
+            return measured(state, request.circuit.qubits, request.batched, tape.measurements)
+        # A sum of no words is zero.
+        words = asked.words or ("I" * request.circuit.qubits,)
+        values = self._simulator.expval(request.circuit, request.angles, words, request.initial)
+        results = weighted(asked, values)
+        return tuple(results if request.batched else (result[0] for result in results))
+
+    def state(self, tape: QuantumScript) -> tuple[torch.Tensor, bool]:
+        """The final state, complex ((batch,) 2, 2, ..., 2), and whether it has a batch."""
+        request = self._request(tape)
+        return _unflattened(
+            self._flat_state(request), request.circuit.qubits, request.batched
+        ), request.batched
+
+    def _request(self, tape: QuantumScript) -> Request:
+        qubits = tape.num_wires
+        if qubits == 0:
+            raise DeviceError("a circuit without wires has nothing to simulate")
+        gates, numbers = read(tape)
+        start = preparation(tape)
+        device = device_of([*numbers.inputs, *numbers.weights, *(start.data if start is not None else ())])
+        batch = tape.batch_size
+        inputs = vector(numbers.inputs, torch.float64, device)
+        initial = None
+        if start is not None:
+            made = create_initial_state(range(qubits), start, like="torch")
+            initial = made.to(torch.complex128).to(device).reshape(-1, 2**qubits)
+            initial = initial[0] if len(initial) == 1 else initial
+        return Request(
+            written(qubits, gates),
+            Angles(
+                inputs if numbers.inputs else inputs.new_empty(batch or 1, 0),
+                vector(numbers.weights, torch.float64, device),
+            ),
+            initial,
+            numbers.phases,
+            batch is not None,
+        )
+
+    def _flat_state(self, request: Request) -> torch.Tensor:
+        state = self._simulator.state(request.circuit, request.angles, request.initial)
+        for phase in request.phases:
+            turn = _tensor(phase, torch.float64, state.device)
+            state = state * torch.exp(-1j * turn).reshape(-1, 1)
+        return state
+
+
+def _unflattened(state: torch.Tensor, qubits: int, batched: bool) -> torch.Tensor:
+    return state.reshape([-1, *[2] * qubits] if batched else [2] * qubits)
+
+
+def measured(state: torch.Tensor, qubits: int, batched: bool, measurements: Sequence[Any]) -> tuple[Any, ...]:
+    """What PennyLane's own functions measure on final states (batch, 2**qubits).
+
+    Raises:
+        DeviceError: a gradient is wanted, and one of them does not compute in torch.
+    """
+    whole = _unflattened(state, qubits, batched)
+    results = tuple(measure(measurement, whole, is_state_batched=batched) for measurement in measurements)
+    if state.requires_grad and not all(isinstance(result, torch.Tensor) for result in results):
+        raise DeviceError(
+            f"{NAME} cannot differentiate one of {measurements}: PennyLane does not measure it in torch"
+        )
+    return results
+
+
+class Request(NamedTuple):
+    """A tape in `fused`'s terms."""
+
+    circuit: Circuit
+    angles: Angles
+    initial: torch.Tensor | None
+    phases: list[Any]
+    batched: bool
