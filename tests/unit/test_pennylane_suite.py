@@ -35,6 +35,9 @@ SHOTS = {
     "Device is in non-analytical mode.",
     "Some plugins don't update state information when shots is not None.",
     "Test only runs when shots=None",
+    "If shots!=None no error is raised.",
+    "SparseHamiltonian only supported in analytic mode",
+    "test should only be run in analytic mode",
     "test only works with analytic-mode pure statevector simulators",
     "test only works with analytic-mode simulations",
 }
@@ -52,13 +55,24 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("shots", ["None", "10000"])
+@pytest.mark.parametrize("shots", ["None", "200000"])
 def test_pennylanes_suite_passes(shots: str, tmp_path: Path) -> None:
-    """Its tests with shots compare distributions with tolerances of their own, under its own fixed seed."""
+    """Its tests with shots compare distributions within tolerances of their own."""
     found = tmp_path / "found.xml"
     options = ["--device", "ketscale.fused", "--shots", shots, "-q", "--tb=short", "-p", "no:cacheprovider"]
-    options += ["--rootdir", str(SUITE), "-c", str(SUITE / "pytest.ini"), f"--junitxml={found}", "-p", "no:xdist"]
-    done = run([sys.executable, "-m", "pytest", str(SUITE), *options], capture_output=True, text=True, cwd=tmp_path)
+    options += [
+        "--rootdir",
+        str(SUITE),
+        "-c",
+        str(SUITE / "pytest.ini"),
+        f"--junitxml={found}",
+        "-p",
+        "no:xdist",
+    ]
+    options += ["--device-kwargs", "seed=1"]
+    done = run(
+        [sys.executable, "-m", "pytest", str(SUITE), *options], capture_output=True, text=True, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stdout[-5000:]
     cases = list(ElementTree.parse(found).iter("testcase"))
     skipped = Counter(skip.get("message") for case in cases for skip in case.iter("skipped"))

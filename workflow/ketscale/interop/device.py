@@ -46,9 +46,10 @@ class FusedDevice(Device):
 
     name = NAME
 
-    def __init__(self, wires: Any = None, shots: Any = None, seed: Any = None) -> None:
+    def __init__(self, wires: Any = None, shots: Any = None, seed: Any = "global") -> None:
         super().__init__(wires=wires, shots=shots)
-        self._rng = np.random.default_rng(seed)
+        # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
+        self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
         self._evaluation = Evaluation(Fused())
 
     def supports_derivatives(
