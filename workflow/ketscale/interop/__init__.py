@@ -1,0 +1,1 @@
+"""Circuits from other packages' formats, and KetScale's simulators behind their interfaces."""
