@@ -7,8 +7,9 @@ qubit q of n is wire n - 1 - q. So states have the same order, and a Pauli word 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
-from math import pi
+from math import isfinite, pi
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -198,12 +199,13 @@ def number(expression: Expression, gate: str) -> float:
     """The value of an angle without unbound parameters.
 
     Raises:
-        UserError: it is not a real number.
+        UserError: it is not a finite real number.
     """
-    try:
-        return float(expression)
-    except (TypeError, ValueError):
-        raise UserError(f"angle {short(expression)} of gate {gate} is no real number") from None
+    with suppress(TypeError, ValueError):
+        value = float(expression)
+        if isfinite(value):
+            return value
+    raise UserError(f"angle {short(expression)} of gate {gate} is not a finite real number")
 
 
 class _Translator:
@@ -338,17 +340,17 @@ def _named(circuit: QuantumCircuit, wanted: Any) -> list[Parameter]:
 
     A vector has elements that the circuit need not use, so that the columns of a data set keep their places.
     """
-    from qiskit.circuit import ParameterVector
+    from qiskit.circuit import Parameter, ParameterVector
 
     vectors = {p.vector.name: p.vector for p in circuit.parameters if hasattr(p, "vector")}
     parameters = {p.name: p for p in circuit.parameters}
-    if isinstance(wanted, ParameterVector) and not circuit.parameters.isdisjoint(wanted.params):
+    if isinstance(wanted, ParameterVector) and not set(wanted).isdisjoint(circuit.parameters):
         return list(wanted)
     if isinstance(wanted, str) and wanted in vectors:
         return list(vectors[wanted])
     if isinstance(wanted, str) and wanted in parameters:
         return [parameters[wanted]]
-    if wanted in circuit.parameters:
+    if isinstance(wanted, Parameter) and wanted in circuit.parameters:
         return [wanted]
     names = ", ".join(map(str, parameters)) or "none"
     raise UserError(

@@ -27,6 +27,7 @@ from ketscale.optional import needed_for
 with needed_for("ketscale.interop.qiskit_primitives"):
     import sympy
     from qiskit import QuantumCircuit
+    from qiskit.circuit import Clbit
     from qiskit.primitives import (
         BaseEstimatorV2,
         BaseSamplerV2,
@@ -61,10 +62,6 @@ class FusedEstimator(BaseEstimatorV2):
         Qiskit, a pub's or a run's precision comes before it, and the result's `stds` are 0.
     seed: of the noise. With an integer each pub gets the noise that StatevectorEstimator would give it; a Generator
         gives each run a stream of its own.
-
-    A job's result raises:
-        UserError: the circuit cannot be translated (see `interop.qiskit.from_qiskit`), has a measurement, or an angle
-            is not a finite real number; or an observable has other terms than Pauli words.
     """
 
     def __init__(self, *, default_precision: float = 0.0, seed: Seed = None) -> None:
@@ -90,11 +87,13 @@ class FusedEstimator(BaseEstimatorV2):
         and of parameter values.
 
         Raises:
+            UserError: a circuit cannot be translated (see `interop.qiskit.from_qiskit`) or has a measurement; an angle is
+                not a finite real number; or an observable has other terms than Pauli words.
             TypeError, ValueError: Qiskit refuses a pub, e.g. since the shapes do not go together.
         """
         default = self._default_precision if precision is None else precision
         coerced = [EstimatorPub.coerce(pub, default) for pub in pubs]
-        return _started(_estimate, coerced, self._seed)
+        return _started(_estimate, [(pub, _estimated(pub)) for pub in coerced], self._seed)
 
 
 class FusedSampler(BaseSamplerV2):
@@ -106,10 +105,6 @@ class FusedSampler(BaseSamplerV2):
     default_shots: the samples of each binding, where neither the pub nor the run says how many.
     seed: with an integer each binding gets the samples that StatevectorSampler would give it, so that all bindings
         share one stream of random numbers; a Generator gives each run a stream of its own, and each binding its part.
-
-    A job's result raises:
-        UserError: the circuit cannot be translated (see `interop.qiskit.from_qiskit`), or an angle is not a finite real
-            number.
     """
 
     def __init__(self, *, default_shots: int = 1024, seed: Seed = None) -> None:
@@ -134,6 +129,8 @@ class FusedSampler(BaseSamplerV2):
         In the result, `data` has a BitArray for each classical register, of the shape of the parameter values.
 
         Raises:
+            UserError: a circuit cannot be translated (see `interop.qiskit.from_qiskit`), or an angle is not a finite real
+                number.
             TypeError, ValueError: Qiskit refuses a pub.
         """
         coerced = [SamplerPub.coerce(pub, self._default_shots if shots is None else shots) for pub in pubs]
@@ -141,35 +138,50 @@ class FusedSampler(BaseSamplerV2):
             warnings.warn(
                 "a circuit has no classical register, so its result is empty: add measurements", stacklevel=2
             )
-        return _started(_sample, coerced, self._seed)
+        return _started(
+            _sample, [(pub, _program(pub.circuit, pub.parameter_values)) for pub in coerced], self._seed
+        )
 
 
 # Of numpy's `Generator.spawn`, which counts the streams that it has made.
 _SPAWNING = threading.Lock()
 
 
-def _started(work: Any, pubs: list[Any], seed: Seed) -> Any:
+def _started(work: Any, pubs: list[tuple[Any, _Program]], seed: Seed) -> Any:
+    """A job that works on pubs, whose programs no longer change with what the user gave."""
     if isinstance(seed, np.random.Generator):
         # A generator must not be shared with the threads of other runs.
         with _SPAWNING:
             (seed,) = seed.spawn(1)
-    job = PrimitiveJob(lambda: PrimitiveResult([work(pub, seed) for pub in pubs], metadata={"version": 2}))
+    job = PrimitiveJob(lambda: PrimitiveResult([work(*pub, seed) for pub in pubs], metadata={"version": 2}))
     job._submit()
     return job
 
 
-def _estimate(pub: EstimatorPub, seed: Seed) -> PubResult:
-    program = _program(pub.circuit)
+def _estimated(pub: EstimatorPub) -> _Program:
+    """The program of an estimator's pub, once it is known that there is nothing to refuse."""
+    program = _program(pub.circuit, pub.parameter_values)
     if program.measured:
         raise UserError(
             "FusedEstimator takes no circuit with measurements: use circuit.remove_final_measurements(inplace=False)"
         )
+    for terms in np.asarray(pub.observables, dtype=object).flat:
+        for word in terms:
+            if not set(word) <= set("IXYZ"):
+                raise UserError(
+                    f"observable {short(word)}: FusedEstimator takes Pauli words; write the projector 0 as (I + Z)/2, "
+                    "1 as (I - Z)/2, and + - r l with X and Y likewise"
+                )
+    return program
+
+
+def _estimate(pub: EstimatorPub, program: _Program, seed: Seed) -> PubResult:
     evs = np.zeros(pub.shape)
     if pub.size:
         observables = list(np.asarray(pub.observables, dtype=object).flat)
         words = list(dict.fromkeys(word for terms in observables for word in terms))
         coefficients = np.array([[terms.get(word, 0.0) for word in words] for terms in observables])
-        values = _expectations(program, pub.parameter_values, words)
+        values = _expectations(program, words)
         # (bindings, observables), of which broadcasting picks some.
         table = values @ coefficients.T
         places = np.arange(len(values)).reshape(pub.parameter_values.shape)
@@ -184,12 +196,12 @@ def _estimate(pub: EstimatorPub, seed: Seed) -> PubResult:
     )
 
 
-def _expectations(program: _Program, bindings: BindingsArray, words: list[str]) -> NDArray[np.float64]:
+def _expectations(program: _Program, words: list[str]) -> NDArray[np.float64]:
     """Expectation values (bindings, words)."""
     if len(words) <= MANY_WORDS:
         # A simulator of its own, since a simulator keeps what it has seen.
-        return Fused().expval(program.circuit, program.angles(bindings), words).numpy()
-    return np.concatenate([_of_states(states, words) for states in _states(program, bindings)])
+        return Fused().expval(program.circuit, program.angles, words).numpy()
+    return np.concatenate([_of_states(states, words) for states in _states(program)])
 
 
 def _of_states(states: NDArray[np.complex128], words: list[str]) -> NDArray[np.float64]:
@@ -216,66 +228,53 @@ def _mask(word: str, letters: str) -> int:
     return int("".join("01"[letter in letters] for letter in word), 2)
 
 
-def _sample(pub: SamplerPub, seed: Seed) -> SamplerPubResult:
-    program = _program(pub.circuit)
+def _sample(pub: SamplerPub, program: _Program, seed: Seed) -> SamplerPubResult:
     qubits = sorted(set(program.measured.values()))
     outcomes = np.zeros((pub.size, pub.shots), dtype=np.int64)
     if qubits:
-        for row, probabilities in enumerate(_probabilities(program, pub.parameter_values, qubits)):
+        for row, probabilities in enumerate(_probabilities(program, qubits)):
             outcomes[row] = np.random.default_rng(seed).choice(len(probabilities), pub.shots, p=probabilities)
-    bits = {qubit: (outcomes >> place & 1).astype(bool) for place, qubit in enumerate(qubits)}
-    unmeasured = np.zeros(outcomes.shape, dtype=bool)
     registers = {}
     for register in pub.circuit.cregs:
-        held = [bits.get(program.measured.get(bit, -1), unmeasured) for bit in register]
-        values = np.stack(held, axis=-1).reshape(*pub.shape, pub.shots, len(held))
-        registers[register.name] = BitArray.from_bool_array(values, order="little")
+        values = np.zeros((*outcomes.shape, len(register)), dtype=bool)
+        for place, bit in enumerate(register):
+            if bit in program.measured:
+                values[..., place] = outcomes >> qubits.index(program.measured[bit]) & 1
+        shaped = values.reshape(*pub.shape, pub.shots, len(register))
+        registers[register.name] = BitArray.from_bool_array(shaped, order="little")
     return SamplerPubResult(
         DataBin(**registers, shape=pub.shape),
         metadata={"shots": pub.shots, "circuit_metadata": pub.circuit.metadata},
     )
 
 
-def _probabilities(
-    program: _Program, bindings: BindingsArray, qubits: list[int]
-) -> Iterator[NDArray[np.float64]]:
+def _probabilities(program: _Program, qubits: list[int]) -> Iterator[NDArray[np.float64]]:
     """For each binding the probabilities of the 2**m outcomes of m qubits, the first the least significant bit."""
     n = program.circuit.qubits
     others = tuple(1 + n - 1 - qubit for qubit in range(n) if qubit not in qubits)
-    for states in _states(program, bindings):
-        squares = (states.real**2 + states.imag**2).reshape(-1, *[2] * n)
-        for row in squares.sum(axis=others).reshape(len(states), -1):
+    for states in _states(program):
+        squares = (states.real**2 + states.imag**2).reshape(len(states), *[2] * n)
+        for row in squares.sum(axis=others).reshape(len(states), 2 ** len(qubits)):
             yield row / row.sum()
 
 
-def _states(program: _Program, bindings: BindingsArray) -> Iterator[NDArray[np.complex128]]:
-    """The states (rows, 2**n) of all bindings, some rows at a time."""
-    inputs, weights = program.angles(bindings)
+def _states(program: _Program) -> Iterator[NDArray[np.complex128]]:
+    """The states (rows, 2**n) for all bindings, some rows at a time."""
+    inputs, weights = program.angles
     simulator = Fused()
     for some in inputs.split(max(1, AMPLITUDES >> program.circuit.qubits)):
         yield simulator.state(program.circuit, Angles(some, weights)).numpy()
 
 
 class _Program(NamedTuple):
-    """A circuit whose angles are all columns, and what they hold.
-
-    parameters: of Qiskit's circuit. varying: the expressions of the input columns. fixed: the weights, in radians.
-    """
+    """A circuit whose angles are all columns, their values for all bindings, and the qubit that a bit holds."""
 
     circuit: Circuit
-    measured: dict[Any, int]
-    parameters: tuple[Any, ...]
-    varying: tuple[Expression, ...]
-    fixed: tuple[float, ...]
-
-    def angles(self, bindings: BindingsArray) -> Angles:
-        """The angles (bindings, columns) and (weights,), in radians."""
-        values = bindings.as_array(self.parameters).reshape(prod(bindings.shape), len(self.parameters))
-        weights = torch.tensor(self.fixed, dtype=torch.float64)
-        return Angles(torch.from_numpy(_evaluated(self.varying, self.parameters, values)), weights)
+    angles: Angles
+    measured: dict[Clbit, int]
 
 
-def _program(circuit: QuantumCircuit) -> _Program:
+def _program(circuit: QuantumCircuit, bindings: BindingsArray) -> _Program:
     varying: dict[Expression, int] = {}
     fixed: list[float] = []
 
@@ -286,7 +285,10 @@ def _program(circuit: QuantumCircuit) -> _Program:
         return Column("weight", len(fixed) - 1)
 
     translated, measured = translate(circuit, angle)
-    return _Program(translated, measured, tuple(circuit.parameters), tuple(varying), tuple(fixed))
+    parameters = tuple(circuit.parameters)
+    values = bindings.as_array(parameters).reshape(prod(bindings.shape), len(parameters))
+    inputs = torch.from_numpy(_evaluated(tuple(varying), parameters, values))
+    return _Program(translated, Angles(inputs, torch.tensor(fixed, dtype=torch.float64)), measured)
 
 
 def _evaluated(
