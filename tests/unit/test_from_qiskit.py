@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -427,3 +429,32 @@ def test_a_loop_in_openqasm_3_is_refused() -> None:
     text = 'OPENQASM 3.0; include "stdgates.inc"; qubit[3] q; for uint i in [0:2] { x q[0]; }'
     with pytest.raises(UserError, match="control flow"):
         from_qasm3(text)
+
+
+def test_what_is_no_circuit_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^from_qiskit takes a QuantumCircuit, not 'OPENQASM 2.0;'$"):
+        from_qiskit("OPENQASM 2.0;")
+
+
+def test_a_missing_package_is_one_line_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "qiskit_qasm3_import", None)
+    with pytest.raises(UserError) as caught:
+        from_qasm3(VQE)
+    assert str(caught.value) == (
+        "OpenQASM 3 needs qiskit-qasm3-import: pip install 'ketscale[simulators]' (in a checkout: make setup)"
+    )
+
+
+def test_qiskit_is_imported_only_when_it_is_used() -> None:
+    script = "import sys, ketscale.interop.qiskit; print('qiskit' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_primitives_without_qiskit_are_one_line_that_names_the_extra() -> None:
+    script = "import sys\nsys.modules['qiskit'] = None\nimport ketscale.interop.qiskit_primitives"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert (
+        "ketscale.interop.qiskit_primitives needs qiskit: pip install 'ketscale[simulators]'" in done.stderr
+    )

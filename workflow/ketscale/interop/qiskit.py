@@ -111,10 +111,14 @@ def from_qiskit(
         `circuit.parameters`.
 
     Raises:
-        UserError: an input is not a parameter of the circuit, or is given twice; an angle is an expression, such as
+        UserError: this is no QuantumCircuit; an input is not a parameter of it, or is given twice; an angle is an expression, such as
             2*theta; there is a measurement before the end, a reset of a qubit in use, control flow, or an instruction
             that is no gate; or Qiskit is not installed.
     """
+    with needed_for("from_qiskit"):
+        from qiskit import QuantumCircuit
+    if not isinstance(circuit, QuantumCircuit):
+        raise UserError(f"from_qiskit takes a QuantumCircuit, not {short(repr(circuit))}")
     columns = _columns(circuit, inputs)
 
     def angle(expression: Expression, gate: str) -> Column:
@@ -182,8 +186,6 @@ def translate(circuit: QuantumCircuit, angle: Angle) -> Translation:
     Raises:
         UserError: as for `from_qiskit`, but for expressions that `angle` takes.
     """
-    with needed_for("a circuit of Qiskit"):
-        import qiskit  # noqa: F401  # here, so that what is missing is named once
     translator = _Translator(circuit.num_qubits, angle)
     translator.add_all(circuit, range(circuit.num_qubits), circuit.clbits, None)
     return Translation(Circuit(circuit.num_qubits, tuple(translator.gates)), translator.measured)
