@@ -163,6 +163,10 @@ def test_a_generator_gives_each_run_a_stream_of_its_own() -> None:
 
     assert noise() == noise()
     assert len({tuple(values) for values in noise()}) == 4
+    # The caller's own numbers do not depend on when a job's thread draws.
+    generator = np.random.default_rng(9)
+    FusedEstimator(default_precision=0.1, seed=generator).run([pub]).result()
+    assert generator.random() == np.random.default_rng(9).random()
 
 
 def test_a_circuit_is_compiled_once_whatever_its_bound_values() -> None:

@@ -283,12 +283,9 @@ def _standard() -> dict[str, type]:
 
 
 def _steps(operation: Any) -> tuple[Step, ...] | None:
-    """How a gate of Qiskit's own is made of KetScale's; None if it has no such form, or is controlled by a |0>."""
+    """How a gate of Qiskit's own is made of KetScale's, if it is; one that is controlled by a |0> has another name."""
     steps = STEPS.get(operation.name)
-    if steps is None or operation.base_class is not _standard()[operation.name]:
-        return None
-    controls = getattr(operation, "num_ctrl_qubits", 0)
-    return steps if not controls or operation.ctrl_state == 2**controls - 1 else None
+    return steps if steps is None or operation.base_class is _standard()[operation.name] else None
 
 
 def _matrix(operation: Any) -> Any:
