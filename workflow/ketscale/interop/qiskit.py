@@ -111,9 +111,9 @@ def from_qiskit(
         `circuit.parameters`.
 
     Raises:
-        UserError: this is no QuantumCircuit; an input is not a parameter of it, or is given twice; an angle is an expression, such as
-            2*theta; there is a measurement before the end, a reset of a qubit in use, control flow, or an instruction
-            that is no gate; or Qiskit is not installed.
+        UserError: this is no QuantumCircuit; an input is not a parameter of it, or is given twice; an angle is an
+            expression, such as 2*theta; there is a measurement before the end, a reset of a qubit in use, control flow,
+            or an instruction that is no gate; or Qiskit is not installed.
     """
     with needed_for("from_qiskit"):
         from qiskit import QuantumCircuit
