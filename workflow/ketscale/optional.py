@@ -24,8 +24,14 @@ class Extra(NamedTuple):
 
 EXTRAS = {
     "simulators": Extra(
-        "the simulators default.qubit, lightning.qubit and qiskit",
-        {"pennylane": "pennylane", "pennylane_lightning": "pennylane-lightning", "qiskit": "qiskit"},
+        "the simulators default.qubit, lightning.qubit and qiskit, and circuits of Qiskit and OpenQASM",
+        {
+            "pennylane": "pennylane",
+            "pennylane_lightning": "pennylane-lightning",
+            "qiskit": "qiskit",
+            "qiskit_qasm3_import": "qiskit-qasm3-import",
+            "sympy": "sympy",
+        },
     ),
     "mpi": Extra("the backend mpi", {"mpi4py": "mpi4py"}),
     "eeg": Extra("the workload eegmmidb", {"mne": "mne"}),

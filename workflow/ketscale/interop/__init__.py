@@ -1,1 +1,1 @@
-"""KetScale's circuits from other packages: PennyLane's devices and QNodes, and what else others are used to."""
+"""KetScale's circuits from other packages and in other packages: PennyLane, Qiskit, torch, scikit-learn."""

@@ -1,0 +1,357 @@
+"""Qiskit's circuits, and OpenQASM through Qiskit's loaders, as circuits of KetScale.
+
+Qiskit's qubit 0 is the least significant bit of a basis state's index and KetScale's wire 0 the most significant one:
+qubit q of n is wire n - 1 - q. So states have the same order, and a Pauli word is spelt as Qiskit's label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cache
+from math import isfinite, pi
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given
+from ketscale.errors import UserError, damaged, short
+from ketscale.optional import needed_for
+
+if TYPE_CHECKING:
+    from qiskit.circuit import Clbit, Parameter, ParameterVector, QuantumCircuit
+
+# An angle as Qiskit gives it: a number or a ParameterExpression.
+Expression = Any
+
+# The column of an angle; the text names the gate, for an error.
+Angle = Callable[[Expression, str], Column]
+
+
+class Step(NamedTuple):
+    """A gate of KetScale on some of a Qiskit gate's qubits; an angle is the number of a parameter, or a constant."""
+
+    name: str
+    qubits: tuple[int, ...]
+    angles: tuple[int | float, ...] = ()
+
+
+# Gates with one counterpart: its name, for the same qubits and parameters in the same order.
+SAME = {
+    "h": "Hadamard", "x": "PauliX", "y": "PauliY", "z": "PauliZ", "s": "S", "t": "T",
+    "rx": "RX", "ry": "RY", "rz": "RZ", "p": "PhaseShift", "u1": "PhaseShift",
+    "cx": "CNOT", "cz": "CZ", "swap": "SWAP", "crx": "CRX", "cry": "CRY", "crz": "CRZ",
+    "cp": "ControlledPhaseShift", "cu1": "ControlledPhaseShift", "rxx": "IsingXX", "ryy": "IsingYY", "rzz": "IsingZZ",
+}  # fmt: skip
+
+# U(theta, phi, lambda) = P(phi) RY(theta) P(lambda), which is a Rot up to a global phase. RZ(-b) = X RZ(b) X, so that
+# no angle needs arithmetic.
+_CONTROLLED_U = (
+    Step("ControlledPhaseShift", (0, 1), (2,)),
+    Step("CRY", (0, 1), (0,)),
+    Step("ControlledPhaseShift", (0, 1), (1,)),
+)
+
+# Gates with several, in the order of execution, up to a global phase.
+STEPS = {
+    **{
+        name: (Step(same, tuple(range(GATES[same].wires)), tuple(range(GATES[same].angles))),)
+        for name, same in SAME.items()
+    },
+    "sdg": (Step("PauliZ", (0,)), Step("S", (0,))),
+    "tdg": (Step("RZ", (0,), (-pi / 4,)),),
+    "sx": (Step("RX", (0,), (pi / 2,)),),
+    "sxdg": (Step("RX", (0,), (-pi / 2,)),),
+    "u": (Step("Rot", (0,), (2, 0, 1)),),
+    "u3": (Step("Rot", (0,), (2, 0, 1)),),
+    "u2": (Step("Rot", (0,), (1, pi / 2, 0)),),
+    "r": (
+        Step("PauliX", (0,)), Step("RZ", (0,), (1,)), Step("PauliX", (0,)),
+        Step("RX", (0,), (0,)),
+        Step("RZ", (0,), (1,)),
+    ),
+    "cy": (Step("PauliZ", (1,)), Step("S", (1,)), Step("CNOT", (0, 1)), Step("S", (1,))),
+    "ch": (Step("RY", (1,), (-pi / 4,)), Step("CZ", (0, 1)), Step("RY", (1,), (pi / 4,))),
+    "cs": (Step("ControlledPhaseShift", (0, 1), (pi / 2,)),),
+    "csdg": (Step("ControlledPhaseShift", (0, 1), (-pi / 2,)),),
+    "cu3": _CONTROLLED_U,
+    "cu": (*_CONTROLLED_U, Step("PhaseShift", (0,), (3,))),
+    "dcx": (Step("CNOT", (0, 1)), Step("CNOT", (1, 0))),
+    "iswap": (Step("S", (0,)), Step("S", (1,)), Step("CZ", (0, 1)), Step("SWAP", (0, 1))),
+    "rzx": (Step("Hadamard", (1,)), Step("IsingZZ", (0, 1), (0,)), Step("Hadamard", (1,))),
+    "ecr": (
+        Step("Hadamard", (1,)), Step("IsingZZ", (0, 1), (pi / 2,)), Step("Hadamard", (1,)),
+        Step("PauliX", (0,)),
+    ),
+    # XX + YY exchanges 01 and 10, and XX - YY 00 and 11; CNOT makes these pairs differ in one bit only.
+    "xx_plus_yy": (
+        Step("RZ", (0,), (1,)),
+        Step("CNOT", (0, 1)), Step("CRX", (1, 0), (0,)), Step("CNOT", (0, 1)),
+        Step("PauliX", (0,)), Step("RZ", (0,), (1,)), Step("PauliX", (0,)),
+    ),
+    "xx_minus_yy": (
+        Step("PauliX", (1,)), Step("RZ", (1,), (1,)),
+        Step("CNOT", (0, 1)), Step("CRX", (1, 0), (0,)), Step("CNOT", (0, 1)),
+        Step("PauliX", (1,)), Step("RZ", (1,), (1,)),
+    ),
+}  # fmt: skip
+
+
+def from_qiskit(
+    circuit: QuantumCircuit,
+    inputs: Parameter | ParameterVector | str | Iterable[Parameter | ParameterVector | str] = (),
+) -> Circuit:
+    """A Circuit with the state of a Qiskit circuit up to a global phase, which may depend on the parameters.
+
+    Angles are in radians, as in Qiskit. Final measurements, barriers and delays are ignored. A reset, or `initialize`,
+    is allowed on qubits that no gate has acted on. A gate that has no counterpart is decomposed as Qiskit defines it,
+    or becomes a given unitary.
+
+    inputs: the parameters that become input columns, in this order: parameters, vectors (all their elements, whether
+        the circuit uses them or not), or their names. All other parameters become weight columns, in the order of
+        `circuit.parameters`.
+
+    Raises:
+        UserError: this is no QuantumCircuit; an input is not a parameter of it, or is given twice; an angle is an
+            expression, such as 2*theta; there is a measurement before the end, a reset of a qubit in use, control flow,
+            or an instruction that is no gate; or Qiskit is not installed.
+    """
+    with needed_for("from_qiskit"):
+        from qiskit import QuantumCircuit
+    if not isinstance(circuit, QuantumCircuit):
+        raise UserError(f"from_qiskit takes a QuantumCircuit, not {short(repr(circuit))}")
+    columns = _columns(circuit, inputs)
+
+    def angle(expression: Expression, gate: str) -> Column:
+        parameters = free(expression)
+        if not parameters:
+            return Column("constant", value=number(expression, gate))
+        (first, *_) = parameters
+        if expression != first:
+            raise UserError(
+                f"angle {short(expression)} of gate {gate}: from_qiskit takes numbers and bare parameters; "
+                "bind it, give the gate a parameter of its own, or use FusedEstimator or FusedSampler, which take any "
+                "expression"
+            )
+        return columns[first]
+
+    return translate(circuit, angle).circuit
+
+
+def from_qasm2(source: str | Path, inputs: str | Iterable[str] = ()) -> Circuit:
+    """A Circuit from OpenQASM 2, read by Qiskit; see `from_qiskit`.
+
+    source: a text, which has a semicolon, or the path of a file.
+
+    Raises:
+        UserError: as for `from_qiskit`, or the text or the file cannot be read.
+    """
+    with needed_for("OpenQASM 2"):
+        from qiskit import QuantumCircuit
+    return from_qiskit(_read(source, "OpenQASM 2", QuantumCircuit.from_qasm_str), inputs)
+
+
+def from_qasm3(source: str | Path, inputs: str | Iterable[str] = ()) -> Circuit:
+    """A Circuit from OpenQASM 3, read by Qiskit; see `from_qiskit`.
+
+    source: a text, which has a semicolon, or the path of a file. Its `input` angles are the parameters.
+    inputs: the names of those that become input columns, in this order.
+
+    Raises:
+        UserError: as for `from_qiskit`, or the text or the file cannot be read, or qiskit-qasm3-import is missing.
+    """
+    with needed_for("OpenQASM 3"):
+        import qiskit_qasm3_import  # noqa: F401  # what Qiskit's loader needs
+        from qiskit import qasm3
+    return from_qiskit(_read(source, "OpenQASM 3", qasm3.loads), inputs)
+
+
+def _read(source: str | Path, language: str, load: Callable[[str], QuantumCircuit]) -> QuantumCircuit:
+    if isinstance(source, str) and ";" in source:
+        with damaged(f"this is no {language}", "correct the text"):
+            return load(source)
+    with damaged(f"{short(source)} cannot be read as {language}", "give a text or the path of a file"):
+        return load(Path(source).read_text(encoding="utf-8"))
+
+
+class Translation(NamedTuple):
+    """A circuit, and the qubit (Qiskit's number) whose final measurement each classical bit holds."""
+
+    circuit: Circuit
+    measured: dict[Clbit, int]
+
+
+def translate(circuit: QuantumCircuit, angle: Angle) -> Translation:
+    """A Qiskit circuit's gates, whose angles `angle` turns into columns.
+
+    Raises:
+        UserError: as for `from_qiskit`, but for expressions that `angle` takes.
+    """
+    translator = _Translator(circuit.num_qubits, angle)
+    translator.add_all(circuit, range(circuit.num_qubits), circuit.clbits, None)
+    return Translation(Circuit(circuit.num_qubits, tuple(translator.gates)), translator.measured)
+
+
+def free(expression: Expression) -> Iterable[Parameter]:
+    """The unbound parameters of an angle."""
+    parameters: Iterable[Parameter] = getattr(expression, "parameters", ())
+    return parameters
+
+
+def number(expression: Expression, gate: str) -> float:
+    """The value of an angle without unbound parameters.
+
+    Raises:
+        UserError: it is not a finite real number.
+    """
+    with suppress(TypeError, ValueError):
+        value = float(expression)
+        if isfinite(value):
+            return value
+    raise UserError(f"angle {short(expression)} of gate {gate} is not a finite real number")
+
+
+class _Translator:
+    """Gathers the gates of a circuit and of the definitions within it."""
+
+    def __init__(self, qubits: int, angle: Angle) -> None:
+        self.gates: list[Gate] = []
+        self.measured: dict[Clbit, int] = {}
+        self._qubits = qubits
+        self._angle = angle
+        self._touched: set[int] = set()
+
+    def add_all(
+        self, circuit: QuantumCircuit, qubits: Sequence[int], clbits: Sequence[Clbit], within: str | None
+    ) -> None:
+        """Add a circuit on these qubits; `within` is the gate of the user's circuit that it defines, if any."""
+        quantum = dict(zip(circuit.qubits, qubits, strict=True))
+        classical = dict(zip(circuit.clbits, clbits, strict=True))
+        for item in circuit.data:
+            on = [quantum[qubit] for qubit in item.qubits]
+            self._add(item.operation, on, [classical[bit] for bit in item.clbits], within)
+
+    def _add(self, operation: Any, qubits: list[int], clbits: list[Clbit], within: str | None) -> None:
+        from qiskit.circuit import Barrier, ControlFlowOp, Delay, Measure, Reset, Store
+        from qiskit.circuit.library import GlobalPhaseGate, IGate
+
+        whole = within or operation.name
+        if isinstance(operation, (Barrier, Delay, IGate, GlobalPhaseGate)):
+            return
+        if isinstance(operation, (ControlFlowOp, Store)):
+            raise UserError(f"instruction {whole} on qubits {qubits}: control flow cannot be simulated here")
+        if isinstance(operation, Measure):
+            self.measured[clbits[0]] = qubits[0]
+        elif isinstance(operation, Reset):
+            if not (self._touched | set(self.measured.values())).isdisjoint(qubits):
+                raise UserError(
+                    f"instruction {whole} on qubits {qubits}: only qubits that are still |0> can be reset or initialised"
+                )
+        elif steps := _steps(operation):
+            for step in steps:
+                on = tuple(qubits[place] for place in step.qubits)
+                angles = (
+                    self._angle(operation.params[angle], whole)
+                    if isinstance(angle, int)
+                    else Column("constant", value=angle)
+                    for angle in step.angles
+                )
+                self._append(Gate(step.name, self._wires(on), tuple(angles)), qubits, whole)
+        elif (matrix := _matrix(operation)) is not None:
+            # For Qiskit the first qubit of a matrix is the least significant one.
+            self._append(given(matrix, *self._wires(qubits[::-1])), qubits, whole)
+        else:
+            self.add_all(_definition(operation, whole), qubits, clbits, whole)
+
+    def _wires(self, qubits: Sequence[int]) -> tuple[int, ...]:
+        return tuple(self._qubits - 1 - qubit for qubit in qubits)
+
+    def _append(self, gate: Gate, qubits: list[int], whole: str) -> None:
+        if not set(qubits).isdisjoint(self.measured.values()):
+            raise UserError(
+                f"gate {whole} on qubits {qubits}: it acts after a measurement, and measurements must be the last"
+            )
+        self._touched.update(qubits)
+        self.gates.append(gate)
+
+
+@cache
+def _standard() -> dict[str, type]:
+    """Qiskit's own gates: a gate of the user's may have the name of one of them."""
+    from qiskit.circuit.library import get_standard_gate_name_mapping
+
+    return {name: gate.base_class for name, gate in get_standard_gate_name_mapping().items()}
+
+
+def _steps(operation: Any) -> tuple[Step, ...] | None:
+    """How a gate of Qiskit's own is made of KetScale's, if it is; one that is controlled by a |0> has another name."""
+    steps = STEPS.get(operation.name)
+    return steps if steps is None or operation.base_class is _standard()[operation.name] else None
+
+
+def _matrix(operation: Any) -> Any:
+    """The matrix of a gate on one or two qubits that has one and no unbound parameter."""
+    from qiskit.circuit import Gate as QiskitGate
+
+    if not isinstance(operation, QiskitGate) or operation.num_qubits not in (1, 2):
+        return None
+    if not hasattr(operation, "__array__") or any(free(parameter) for parameter in operation.params):
+        return None
+    return operation.to_matrix()
+
+
+def _definition(operation: Any, whole: str) -> QuantumCircuit:
+    """The circuit that Qiskit gives for an operation."""
+    from qiskit import QuantumCircuit, transpile
+    from qiskit.exceptions import QiskitError
+
+    try:
+        definition = getattr(operation, "definition", None)
+        if definition is not None:
+            return definition
+        # Cliffords and modified gates have none; Qiskit synthesises them.
+        alone = QuantumCircuit(operation.num_qubits, operation.num_clbits)
+        alone.append(operation, alone.qubits, alone.clbits)
+        return transpile(alone, basis_gates=[*SAME], optimization_level=0)
+    except (QiskitError, TypeError, ValueError) as error:
+        raise UserError(
+            f"instruction {whole}: Qiskit cannot decompose it into gates ({short(error)}); bind its parameters or "
+            "replace it"
+        ) from None
+
+
+def _columns(circuit: QuantumCircuit, inputs: Any) -> dict[Parameter, Column]:
+    """The column of each parameter."""
+    from qiskit.circuit import Parameter, ParameterVector
+
+    alone = isinstance(inputs, (str, Parameter, ParameterVector))
+    order: list[Any] = []
+    for given_input in [inputs] if alone else inputs:
+        order += _named(circuit, given_input)
+    if len(set(order)) < len(order):
+        raise UserError("inputs: a parameter is given twice")
+    columns = {parameter: Column("input", index) for index, parameter in enumerate(order)}
+    weights = [parameter for parameter in circuit.parameters if parameter not in columns]
+    return columns | {parameter: Column("weight", index) for index, parameter in enumerate(weights)}
+
+
+def _named(circuit: QuantumCircuit, wanted: Any) -> list[Parameter]:
+    """The parameters that an input means.
+
+    A vector has elements that the circuit need not use, so that the columns of a data set keep their places.
+    """
+    from qiskit.circuit import Parameter, ParameterVector
+
+    vectors = {p.vector.name: p.vector for p in circuit.parameters if hasattr(p, "vector")}
+    parameters = {p.name: p for p in circuit.parameters}
+    if isinstance(wanted, ParameterVector) and not set(wanted).isdisjoint(circuit.parameters):
+        return list(wanted)
+    if isinstance(wanted, str) and wanted in vectors:
+        return list(vectors[wanted])
+    if isinstance(wanted, str) and wanted in parameters:
+        return [parameters[wanted]]
+    if isinstance(wanted, Parameter) and wanted in circuit.parameters:
+        return [wanted]
+    names = ", ".join(map(str, parameters)) or "none"
+    raise UserError(
+        f"inputs: {short(wanted)} is not a parameter of this circuit, which has {short(names, 400)}"
+    )
