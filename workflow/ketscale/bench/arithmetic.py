@@ -14,6 +14,7 @@ GATE_FLOPS: dict[str, int] = {
     "Rot": 14,
     **dict.fromkeys(("RX", "RY", "Hadamard", "RZ", "IsingXX", "IsingYY", "IsingZZ"), 6),
     **dict.fromkeys(("PhaseShift", "S", "T", "CRX", "CRY", "CRZ"), 3),  # they touch half of the amplitudes
+    "ControlledPhaseShift": 2,  # a quarter of them: 1.5, rounded up
     **dict.fromkeys(("PauliX", "PauliY", "PauliZ", "CNOT", "CZ", "SWAP"), 0),  # permutations and signs
 }
 UNITARY_FLOPS = {1: 14, 2: 30}

@@ -20,6 +20,8 @@ DEVICES = ("cpu", "cuda")
 OWN = ("fused", "fused-literal")
 # The routes between which fused chooses, to see whether it chose well; only where they are asked for.
 ROUTES = ("fused-sweep", "fused-matrix")
+# The ways of a user's QNode to the same numbers: on a device, or converted; only where they are asked for.
+QNODES = ("qnode-default.qubit", "qnode-lightning.qubit", "qnode-fused", "from_qnode")
 PENNYLANE = ("default.qubit", "lightning.qubit", "lightning.gpu")
 OUTSIDE = ("tensorcircuit", "deepquantum", "jax")
 # Plain torch, which needs no other package.
@@ -27,9 +29,12 @@ BY_HAND = "kronecker"
 FLOOR = "floor"
 PEERS = (*PENNYLANE, *OUTSIDE, BY_HAND)
 SIMULATORS = (*OWN, *PEERS, FLOOR)
-KNOWN = (*SIMULATORS, *ROUTES)
+KNOWN = (*SIMULATORS, *ROUTES, *QNODES)
 # Those that run on one kind of device only.
-BOUND_TO = {"fused-literal": "cpu", "lightning.qubit": "cpu", "lightning.gpu": "cuda", FLOOR: "cpu"}
+BOUND_TO = {
+    **dict.fromkeys(("fused-literal", "lightning.qubit", "qnode-lightning.qubit", FLOOR), "cpu"),
+    "lightning.gpu": "cuda",
+}
 
 T = TypeVar("T")
 

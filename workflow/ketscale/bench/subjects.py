@@ -6,7 +6,7 @@ import torch
 
 from ketscale.bench.cases import Subject
 from ketscale.bench.kronecker import Kronecker
-from ketscale.bench.selection import BY_HAND, FLOOR, OWN, PENNYLANE, ROUTES, Selection
+from ketscale.bench.selection import BY_HAND, FLOOR, OWN, PENNYLANE, QNODES, ROUTES, Selection
 from ketscale.errors import UserError
 
 
@@ -20,6 +20,10 @@ def create(name: str, device: torch.device) -> Subject:
         from ketscale.bench.own import Own
 
         return Own(name, device)
+    if name in QNODES:
+        from ketscale.bench.qnodes import QNodes
+
+        return QNodes(name, device)
     if name == BY_HAND:
         return Kronecker(device)
     if name == FLOOR:

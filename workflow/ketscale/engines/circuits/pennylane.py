@@ -81,7 +81,7 @@ class PennyLane:
         if batch == 0:
             return no_rows(angles, initial, columns, dtype)
         qnode = self._qnode(circuit, paulis, inputs.dtype)
-        with _default_precision(inputs.dtype):
+        with default_precision(inputs.dtype):
             if self.method.gradient == "parameter-shift":
                 starts = [None] * batch if initial is None else initial.expand(batch, -1)
                 rows = torch.stack(
@@ -100,34 +100,35 @@ class PennyLane:
             # Adjoint and parameter-shift have no rule for a state; such a gradient has been refused before.
             gradient = None if paulis is None and self.method.gradient != "backprop" else self.method.gradient
             device = self._device(circuit.qubits, precision)
-            function = self._quantum_function(circuit, paulis)
+            function = quantum_function(circuit, paulis)
             self._qnodes[key] = self._qml.QNode(function, device, interface="torch", diff_method=gradient)
         return self._qnodes[key]
-
-    def _quantum_function(self, circuit: Circuit, paulis: tuple[str, ...] | None) -> QNode:
-        qml = self._qml
-        wires = range(circuit.qubits)
-
-        def function(inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None) -> Any:
-            if initial is not None:
-                qml.StatePrep(initial, wires=wires, validate_norm=False)
-            for gate in circuit.gates:
-                if gate.matrix is not None:
-                    qml.QubitUnitary(np.asarray(gate.matrix), wires=gate.wires)
-                    continue
-                angles = (_angle(c, inputs, weights) for c in gate.columns)
-                getattr(qml, gate.name)(*angles, wires=gate.wires)
-            if paulis is None:
-                return qml.state()
-            return [qml.expval(qml.pauli.string_to_pauli_word(word)) for word in paulis]
-
-        return function
 
     def _device(self, qubits: int, precision: torch.dtype) -> Any:
         if self.method.device == "default.qubit":
             return self._qml.device("default.qubit", wires=qubits)
         c_dtype = np.complex64 if precision == torch.float32 else np.complex128
         return self._qml.device(self.method.device, wires=qubits, c_dtype=c_dtype)
+
+
+def quantum_function(circuit: Circuit, paulis: tuple[str, ...] | None) -> QNode:
+    """The quantum function of a circuit; it maps (inputs, weights, initial) to what is measured."""
+    import pennylane as qml
+
+    def function(inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None) -> Any:
+        if initial is not None:
+            qml.StatePrep(initial, wires=range(circuit.qubits), validate_norm=False)
+        for gate in circuit.gates:
+            if gate.matrix is not None:
+                qml.QubitUnitary(np.asarray(gate.matrix), wires=gate.wires)
+                continue
+            angles = (_angle(c, inputs, weights) for c in gate.columns)
+            getattr(qml, gate.name)(*angles, wires=gate.wires)
+        if paulis is None:
+            return qml.state()
+        return [qml.expval(qml.pauli.string_to_pauli_word(word)) for word in paulis]
+
+    return function
 
 
 def _angle(column: Column, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor | float:
@@ -141,7 +142,7 @@ def _angle(column: Column, inputs: torch.Tensor, weights: torch.Tensor) -> torch
 
 
 @contextmanager
-def _default_precision(dtype: torch.dtype) -> Iterator[None]:
+def default_precision(dtype: torch.dtype) -> Iterator[None]:
     """Let torch read Python floats as `dtype`: Lightning's results are Python floats and would become float32."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
