@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, check
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
 
 
@@ -30,12 +31,13 @@ def check_request(
                 f"initial is on {initial.device} and the angles on {angles.inputs.device}: use one device"
             )
     if paulis is not None:
-        _check_words(tuple(paulis), circuit.qubits)
+        check_words(tuple(paulis), circuit.qubits)
 
 
 # Cached for valid words, since every call of a simulator brings the same ones.
 @lru_cache(maxsize=256)
-def _check_words(paulis: tuple[str, ...], qubits: int) -> None:
+def check_words(paulis: tuple[str, ...], qubits: int) -> None:
+    """Raise UserError unless there are words, each with a Pauli letter for every qubit."""
     if not paulis:
         raise UserError("expval needs at least one Pauli word")
     for word in paulis:
@@ -57,3 +59,10 @@ def refuse_gradient(simulator: str, what: str, *tensors: torch.Tensor | None) ->
         raise UserError(
             f"{simulator} cannot differentiate {what}: use default.qubit with gradient 'backprop'"
         )
+
+
+def refuse_second_derivatives(simulator: str) -> None:
+    """Called in a simulator's backward pass: raise UserError if that is to be differentiated too."""
+    first_derivatives_only(
+        simulator, "for create_graph=True, Hessians and forward mode use simulator 'default.qubit'"
+    )

@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
+from ketscale.engines.circuits.checks import (
+    check_request,
+    no_rows,
+    refuse_gradient,
+    refuse_second_derivatives,
+)
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.methods import Method
 from ketscale.errors import UserError
@@ -89,6 +94,8 @@ class PennyLane:
                 )
             else:
                 rows = _stacked(qnode(inputs, weights, initial))
+            if self.method.gradient != "backprop":
+                rows = _FirstDerivatives.apply(rows, self._name)
         # default.qubit keeps a complex128 state whatever the angles' precision is (only the gates' matrices follow
         # it), and returns a single row for a batch whose samples do not differ.
         return rows.to(dtype).expand(batch, columns)
@@ -128,6 +135,20 @@ class PennyLane:
             return self._qml.device("default.qubit", wires=qubits)
         c_dtype = np.complex64 if precision == torch.float32 else np.complex128
         return self._qml.device(self.method.device, wires=qubits, c_dtype=c_dtype)
+
+
+class _FirstDerivatives(torch.autograd.Function):
+    """The same tensor, which cannot be differentiated twice: these gradient rules would leave out their part."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        ctx.name = name
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None]:
+        refuse_second_derivatives(ctx.name)
+        return cotangent, None
 
 
 def _angle(column: Column, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor | float:
