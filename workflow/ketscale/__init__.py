@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ketscale.engines.circuits.circuit import Circuit
+    from ketscale.interop.layer import Layer
     from ketscale.problems.library import construct, load
 
 __version__ = "0.4.0"
-__all__ = ["__version__", "construct", "load"]
+__all__ = ["Circuit", "Layer", "__version__", "construct", "load"]
+
+_HOMES = {
+    "Circuit": "ketscale.engines.circuits.circuit",
+    "Layer": "ketscale.interop.layer",
+    "construct": "ketscale.problems.library",
+    "load": "ketscale.problems.library",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import `construct` and `load` on first use, since most commands need no torch."""
-    if name in __all__:
-        from ketscale.problems import library
-
-        return getattr(library, name)
+    """Import what is public on first use, since most commands need no torch."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
