@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ketscale.engines.circuits.circuit import Circuit
+    from ketscale.interop.estimators import CircuitClassifier, CircuitRegressor
     from ketscale.interop.layer import Layer
     from ketscale.problems.library import construct, load
 
 __version__ = "0.4.0"
-__all__ = ["Circuit", "Layer", "__version__", "construct", "load"]
+__all__ = ["Circuit", "CircuitClassifier", "CircuitRegressor", "Layer", "__version__", "construct", "load"]
 
 _HOMES = {
     "Circuit": "ketscale.engines.circuits.circuit",
+    "CircuitClassifier": "ketscale.interop.estimators",
+    "CircuitRegressor": "ketscale.interop.estimators",
     "Layer": "ketscale.interop.layer",
     "construct": "ketscale.problems.library",
     "load": "ketscale.problems.library",

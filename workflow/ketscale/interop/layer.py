@@ -57,9 +57,9 @@ class Layer(nn.Module):
         self.weight = nn.Parameter(torch.empty(circuit.weights, device=device, dtype=dtype))
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the weights anew, uniformly from [0, 2 pi)."""
-        nn.init.uniform_(self.weight, 0, 2 * math.pi)
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the weights anew, uniformly from [0, 2 pi), with torch's generator or another."""
+        nn.init.uniform_(self.weight, 0, 2 * math.pi, generator=generator)
 
     def forward(self, inputs: torch.Tensor | None = None) -> torch.Tensor:
         """Expectation values (..., outputs) of inputs (..., circuit.inputs), in the weight's dtype.
