@@ -367,11 +367,12 @@ def test_an_ensemble_trains_all_its_members_at_once() -> None:
         close(found[k], grad_of(expected(inputs, layer.weight), layer))
 
 
-def test_no_columns_and_no_rows_are_no_exception() -> None:
+@pytest.mark.parametrize("name", ["fused", "default.qubit"])
+def test_no_columns_and_no_rows_are_no_exception(name: str) -> None:
     fixed = Circuit(2).x(0)
     angle = Circuit(2).ry(0, "x0").ry(1, 0.5)
     turned = Circuit(2).ry(0, "w0").ry(1, 0.5)
-    layers = [Layer(circuit, dtype=torch.float64) for circuit in (fixed, angle, turned)]
+    layers = [Layer(circuit, simulator=name, dtype=torch.float64) for circuit in (fixed, angle, turned)]
     nothing = torch.empty(3, 4, 0, dtype=torch.float64)
     close(vmap(layers[0])(nothing), torch.tensor([-1.0, 1.0], dtype=torch.float64).expand(3, 4, 2))
     x, w = some(3, 4, 1), some(3, 1)

@@ -61,8 +61,16 @@ def refuse_gradient(simulator: str, what: str, *tensors: torch.Tensor | None) ->
         )
 
 
-def refuse_second_derivatives(simulator: str) -> None:
-    """Called in a simulator's backward pass: raise UserError if that is to be differentiated too."""
+def one_first_derivative(simulator: str, cotangent: torch.Tensor) -> None:
+    """Called in a simulator's backward pass: raise UserError if it is asked for more than it has.
+
+    That is if the gradient is to be differentiated too, or if several are asked for at once.
+    """
     first_derivatives_only(
         simulator, "for create_graph=True, Hessians and forward mode use simulator 'default.qubit'"
     )
+    if torch._C._functorch.is_legacy_batchedtensor(cotangent):
+        raise UserError(
+            f"{simulator} computes one gradient at a time: leave out is_grads_batched=True or vectorize=True, "
+            "or take jacrev of torch.func and a Layer"
+        )

@@ -12,8 +12,8 @@ import torch
 from ketscale.engines.circuits.checks import (
     check_request,
     no_rows,
+    one_first_derivative,
     refuse_gradient,
-    refuse_second_derivatives,
 )
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.methods import Method
@@ -138,7 +138,7 @@ class PennyLane:
 
 
 class _FirstDerivatives(torch.autograd.Function):
-    """The same tensor, which cannot be differentiated twice: these gradient rules would leave out their part."""
+    """The same tensor, with one first derivative: of a second one, these gradient rules would leave out their part."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str) -> torch.Tensor:
@@ -147,7 +147,7 @@ class _FirstDerivatives(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None]:
-        refuse_second_derivatives(ctx.name)
+        one_first_derivative(ctx.name, cotangent)
         return cotangent, None
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ketscale.engines.circuits.checks import (
     check_request,
     no_rows,
+    one_first_derivative,
     refuse_gradient,
-    refuse_second_derivatives,
 )
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
 from ketscale.optional import needed_for
@@ -244,7 +244,7 @@ class _ParameterShift(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangents: torch.Tensor) -> tuple[torch.Tensor, None]:
-        refuse_second_derivatives("simulator 'qiskit'")
+        one_first_derivative("simulator 'qiskit'", cotangents)
         (values,) = ctx.saved_tensors
         gradient = ctx.experiment.gradient(values.double().numpy(), cotangents.double().numpy())
         return torch.as_tensor(gradient).to(values.dtype), None

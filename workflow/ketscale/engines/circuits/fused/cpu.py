@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ketscale.engines.circuits.checks import refuse_second_derivatives
+from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.plan import ARGUMENTS, CALL_ARGUMENTS, Plan, Wanted
 from ketscale.engines.circuits.fused.program import Program, reduce
@@ -264,7 +264,7 @@ class _Evaluate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        refuse_second_derivatives("simulator 'fused'")
+        one_first_derivative("simulator 'fused'", cotangent)
         inputs, weights, mix, saved = ctx.saved_tensors
         compiled: Kernel = ctx.compiled
         plan = compiled.plan

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ketscale.engines.circuits.checks import refuse_second_derivatives
+from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import stepwise
 from ketscale.engines.circuits.fused.plan import Wanted
@@ -166,7 +166,7 @@ class _Evaluate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        refuse_second_derivatives("simulator 'fused'")
+        one_first_derivative("simulator 'fused'", cotangent)
         tables: Tables = ctx.tables
         turns, final = ctx.saved_tensors
         derivatives = final.new_empty(len(final), tables.slots)
