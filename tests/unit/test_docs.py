@@ -4,6 +4,7 @@ import re
 from dataclasses import asdict
 
 import pandas
+import pytest
 import torch
 import yaml
 
@@ -115,6 +116,25 @@ def test_the_readme_improves_a_gate():
     namespace = {}
     exec(compile(blocks("README.md")[6], "README.md", "exec"), namespace)
     assert 0 < namespace["after"] < 0.95 * namespace["before"] < 1e-3
+
+
+# torch's own: its forward mode starts with a part that it deprecates.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_the_library_page_shows_layers_and_estimators():
+    torch.manual_seed(0)
+    namespace = {}
+    exec(compile("\n".join(blocks("docs/library-layer.part.md")), "library.md", "exec"), namespace)
+    assert namespace["logits"].shape == (16, 3)
+    assert namespace["layer"].weight.grad.abs().min() > 0
+    assert namespace["ensemble"].shape == (3, 16, 2) and namespace["slopes"].shape == (16, 2)
+    values, members, angles = (namespace[name] for name in ("values", "members", "angles"))
+    torch.testing.assert_close(namespace["ensemble"][1], values(members[1], angles))
+    # <ZZ> after the CNOT is <IZ> before: cos w1, whatever w0 is.
+    expected = torch.zeros(2, 2, dtype=torch.float64)
+    expected[1, 1] = -namespace["exact"].weight[1].cos()
+    torch.testing.assert_close(namespace["curvature"], expected)
+    assert len(namespace["scores"]) == 5 and namespace["scores"].mean() > 0.9
+    assert namespace["accuracy"] > 0.8
 
 
 def test_the_readme_lists_all_kinds_of_studies():

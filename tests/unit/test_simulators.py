@@ -342,6 +342,23 @@ def test_a_gradient_that_a_simulator_cannot_give_is_refused(name: str) -> None:
         simulator(name).expval(circuit, angles, ("ZZ",), random_states(4).requires_grad_())
 
 
+@pytest.mark.parametrize("name", OTHERS)
+def test_second_derivatives_are_refused_where_they_would_be_left_out(name: str) -> None:
+    inputs, weights = random_angles(vqc_ansatz(2, 1), 2)
+    values = simulator(name).expval(vqc_ansatz(2, 1), Angles(inputs, weights), ("ZZ",))
+    with pytest.raises(UserError, match=r"first derivatives only: .*create_graph=True.*'default\.qubit'"):
+        torch.autograd.grad(values.sum() + weights.pow(3).sum(), weights, create_graph=True)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_several_gradients_at_once_are_refused(name: str) -> None:
+    inputs, weights = random_angles(vqc_ansatz(2, 1), 1)
+    values = simulator(name).expval(vqc_ansatz(2, 1), Angles(inputs, weights), ("ZI", "IX"))
+    directions = torch.eye(2, dtype=torch.float64)
+    with pytest.raises(UserError, match="one gradient at a time: leave out is_grads_batched=True"):
+        torch.autograd.grad(values[0], weights, directions, is_grads_batched=True)
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_requests_that_do_not_fit_the_circuit_are_refused(name: str) -> None:
     circuit = vqc_ansatz(2, 1)

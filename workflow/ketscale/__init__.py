@@ -7,22 +7,48 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ketscale.engines.circuits.circuit import Circuit
+    from ketscale.interop.estimators import CircuitClassifier, CircuitRegressor
+    from ketscale.interop.layer import Layer
+    from ketscale.interop.qiskit import from_qasm2, from_qasm3, from_qiskit
+    from ketscale.interop.qiskit_primitives import FusedEstimator, FusedSampler
     from ketscale.interop.qnode import from_qnode
     from ketscale.problems.library import construct, load
 
 __version__ = "0.4.0"
-__all__ = ["Circuit", "__version__", "construct", "from_qnode", "load"]
+__all__ = [
+    "Circuit",
+    "CircuitClassifier",
+    "CircuitRegressor",
+    "FusedEstimator",
+    "FusedSampler",
+    "Layer",
+    "__version__",
+    "construct",
+    "from_qasm2",
+    "from_qasm3",
+    "from_qiskit",
+    "from_qnode",
+    "load",
+]
 
-_MODULES = {
-    "Circuit": "engines.circuits.circuit",
-    "construct": "problems.library",
-    "from_qnode": "interop.qnode",
-    "load": "problems.library",
+_HOMES = {
+    "Circuit": "ketscale.engines.circuits.circuit",
+    "CircuitClassifier": "ketscale.interop.estimators",
+    "CircuitRegressor": "ketscale.interop.estimators",
+    "FusedEstimator": "ketscale.interop.qiskit_primitives",
+    "FusedSampler": "ketscale.interop.qiskit_primitives",
+    "Layer": "ketscale.interop.layer",
+    "construct": "ketscale.problems.library",
+    "from_qasm2": "ketscale.interop.qiskit",
+    "from_qasm3": "ketscale.interop.qiskit",
+    "from_qiskit": "ketscale.interop.qiskit",
+    "from_qnode": "ketscale.interop.qnode",
+    "load": "ketscale.problems.library",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import the package's functions and classes on first use, since most commands need no torch."""
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    """Import what is public on first use, since most commands need no torch."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, check
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
 
 
@@ -30,12 +31,13 @@ def check_request(
                 f"initial is on {initial.device} and the angles on {angles.inputs.device}: use one device"
             )
     if paulis is not None:
-        _check_words(tuple(paulis), circuit.qubits)
+        check_words(tuple(paulis), circuit.qubits)
 
 
 # Cached for valid words, since every call of a simulator brings the same ones.
 @lru_cache(maxsize=256)
-def _check_words(paulis: tuple[str, ...], qubits: int) -> None:
+def check_words(paulis: tuple[str, ...], qubits: int) -> None:
+    """Raise UserError unless there are words, each with a Pauli letter for every qubit."""
     if not paulis:
         raise UserError("expval needs at least one Pauli word")
     for word in paulis:
@@ -56,4 +58,19 @@ def refuse_gradient(simulator: str, what: str, *tensors: torch.Tensor | None) ->
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
         raise UserError(
             f"{simulator} cannot differentiate {what}: use default.qubit with gradient 'backprop'"
+        )
+
+
+def one_first_derivative(simulator: str, cotangent: torch.Tensor) -> None:
+    """Called in a simulator's backward pass: raise UserError if it is asked for more than it has.
+
+    That is if the gradient is to be differentiated too, or if several are asked for at once.
+    """
+    first_derivatives_only(
+        simulator, "for create_graph=True, Hessians and forward mode use simulator 'default.qubit'"
+    )
+    if torch._C._functorch.is_legacy_batchedtensor(cotangent):
+        raise UserError(
+            f"{simulator} computes one gradient at a time: leave out is_grads_batched=True or vectorize=True, "
+            "or take jacrev of torch.func and a Layer"
         )

@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
+from ketscale.engines.circuits.checks import (
+    check_request,
+    no_rows,
+    one_first_derivative,
+    refuse_gradient,
+)
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.methods import Method
 from ketscale.errors import UserError
@@ -89,6 +94,8 @@ class PennyLane:
                 )
             else:
                 rows = _stacked(qnode(inputs, weights, initial))
+            if self.method.gradient != "backprop":
+                rows = _FirstDerivatives.apply(rows, self._name)
         # default.qubit keeps a complex128 state whatever the angles' precision is (only the gates' matrices follow
         # it), and returns a single row for a batch whose samples do not differ.
         return rows.to(dtype).expand(batch, columns)
@@ -129,6 +136,20 @@ def quantum_function(circuit: Circuit, paulis: tuple[str, ...] | None) -> QNode:
         return [qml.expval(qml.pauli.string_to_pauli_word(word)) for word in paulis]
 
     return function
+
+
+class _FirstDerivatives(torch.autograd.Function):
+    """The same tensor, with one first derivative: of a second one, these gradient rules would leave out their part."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        ctx.name = name
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None]:
+        one_first_derivative(ctx.name, cotangent)
+        return cotangent, None
 
 
 def _angle(column: Column, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor | float:

@@ -11,9 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
+from ketscale.engines.circuits.checks import (
+    check_request,
+    no_rows,
+    one_first_derivative,
+    refuse_gradient,
+)
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
-from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.optional import needed_for
 
 # (coefficient, shift) pairs: f'(x) = sum of coefficient * f(x + shift), exact for gates whose generator
@@ -240,7 +244,7 @@ class _ParameterShift(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangents: torch.Tensor) -> tuple[torch.Tensor, None]:
-        first_derivatives_only("simulator 'qiskit'", "for create_graph=True use default.qubit")
+        one_first_derivative("simulator 'qiskit'", cotangents)
         (values,) = ctx.saved_tensors
         gradient = ctx.experiment.gradient(values.double().numpy(), cotangents.double().numpy())
         return torch.as_tensor(gradient).to(values.dtype), None

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
+from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.plan import ARGUMENTS, CALL_ARGUMENTS, Plan, Wanted
 from ketscale.engines.circuits.fused.program import Program, reduce
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
-from ketscale.engines.derivatives import first_derivatives_only
 
 # A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
 TILE_BYTES = 512 * 1024
@@ -264,7 +264,7 @@ class _Evaluate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        first_derivatives_only("simulator 'fused'", "for create_graph=True use default.qubit")
+        one_first_derivative("simulator 'fused'", cotangent)
         inputs, weights, mix, saved = ctx.saved_tensors
         compiled: Kernel = ctx.compiled
         plan = compiled.plan

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import stepwise
 from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.tables import Tables, tabulate
-from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
@@ -166,7 +166,7 @@ class _Evaluate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        first_derivatives_only("simulator 'fused'", "for create_graph=True use default.qubit")
+        one_first_derivative("simulator 'fused'", cotangent)
         tables: Tables = ctx.tables
         turns, final = ctx.saved_tensors
         derivatives = final.new_empty(len(final), tables.slots)

@@ -1,0 +1,119 @@
+"""Circuits under torch.func: vmap, grad, jacobians and forward mode, in any order.
+
+A function of rows computes each row of its results from the same row of its arguments alone. That makes the three rules
+that torch.func needs short. Under vmap, rows of all copies are one longer batch. The gradient is again a function of
+rows. And forward mode is the gradient of the gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column
+from ketscale.engines.circuits.simulator import Simulator
+
+# Maps tensors (rows, columns), whose columns may differ, to tensors (rows, columns).
+Rows = Callable[..., tuple[torch.Tensor, ...]]
+
+
+def transformed(*tensors: torch.Tensor) -> bool:
+    """Whether torch.func is at work, or a tensor carries a tangent: simulators see through neither."""
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
+def expval(simulator: Simulator, circuit: Circuit, angles: Angles, words: Sequence[str]) -> torch.Tensor:
+    """`Simulator.expval` for angles that are `transformed`, real (batch, len(words)).
+
+    The weights become inputs, so that there may be other weights for each row.
+
+    Raises:
+        UserError: as for `Simulator.expval`; or second derivatives or forward mode are asked of a simulator without.
+    """
+    alone = inputs_only(circuit)
+
+    def values(inputs: torch.Tensor) -> tuple[torch.Tensor]:
+        return (simulator.expval(alone, Angles(inputs, inputs.new_empty(0)), words),)
+
+    rows = len(angles.inputs)
+    own = torch.cat([angles.inputs, angles.weights.expand(rows, circuit.weights)], dim=1)
+    (result,) = _Rowwise.apply(values, own)
+    return result
+
+
+@lru_cache(maxsize=256)
+def inputs_only(circuit: Circuit) -> Circuit:
+    """The same circuit with weight k as input `circuit.inputs + k`; constants stay what they are."""
+
+    def moved(column: Column) -> Column:
+        return Column("input", circuit.inputs + column.index) if column.kind == "weight" else column
+
+    gates = (replace(gate, columns=tuple(map(moved, gate.columns))) for gate in circuit.gates)
+    return Circuit(circuit.qubits, tuple(gates))
+
+
+class _Rowwise(torch.autograd.Function):
+    """Calls a function of rows on plain tensors, and knows how torch transforms it."""
+
+    @staticmethod
+    def forward(function: Rows, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return function(*tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        ctx.function, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        ctx.shapes = [tensor.shape for tensor in output]
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        tensors = ctx.saved_tensors
+        return None, *_Rowwise.apply(_gradient(ctx.function, len(tensors)), *tensors, *cotangents)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        """The gradient is linear in the cotangents: its own gradient by them is the Jacobian times the tangents."""
+        tensors = ctx.saved_tensors
+        cotangents = [tensors[0].new_zeros(shape) for shape in ctx.shapes]
+        along = [torch.zeros_like(x) if t is None else t for x, t in zip(tensors, tangents, strict=True)]
+        count = len(tensors) + len(cotangents)
+        twice = _gradient(_gradient(ctx.function, len(tensors)), count)
+        return tuple(_Rowwise.apply(twice, *tensors, *cotangents, *along)[len(tensors) :])
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], function: Rows, *tensors: torch.Tensor
+    ) -> tuple[tuple[torch.Tensor, ...], int]:
+        copies = info.batch_size
+        flat = []
+        for tensor, dim in zip(tensors, in_dims[1:], strict=True):
+            each = tensor.expand(copies, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            flat.append(each.reshape(math.prod(each.shape[:2]), each.shape[2]))
+        rows = len(flat[0]) // copies
+        return tuple(out.unflatten(0, (copies, rows)) for out in _Rowwise.apply(function, *flat)), 0
+
+
+def _gradient(function: Rows, count: int) -> Rows:
+    """The function of `count` tensors and then the cotangents of their results that gives the tensors' gradients."""
+
+    def gradient(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        # Only a gradient of this gradient calls with gradients enabled.
+        again = torch.is_grad_enabled()
+        arguments, cotangents = tensors[:count], tensors[count:]
+        if arguments[0].numel() == 0:  # no rows, or no angles that anything could depend on
+            return tuple(torch.zeros_like(tensor) for tensor in arguments)
+        with torch.enable_grad():
+            if not again:
+                arguments = tuple(tensor.detach().requires_grad_() for tensor in arguments)
+            return torch.autograd.grad(function(*arguments), arguments, cotangents, create_graph=again)
+
+    return gradient
