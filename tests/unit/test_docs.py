@@ -118,12 +118,42 @@ def test_the_readme_improves_a_gate():
     assert 0 < namespace["after"] < 0.95 * namespace["before"] < 1e-3
 
 
+def sections(*titles):
+    """The blocks of sections of docs/library.md, one after the other."""
+    text = (ROOT / "docs/library.md").read_text()
+    return [
+        code
+        for title in titles
+        for code in re.findall(
+            r"```python\n(.*?)```", text.split(f"\n## {title}\n")[1].split("\n## ")[0], re.DOTALL
+        )
+    ]
+
+
+def test_the_library_page_shows_the_device_and_from_qnode():
+    namespace = {}
+    for code in sections("A PennyLane device", "A QNode, converted once"):
+        exec(compile(code, "library.md", "exec"), namespace)
+    assert namespace["values"].shape == (64, 4) and namespace["weights"].grad.abs().sum() > 0
+    torch.testing.assert_close(namespace["again"], namespace["values"].float(), atol=1e-5, rtol=0)
+
+
+def test_the_library_page_shows_qiskit_and_openqasm():
+    namespaces = train, qasm, primitives = {}, {}, {}
+    for code, namespace in zip(sections("Qiskit and OpenQASM"), namespaces, strict=True):
+        exec(compile(code, "library.md", "exec"), namespace)
+    assert train["values"].shape == (64, 2) and train["layer"].weight.grad.abs().sum() > 0
+    assert (qasm["circuit"].inputs, qasm["circuit"].weights) == (1, 1)
+    assert primitives["evs"].shape == (2, 100) and sum(primitives["counts"].values()) == 500
+
+
 # torch's own: its forward mode starts with a part that it deprecates.
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_the_library_page_shows_layers_and_estimators():
     torch.manual_seed(0)
     namespace = {}
-    exec(compile("\n".join(blocks("docs/library-layer.part.md")), "library.md", "exec"), namespace)
+    code = "\n".join(sections("A circuit as a layer of torch", "Estimators of scikit-learn"))
+    exec(compile(code, "library.md", "exec"), namespace)
     assert namespace["logits"].shape == (16, 3)
     assert namespace["layer"].weight.grad.abs().min() > 0
     assert namespace["ensemble"].shape == (3, 16, 2) and namespace["slopes"].shape == (16, 2)

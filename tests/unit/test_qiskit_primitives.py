@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -400,18 +399,3 @@ def test_what_cannot_be_computed_is_refused_in_one_line(run: Callable[[], object
 def test_what_qiskit_refuses_is_refused_as_by_qiskit(primitive: type, pub: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         primitive().run([pub])
-
-
-# --- the documentation ---
-
-
-def test_what_the_documentation_shows_works_as_printed() -> None:
-    text = (ROOT / "docs" / "library-qiskit.part.md").read_text()
-    section = text.split("## Qiskit and OpenQASM\n")[1].split("\n## ")[0]
-    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
-    train, qasm, primitives = ({} for _ in blocks)
-    for code, namespace in zip(blocks, (train, qasm, primitives), strict=True):
-        exec(compile(code, "library-qiskit.part.md", "exec"), namespace)
-    assert train["values"].shape == (64, 2) and train["weights"].grad.abs().sum() > 0
-    assert (qasm["circuit"].inputs, qasm["circuit"].weights) == (1, 1)
-    assert primitives["evs"].shape == (2, 100) and sum(primitives["counts"].values()) == 500
