@@ -184,6 +184,18 @@ def test_states_are_prepared() -> None:
     same(function, (3, 4))
 
 
+@pytest.mark.parametrize("batch", [(), (4,)])
+def test_pauli_words_of_prepared_states(batch: tuple[int, ...]) -> None:
+    def function(x: Any) -> Any:
+        qml.BasisState(np.array([1, 0, 1]), wires=range(WIRES))
+        qml.GlobalPhase(0.3)
+        qml.RY(x[..., 0], wires=1)
+        qml.CNOT(wires=[1, 2])
+        return qml.expval(qml.Z(1)), qml.expval(0.5 * qml.Z(2) - qml.X(1))
+
+    same(function, (*batch, 2), gathered=True)
+
+
 def test_tensors_in_containers_and_by_name() -> None:
     def function(first: Any, *, named: Any, times: int = 1) -> Any:
         for _ in range(times):

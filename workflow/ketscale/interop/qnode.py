@@ -32,6 +32,7 @@ with needed_for("ketscale.from_qnode"):
 
     from ketscale.interop import tape as tapes
     from ketscale.interop.device import decompose_once
+
 # Devices whose exact results are those of a pure state.
 PURE = ("default.qubit", "lightning.", "reference.qubit", "ketscale.fused")
 
@@ -317,7 +318,7 @@ class _Way:
         if initial is not None and len(initial) == 1:
             initial = initial[0]
         if structure.words is not None:
-            results = self._expectations(angles, rest[structure.phases :], initial)
+            results = self._expectations(angles, self._factors(rest), initial)
         else:
             state = self._simulator.state(self._circuit, angles, initial)
             for phase in rest[: structure.phases]:
@@ -348,6 +349,10 @@ class _Way:
             else nothing[0],
         ), values[inputs + weights :]
 
+    def _factors(self, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Those of the Pauli words, which are between the phases and a prepared state."""
+        return rest[self.structure.phases :][: sum(map(len, self.structure.places))]
+
     def _expectations(
         self, angles: Angles, factors: Sequence[torch.Tensor], initial: torch.Tensor | None
     ) -> Sequence[torch.Tensor]:
@@ -368,6 +373,6 @@ class _Way:
     @cached_property
     def _plain(self) -> bool:
         """Whether result i is the value of word i."""
-        factors = self._rest[self.structure.phases :] if self._inputs is not None else ()
+        factors = self._factors(self._rest) if self.gathers else ()
         alone = self.structure.places == tuple((place,) for place in range(len(self.structure.words or ())))
         return alone and len(factors) == len(self.structure.places) and all(factor == 1 for factor in factors)
