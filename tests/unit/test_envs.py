@@ -14,7 +14,8 @@ def pins(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["cpu.lock", "cuda.lock", "bench.lock", "triton.lock", "gpu-kit.lock", "dynamics-bench.lock"]
+    "name",
+    ["cpu.lock", "cuda.lock", "bench.lock", "triton.lock", "docs.lock", "gpu-kit.lock", "dynamics-bench.lock"],
 )
 def test_a_lock_pins_every_package_once_and_names_no_machine(name: str) -> None:
     lines = pins(name)
@@ -40,7 +41,7 @@ def test_the_cuda_lock_is_the_cpu_lock_and_what_gpus_need() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["bench.lock", "triton.lock"])
+@pytest.mark.parametrize("name", ["bench.lock", "triton.lock", "docs.lock"])
 def test_an_extra_changes_nothing_that_the_environment_has(name: str) -> None:
     names = {line.split("==")[0].lower().replace("_", "-") for line in pins("cpu.lock")}
     assert not names & {line.split("==")[0].lower().replace("_", "-") for line in pins(name)}
