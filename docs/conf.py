@@ -12,6 +12,7 @@ for folder in (DOCS.parent, DOCS.parent / "workflow"):
     sys.path.insert(0, str(folder))
 
 from docs._generate import pages  # noqa: E402
+
 from ketscale import __version__  # noqa: E402
 from ketscale.engines import dynamics, pulses  # noqa: E402
 
@@ -50,7 +51,8 @@ for module in (dynamics, pulses):
 
 def plain(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are plain text with code in backticks, blocks of code, and paragraphs 'name: what it is'."""
-    lines[:] = "\n\n".join(map(_paragraph, "\n".join(lines).strip().split("\n\n"))).split("\n") + [""]
+    paragraphs = "\n".join(lines).strip().split("\n\n")
+    lines[:] = [*"\n\n".join(map(_paragraph, paragraphs)).split("\n"), ""]
 
 
 def _paragraph(text: str) -> str:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from docs._generate.markdown import code, sentence, table
+
 from ketscale.cli import _parser
 
 

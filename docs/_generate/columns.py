@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 import yaml
-
 from docs._generate.markdown import code, sentence, table
+
 from ketscale import analysis
 from ketscale.analysis import tables
 from ketscale.analysis.catalogue import CAPTIONS
@@ -25,7 +25,11 @@ def page() -> str:
     parts = []
     for name, columns in written(config).items():
         parts += [f"## {name}.csv", CAPTIONS[name]]
-        parts += [table(("column", "meaning"), ((code(one), sentence(meaning(name, one, config))) for one in columns))]
+        parts += [
+            table(
+                ("column", "meaning"), ((code(one), sentence(meaning(name, one, config))) for one in columns)
+            )
+        ]
     return "\n\n".join(parts)
 
 

@@ -27,7 +27,14 @@ class Drawing:
         self.box(0, 0, width, height, "paper")
 
     def text(
-        self, x: float, y: float, text: str, kind: str = "ink", size: int = 14, at: str = "start", bold: bool = False
+        self,
+        x: float,
+        y: float,
+        text: str,
+        kind: str = "ink",
+        size: int = 14,
+        at: str = "start",
+        bold: bool = False,
     ) -> None:
         """Words whose line is at y; at: where x is in them, 'start', 'middle' or 'end'."""
         weight = ' font-weight="600"' if bold else ""
@@ -41,7 +48,9 @@ class Drawing:
             f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{round_:g}" class="{kind}"/>'
         )
 
-    def line(self, x1: float, y1: float, x2: float, y2: float, kind: str = "rule", arrow: bool = False) -> None:
+    def line(
+        self, x1: float, y1: float, x2: float, y2: float, kind: str = "rule", arrow: bool = False
+    ) -> None:
         """A line, with an arrow at its end if asked for."""
         end = f' marker-end="url(#{kind})"' if arrow else ""
         self.parts.append(f'<path d="M{x1:g} {y1:g}L{x2:g} {y2:g}" class="{kind}-line"{end}/>')

@@ -1,6 +1,6 @@
 """The CSV files of the measurements: a table with a line `[CSV](NAME.csv)` below it is in that file too.
 
-`python docs/_generate/measured.py` writes them all. A test says when that is due, and that no long table is without one.
+`python -m docs._generate.measured` writes them all. A test says when that is due, and that no long table is without one.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ def _cells(row: str) -> list[str]:
 
 def files() -> dict[Path, str]:
     """What each CSV file has to have."""
-    made = {}
-    for table in (table for page in pages() for table in tables(page) if table.file):
+    made: dict[Path, str] = {}
+    for table in (table for page in pages() for table in tables(page)):
+        if table.file is None:
+            continue
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(table.rows)
         made[table.file] = text.getvalue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from docs._generate import cli, columns, gallery, record, settings
+
 from ketscale.problems.registry import FAMILIES
 
 

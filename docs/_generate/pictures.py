@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from docs._generate.drawing import Drawing
 from docs._generate.measured import DOCS, read
+
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import pauli_words
 from ketscale.engines.circuits.fused.program import Angle, Rotation, Word, reduce
@@ -120,7 +121,9 @@ def frame() -> Drawing:
         assert isinstance(rotation, Rotation)
         long = _letters(rotation, qubits).count("I") == 0
         drawing.box(x, 212, 74, 44, "pale", 3)
-        drawing.text(x + 37, 231, _letters(rotation, qubits), "second" if long else "ink", 14, "middle", bold=True)
+        drawing.text(
+            x + 37, 231, _letters(rotation, qubits), "second" if long else "ink", 14, "middle", bold=True
+        )
         drawing.text(x + 37, 248, _angle(rotation.angle), "soft", 12, "middle")
         x += 79
     measured = ", ".join(_letters(word, qubits) for word in program.words)
@@ -150,7 +153,9 @@ def lanes() -> Drawing:
     drawing.text(x, top + 122, "of rows (blue), for all", size=13)
     drawing.text(x, top + 141, "16 samples at once,", size=13)
     drawing.text(x, top + 160, "without a shuffle.", size=13)
-    drawing.text(24, 314, "The tile stays in the cache of one core. A thread takes one tile after the other.", size=13)
+    drawing.text(
+        24, 314, "The tile stays in the cache of one core. A thread takes one tile after the other.", size=13
+    )
     return drawing
 
 
@@ -174,7 +179,10 @@ def adjoint() -> Drawing:
     drawing.text(24, 72, "|0...0>", "soft", 12)
     drawing.text(left + steps * gap + 24, 190, "observables", "soft", 12)
     drawing.text(
-        24, 252, "Nothing is stored on the way: after the value, psi is the only state that the gradient needs.", size=13
+        24,
+        252,
+        "Nothing is stored on the way: after the value, psi is the only state that the gradient needs.",
+        size=13,
     )
     return drawing
 
@@ -183,7 +191,12 @@ def timeline() -> Drawing:
     """The parts of a run that are timed."""
     drawing = Drawing(760, 190, "What is timed in a run")
     drawing.text(24, 30, "One run", bold=True)
-    parts = (("start-up", 90, "other"), ("data", 60, "other"), ("first step", 100, "second"), ("warm-up", 44, "other"))
+    parts = (
+        ("start-up", 90, "other"),
+        ("data", 60, "other"),
+        ("first step", 100, "second"),
+        ("warm-up", 44, "other"),
+    )
     x, y = 24.0, 56
     for name, width, kind in parts:
         drawing.box(x, y, width - 3, 34, kind, 2)
@@ -196,7 +209,12 @@ def timeline() -> Drawing:
     drawing.box(x + 3, y, 68, 34, "other", 2)
     drawing.text(x + 37, y + 52, "validation", "soft", 12, "middle")
     drawing.box(24, 138, 12, 12, "third")
-    drawing.text(42, 149, "sampled steps: the device is synchronised between their parts; left out of the median", size=13)
+    drawing.text(
+        42,
+        149,
+        "sampled steps: the device is synchronised between their parts; left out of the median",
+        size=13,
+    )
     drawing.box(24, 160, 12, 12, "second")
     drawing.text(42, 171, "compiles; reported by itself", size=13)
     return drawing

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
-
 from docs._generate.markdown import code, sentence, table
+
 from ketscale.measure import form
 
 HEADING = ("field", "value", "meaning")
@@ -32,7 +32,11 @@ def parts(struct: type[msgspec.Struct] = form.Record) -> list[type[msgspec.Struc
 
 
 def _structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    if inspect.isclass(kind) and not isinstance(kind, types.GenericAlias) and issubclass(kind, msgspec.Struct):
+    if (
+        inspect.isclass(kind)
+        and not isinstance(kind, types.GenericAlias)
+        and issubclass(kind, msgspec.Struct)
+    ):
         yield kind
     for inner in typing.get_args(kind):
         yield from _structs(inner)
@@ -45,7 +49,10 @@ def _part(struct: type[msgspec.Struct]) -> Iterator[str]:
     hints = typing.get_type_hints(struct)
     yield table(
         HEADING,
-        ((code(name), _words(hints[name]), sentence(meanings.get(name, ""))) for name in struct.__struct_fields__),
+        (
+            (code(name), _words(hints[name]), sentence(meanings.get(name, "")))
+            for name in struct.__struct_fields__
+        ),
     )
 
 
@@ -54,7 +61,7 @@ def described(struct: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
     names = "|".join(map(re.escape, struct.__struct_fields__))
     text = " ".join(inspect.cleandoc(struct.__doc__ or "").split())
     said, *rest = re.split(rf"(?:^|(?<=[.;]) )((?:{names})(?:, (?:{names}))*): ", text)
-    meanings = {}
+    meanings: dict[str, str] = {}
     for heads, meaning in zip(rest[::2], rest[1::2], strict=True):
         meanings |= dict.fromkeys(heads.split(", "), meaning.replace("None", "null"))
     return said, meanings
@@ -73,5 +80,12 @@ def _words(kind: Any) -> str:
         return f"{_words(inner[1])} by name"
     if inspect.isclass(kind) and issubclass(kind, msgspec.Struct):
         return f"[{kind.__name__}](#{kind.__name__.lower()})"
-    known = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "null", Any: "any"}
+    known = {
+        int: "whole number",
+        float: "number",
+        str: "text",
+        bool: "true or false",
+        type(None): "null",
+        Any: "any",
+    }
     return known.get(kind, getattr(kind, "__name__", str(kind)))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from docs._generate.markdown import code, sentence, table
+
 from ketscale.config import published_schema, schema
 from ketscale.config.block import MOST
 from ketscale.config.family import Families, Family
@@ -104,7 +105,11 @@ def fields(block: Schema, definitions: Schema) -> str:
 
 
 def _default(value: Any) -> str:
-    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if not isinstance(value, (list, dict)) else str(value)
+    return (
+        {None: "null", True: "true", False: "false"}.get(value, str(value))
+        if not isinstance(value, (list, dict))
+        else str(value)
+    )
 
 
 def kind(value: Schema, definitions: Schema) -> str:
@@ -129,15 +134,21 @@ def kind(value: Schema, definitions: Schema) -> str:
         return f"list of {kind(items, definitions)}" if items else "list"
     if name == "object":
         inner = value.get("additionalProperties")
-        named = isinstance(inner, dict) and (inner.get("type") not in (None, "object") or "$ref" in inner)
-        return f"{kind(inner, definitions)} by name" if named else "blocks by name"
+        if isinstance(inner, dict) and (inner.get("type") not in (None, "object") or "$ref" in inner):
+            return f"{kind(inner, definitions)} by name"
+        return "blocks by name"
     words = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
     return words.get(str(name), "any") + _limits(value)
 
 
 def _limits(value: Schema) -> str:
     found = []
-    for key, words in (("minimum", "at least"), ("exclusiveMinimum", "above"), ("maximum", "at most"), ("exclusiveMaximum", "below")):
+    for key, words in (
+        ("minimum", "at least"),
+        ("exclusiveMinimum", "above"),
+        ("maximum", "at most"),
+        ("exclusiveMaximum", "below"),
+    ):
         if key in value and value[key] not in (MOST, 2**32):
             found.append(f"{words} {value[key]:g}")
     return f", {', '.join(found)}" if found else ""

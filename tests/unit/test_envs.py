@@ -15,7 +15,15 @@ def pins(name: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "name",
-    ["cpu.lock", "cuda.lock", "bench.lock", "triton.lock", "docs.lock", "gpu-kit.lock", "dynamics-bench.lock"],
+    [
+        "cpu.lock",
+        "cuda.lock",
+        "bench.lock",
+        "triton.lock",
+        "docs.lock",
+        "gpu-kit.lock",
+        "dynamics-bench.lock",
+    ],
 )
 def test_a_lock_pins_every_package_once_and_names_no_machine(name: str) -> None:
     lines = pins(name)
