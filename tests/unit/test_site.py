@@ -242,7 +242,7 @@ def whole(page: Path) -> str:
     return text + "".join(MADE[name] for name in re.findall(r"\{include\} _build/generated/(\S+)", text))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "config" / "README.md"], ids=named)
 def test_links_lead_somewhere(page: Path) -> None:
     bare = re.sub(r"^```.*?^```$", "", whole(page), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\((?!http)([^)\s]+)\)", bare):
