@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from pathlib import Path
@@ -25,6 +26,9 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "_generate"]
 root_doc = "index"
 
+# Pages of GPUs are there once `make gpu-docs` has written one.
+suppress_warnings = ["toc.empty_glob"]
+
 html_theme = "furo"
 html_title = f"KetScale {__version__}"
 html_copy_source = False
@@ -43,6 +47,8 @@ default_role = "code"
 # Types of other packages: their documentation is not at hand offline.
 nitpick_ignore_regex = [("py:.*", ".*")]
 
+
+logging.getLogger("traitlets").setLevel(logging.WARNING)
 
 # These import their members on first use; autodoc lists what a module has.
 for module in (dynamics, pulses):
