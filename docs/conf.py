@@ -26,9 +26,6 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "_generate"]
 root_doc = "index"
 
-# Pages of GPUs are there once `make gpu-docs` has written one.
-suppress_warnings = ["toc.empty_glob"]
-
 html_theme = "furo"
 html_title = f"KetScale {__version__}"
 html_copy_source = False
