@@ -258,11 +258,8 @@ def test_every_page_is_in_the_contents() -> None:
     listed = {"index"}
     for index in (DOCS / "index.md", DOCS / "measurements" / "index.md"):
         for contents in re.findall(r"```\{toctree\}\n(.*?)```", index.read_text(), re.DOTALL):
-            names = [
-                line
-                for line in contents.splitlines()
-                if line and not line.startswith(":") and "*" not in line
-            ]
+            # `gpu**` is gpu.md and the pages of `make gpu-docs`.
+            names = [line.rstrip("*") for line in contents.splitlines() if line and not line.startswith(":")]
             listed |= {str((index.parent / name).relative_to(DOCS)) for name in names}
     assert listed == {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES[1:]}
 
