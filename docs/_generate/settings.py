@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -97,19 +98,21 @@ def fields(block: Schema, definitions: Schema) -> str:
                 code(name),
                 kind(value, definitions),
                 "" if "default" not in value else code(_default(value["default"])),
-                sentence(value.get("description", "")) + ("" if name not in required else " **Required.**"),
+                sentence(_meaning(value, definitions)) + ("" if name not in required else " **Required.**"),
             )
             for name, value in block.get("properties", {}).items()
         ),
     )
 
 
+def _meaning(value: Schema, definitions: Schema) -> str:
+    """What a setting is for; of a block, what the block is for."""
+    inside = (definitions[name].get("description", "") for name in _referred(value) if name in definitions)
+    return str(value.get("description") or next(inside, ""))
+
+
 def _default(value: Any) -> str:
-    return (
-        {None: "null", True: "true", False: "false"}.get(value, str(value))
-        if not isinstance(value, (list, dict))
-        else str(value)
-    )
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def kind(value: Schema, definitions: Schema) -> str:

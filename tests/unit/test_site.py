@@ -303,11 +303,22 @@ def test_every_setting_of_a_block_is_in_the_reference(heading: str, settings: ty
     assert set(settings.__struct_fields__) <= rows(f"{heading}\n{text}", heading)
 
 
+def test_defaults_are_those_of_the_types() -> None:
+    for name, default in (
+        ("weight_decay", "0.0"),
+        ("keep_model", "true"),
+        ("warmup", "2"),
+        ("checkpoint_minutes", "5.0"),
+    ):
+        assert re.search(rf"^\| `{name}` \| [^|]* \| `{default}` \|", MADE["config.md"], re.MULTILINE), name
+
+
 def test_every_field_of_a_record_is_in_the_reference() -> None:
     names = {struct.__name__ for struct in record.parts()}
     assert {"Record", "Timing", "Quartiles", "Quality", "Machine", "Rank", "Topology", "Route"} <= names
     for struct in record.parts():
         assert rows(MADE["record.md"], f"## {struct.__name__}") == set(struct.__struct_fields__)
+        assert record.described(struct)[1].keys() == set(struct.__struct_fields__), struct.__name__
 
 
 def test_meanings_are_taken_from_a_docstring_field_by_field() -> None:
