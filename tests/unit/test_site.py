@@ -264,6 +264,17 @@ def test_every_page_is_in_the_contents() -> None:
     assert listed == {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES[1:]}
 
 
+def test_the_first_page_links_to_every_page_of_its_contents() -> None:
+    text = (DOCS / "index.md").read_text()
+    linked = set(re.findall(r"\[[^\]]+\]\(([\w/-]+)\.md[)#]", text.split("## All pages")[1]))
+    top = {
+        str(page.relative_to(DOCS).with_suffix(""))
+        for page in PAGES[1:]
+        if page.parent != DOCS / "measurements"
+    }
+    assert linked == top - {"index"} | {"measurements/index"}
+
+
 # ---------------------------------------------------------------- what is made from the code
 
 
