@@ -14,20 +14,20 @@ for folder in (DOCS.parent, DOCS.parent / "workflow"):
 
 from docs._generate import pages  # noqa: E402
 
-from ketscale import __version__  # noqa: E402
+import ketscale  # noqa: E402
 from ketscale.engines import dynamics, pulses  # noqa: E402
 
 project = "KetScale"
 author = "The KetScale developers"
 copyright = "2026, The KetScale developers"
-version = release = __version__
+version = release = ketscale.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "_generate"]
 root_doc = "index"
 
 html_theme = "furo"
-html_title = f"KetScale {__version__}"
+html_title = f"KetScale {ketscale.__version__}"
 html_copy_source = False
 
 myst_heading_anchors = 4
@@ -48,7 +48,7 @@ nitpick_ignore_regex = [("py:.*", ".*")]
 logging.getLogger("traitlets").setLevel(logging.WARNING)
 
 # These import their members on first use; autodoc lists what a module has.
-for module in (dynamics, pulses):
+for module in (ketscale, dynamics, pulses):
     vars(module).update({name: getattr(module, name) for name in module.__all__})
 
 
