@@ -67,7 +67,14 @@ def _paragraph(text: str) -> str:
     return re.sub(r"`[^`]*`|[*|_]", lambda found: found[0] if found[0][0] == "`" else f"\\{found[0]}", text)
 
 
+def foreign(app: Any, what: str, name: str, of: Any, skipped: bool, options: Any) -> bool | None:
+    """Leave out what a base class of another package adds; None: autodoc decides."""
+    home = getattr(of, "__module__", None) or "ketscale"
+    return None if home.startswith("ketscale") else True
+
+
 def setup(app: Any) -> None:
     """Write what is made from the code before the pages are read."""
     app.connect("builder-inited", lambda app: pages.write(DOCS / "_build" / "generated"))
+    app.connect("autodoc-skip-member", foreign)
     app.connect("autodoc-process-docstring", plain, priority=400)
