@@ -15,6 +15,7 @@ SETUP_CUDA := $(CUDA)/.ketscale-$(shell cksum < envs/cuda.lock | cut -d' ' -f1)
 SETUP_DYNAMICS := $(DYNAMICS)/.ketscale-$(shell cksum < envs/dynamics-bench.lock | cut -d' ' -f1)
 BENCH := $(VENV)/.bench-$(shell cksum < envs/bench.lock | cut -d' ' -f1)
 TRITON := $(VENV)/.triton-$(shell cksum < envs/triton.lock | cut -d' ' -f1)
+DOCS := $(VENV)/.docs-$(shell cksum < envs/docs.lock | cut -d' ' -f1)
 
 IS_311 := -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' >/dev/null 2>&1
 PYTHON ?= $(shell for name in python3.11 python3; do "$$name" $(IS_311) && { echo "$$name"; break; }; done)
@@ -28,7 +29,7 @@ ENV := env -u PYTHONPATH -u PYTHONHOME PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 # A live display on a terminal; a log file gets plain lines, which say more.
 LIVE := $(shell test -t 2 && echo --logger rich)
 
-.PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra test test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
+.PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra docs-extra docs test test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
@@ -97,6 +98,14 @@ bench-extra: $(BENCH) ## adds the outside simulators of `ketscale bench simulato
 triton-extra: $(TRITON) ## adds Triton (1 GB) to .venv, for the tests of fused's GPU kernels, from envs/triton.lock
 	@echo "==> $(VENV) has Triton: make test covers the GPU kernels"
 
+docs-extra: $(DOCS) ## adds Sphinx and its themes to .venv, for `make docs`, from envs/docs.lock
+	@echo "==> $(VENV) has Sphinx: make docs"
+
+docs: $(DOCS) ## the documentation, in docs/_build/html/index.html; a broken link or notebook is an error
+	@echo "==> Building the documentation"
+	@$(ENV) python -m sphinx -q -E -W --keep-going -n -b html docs docs/_build/html
+	@echo "==> Done: open docs/_build/html/index.html"
+
 clean: ## delete results and results-* (the environment is kept)
 	@echo "==> Deleting results/, results-*/ and Snakemake's notes on them"
 	@rm -rf results results-* .snakemake
@@ -131,6 +140,11 @@ $(BENCH): $(SETUP)
 $(TRITON): $(SETUP)
 	@echo "==> Adding envs/triton.lock to $(VENV)"
 	@$(VENV)/bin/python -m pip install -qq --no-deps --requirement envs/triton.lock
+	@touch $@
+
+$(DOCS): $(SETUP)
+	@echo "==> Adding envs/docs.lock to $(VENV)"
+	@$(VENV)/bin/python -m pip install -qq --no-deps --requirement envs/docs.lock
 	@touch $@
 
 # If pip is configured to prefer CPU wheels, it installs that build of torch here too: refused, never used silently.

@@ -1,4 +1,4 @@
-"""What the documentation shows works as printed; the examples of docs/adding.md are in tests/contract."""
+"""The examples of docs/python.md, docs/studies.md and docs/problems.md work as printed; test_site.py has the other pages."""
 
 import re
 from dataclasses import asdict
@@ -26,16 +26,16 @@ def lines(code):
     return [line for line in code.splitlines() if line]
 
 
-def test_the_readme_trains_a_model_in_three_lines():
-    code = blocks("README.md")[0]
+def test_a_model_is_trained_in_three_lines():
+    code = blocks("docs/python.md")[0]
     assert len(lines(code)) == 3
     namespace = {}
-    exec(compile(code, "README.md", "exec"), namespace)
+    exec(compile(code, "docs/python.md", "exec"), namespace)
     assert namespace["logits"].shape == (8, 10)
 
 
-def test_the_readme_loads_a_trained_model_in_three_lines(digits_features, tmp_path, monkeypatch):
-    code = blocks("README.md")[1]
+def test_a_trained_model_is_loaded_in_three_lines(digits_features, tmp_path, monkeypatch):
+    code = blocks("docs/python.md")[1]
     assert len(lines(code)) == 3
     (folder,) = re.findall(r'"(results/runs/.*?)"', code)
     settings = read_config(ROOT / "config.yaml").settings(Run.parse(folder))
@@ -45,14 +45,14 @@ def test_the_readme_loads_a_trained_model_in_three_lines(digits_features, tmp_pa
     monkeypatch.chdir(tmp_path)
     features = problem.get_buffer("inputs")[:5]
     namespace = {"features": features}
-    exec(compile(code, "README.md", "exec"), namespace)
+    exec(compile(code, "docs/python.md", "exec"), namespace)
     problem.eval()
     assert torch.equal(namespace["logits"], problem.model(features))
     assert asdict(settings.run)["model"] == "vqc"
 
 
-def test_the_readme_adapts_a_trained_policy(tmp_path, monkeypatch):
-    code = blocks("README.md")[2]
+def test_a_trained_policy_is_adapted(tmp_path, monkeypatch):
+    code = blocks("docs/python.md")[2]
     (folder,) = re.findall(r'"(results-control/runs/.*?)"', code)
     settings = read_config(ROOT / "workflow/studies/control.yaml").settings(Run.parse(folder))
     problem = build(settings, None, torch.device("cpu"))
@@ -60,31 +60,31 @@ def test_the_readme_adapts_a_trained_policy(tmp_path, monkeypatch):
     (tmp_path / folder / models.WEIGHTS).write_bytes(models.saved(settings, problem))
     monkeypatch.chdir(tmp_path)
     namespace = {}
-    exec(compile(code, "README.md", "exec"), namespace)
+    exec(compile(code, "docs/python.md", "exec"), namespace)
     assert namespace["pulses"].shape == (1, 20, 2)
     assert namespace["overlaps"][0, 20] > namespace["overlaps"][0, 0]
     tasks = torch.tensor(namespace["tasks"], dtype=torch.float64)
     torch.testing.assert_close(problem.model(tasks), namespace["model"](tasks))
 
 
-def test_the_readme_makes_a_pulse():
+def test_a_pulse_is_made():
     namespace = {}
-    exec(compile(blocks("README.md")[3], "README.md", "exec"), namespace)
+    exec(compile(blocks("docs/python.md")[3], "docs/python.md", "exec"), namespace)
     assert namespace["signal"].shape == (501, 2)
     assert namespace["pulses"].duration == 50
     assert namespace["signal"][0].abs().max() < 1e-12 < namespace["signal"].abs().max()
 
 
-def test_the_readmes_pulses_are_accepted():
-    text = (ROOT / "README.md").read_text().split("**Pulses.**")[1]
+def test_the_block_of_pulses_is_accepted():
+    text = (ROOT / "docs" / "problems.md").read_text().split("## Pulses")[1]
     given = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     axes = {"workload": "fluxonium-chain", "model": "piecewise_pulse", "qubits": 2, "levels": 2, "batch": 4}
     made = tiny_config({**given, "axes": axes, "precision": "fp64"})
     assert analysis.of({**made, "studies": {"accuracy": made["studies"]["accuracy"]}}).runs
 
 
-def test_the_readme_exports_a_trained_pulse(tmp_path, monkeypatch):
-    code = blocks("README.md")[4]
+def test_a_trained_pulse_is_exported(tmp_path, monkeypatch):
+    code = blocks("docs/python.md")[4]
     (folder,) = re.findall(r'"(results-pulses/runs/.*?)"', code)
     config = read_config(ROOT / "workflow" / "studies" / "pulses.yaml")
     settings = config.settings(Run.parse(folder))
@@ -92,7 +92,7 @@ def test_the_readme_exports_a_trained_pulse(tmp_path, monkeypatch):
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / folder / models.WEIGHTS).write_bytes(models.saved(settings, problem))
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(code, "docs/python.md", "exec"), {})
     table = pandas.read_csv("pulses.csv")
     columns = [f"{name}_{drive}" for drive in range(2) for name in ("envelope_re", "envelope_im", "signal")]
     assert list(table) == ["time_ns", *columns]
@@ -103,18 +103,18 @@ def test_the_readme_exports_a_trained_pulse(tmp_path, monkeypatch):
     torch.testing.assert_close(signals, pulses.sample(times).detach())
 
 
-def test_the_readme_differentiates_an_open_system():
+def test_an_open_system_is_differentiated():
     namespace = {}
-    exec(compile(blocks("README.md")[5], "README.md", "exec"), namespace)
+    exec(compile(blocks("docs/python.md")[5], "docs/python.md", "exec"), namespace)
     assert namespace["rho"].shape == (8, 2, 2)
     assert namespace["controls"].grad.abs().min() > 1e-6
     ends = namespace["rho"][:, 1, 1].real.diff()
     assert (ends < 0).all()  # the more it decays, the less is excited
 
 
-def test_the_readme_improves_a_gate():
+def test_a_gate_is_improved():
     namespace = {}
-    exec(compile(blocks("README.md")[6], "README.md", "exec"), namespace)
+    exec(compile(blocks("docs/python.md")[6], "docs/python.md", "exec"), namespace)
     assert 0 < namespace["after"] < 0.95 * namespace["before"] < 1e-3
 
 
@@ -167,15 +167,9 @@ def test_the_library_page_shows_layers_and_estimators():
     assert namespace["accuracy"] > 0.8
 
 
-def test_the_readme_lists_all_kinds_of_studies():
-    table = (ROOT / "README.md").read_text().split("| kind | compares |")[1].split("\n\n")[0]
+def test_all_kinds_of_studies_are_listed():
+    table = (ROOT / "docs" / "studies.md").read_text().split("| kind | compares |")[1].split("\n\n")[0]
     listed = [
         name for row in table.splitlines()[2:] for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])
     ]
     assert sorted(listed) == sorted(kinds(FAMILIES))
-
-
-def test_links_lead_somewhere():
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"

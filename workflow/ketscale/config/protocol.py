@@ -103,14 +103,21 @@ class Protocol(Block, frozen=True, kw_only=True):
     learning_rate: Annotated[
         float, Meta(gt=0, description="For Adam and gradient descent; l-bfgs finds its own step lengths")
     ]
-    weight_decay: Annotated[float, Meta(ge=0)] = 0.0
+    weight_decay: Annotated[
+        float,
+        Meta(
+            ge=0, description="For Adam and gradient descent: this times a parameter is added to its gradient"
+        ),
+    ] = 0.0
     clip_norm: (
         Annotated[
             float, Meta(gt=0, description="Largest gradient norm; if left out, gradients are not clipped")
         ]
         | None
     ) = None
-    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    dropout: Annotated[
+        float, Meta(ge=0, lt=1, description="Rate of the dropouts of models that have some")
+    ] = 0.0
     plateau: Plateau | None = None
     early_stopping: EarlyStopping | None = None
     checkpoint_steps: Annotated[int, Meta(ge=1, description="Steps between checkpoints")] = 200

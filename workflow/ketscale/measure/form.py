@@ -30,7 +30,10 @@ class _Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Quartiles(_Part):
-    """Median and quartiles of measured times; None if nothing was measured."""
+    """Median and quartiles of measured times; None if nothing was measured.
+
+    median_s, q25_s, q75_s: the median, the lower and the upper quartile. count: how many times were measured.
+    """
 
     median_s: Seconds | None
     q25_s: Seconds | None
@@ -41,12 +44,11 @@ class Quartiles(_Part):
 class Timing(_Part):
     """What the clock measured.
 
-    startup_s: from the start of the process until data are read. data_s: opening and verifying the data.
-    step: steady steps, that is without warm-up and sampled steps. spans: exclusive time of each part of a sampled
-    step.
-    sampled_step: whole sampled steps. validation_s: median of a validation pass. epoch: wall time of whole epochs.
-    steps: their total number. epoch_s: steps_per_epoch times the median steady step. train_s: wall time of the
-    training loop.
+    startup_s: from the start of the process until data are read. data_s: opening and verifying the data. first_step_s:
+    the first step, with compiling. step: steady steps, that is without warm-up and sampled steps. spans: exclusive time
+    of each part of a sampled step. sampled_step: whole sampled steps. validation_s: median of a validation pass. epoch:
+    wall time of whole epochs. steps: their total number. steps_per_epoch: in an epoch. epoch_s: steps_per_epoch times
+    the median steady step. samples_per_s: the throughput of steady steps. train_s: wall time of the training loop.
     """
 
     startup_s: Seconds
@@ -65,7 +67,11 @@ class Timing(_Part):
 
 
 class Quality(_Part):
-    """Metrics of the best weights; each split has the loss and the metrics of the family."""
+    """Metrics of the best weights; each split has the loss and the metrics of the family.
+
+    epochs: how many were trained. best_epoch: the one with the best validation, whose weights are tested. validation,
+    test: the metrics of that split, by name.
+    """
 
     epochs: Natural
     best_epoch: Natural
@@ -74,7 +80,11 @@ class Quality(_Part):
 
 
 class Code(_Part):
-    """The code that trained. hash: SHA-256 of the sources that affect numbers and timing."""
+    """The code that trained.
+
+    version: of the package. hash: SHA-256 of the sources that affect numbers and timing. commit: of the checkout, None
+    outside of one. dirty: whether it had other changes.
+    """
 
     version: str
     hash: str
@@ -85,7 +95,8 @@ class Code(_Part):
 class Topology(_Part):
     """The host's processors.
 
-    core_of: the physical core of each logical CPU that rank 0 may use; a core has the number of its lowest CPU.
+    sockets, physical_cores, threads_per_core: how many there are. core_of: the physical core of each logical CPU that
+    rank 0 may use; a core has the number of its lowest CPU.
     """
 
     sockets: Annotated[int, Meta(ge=1)]
@@ -97,8 +108,10 @@ class Topology(_Part):
 class Quiet(_Part):
     """Whether the run was timed alone on rank 0's host: others used at most 5 % of its cores, and it had enough of them.
 
-    cpus: the watched logical CPUs, which are all those of the run's cores; None for the whole host. oversubscribed:
-    whether the run's threads are more than the CPUs that it may use, so that they disturbed each other.
+    quiet: whether it was. others_share, steal_share: of the time of these cores, what other processes used, and what
+    the hypervisor gave to other guests. cpus: the watched logical CPUs, which are all those of the run's cores; None
+    for the whole host. oversubscribed: whether the run's threads are more than the CPUs that it may use, so that they
+    disturbed each other.
     """
 
     quiet: bool
@@ -109,7 +122,11 @@ class Quiet(_Part):
 
 
 class Rank(msgspec.Struct, kw_only=True):
-    """What one rank used; more is kept, but nothing else is tabulated."""
+    """What one rank used; more is kept, but nothing else is tabulated.
+
+    peak_rss_bytes, peak_device_bytes: its largest resident memory on the host, and on the GPU. shared_cores: whether its
+    threads shared physical cores.
+    """
 
     peak_rss_bytes: Natural | None
     peak_device_bytes: Natural | None
@@ -119,7 +136,9 @@ class Rank(msgspec.Struct, kw_only=True):
 class Machine(msgspec.Struct, kw_only=True):
     """The host of rank 0, and one entry per rank in rank order.
 
-    cache_bytes: the last-level cache of a core, which others may share; None if unknown.
+    host: its name. cpu: the processor's model. cores, memory_bytes: its logical cores and its memory. gpus: those that
+    rank 0 sees. topology: of the processors; None if unknown. ranks: what each used. cache_bytes: the last-level cache
+    of a core, which others may share; None if unknown.
     """
 
     host: str
@@ -133,7 +152,10 @@ class Machine(msgspec.Struct, kw_only=True):
 
 
 class Route(_Part):
-    """How fused evaluated the circuits of batches above 2^qubits, and the modelled seconds that decided it."""
+    """How fused evaluated the circuits of batches above 2^qubits, and the modelled seconds that decided it.
+
+    qubits, gates, batch: of the circuit. route: what was chosen. sweep_s, matrix_s: the modelled time of either.
+    """
 
     qubits: Natural
     gates: Natural
@@ -161,13 +183,19 @@ class Split(_Part):
 class Record(_Part):
     """A run's metrics.json: everything that was measured, and everything needed to trust it.
 
-    run: the axes. sizes: the model's sizes by name. reason: why the run did not complete, with the step. resumed: how
-    often it resumed from a checkpoint. lost_s: the cost of interruptions in seconds, for repeated work and restarts.
-    call: the call of Snakemake that trained the run; None by hand. parameters: the number of trainable ones; a
-    complex number counts once; None if memory ran out before there was a model. gradient_bytes: what an all-reduce of
-    the gradients sums on each rank; None in older records. config: the resolved settings.
-    started, stopped: UTC, ISO 8601. losses: of the first 20 steps. files: SHA-256 of each file of the run beside the
-    record: its history, and the trained model where it is kept. digest: SHA-256 of all the rest as canonical JSON.
+    schema: the version of this form. family: of the workload. run: the axes. sizes: the model's sizes by name. status:
+    how the run ended. reason: why the run did not complete, with the step. resumed: how often it resumed from a
+    checkpoint. lost_s: the cost of interruptions in seconds, for repeated work and restarts. call: the call of
+    Snakemake that trained the run; None by hand. parameters: the number of trainable ones; a complex number counts
+    once; None if memory ran out before there was a model. gradient_bytes: what an all-reduce of the gradients sums on
+    each rank; None in older records. config: the resolved settings. config_hash, data_hash, features_hash,
+    weights_hash: SHA-256 of the settings, the data, the prepared data and the trained weights; None if there are none.
+    split: of the data. code: that trained. packages: their versions by name. mpi_library: the one in use; None without
+    MPI. machine: where it ran. slurm_job_id: of its job; None outside of SLURM. started, stopped: UTC, ISO 8601. quiet:
+    whether it was timed alone. quality: None for a protocol with steps. losses: of the first 20 steps. routes: those of
+    fused, if it had a choice. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
+    files: SHA-256 of each file of the run beside the record: its history, and the trained model where it is kept.
+    digest: SHA-256 of all the rest as canonical JSON.
     """
 
     schema: Literal[4]

@@ -67,7 +67,7 @@ class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
     ]
     gradient: Literal["backprop", "parameter-shift"]
     batching: Literal["broadcast", "loop"]
-    placement: Literal["model"] = "model"
+    placement: Annotated[Literal["model"], Meta(description="model: on the model's device")] = "model"
 
     @property
     def has_tasks(self) -> bool:

@@ -1,0 +1,37 @@
+"""The gallery: every figure that a study may have, with its caption and a measured one where there is one."""
+
+from __future__ import annotations
+
+from docs._generate.markdown import code
+from docs._generate.measured import DOCS
+
+from ketscale.analysis import catalogue
+from ketscale.analysis.kinds import kinds
+from ketscale.problems.registry import FAMILIES
+
+# Pictures of docs/images by figure, and the page with their numbers.
+MEASURED = {
+    "convergence": {"convergence.png": "2026-11-control.md", "pulses-convergence.png": "2026-11-pulses.md"},
+    "adaptation": {"adaptation.png": "2026-11-control.md"},
+    "curves": {"pulses-cnot.png": "2026-11-pulses.md"},
+}
+
+
+def page() -> str:
+    """The figures in the order of kinds, then those of every study."""
+    own = [kind.figure for kind in kinds(FAMILIES).values() if kind.figure]
+    overviews = (
+        catalogue.STRATEGIES, catalogue.MAP, catalogue.SPANS, catalogue.TIME_TO_ACCURACY, catalogue.CURVES,
+    )  # fmt: skip
+    parts = []
+    for figure in (*own, *overviews):
+        asked = ", ".join(map(code, figure.kinds)) if figure.kinds else "any kind"
+        parts += [f"### {figure.title}", f"{code(figure.name)}, for studies of {asked}. {figure.caption}"]
+        for picture, numbers in MEASURED.get(figure.name, {}).items():
+            # From the page that includes this.
+            assert (DOCS / "images" / picture).exists()
+            parts += [
+                f"![{figure.title}](images/{picture})",
+                f"Measured: [{numbers.removesuffix('.md')}](measurements/{numbers}).",
+            ]
+    return "\n\n".join(parts)

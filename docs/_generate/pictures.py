@@ -1,0 +1,240 @@
+"""The drawn pictures of the documentation. `python -m docs._generate.pictures` writes them to docs/images.
+
+Numbers are read from the CSV files of the measurements, and circuits from `fused` itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from docs._generate.drawing import Drawing
+from docs._generate.measured import DOCS, read
+
+from ketscale.engines.circuits.ansaetze import vqc_ansatz
+from ketscale.engines.circuits.circuit import pauli_words
+from ketscale.engines.circuits.fused.program import Angle, Rotation, Word, reduce
+
+SIMULATORS = ("fused", "TensorCircuit-NG", "DeepQuantum", "default.qubit", "lightning.qubit")
+
+
+def speed() -> Drawing:
+    """Milliseconds of a call under each simulator."""
+    cells = {"4 x 32": "4 qubits, 32 samples", "8 x 128": "8 qubits, 128 samples"}
+    rows = [row for row in read("2026-11-simulators.csv") if row["circuit"] == "strongly entangling"]
+    drawing = Drawing(760, 380, "Time of a call, value and gradient, under each simulator")
+    drawing.text(24, 32, "Value and gradient of a batch of small circuits", size=17, bold=True)
+    drawing.text(24, 54, "milliseconds a call, logarithmic axis, two cores", "soft", 13)
+    left, right, least, most = 190, 640, 0.1, 10000
+
+    def x(value: float) -> float:
+        return left + (right - left) * math.log10(value / least) / math.log10(most / least)
+
+    for power in range(-1, 5):
+        drawing.line(x(10.0**power), 70, x(10.0**power), 350)
+        drawing.text(x(10.0**power), 368, f"{10.0**power:,g}", "soft", 12, "middle")
+    y = 80
+    for cell, title in cells.items():
+        (row,) = [row for row in rows if row["qubits x batch"] == cell]
+        drawing.text(24, y + 14, title, size=13, bold=True)
+        y += 22
+        for name in SIMULATORS:
+            value = float(row[name].replace(",", ""))
+            drawing.text(left - 10, y + 13, name, size=13, at="end", bold=name == "fused")
+            drawing.box(left, y + 2, x(value) - left, 14, "first" if name == "fused" else "other")
+            drawing.text(x(value) + 6, y + 14, row[name], size=12)
+            y += 21
+        y += 10
+    return drawing
+
+
+def bound() -> Drawing:
+    """Which share of a training step the circuits are."""
+    rows = read("2026-11-default-study.csv")
+    drawing = Drawing(760, 300, "Share of the circuits in a training step")
+    drawing.text(24, 32, "What a training step of vqc is spent on", size=17, bold=True)
+    drawing.text(24, 54, "batch 64, one thread; circuits alone as a share of the median step", "soft", 13)
+    left, width, y = 250, 400, 76
+    for row in rows[:2]:
+        label, *cells = row.values()
+        name = label.split(",")[0]
+        for size, cell in zip(list(row)[1:], cells, strict=True):
+            step, circuits = map(float, re.findall(r"[\d.]+", cell))
+            part = width * circuits / step
+            drawing.text(left - 10, y + 15, f"{name}, {size}", size=13, at="end")
+            drawing.box(left, y, part, 20, "first")
+            drawing.box(left + part, y, width - part, 20, "other")
+            drawing.text(left + width + 8, y + 15, f"{step:g} ms", size=13)
+            y += 28
+        y += 8
+    drawing.box(left, y, 12, 12, "first")
+    drawing.text(left + 18, y + 11, "circuits, forward and backward", "soft", 12)
+    drawing.box(left + 210, y, 12, 12, "other")
+    drawing.text(left + 228, y + 11, "everything else", "soft", 12)
+    return drawing
+
+
+def _letters(word: Rotation | Word, qubits: int) -> str:
+    bits = range(qubits - 1, -1, -1)
+    return "".join("IXZY"[(word.x >> bit & 1) + 2 * (word.z >> bit & 1)] for bit in bits)
+
+
+def _angle(angle: Angle) -> str:
+    sign = "-" if angle.factor < 0 else ""
+    return f"{sign}{'x' if angle.kind == 'input' else 'w'}{angle.index}"
+
+
+def frame() -> Drawing:
+    """A circuit, and what is left of it when its CNOTs are tracked instead of applied."""
+    qubits, layers = 3, 2
+    circuit = vqc_ansatz(qubits, layers)
+    program = reduce(circuit, pauli_words(qubits))
+    assert program.words is not None
+    drawing = Drawing(760, 330, "A circuit as rotations about Pauli words")
+    drawing.text(24, 30, "As written", bold=True)
+    top, left, gap = 60, 50, 62
+    for wire in range(qubits):
+        drawing.text(left - 26, top + 5 + 38 * wire, f"q{wire}", "soft", 13)
+        drawing.line(left, top + 38 * wire, 736, top + 38 * wire)
+    x, alone = left + 36.0, set[int]()
+    for gate in circuit.gates:
+        if gate.name == "CNOT" or gate.wires[0] in alone:
+            x, alone = x + gap, set()
+        if gate.name == "CNOT":
+            control, target = (top + 38 * wire for wire in gate.wires)
+            drawing.line(x, control, x, target, "second")
+            drawing.circle(x, control, 4, "second")
+            drawing.circle(x, target, 9, "second", filled=False)
+            drawing.line(x - 9, target, x + 9, target, "second")
+            drawing.line(x, target - 9, x, target + 9, "second")
+            alone = {0, 1, 2}
+            continue
+        (wire,), (column,) = gate.wires, gate.columns
+        alone.add(wire)
+        kind = "x" if column.kind == "input" else "w"
+        drawing.box(x - 18, top - 13 + 38 * wire, 36, 26, "pale", 3)
+        drawing.text(x, top + 4 + 38 * wire, f"Y({kind}{column.index})", size=11, at="middle")
+    drawing.text(24, 196, "As fused runs it: rotations about Pauli words; no CNOT is left", bold=True)
+    x = 24.0
+    for rotation in program.rotations:
+        assert isinstance(rotation, Rotation)
+        long = _letters(rotation, qubits).count("I") == 0
+        drawing.box(x, 212, 74, 44, "pale", 3)
+        drawing.text(
+            x + 37, 231, _letters(rotation, qubits), "second" if long else "ink", 14, "middle", bold=True
+        )
+        drawing.text(x + 37, 248, _angle(rotation.angle), "soft", 12, "middle")
+        x += 79
+    measured = ", ".join(_letters(word, qubits) for word in program.words)
+    asked = ", ".join(pauli_words(qubits))
+    drawing.text(24, 286, f"Measured: {asked} of the circuit are {measured} of what is left.", size=13)
+    drawing.text(24, 310, "Every word has an odd number of Y, so the amplitudes stay real.", size=13)
+    return drawing
+
+
+def lanes() -> Drawing:
+    """How samples are laid out in vectors."""
+    drawing = Drawing(760, 330, "Samples in the lanes of vectors")
+    drawing.text(24, 30, "A tile: the states of 16 samples (single precision, AVX-512)", bold=True)
+    left, top, cell, samples, amplitudes = 150, 74, 24, 16, 8
+    drawing.text(left, 60, "sample 0, 1, 2, ... 15: one lane each", "soft", 12)
+    for row in range(amplitudes):
+        y = top + row * (cell + 3)
+        drawing.text(left - 12, y + 17, f"amplitude {row:03b}", "soft", 12, "end")
+        for column in range(samples):
+            kind = "first" if row in (1, 5) else "pale"
+            drawing.box(left + column * cell, y, cell - 2, cell, kind)
+    x = left + samples * cell + 22
+    drawing.text(x, top + 17, "one row = one vector", size=13)
+    drawing.text(x, top + 36, "= one register", size=13)
+    drawing.text(x, top + 84, "A rotation with X on", size=13)
+    drawing.text(x, top + 103, "one wire combines pairs", size=13)
+    drawing.text(x, top + 122, "of rows (blue), for all", size=13)
+    drawing.text(x, top + 141, "16 samples at once,", size=13)
+    drawing.text(x, top + 160, "without a shuffle.", size=13)
+    drawing.text(
+        24, 314, "The tile stays in the cache of one core. A thread takes one tile after the other.", size=13
+    )
+    return drawing
+
+
+def adjoint() -> Drawing:
+    """The adjoint method: one sweep forward, one back."""
+    drawing = Drawing(760, 270, "The adjoint method")
+    steps, left, gap = 5, 104, 106
+    drawing.text(24, 30, "Forward: one state", bold=True)
+    drawing.text(24, 128, "Backward: two states, every rotation undone on both", bold=True)
+    for k in range(steps + 1):
+        x = left + k * gap
+        for y, name, kind in ((68, "psi", "first"), (168, "psi", "first"), (206, "adj", "second")):
+            drawing.circle(x, y, 17, "pale")
+            drawing.text(x, y + 4, name, kind, 12, "middle", bold=True)
+        if k < steps:
+            drawing.line(x + 20, 68, x + gap - 20, 68, "first", arrow=True)
+            drawing.text(x + gap / 2, 60, f"R{k + 1}", "soft", 12, "middle")
+            for y, kind in ((168, "first"), (206, "second")):
+                drawing.line(x + gap - 20, y, x + 20, y, kind, arrow=True)
+            drawing.text(x + gap / 2, 191, f"dw{k + 1}", "soft", 12, "middle")
+    drawing.text(24, 72, "|0...0>", "soft", 12)
+    drawing.text(left + steps * gap + 24, 190, "observables", "soft", 12)
+    drawing.text(
+        24,
+        252,
+        "Nothing is stored on the way: after the value, psi is the only state that the gradient needs.",
+        size=13,
+    )
+    return drawing
+
+
+def timeline() -> Drawing:
+    """The parts of a run that are timed."""
+    drawing = Drawing(760, 190, "What is timed in a run")
+    drawing.text(24, 30, "One run", bold=True)
+    parts = (
+        ("start-up", 90, "other"),
+        ("data", 60, "other"),
+        ("first step", 100, "second"),
+        ("warm-up", 44, "other"),
+    )
+    x, y = 24.0, 56
+    for name, width, kind in parts:
+        drawing.box(x, y, width - 3, 34, kind, 2)
+        drawing.text(x + width / 2 - 1, y + 52, name, "soft", 12, "middle")
+        x += width
+    for step in range(20):
+        drawing.box(x, y, 15, 34, "third" if step % 7 == 3 else "first", 2)
+        x += 17
+    drawing.text(x - 170, y + 52, "steady steps: their median is the step time", "first", 12, "middle")
+    drawing.box(x + 3, y, 68, 34, "other", 2)
+    drawing.text(x + 37, y + 52, "validation", "soft", 12, "middle")
+    drawing.box(24, 138, 12, 12, "third")
+    drawing.text(
+        42,
+        149,
+        "sampled steps: the device is synchronised between their parts; left out of the median",
+        size=13,
+    )
+    drawing.box(24, 160, 12, 12, "second")
+    drawing.text(42, 171, "compiles; reported by itself", size=13)
+    return drawing
+
+
+PICTURES: dict[str, Callable[[], Drawing]] = {
+    "speed": speed,
+    "fused-bound": bound,
+    "fused-frame": frame,
+    "fused-lanes": lanes,
+    "fused-adjoint": adjoint,
+    "run-timeline": timeline,
+}
+
+
+def files() -> dict[str, str]:
+    """What docs/images/NAME.svg has to have."""
+    return {f"{name}.svg": draw().svg for name, draw in PICTURES.items()}
+
+
+if __name__ == "__main__":
+    for name, text in files().items():
+        (DOCS / "images" / name).write_text(text)

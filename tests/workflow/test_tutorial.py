@@ -1,0 +1,117 @@
+"""docs/tutorial.md from its first line to its verdict, in a copy of the checkout."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+import torch
+
+from tests.contract.tiny_study import ROOT, environment
+
+PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+BLOCKS = re.findall(r"```(python|yaml|sh)\n(.*?)```", PAGE, re.DOTALL)
+
+
+def with_words(words: str) -> str:
+    """The block of the page that has these words."""
+    (block,) = [text for _, text in BLOCKS if words in text]
+    return block
+
+
+def run(text: str) -> dict[str, Any]:
+    namespace: dict[str, Any] = {}
+    exec(compile(text, "docs/tutorial.md", "exec"), namespace)
+    return namespace
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with what the page writes into files, and the study run."""
+    folder = tmp_path_factory.mktemp("tutorial") / "checkout"
+    folder.mkdir()
+    for file in ("Snakefile", "config.yaml"):
+        shutil.copy(ROOT / file, folder / file)
+    for part in ("workflow", "profiles", "envs"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    first, _, model = with_words("# file: ").partition("\n")
+    (folder / first.removeprefix("# file: ")).write_text(model)
+    specification = folder / "workflow/ketscale/problems/images/specification.py"
+    (line,) = re.findall(r'`("ring": RingSettings)`', PAGE)
+    text = specification.read_text()
+    for before, added in (
+        ("def prepare(", f"{with_words('class RingSettings')}\n\n"),
+        ('"mlp": MLPSettings', f"{line}, "),
+    ):
+        assert text.count(before) == 1
+        text = text.replace(before, added + before)
+    specification.write_text(text)
+    (folder / "moons.yaml").write_text(with_words("title: A ring"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        run(with_words("make_moons"))
+    shell(folder, *with_words("snakemake").splitlines())
+    return folder
+
+
+def shell(folder: Path, *lines: str) -> list[str]:
+    """What each line says."""
+    said = []
+    for line in lines:
+        done = subprocess.run(
+            shlex.split(line),
+            cwd=folder,
+            env=environment(folder / "workflow"),
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        said.append(done.stdout)
+    return said
+
+
+def test_its_circuit_has_values_and_a_gradient() -> None:
+    made = run(with_words("named_simulator"))
+    assert made["values"].shape == (5, 2)
+    assert made["weights"].grad.shape == (2,)
+    assert torch.count_nonzero(made["weights"].grad) > 0
+
+
+def test_another_simulator_gives_the_same_numbers() -> None:
+    block = with_words("named_simulator")
+    found = []
+    for name in ("fused", "default.qubit", "lightning.qubit"):
+        torch.manual_seed(0)
+        found.append(run(block.replace('"fused"', f'"{name}"'))["values"])
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[0], found[2])
+
+
+@pytest.mark.slow
+def test_its_study_ends_in_answers_and_a_report(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    assert (checkout / "results-moons" / "report.html").stat().st_size > 10_000
+    monkeypatch.chdir(checkout)
+    answers = run(with_words("answers.csv"))["answers"]
+    assert "Which simulator trains it fastest?" in capsys.readouterr().out
+    assert set(answers.index) == {"accuracy", "simulators", "parity"}
+    assert answers["verdict"]["parity"] == "held"
+    assert "ring" in answers["answer"]["accuracy"]
+    runs = pandas.read_csv("results-moons/tables/runs.csv")
+    assert set(runs["status"]) == {"completed"}
+    (stated,) = re.findall(r"(\d+) runs in about a minute", PAGE)
+    assert len(runs) == int(stated)
+
+
+@pytest.mark.slow
+def test_its_plan_says_that_nothing_is_missing(checkout: Path) -> None:
+    (said,) = shell(checkout, with_words("ketscale plan").strip())
+    assert "nothing is missing" in said
