@@ -458,3 +458,14 @@ def test_the_primitives_without_qiskit_are_one_line_that_names_the_extra() -> No
     assert (
         "ketscale.interop.qiskit_primitives needs qiskit: pip install 'ketscale[simulators]'" in done.stderr
     )
+
+
+def test_a_gate_after_a_measurement_whose_bit_was_overwritten_is_refused() -> None:
+    written = QuantumCircuit(2, 2)
+    written.h(0)
+    written.measure(0, 0)
+    written.measure(1, 0)
+    written.h(0)
+    written.measure(0, 1)
+    with pytest.raises(UserError, match="acts after a measurement"):
+        from_qiskit(written)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -394,6 +395,83 @@ def test_quantum_functions_that_are_refused(function: Callable[..., Any], messag
         from_qnode(qml.QNode(function, DEVICE))(*drawn(()))
 
 
-def test_arguments_that_cannot_be_told_apart_are_refused() -> None:
-    with pytest.raises(UserError, match="ndarray apart: pass a torch tensor"):
-        from_qnode(QNODE)(np.array(0.3))
+class Holder:
+    """An object that would be equal to itself whatever it holds."""
+
+
+@pytest.mark.parametrize("argument", [np.array(0.3), Holder()])
+def test_arguments_that_cannot_be_told_apart_are_refused(argument: Any) -> None:
+    with pytest.raises(UserError, match="apart: pass a torch tensor"):
+        from_qnode(QNODE)(argument)
+
+
+def test_a_number_around_torch_is_found_out_even_if_its_tensor_changes_last() -> None:
+    def function(x: Any, w: Any) -> Any:
+        qml.RY(x, wires=0)
+        qml.RX(float(np.sin(w.detach().numpy())), wires=0)
+        return qml.expval(qml.Z(0))
+
+    with pytest.raises(UserError, match="in a way that torch cannot follow"):
+        from_qnode(qml.QNode(function, DEVICE))(*drawn((), ()))
+
+
+def test_the_first_call_may_be_without_gradients() -> None:
+    for context in (torch.no_grad, torch.inference_mode):
+        converted = from_qnode(QNODE)
+        with context():
+            for value in (0.3, 0.5):
+                assert float(converted(torch.tensor(value))) == pytest.approx(np.cos(value), abs=1e-6)
+        x = torch.tensor(0.7, requires_grad=True)
+        converted(x).backward()
+        assert float(x.grad) == pytest.approx(-np.sin(0.7), abs=1e-6)
+
+
+def test_a_gradient_that_is_stopped_within_is_stopped_here() -> None:
+    def function(x: Any) -> Any:
+        with torch.no_grad():
+            y = x * 2
+        qml.RY(y + x, wires=0)
+        return qml.expval(qml.Z(0))
+
+    with pytest.raises(UserError, match="in a way that torch cannot follow"), torch.inference_mode():
+        from_qnode(qml.QNode(function, DEVICE))(torch.tensor(0.3))
+
+
+def test_autocast_does_not_round() -> None:
+    def function(x: Any, w: Any) -> Any:
+        layers(torch.sin(x), w)
+        return qml.expval(0.3 * qml.Z(0) + 0.7 * qml.X(1))
+
+    converted = from_qnode(qml.QNode(function, DEVICE))
+    x, w = drawn((4, WIRES), (1, WIRES, 3), dtype=torch.float32)
+    exact = converted(x, w)
+    with torch.autocast("cpu"):
+        assert torch.equal(converted(x, w), exact)
+
+
+def test_threads_that_call_first_at_once() -> None:
+    converted = from_qnode(QNODE)
+    with ThreadPoolExecutor(6) as pool:
+        values = list(pool.map(lambda k: float(converted(torch.full((k + 1,), 0.1 * k))[0]), range(6)))
+    assert values == pytest.approx(np.cos(0.1 * np.arange(6)), abs=1e-6)
+
+
+def test_torch_func_is_refused() -> None:
+    with pytest.raises(UserError, match=r"by torch\.func: use ketscale\.Layer"):
+        torch.func.grad(from_qnode(QNODE))(torch.tensor(0.3))
+
+
+def test_no_rows() -> None:
+    x = torch.empty(0, dtype=torch.float64, requires_grad=True)
+    value = from_qnode(QNODE)(x)
+    assert value.shape == (0,)
+    value.sum().backward()
+
+
+def test_a_matrix_that_tensors_decide_is_refused() -> None:
+    def function(x: Any) -> Any:
+        qml.QubitUnitary(torch.diag(torch.exp(1j * x)), wires=0)
+        return qml.expval(qml.Z(0))
+
+    with pytest.raises(UserError, match="QubitUnitary rests on a matrix"):
+        from_qnode(qml.QNode(function, DEVICE))(*drawn((2,)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -366,9 +366,118 @@ def test_options_that_it_does_not_have_are_refused() -> None:
         qml.QNode(function, device(), mcm_method="tree-traversal")()
     with pytest.raises(DeviceError, match="no device option 'max_workers'"):
         device().setup_execution_config(qml.devices.ExecutionConfig(device_options={"max_workers": 2}))
-    x = torch.tensor(0.3, requires_grad=True)
-    with pytest.raises(QuantumFunctionError, match="does not support adjoint"):
-        qml.QNode(lambda x: (qml.RX(x, wires=0), qml.expval(qml.Z(0)))[1], device(), diff_method="adjoint")(x)
+
+
+@pytest.mark.parametrize("interface", ["auto", "torch"])
+@pytest.mark.parametrize("method", ["best", "adjoint", "parameter-shift"])
+def test_ways_to_differentiate_by_name(method: str, interface: str) -> None:
+    x, w = (torch.tensor(value, requires_grad=True) for value in arguments(()))
+    qnode = qml.QNode(circuit("mixed"), device(), interface=interface, diff_method=method)
+    found = torch.autograd.grad(scalar(qnode(x, w), torch), [x, w])
+    expected = torch.autograd.grad(scalar(qml.QNode(circuit("mixed"), reference())(x, w), torch), [x, w])
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
+
+
+def of_angle(t: Any) -> Any:
+    """RX(t) as a matrix."""
+    cosine, sine = torch.cos(t / 2) + 0j, -1j * torch.sin(t / 2)
+    return torch.stack([torch.stack([cosine, sine], -1), torch.stack([sine, cosine], -1)], -2)
+
+
+DEGENERATE: dict[str, Callable[[Any], Any]] = {
+    "phase": lambda t: qml.ctrl(qml.PhaseShift(t, 0), [1, 2]),
+    "phase of zeros": lambda t: qml.ctrl(qml.PhaseShift(t, 0), [1, 2, 3], control_values=[0, 1, 0]),
+    "rotation": lambda t: qml.ctrl(qml.Rot(t, 2 * t, -t, 0), [1, 2]),
+    "rotation of one": lambda t: qml.ctrl(qml.Rot(t, 2 * t, -t, 0), [1], control_values=[0]),
+    "u2": lambda t: qml.ctrl(qml.U2(t, 2 * t, 0), [1, 2]),
+    "u3": lambda t: qml.ctrl(qml.U3(t, 2 * t, -t, 0), [1, 2]),
+    "backwards": lambda t: qml.ctrl(qml.adjoint(qml.Rot(t, 2 * t, -t, 0)), [1, 2]),
+    "global phase": lambda t: qml.ctrl(qml.GlobalPhase(t), [1, 2]),
+    "unitary": lambda t: qml.QubitUnitary(of_angle(t), 0),
+    "controlled unitary": lambda t: qml.ControlledQubitUnitary(of_angle(t), wires=[1, 0], control_values=[0]),
+    "evolution": lambda t: qml.evolve(qml.X(0) @ qml.Y(1) + 0.3 * qml.Z(1), t),
+    "steps": lambda t: qml.TrotterProduct(
+        qml.dot([0.4, -0.3], [qml.X(0) @ qml.X(1), qml.Z(1)]), t, n=2, order=2
+    ),
+    "excitation": lambda t: qml.DoubleExcitationPlus(t, wires=[0, 1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("angle", [0.0, np.pi, 0.7])
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_gradients_where_a_matrix_is_degenerate(name: str, angle: float) -> None:
+    """PennyLane decomposes matrices by angles that have no derivative there, and drops rotations by 0."""
+    found = []
+    for each in (device(), reference()):
+
+        @qml.qnode(each)
+        def qnode(t: Any) -> Any:
+            for wire in range(WIRES):
+                qml.RY(0.3 + 0.4 * wire, wires=wire)
+                qml.RZ(0.2, wires=wire)
+            DEGENERATE[name](t)
+            for wire in range(WIRES):
+                qml.RX(0.5, wires=wire)
+            return [qml.expval(qml.Z(wire)) for wire in range(WIRES)]
+
+        t = torch.tensor(angle, dtype=torch.float64, requires_grad=True)
+        results = qnode(t)
+        found.append((results, torch.autograd.grad(scalar(results, torch), t)))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
+    assert abs(found[0][1][0]) > 1e-5
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(
+    "name", [name for name in DEGENERATE if name not in ("evolution", "steps", "excitation")]
+)
+def test_batches_of_controlled_gates(name: str, batch: int) -> None:
+    found = []
+    for each in (device(), reference()):
+
+        @qml.qnode(each)
+        def qnode(t: Any) -> Any:
+            for wire in range(WIRES):
+                qml.RY(0.3 + 0.4 * wire, wires=wire)
+            DEGENERATE[name](t)
+            return qml.probs(wires=range(WIRES))
+
+        t = torch.linspace(0, 1.3, batch, dtype=torch.float64).requires_grad_()
+        results = qnode(t)
+        found.append((results.reshape(batch, -1), torch.autograd.grad(scalar(results, torch), t)))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
+
+
+def test_a_matrix_that_is_measured_is_differentiated_in_autograd() -> None:
+    found = []
+    for each in (device(), reference()):
+
+        @qml.qnode(each)
+        def qnode(h: Any) -> Any:
+            qml.RX(0.4, wires=0)
+            qml.RY(0.3, wires=0)
+            return qml.expval(qml.Hermitian(h, wires=0))
+
+        found.append(qml.grad(qnode)(pnp.array([[0.3, 0.2], [0.2, -1.0]], requires_grad=True)))
+    np.testing.assert_allclose(*found, atol=1e-10)
+
+
+def test_the_jacobian_in_jax(jax: Any) -> None:
+    found = []
+    for each in (device(), reference()):
+        qnode = qml.QNode(circuit("mixed"), each, interface="jax")
+        x, w = map(jax.numpy.asarray, arguments(()))
+        found.append(jax.tree.leaves(jax.jacobian(qnode, argnums=(0, 1))(x, w)))
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-10)
+
+
+def test_torch_func_is_refused() -> None:
+    def value(x: Any) -> Any:
+        return qml.QNode(lambda x: (qml.RX(x, wires=0), qml.expval(qml.Z(0)))[1], device())(x)
+
+    with pytest.raises(DeviceError, match=r"by torch\.func: use ketscale\.Layer"):
+        torch.func.grad(value)(torch.tensor(0.3, dtype=torch.float64))
 
 
 def test_pennylane_finds_it_by_its_name() -> None:

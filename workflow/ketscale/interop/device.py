@@ -19,7 +19,7 @@ from pennylane.devices.preprocess import (
     validate_measurements,
 )
 from pennylane.devices.qubit.simulate import measure_final_state
-from pennylane.exceptions import DecompositionUndefinedError, DeviceError
+from pennylane.exceptions import DeviceError
 from pennylane.math import Interface
 from pennylane.operation import Operator
 from pennylane.tape import QuantumScript
@@ -27,7 +27,7 @@ from pennylane.transforms import broadcast_expand, defer_measurements
 from pennylane.transforms.core import CompilePipeline
 
 from ketscale.engines.circuits.fused import Fused
-from ketscale.interop.tape import NAME, Evaluation, accepted
+from ketscale.interop.tape import NAME, Evaluation, accepted, is_controlled_rotation, rests_on_a_matrix
 
 
 @simulator_tracking
@@ -35,10 +35,10 @@ from ketscale.interop.tape import NAME, Evaluation, accepted
 class FusedDevice(Device):
     """Small circuits compiled whole, on the device of torch's parameters, in double precision.
 
-    Gradients are exact and of first order. With torch's interface autograd differentiates the device itself
-    (diff_method 'backprop'); with the others the device computes vector-Jacobian products (diff_method 'adjoint').
-    diff_method 'best' takes the one that fits, or parameter-shift where `max_diff` asks for second derivatives, where
-    there are shots, and where adjoint would have to differentiate an observable. Parameters may be broadcast with either.
+    Gradients are exact and of first order. With torch's interface autograd differentiates the device itself; with the
+    others, and with diff_method 'adjoint', the device computes vector-Jacobian products. diff_method 'best' takes the
+    way that fits, or parameter-shift where `max_diff` asks for second derivatives and
+    where there are shots. Parameters may be broadcast with either.
 
     wires: number or names of the wires; None for those of each circuit. shots: see `qml.device`.
     seed: of the samples, as for `default.qubit`.
@@ -60,14 +60,14 @@ class FusedDevice(Device):
             return True
         if execution_config.derivative_order > 1 or (circuit is not None and circuit.shots):
             return False
-        method = _method(execution_config)
-        if circuit is not None and (
-            # PennyLane measures these with SciPy's sparse matrices, which nothing differentiates.
-            any(isinstance(m.obs, qml.SparseHamiltonian) for m in circuit.measurements)
-            or (method == "adjoint" and _trains_observables(circuit))
+        # PennyLane measures these with SciPy's sparse matrices, which nothing differentiates.
+        if circuit is not None and any(
+            isinstance(m.obs, qml.SparseHamiltonian) for m in circuit.measurements
         ):
             return False
-        return execution_config.gradient_method in ("best", method)
+        # 'backprop' is what 'best' becomes for torch. By that name PennyLane expects second derivatives too.
+        own = "backprop" if circuit is not None and _method(execution_config) == "backprop" else "adjoint"
+        return execution_config.gradient_method in ("best", "adjoint", own)
 
     def supports_vjp(
         self, execution_config: ExecutionConfig | None = None, circuit: QuantumScript | None = None
@@ -114,6 +114,7 @@ class FusedDevice(Device):
         pipeline = CompilePipeline()
         pipeline.add_transform(validate_device_wires, self.wires, name=NAME)
         pipeline.add_transform(defer_measurements, allow_postselect=False)
+        pipeline.add_transform(_sums)
         pipeline.add_transform(decomposed, self.wires)
         pipeline.add_transform(
             validate_measurements,
@@ -153,17 +154,20 @@ class FusedDevice(Device):
 
     def _vjp(self, tape: QuantumScript, cotangents: Sequence[Any]) -> tuple[Any, ...]:
         leaves, results = self._differentiable(tape)
-        wanted = [
-            # autograd and JAX write cotangents of complex numbers as the conjugates of torch's.
-            torch.as_tensor(np.asarray(given)).to(result.dtype).conj().reshape(result.shape)
-            for given, result in zip(cotangents, results, strict=True)
+        given = [np.asarray(cotangent) for cotangent in cotangents]
+        # jax.jacobian gives all rows at once, in front.
+        ahead = given[0].shape[: given[0].ndim - results[0].ndim] if given else ()
+        rows = [
+            _gradients(results, leaves, [cotangent[place] for cotangent in given])
+            for place in np.ndindex(*ahead)
         ]
-        return tuple(gradient.numpy() for gradient in _gradients(results, leaves, wanted))
+        return tuple(
+            np.stack([gradient.numpy() for gradient in column]).reshape((*ahead, *leaf.shape))
+            for leaf, column in zip(leaves, zip(*rows, strict=True), strict=True)
+        )
 
     def _differentiable(self, tape: QuantumScript) -> tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]:
         """New leaves in place of a tape's trainable parameters, and its results by them."""
-        if _trains_observables(tape):
-            raise DeviceError(f"{NAME} has no adjoint derivatives by parameters of observables")
         values = map(np.asarray, tape.get_parameters())
         leaves = [torch.tensor(v if v.dtype.kind in "fc" else v.astype(float)) for v in values]
         for leaf in leaves:
@@ -174,25 +178,26 @@ class FusedDevice(Device):
 
 
 def _method(config: ExecutionConfig) -> str:
-    """How the device differentiates for an interface."""
+    """How the device differentiates for an interface, if nobody says how."""
     return "backprop" if config.interface == Interface.TORCH else "adjoint"
 
 
 def _gradients(
-    results: Sequence[torch.Tensor], leaves: list[torch.Tensor], cotangents: Sequence[torch.Tensor]
+    results: Sequence[torch.Tensor], leaves: list[torch.Tensor], cotangents: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
     """The gradients by each leaf; zero where a result does not depend on it."""
-    dependent = [(r, c) for r, c in zip(results, cotangents, strict=True) if r.requires_grad]
-    if not dependent:
+    outputs, given = [], []
+    for result, cotangent in zip(results, cotangents, strict=True):
+        if result.requires_grad:
+            outputs.append(result)
+            # autograd and JAX write cotangents of complex numbers as the conjugates of torch's.
+            given.append(torch.tensor(cotangent).to(result.dtype).conj().reshape(result.shape))
+    if not outputs:
         return tuple(torch.zeros_like(leaf) for leaf in leaves)
-    outputs, given = zip(*dependent, strict=True)
-    gradients = torch.autograd.grad(outputs, leaves, given, allow_unused=True, materialize_grads=True)
+    gradients = torch.autograd.grad(
+        outputs, leaves, given, retain_graph=True, allow_unused=True, materialize_grads=True
+    )
     return tuple(gradient.conj().resolve_conj() for gradient in gradients)
-
-
-def _trains_observables(tape: QuantumScript) -> bool:
-    """Whether a trainable parameter belongs to an observable. PennyLane's binding of torch tensors detaches some."""
-    return any(tape.par_info[place]["op_idx"] >= len(tape.operations) for place in tape.trainable_params)
 
 
 def _in_numpy(result: Any) -> Any:
@@ -210,32 +215,38 @@ def _standard(tape: QuantumScript) -> QuantumScript:
 
 
 def _decomposition(operation: Operator) -> Sequence[Operator]:
-    """An operation's own decomposition; of its matrix, if it has only that."""
-    if isinstance(operation, qml.ops.Controlled) and isinstance(operation.base, qml.RX | qml.RY | qml.RZ):
+    """An operation's own decomposition, but of controlled gates on one wire.
+
+    PennyLane decomposes these by their matrices. That drops rotations by 0, which have derivatives, and takes neither
+    every batch nor angles that JAX compiles.
+    """
+    if is_controlled_rotation(operation):
         return _controlled_rotation(operation)
-    if operation.has_decomposition:
-        return operation.decomposition()
-    if operation.has_matrix and not any(map(qml.math.is_abstract, operation.data)):
-        return [qml.QubitUnitary(operation.matrix(), wires=operation.wires)]
-    raise DecompositionUndefinedError(
-        f"Operator {operation} not supported and does not provide a decomposition."
-    )
+    if (
+        isinstance(operation, qml.ops.Controlled)
+        and len(operation.base.wires) == 1
+        and operation.base.data
+        and operation.base.has_decomposition
+        and not rests_on_a_matrix(operation.base)
+    ):
+        controls, values = operation.control_wires, operation.control_values
+        return [qml.ctrl(part, controls, control_values=values) for part in operation.base.decomposition()]
+    return operation.decomposition()
 
 
 def _controlled_rotation(operation: qml.ops.Controlled) -> Sequence[Operator]:
     """Two halves of the rotation, the second turned by controlled Xs: together all or nothing.
 
-    PennyLane's own takes neither a batch nor an angle that JAX compiles. Barenco et al., Phys. Rev. A 52, 3457 (1995),
-    lemma 7.9.
+    Barenco et al., Phys. Rev. A 52, 3457 (1995), lemma 7.9.
     """
     rotation, target = type(operation.base), operation.base.wires
     half = operation.data[0] / 2
-    turned = qml.MultiControlledX(
+    turn = qml.MultiControlledX(
         wires=[*operation.control_wires, *target], control_values=operation.control_values
     )
     if rotation is qml.RX:
-        return [qml.Hadamard(target), *_turned(qml.RZ, half, target, turned), qml.Hadamard(target)]
-    return _turned(rotation, half, target, turned)
+        return [qml.Hadamard(target), *_turned(qml.RZ, half, target, turn), qml.Hadamard(target)]
+    return _turned(rotation, half, target, turn)
 
 
 def _turned(rotation: Any, half: Any, target: Any, turn: Operator) -> list[Operator]:
@@ -260,6 +271,18 @@ def decomposed(tape: QuantumScript, wires: Any = None) -> tuple[Any, Callable[[A
             raise
     tapes, gathered = broadcast_expand(tape)
     return tuple(part for each in tapes for part in decompose_once(each, wires)[0]), gathered
+
+
+@qml.transform
+def _sums(tape: QuantumScript) -> tuple[Any, Callable[[Any], Any]]:
+    """Linear combinations with trainable coefficients as sums, since PennyLane detaches tensors that it binds to one."""
+    measurements = [
+        type(m)(obs=qml.dot(*m.obs.terms()))
+        if isinstance(m.obs, qml.ops.LinearCombination) and any(map(qml.math.requires_grad, m.obs.data))
+        else m
+        for m in tape.measurements
+    ]
+    return (tape.copy(measurements=measurements),), lambda results: results[0]
 
 
 @qml.transform

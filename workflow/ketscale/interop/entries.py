@@ -66,6 +66,8 @@ def entries(graph: GraphModule, tensors: Sequence[torch.Tensor], count: int) -> 
     for zero, one, place, drawn in zip(at_zero, at_one, at_place, at_random, strict=True):
         scale = one - zero
         index = torch.where(scale == 0, 0, ((place - zero) / scale).round() - 1).long()
+        if total and not bool(((index >= 0) & (index < total)).all()):
+            return None
         again = scale * points[-1][index] + zero if total else zero
         if not torch.allclose(again, drawn, rtol=1e-6, atol=1e-6):
             return None  # such as a random number in place of a constant
@@ -125,7 +127,9 @@ class Picked:
         self._scale = None if bool((scale == 1).all()) else scale.to(device, dtype)
         self._shift = None if bool((shift == 0).all()) else shift.to(device, dtype)
         self._stretch = self._one_stretch(tensors) if self._scale is None and self._shift is None else None
-        self._constant = shift.to(device, dtype) if bool((scale == 0).all()) else None
+        # A batch without rows still has columns, which depend on the arguments.
+        constant = not chosen or (scale.numel() > 0 and bool((scale == 0).all()))
+        self._constant = shift.to(device, dtype) if constant else None
 
     def _one_stretch(self, tensors: Sequence[torch.Tensor]) -> tuple[int, int, int] | None:
         """The argument, the first entry and the end, if the entries are neighbours in their order."""

@@ -219,6 +219,8 @@ class _Translator:
         self._qubits = qubits
         self._angle = angle
         self._touched: set[int] = set()
+        # Of every measurement, also of those whose bit another one overwrites.
+        self._ended: set[int] = set()
 
     def add_all(
         self, circuit: QuantumCircuit, qubits: Sequence[int], clbits: Sequence[Clbit], within: str | None
@@ -241,8 +243,9 @@ class _Translator:
             raise UserError(f"instruction {whole} on qubits {qubits}: control flow cannot be simulated here")
         if isinstance(operation, Measure):
             self.measured[clbits[0]] = qubits[0]
+            self._ended.add(qubits[0])
         elif isinstance(operation, Reset):
-            if not (self._touched | set(self.measured.values())).isdisjoint(qubits):
+            if not (self._touched | self._ended).isdisjoint(qubits):
                 raise UserError(
                     f"instruction {whole} on qubits {qubits}: only qubits that are still |0> can be reset or initialised"
                 )
@@ -266,7 +269,7 @@ class _Translator:
         return tuple(self._qubits - 1 - qubit for qubit in qubits)
 
     def _append(self, gate: Gate, qubits: list[int], whole: str) -> None:
-        if not set(qubits).isdisjoint(self.measured.values()):
+        if not self._ended.isdisjoint(qubits):
             raise UserError(
                 f"gate {whole} on qubits {qubits}: it acts after a measurement, and measurements must be the last"
             )

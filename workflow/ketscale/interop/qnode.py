@@ -7,7 +7,9 @@ scales entries of the arguments, it becomes one gather, or no operation at all.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,6 +24,7 @@ from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.interop.entries import Picked, dependent, entries
+from ketscale.interop.transforms import transformed
 from ketscale.optional import needed_for
 
 with needed_for("ketscale.from_qnode"):
@@ -35,6 +38,15 @@ with needed_for("ketscale.from_qnode"):
 
 # Devices whose exact results are those of a pure state.
 PURE = ("default.qubit", "lightning.", "reference.qubit", "ketscale.fused")
+
+# What torch says where the value of a tensor is needed that it only watches.
+LOOKED = "tracing tensor"
+
+# torch records for one thread at a time.
+LOCK = threading.RLock()
+
+# What arguments may be, besides tensors and containers of them: they do not change.
+CONSTANTS = (bool, int, float, complex, str, bytes, type(None), Enum, np.generic)
 
 # More shapes than any program has.
 MOST_WAYS = 256
@@ -91,29 +103,36 @@ class Converted:
         else:
             leaves, spec = pytree.tree_flatten((args, kwargs))
             key = (spec, tuple(map(_key, leaves)))
-        way = self._ways.get(key)
-        if way is None:
-            way = _converted(self.qnode, self._simulator, args, kwargs)
-            if len(self._ways) >= MOST_WAYS:
-                self._ways.clear()
-            self._ways[key] = way
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if transformed(*tensors):
+            raise UserError("from_qnode is not differentiated or mapped by torch.func: use ketscale.Layer")
+        way = self._ways.get(key) or self._converted(key, args, kwargs)
         if way.traced is not None and not all(map(torch.equal, way.traced, tensors)):
-            _compare(self.qnode, way, args, kwargs)
-            way.traced = None
-        return way(tensors)
+            with LOCK:
+                _compare(self.qnode, way, args, kwargs)
+                way.traced = None
+        with torch.autocast(tensors[0].device.type if tensors else "cpu", enabled=False):
+            return way(tensors)
+
+    def _converted(self, key: object, args: Any, kwargs: Any) -> _Way:
+        with LOCK, torch.inference_mode(False):
+            way = self._ways.get(key)
+            if way is None:
+                way = _converted(self.qnode, self._simulator, args, kwargs)
+                if len(self._ways) >= MOST_WAYS:
+                    self._ways.clear()
+                self._ways[key] = way
+            return way
 
 
 def _key(leaf: Any) -> object:
     """What a conversion depends on: of tensors all but the values."""
     if isinstance(leaf, torch.Tensor):
         return leaf.shape, leaf.dtype, leaf.device
-    try:
-        hash(leaf)
-    except TypeError:
+    if not isinstance(leaf, CONSTANTS):
         raise UserError(
             f"from_qnode cannot tell arguments of type {type(leaf).__name__} apart: pass a torch tensor"
-        ) from None
+        )
     return type(leaf), leaf
 
 
@@ -165,10 +184,10 @@ def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[_Structure, list[torch.Ten
             "from_qnode has no mid-circuit measurements: call the QNode with device ketscale.fused"
         )
     (tape,), _ = validate_device_wires(tape, qnode.device.wires, name="from_qnode")
-    (tape,), _ = decompose_once(tape, qnode.device.wires)
-    tape = tape.map_to_standard_wires()
+    tape = _decomposed(tape, qnode.device.wires).map_to_standard_wires()
     qubits = tape.num_wires
-    gates, numbers = tapes.read(tape)
+    start = tapes.preparation(tape)
+    gates, numbers = tapes.read(tape.operations[start is not None :])
     asked = tapes.expectations(tape.measurements, qubits)
     if asked is None and any(
         isinstance(value, torch.Tensor)
@@ -180,7 +199,6 @@ def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[_Structure, list[torch.Ten
             "from_qnode: tensors in observables can only be coefficients of Pauli words in expectation values: "
             "call the QNode with device ketscale.fused"
         )
-    start = tapes.preparation(tape)
     structure = _Structure(
         qubits, gates, len(numbers.inputs), len(numbers.weights), len(numbers.phases), start is not None, tape.batch_size,
         None if asked is None else asked.words, () if asked is None else asked.places, spec, tape.measurements,
@@ -191,6 +209,24 @@ def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[_Structure, list[torch.Ten
     if start is not None:
         values.append(start.state_vector(wire_order=range(qubits)).reshape(-1, 2**qubits))
     return structure, [v if isinstance(v, torch.Tensor) else torch.as_tensor(np.asarray(v)) for v in values]
+
+
+def _decomposed(tape: QuantumScript, wires: Any) -> QuantumScript:
+    """The tape of operations that `fused` takes."""
+    instead = "call the QNode with device ketscale.fused"
+    try:
+        (tape,), _ = decompose_once(tape, wires)
+    except Exception as error:
+        # PennyLane has no type for a decomposition that takes no batch: it raises whatever the arithmetic does.
+        if tape.batch_size is None or LOOKED in str(error):
+            raise
+        raise UserError(
+            f"from_qnode: PennyLane cannot decompose a batch of these operations ({type(error).__name__}): {instead}"
+        ) from error
+    for operation in tape.operations[tapes.preparation(tape) is not None :]:
+        if not tapes.native(operation):
+            raise UserError(f"from_qnode: {operation.name} rests on a matrix that tensors decide: {instead}")
+    return tape
 
 
 def _converted(qnode: Any, simulator: Simulator, args: Any, kwargs: Any) -> _Way:
@@ -209,7 +245,7 @@ def _converted(qnode: Any, simulator: Simulator, args: Any, kwargs: Any) -> _Way
     try:
         graph = make_fx(numbers)(*tensors)
     except RuntimeError as error:
-        if "tracing tensor" not in str(error):
+        if LOOKED not in str(error):
             raise
         raise UserError(
             "from_qnode: the quantum function, or the decomposition of one of its operations, looks at the value of a "
@@ -224,7 +260,21 @@ def _converted(qnode: Any, simulator: Simulator, args: Any, kwargs: Any) -> _Way
             )
     way = _Way(found[0], graph, tensors, simulator)
     _compare(qnode, way, args, kwargs)
+    try:
+        moved = pytree.tree_map(_moved, (args, kwargs))
+        _run(qnode, *moved)
+    except Exception:
+        return way  # such as a state that is not normalised any more
+    _compare(qnode, way, *moved)
     return way
+
+
+def _moved(leaf: Any) -> Any:
+    """A tensor with every entry a little elsewhere, the same at every call."""
+    if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+        return leaf
+    drawn = torch.rand(leaf.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return leaf.detach() + (0.01 + 0.1 * drawn).to(leaf)
 
 
 def _compare(qnode: Any, way: _Way, args: Any, kwargs: Any) -> None:
@@ -233,24 +283,24 @@ def _compare(qnode: Any, way: _Way, args: Any, kwargs: Any) -> None:
     Raises:
         UserError: they differ, as they do if numbers take a way that torch does not see.
     """
-    leaves, spec = pytree.tree_flatten((args, kwargs))
-    fresh = [
-        leaf.detach().clone().requires_grad_(leaf.is_floating_point())
-        if isinstance(leaf, torch.Tensor)
-        else leaf
-        for leaf in leaves
-    ]
-    tensors = [leaf for leaf in fresh if isinstance(leaf, torch.Tensor)]
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        fresh = [
+            leaf.detach().clone().requires_grad_(leaf.is_floating_point())
+            if isinstance(leaf, torch.Tensor)
+            else leaf
+            for leaf in leaves
+        ]
+        tensors = [leaf for leaf in fresh if isinstance(leaf, torch.Tensor)]
         structure, values = _run(qnode, *pytree.tree_unflatten(fresh, spec))
         replayed = way.graph(*tensors)
-    trainable = [tensor for tensor in tensors if tensor.requires_grad]
-    if structure.same(way.structure) and all(
-        torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
-        for pair in ((values, replayed), (_slopes(values, trainable), _slopes(replayed, trainable)))
-        for a, b in zip(*pair, strict=True)
-    ):
-        return
+        trainable = [tensor for tensor in tensors if tensor.requires_grad]
+        if structure.same(way.structure) and all(
+            torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
+            for pair in ((values, replayed), (_slopes(values, trainable), _slopes(replayed, trainable)))
+            for a, b in zip(*pair, strict=True)
+        ):
+            return
     raise UserError(
         "from_qnode: the circuit changes with its arguments, or with random numbers, in a way that torch cannot follow, "
         "such as NumPy or .tolist(): use torch's functions, or call the QNode with device ketscale.fused"
@@ -295,7 +345,9 @@ class _Way:
         gates = structure.gates
         self._inputs = self._weights = None
         if found is not None:
-            self._inputs = Picked(found[: counts[0]], (structure.batch or 1,), tensors, self._dtype)
+            self._inputs = Picked(
+                found[: counts[0]], (1 if structure.batch is None else structure.batch,), tensors, self._dtype
+            )
             self._weights = Picked(found[counts[0] :], (), tensors, self._dtype)
             self._rest = [value.detach() for value in graph(*tensors)[sum(counts) :]]
             places = {"input": self._inputs.places, "weight": self._weights.places}
@@ -340,7 +392,7 @@ class _Way:
             return Angles(self._inputs(tensors), self._weights(tensors)), self._rest
         inputs, weights = self.structure.inputs, self.structure.weights
         values = self.graph(*tensors)
-        batch = self.structure.batch or 1
+        batch = 1 if self.structure.batch is None else self.structure.batch
         nothing = torch.empty(batch, 0, dtype=self._dtype, device=self._device)
         return Angles(
             tapes.vector(values[:inputs], self._dtype, self._device) if inputs else nothing,

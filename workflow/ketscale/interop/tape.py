@@ -7,7 +7,7 @@ measured by `fused` itself, everything else by PennyLane's own functions on the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import starmap
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pennylane as qml
 import torch
+from pennylane.devices.qubit.apply_operation import apply_operation
 from pennylane.devices.qubit.initialize_state import create_initial_state
 from pennylane.devices.qubit.measure import measure
 from pennylane.exceptions import DeviceError
@@ -32,9 +33,45 @@ NOTHING = frozenset({"Identity", "Barrier", "WireCut"})
 PHASE = "GlobalPhase"
 
 
-def accepted(operation: Operator) -> bool:
-    """Whether `fused` takes an operation as it is."""
+# Decomposed by way of their matrices, which has no derivative where angles are degenerate, such as at the identity.
+MATRICES = (qml.QubitUnitary, qml.SpecialUnitary, qml.ops.Exp)
+
+
+def native(operation: Operator) -> bool:
+    """Whether `fused` takes an operation."""
     return operation.name in GATES or operation.name in NOTHING or operation.name == PHASE
+
+
+def accepted(operation: Operator) -> bool:
+    """Whether an operation is evaluated as it is: by `fused`, or by PennyLane with its matrix."""
+    return native(operation) or by_matrix(operation)
+
+
+def by_matrix(operation: Operator) -> bool:
+    """Whether PennyLane applies an operation: a matrix that varies or is differentiated, or all that there is."""
+    if not operation.has_matrix or is_controlled_rotation(operation):
+        return False
+    return (rests_on_a_matrix(operation) and _varies(operation)) or not operation.has_decomposition
+
+
+def is_controlled_rotation(operation: Operator) -> bool:
+    """Whether it is a controlled RX, RY or RZ, of which PennyLane knows no decomposition for every angle."""
+    return isinstance(operation, qml.ops.Controlled) and isinstance(operation.base, qml.RX | qml.RY | qml.RZ)
+
+
+def rests_on_a_matrix(operation: Operator) -> bool:
+    """Whether an operation, or what it is the power, the adjoint or the controlled form of, is given by a matrix."""
+    while not isinstance(operation, MATRICES):
+        if not isinstance(operation, qml.ops.op_math.SymbolicOp):
+            return False
+        operation = operation.base
+    return True
+
+
+def _varies(operation: Operator) -> bool:
+    return any(qml.math.requires_grad(value) or qml.math.is_abstract(value) for value in operation.data) or (
+        operation.batch_size is not None
+    )
 
 
 def preparation(tape: QuantumScript) -> StatePrepBase | None:
@@ -57,14 +94,14 @@ class Numbers(NamedTuple):
 Written = tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]
 
 
-def read(tape: QuantumScript) -> tuple[tuple[Written, ...], Numbers]:
-    """The gates of a tape of accepted operations on wires 0..n-1, and their parameters.
+def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
+    """The gates of native operations on wires 0..n-1, and their parameters.
 
     A gate is its name, its wires, and for each angle 'input' or 'weight' with its place among the numbers of that kind.
     """
     gates: list[Written] = []
     numbers = Numbers([], [], [])
-    for operation in tape.operations[preparation(tape) is not None :]:
+    for operation in operations:
         if operation.name in NOTHING:
             continue
         if operation.name == PHASE:
@@ -175,7 +212,7 @@ class Evaluation:
     """The final states of tapes, or what is measured of them, in double precision.
 
     Raises:
-        DeviceError: a tape has no wires.
+        DeviceError: a tape has no wires, or torch.func is at work.
     """
 
     def __init__(self, simulator: Simulator) -> None:
@@ -184,12 +221,12 @@ class Evaluation:
     def results(self, tape: QuantumScript) -> tuple[torch.Tensor, ...]:
         """What a tape without shots measures, one tensor for each measurement, as default.qubit's would be."""
         request = self._request(tape)
-        asked = expectations(tape.measurements, request.circuit.qubits)
+        qubits = request.circuit.qubits
+        asked = expectations(tape.measurements, qubits)
         if asked is None:
-            state = self._flat_state(request)
-            return measured(state, request.circuit.qubits, request.batched, tape.measurements)
+            return measured(self._flat_state(request), qubits, request.batched, tape.measurements)
         # A sum of no words is zero.
-        words = asked.words or ("I" * request.circuit.qubits,)
+        words = asked.words or ("I" * qubits,)
         values = self._simulator.expval(request.circuit, request.angles, words, request.initial)
         results = weighted(asked, values)
         return tuple(results if request.batched else (result[0] for result in results))
@@ -197,34 +234,46 @@ class Evaluation:
     def state(self, tape: QuantumScript) -> tuple[torch.Tensor, bool]:
         """The final state, complex ((batch,) 2, 2, ..., 2), and whether it has a batch."""
         request = self._request(tape)
-        return _unflattened(
-            self._flat_state(request), request.circuit.qubits, request.batched
-        ), request.batched
+        state = self._flat_state(request)
+        return _unflattened(state, request.circuit.qubits, request.batched), request.batched
 
     def _request(self, tape: QuantumScript) -> Request:
-        qubits = tape.num_wires
+        """A tape's last gates, which start from the state after what is before them."""
+        qubits, batched = tape.num_wires, tape.batch_size is not None
         if qubits == 0:
             raise DeviceError("a circuit without wires has nothing to simulate")
-        gates, numbers = read(tape)
-        start = preparation(tape)
-        device = device_of([*numbers.inputs, *numbers.weights, *(start.data if start is not None else ())])
-        batch = tape.batch_size
-        inputs = vector(numbers.inputs, torch.float64, device)
-        initial = None
+        if torch._C._are_functorch_transforms_active():
+            raise DeviceError(f"{NAME} is not differentiated or mapped by torch.func: use ketscale.Layer")
+        start, device = preparation(tape), device_of(tape.get_parameters(trainable_only=False))
+        state = None
         if start is not None:
             made = create_initial_state(range(qubits), start, like="torch")
-            initial = made.to(torch.complex128).to(device).reshape(-1, 2**qubits)
-            initial = initial[0] if len(initial) == 1 else initial
-        return Request(
-            written(qubits, gates),
-            Angles(
-                inputs if numbers.inputs else inputs.new_empty(batch or 1, 0),
-                vector(numbers.weights, torch.float64, device),
-            ),
-            initial,
-            numbers.phases,
-            batch is not None,
-        )
+            state = made.to(torch.complex128).to(device).reshape(-1, 2**qubits)
+            state = state[0] if len(state) == 1 else state
+        gates: list[Operator] = []
+        phases: list[Any] = []
+
+        def request() -> Request:
+            written_gates, numbers = read(gates)
+            phases.extend(numbers.phases)
+            inputs = vector(numbers.inputs, torch.float64, device)
+            if not numbers.inputs:
+                inputs = inputs.new_empty(tape.batch_size if batched else 1, 0)
+            angles = Angles(inputs, vector(numbers.weights, torch.float64, device))
+            return Request(written(qubits, written_gates), angles, state, phases, batched)
+
+        for operation in tape.operations[start is not None :]:
+            if native(operation):
+                gates.append(operation)
+                continue
+            before = request()
+            whole = _unflattened(
+                self._simulator.state(before.circuit, before.angles, before.initial), qubits, batched
+            )
+            after = apply_operation(_in_torch(operation), whole, is_state_batched=batched)
+            state = after.to(torch.complex128).reshape(-1, 2**qubits)
+            gates.clear()
+        return request()
 
     def _flat_state(self, request: Request) -> torch.Tensor:
         state = self._simulator.state(request.circuit, request.angles, request.initial)
@@ -232,6 +281,14 @@ class Evaluation:
             turn = _tensor(phase, torch.float64, state.device)
             state = state * torch.exp(-1j * turn).reshape(-1, 1)
         return state
+
+
+def _in_torch(operation: Operator) -> Operator:
+    """The operation's matrix in torch, with which arrays of JAX do not mix."""
+    matrix = operation.matrix()
+    if not isinstance(matrix, torch.Tensor):
+        matrix = torch.tensor(np.asarray(matrix, dtype=complex))
+    return qml.QubitUnitary(matrix.to(torch.complex128), wires=operation.wires)
 
 
 def _unflattened(state: torch.Tensor, qubits: int, batched: bool) -> torch.Tensor:
