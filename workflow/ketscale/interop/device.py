@@ -276,6 +276,8 @@ def decomposed(tape: QuantumScript, wires: Any = None) -> tuple[Any, Callable[[A
 @qml.transform
 def _sums(tape: QuantumScript) -> tuple[Any, Callable[[Any], Any]]:
     """Linear combinations with trainable coefficients as sums, since PennyLane detaches tensors that it binds to one."""
+    if not any(isinstance(m.obs, qml.ops.LinearCombination) for m in tape.measurements):
+        return (tape,), lambda results: results[0]
     measurements = [
         type(m)(obs=qml.dot(*m.obs.terms()))
         if isinstance(m.obs, qml.ops.LinearCombination) and any(map(qml.math.requires_grad, m.obs.data))

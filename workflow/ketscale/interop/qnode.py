@@ -104,14 +104,17 @@ class Converted:
             leaves, spec = pytree.tree_flatten((args, kwargs))
             key = (spec, tuple(map(_key, leaves)))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        if transformed(*tensors):
+        if transformed():
             raise UserError("from_qnode is not differentiated or mapped by torch.func: use ketscale.Layer")
         way = self._ways.get(key) or self._converted(key, args, kwargs)
         if way.traced is not None and not all(map(torch.equal, way.traced, tensors)):
             with LOCK:
                 _compare(self.qnode, way, args, kwargs)
                 way.traced = None
-        with torch.autocast(tensors[0].device.type if tensors else "cpu", enabled=False):
+        kind = tensors[0].device.type if tensors else "cpu"
+        if not torch.is_autocast_enabled(kind):
+            return way(tensors)
+        with torch.autocast(kind, enabled=False):
             return way(tensors)
 
     def _converted(self, key: object, args: Any, kwargs: Any) -> _Way:

@@ -109,7 +109,8 @@ def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
             continue
         columns = []
         for value in operation.data:
-            kind, kept = ("input", numbers.inputs) if qml.math.ndim(value) else ("weight", numbers.weights)
+            batched = getattr(value, "ndim", 0)
+            kind, kept = ("input", numbers.inputs) if batched else ("weight", numbers.weights)
             columns.append((kind, len(kept)))
             kept.append(value)
         gates.append((operation.name, tuple(operation.wires), tuple(columns)))
@@ -190,6 +191,8 @@ def vector(numbers: Sequence[Any], dtype: torch.dtype, device: torch.device) -> 
             else np.empty(0)
         )
         return torch.tensor(whole, dtype=dtype, device=device)
+    if all(isinstance(number, torch.Tensor) for number in numbers) and len({n.dtype for n in numbers}) == 1:
+        return torch.stack(tuple(numbers), dim=-1).to(device, dtype)
     return torch.stack([_tensor(number, dtype, device) for number in numbers], dim=-1)
 
 
@@ -239,7 +242,8 @@ class Evaluation:
 
     def _request(self, tape: QuantumScript) -> Request:
         """A tape's last gates, which start from the state after what is before them."""
-        qubits, batched = tape.num_wires, tape.batch_size is not None
+        qubits, batch = tape.num_wires, _batch(tape)
+        batched = batch is not None
         if qubits == 0:
             raise DeviceError("a circuit without wires has nothing to simulate")
         if torch._C._are_functorch_transforms_active():
@@ -258,7 +262,7 @@ class Evaluation:
             phases.extend(numbers.phases)
             inputs = vector(numbers.inputs, torch.float64, device)
             if not numbers.inputs:
-                inputs = inputs.new_empty(tape.batch_size if batched else 1, 0)
+                inputs = inputs.new_empty(1 if batch is None else batch, 0)
             angles = Angles(inputs, vector(numbers.weights, torch.float64, device))
             return Request(written(qubits, written_gates), angles, state, phases, batched)
 
@@ -281,6 +285,19 @@ class Evaluation:
             turn = _tensor(phase, torch.float64, state.device)
             state = state * torch.exp(-1j * turn).reshape(-1, 1)
         return state
+
+
+def _batch(tape: QuantumScript) -> int | None:
+    """The tape's batch size. PennyLane's own check of every shape takes longer than a small circuit."""
+    for operation in tape.operations:
+        if operation.name not in GATES:
+            if operation.batch_size is not None:
+                return int(operation.batch_size)
+            continue
+        for value in operation.data:
+            if getattr(value, "ndim", 0):
+                return len(value)
+    return None
 
 
 def _in_torch(operation: Operator) -> Operator:
