@@ -10,20 +10,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from enum import Enum
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
-from ketscale.interop.entries import Picked, dependent, entries
 from ketscale.interop.transforms import transformed
 from ketscale.optional import needed_for
 
@@ -35,6 +31,7 @@ with needed_for("ketscale.from_qnode"):
 
     from ketscale.interop import tape as tapes
     from ketscale.interop.device import decompose_once
+    from ketscale.interop.replay import Replay, Structure
 
 # Devices whose exact results are those of a pure state.
 PURE = ("default.qubit", "lightning.", "reference.qubit", "ketscale.fused")
@@ -87,7 +84,7 @@ class Converted:
     def __init__(self, qnode: Any) -> None:
         self.qnode = qnode
         self._simulator: Simulator = Fused()
-        self._ways: dict[object, _Way] = {}
+        self._ways: dict[object, Replay] = {}
 
     def __repr__(self) -> str:
         return f"<{self.qnode!r} on fused>"
@@ -117,7 +114,7 @@ class Converted:
         with torch.autocast(kind, enabled=False):
             return way(tensors)
 
-    def _converted(self, key: object, args: Any, kwargs: Any) -> _Way:
+    def _converted(self, key: object, args: Any, kwargs: Any) -> Replay:
         with LOCK, torch.inference_mode(False):
             way = self._ways.get(key)
             if way is None:
@@ -139,35 +136,7 @@ def _key(leaf: Any) -> object:
     return type(leaf), leaf
 
 
-class _Structure(NamedTuple):
-    """A tape without its numbers.
-
-    gates, qubits: as `tape.read` writes them. inputs, weights, phases: how many of each. batch: of the results, or None.
-    measurements: in the order of the results. words, places: see `tape.Expectations`; None if a state is needed.
-    spec: how the results are nested.
-    """
-
-    qubits: int
-    gates: tuple[tapes.Written, ...]
-    inputs: int
-    weights: int
-    phases: int
-    prepared: bool
-    batch: int | None
-    words: tuple[str, ...] | None
-    places: tuple[tuple[int, ...], ...]
-    spec: Any
-    measurements: list[Any]
-
-    def same(self, other: _Structure) -> bool:
-        """Whether another tape differs in numbers alone."""
-        return self[:-1] == other[:-1] and (
-            self.words is not None
-            or all(qml.equal(a, b) for a, b in zip(self.measurements, other.measurements, strict=True))
-        )
-
-
-def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[_Structure, list[torch.Tensor]]:
+def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[Structure, list[torch.Tensor]]:
     """The quantum function's tape: its structure, and its numbers.
 
     The numbers are those of inputs, weights and phases, the factors of the Pauli words, and a prepared state.
@@ -202,7 +171,7 @@ def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[_Structure, list[torch.Ten
             "from_qnode: tensors in observables can only be coefficients of Pauli words in expectation values: "
             "call the QNode with device ketscale.fused"
         )
-    structure = _Structure(
+    structure = Structure(
         qubits, gates, len(numbers.inputs), len(numbers.weights), len(numbers.phases), start is not None, tape.batch_size,
         None if asked is None else asked.words, () if asked is None else asked.places, spec, tape.measurements,
     )  # fmt: skip
@@ -232,10 +201,10 @@ def _decomposed(tape: QuantumScript, wires: Any) -> QuantumScript:
     return tape
 
 
-def _converted(qnode: Any, simulator: Simulator, args: Any, kwargs: Any) -> _Way:
+def _converted(qnode: Any, simulator: Simulator, args: Any, kwargs: Any) -> Replay:
     """Run the quantum function once, on tensors that torch watches."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    found: list[_Structure] = []
+    found: list[Structure] = []
 
     def numbers(*tensors: torch.Tensor) -> list[torch.Tensor]:
         given = iter(tensors)
@@ -261,7 +230,7 @@ def _converted(qnode: Any, simulator: Simulator, args: Any, kwargs: Any) -> _Way
             raise UserError(
                 "from_qnode: the quantum function uses a tensor from outside that requires a gradient: make it an argument"
             )
-    way = _Way(found[0], graph, tensors, simulator)
+    way = Replay(found[0], graph, tensors, simulator)
     _compare(qnode, way, args, kwargs)
     try:
         moved = pytree.tree_map(_moved, (args, kwargs))
@@ -280,7 +249,7 @@ def _moved(leaf: Any) -> Any:
     return leaf.detach() + (0.01 + 0.1 * drawn).to(leaf)
 
 
-def _compare(qnode: Any, way: _Way, args: Any, kwargs: Any) -> None:
+def _compare(qnode: Any, way: Replay, args: Any, kwargs: Any) -> None:
     """Compare the record with the quantum function itself, in values and gradients.
 
     Raises:
@@ -322,112 +291,3 @@ def _slopes(values: Sequence[torch.Tensor], trainable: Sequence[torch.Tensor]) -
     if not terms:
         return [torch.zeros_like(tensor) for tensor in trainable]
     return torch.autograd.grad(terms, trainable, allow_unused=True, materialize_grads=True)
-
-
-class _Way:
-    """How calls with one set of shapes are answered.
-
-    structure: of the tape. graph: from the tensors among the arguments to the tape's numbers.
-    """
-
-    def __init__(
-        self, structure: _Structure, graph: GraphModule, tensors: Sequence[torch.Tensor], simulator: Simulator
-    ) -> None:
-        self.structure = structure
-        self.graph = graph
-        # Until a call with other values has been compared with the quantum function itself.
-        self.traced: Sequence[torch.Tensor] | None = tensors
-        self._simulator = simulator
-        floating = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
-        self._dtype = torch.float32 if floating and torch.float64 not in floating else torch.float64
-        self._device = tapes.device_of(tensors)
-        counts = (structure.inputs, structure.weights)
-        *_, output = graph.graph.nodes
-        moving, results = dependent(graph), output.args[0][sum(counts) :]
-        found = None if moving.intersection(results) else entries(graph, tensors, sum(counts))
-        gates = structure.gates
-        self._inputs = self._weights = None
-        if found is not None:
-            self._inputs = Picked(
-                found[: counts[0]], (1 if structure.batch is None else structure.batch,), tensors, self._dtype
-            )
-            self._weights = Picked(found[counts[0] :], (), tensors, self._dtype)
-            self._rest = [value.detach() for value in graph(*tensors)[sum(counts) :]]
-            places = {"input": self._inputs.places, "weight": self._weights.places}
-            gates = tuple(
-                (name, wires, tuple((kind, places[kind][place]) for kind, place in columns))
-                for name, wires, columns in gates
-            )
-        self._circuit = tapes.written(structure.qubits, gates)
-
-    @property
-    def gathers(self) -> bool:
-        """Whether the record is not needed: all angles are entries of the arguments."""
-        return self._inputs is not None
-
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """The QNode's results."""
-        structure = self.structure
-        angles, rest = self._numbers(tensors)
-        initial = rest[-1].to(self._device, self._dtype.to_complex()) if structure.prepared else None
-        if initial is not None and len(initial) == 1:
-            initial = initial[0]
-        if structure.words is not None:
-            results = self._expectations(angles, self._factors(rest), initial)
-        else:
-            state = self._simulator.state(self._circuit, angles, initial)
-            for phase in rest[: structure.phases]:
-                state = state * torch.exp(-1j * phase.to(self._device, self._dtype)).reshape(-1, 1)
-            found = tapes.measured(
-                state, structure.qubits, structure.batch is not None, structure.measurements
-            )
-            # PennyLane's matrices are of double precision.
-            results = [self._in_precision(result) for result in found]
-        return pytree.tree_unflatten(results, structure.spec)
-
-    def _in_precision(self, result: Any) -> torch.Tensor:
-        tensor = torch.as_tensor(result)
-        return tensor.to(self._dtype.to_complex() if tensor.is_complex() else self._dtype)
-
-    def _numbers(self, tensors: Sequence[torch.Tensor]) -> tuple[Angles, Sequence[torch.Tensor]]:
-        """The angles, and the other numbers."""
-        if self._inputs is not None and self._weights is not None:
-            return Angles(self._inputs(tensors), self._weights(tensors)), self._rest
-        inputs, weights = self.structure.inputs, self.structure.weights
-        values = self.graph(*tensors)
-        batch = 1 if self.structure.batch is None else self.structure.batch
-        nothing = torch.empty(batch, 0, dtype=self._dtype, device=self._device)
-        return Angles(
-            tapes.vector(values[:inputs], self._dtype, self._device) if inputs else nothing,
-            tapes.vector(values[inputs : inputs + weights], self._dtype, self._device)
-            if weights
-            else nothing[0],
-        ), values[inputs + weights :]
-
-    def _factors(self, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Those of the Pauli words, which are between the phases and a prepared state."""
-        return rest[self.structure.phases :][: sum(map(len, self.structure.places))]
-
-    def _expectations(
-        self, angles: Angles, factors: Sequence[torch.Tensor], initial: torch.Tensor | None
-    ) -> Sequence[torch.Tensor]:
-        words, places = self.structure.words or (), self.structure.places
-        values = self._simulator.expval(
-            self._circuit, angles, words or ("I" * self.structure.qubits,), initial
-        )
-        if not self._plain:
-            rows = [place for row in places for place in row]
-            columns = [number for number, row in enumerate(places) for _ in row]
-            matrix = values.new_zeros(values.shape[1], len(places))
-            if factors:
-                given = tapes.vector(factors, self._dtype, self._device)
-                matrix = matrix.index_put((torch.tensor(rows), torch.tensor(columns)), given)
-            values = values @ matrix
-        return values[0].unbind() if self.structure.batch is None else values.unbind(1)
-
-    @cached_property
-    def _plain(self) -> bool:
-        """Whether result i is the value of word i."""
-        factors = self._factors(self._rest) if self.gathers else ()
-        alone = self.structure.places == tuple((place,) for place in range(len(self.structure.words or ())))
-        return alone and len(factors) == len(self.structure.places) and all(factor == 1 for factor in factors)

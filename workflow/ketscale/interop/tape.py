@@ -25,6 +25,7 @@ from pennylane.tape import QuantumScript
 
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.interop.transforms import transformed
 
 NAME = "ketscale.fused"
 
@@ -246,7 +247,7 @@ class Evaluation:
         batched = batch is not None
         if qubits == 0:
             raise DeviceError("a circuit without wires has nothing to simulate")
-        if torch._C._are_functorch_transforms_active():
+        if transformed():
             raise DeviceError(f"{NAME} is not differentiated or mapped by torch.func: use ketscale.Layer")
         start, device = preparation(tape), device_of(tape.get_parameters(trainable_only=False))
         state = None
