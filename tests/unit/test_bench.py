@@ -160,10 +160,12 @@ def test_an_outside_simulator_has_every_gate(name: str) -> None:
     case = Case(
         Circuit(3, tuple(gates)), words, rng.normal(size=(2, 3)), rng.normal(size=2), rng.normal(size=(2, 4))
     )
+    # DeepQuantum's Hadamard is in single precision whatever its circuit is in; its other gates agree to 1e-15.
+    allowed = 1e-6 if name == "deepquantum" else 1e-9
     for got, expected in zip(
         outside(name).prepare(case)(), Own("default.qubit", CPU).prepare(case)(), strict=True
     ):
-        np.testing.assert_allclose(np.asarray(got), np.asarray(expected), atol=1e-9)
+        np.testing.assert_allclose(np.asarray(got), np.asarray(expected), atol=allowed)
 
 
 def outside(name: str) -> Any:

@@ -457,3 +457,22 @@ def test_the_catalogue_is_read_without_heavy_imports() -> None:
     ).stdout
     assert not {"torch", "numpy", "pennylane", "qiskit"} & set(loaded.split())
     assert all(settings.method in SUPPORTED for settings in SETTINGS.values())
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("place", range(3))
+def test_a_gate_mixes_constants_with_other_angles(name: str, place: int) -> None:
+    """PennyLane's Rot takes tensors alone or numbers alone."""
+    columns = [Column("weight", 0), Column("input", 0), Column("constant", value=0.7)]
+    columns = columns[place:] + columns[:place]
+    circuit = Circuit(2, (Gate("Hadamard", (0,)), Gate("Rot", (0,), tuple(columns)), Gate("CNOT", (0, 1))))
+    angles = random_angles(circuit, 3)
+    found = values_and_gradients(name, circuit, angles, ("ZI", "XX", "YX"))
+    for row in range(3):
+        unitary = dense_unitary(circuit, angles.inputs[row].detach(), angles.weights.detach())
+        means = [
+            (unitary[:, 0].conj() @ dense_word(word) @ unitary[:, 0]).real for word in ("ZI", "XX", "YX")
+        ]
+        np.testing.assert_allclose(found[0][row], means, atol=1e-10)
+    expected = values_and_gradients("fused", circuit, angles, ("ZI", "XX", "YX"))
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)

@@ -152,14 +152,14 @@ class _FirstDerivatives(torch.autograd.Function):
         return cotangent, None
 
 
-def _angle(column: Column, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor | float:
-    """The angle of a column: of all samples, of the weights, or a number."""
+def _angle(column: Column, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The angle of a column: of all samples, of the weights, or a constant, since a Rot takes no mixture with numbers."""
     match column.kind:
         case "input":
             return inputs[..., column.index]
         case "weight":
             return weights[column.index]
-    return column.value
+    return weights.new_tensor(column.value)
 
 
 @contextmanager
