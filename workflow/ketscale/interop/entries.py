@@ -149,7 +149,11 @@ class Picked:
         """The columns of these arguments, (..., columns)."""
         if self._stretch is not None:
             number, first, end = self._stretch
-            tensor = tensors[number].to(self._dtype)
+            tensor = tensors[number]
+            if tensor.dtype != self._dtype:
+                tensor = tensor.to(self._dtype)
+            if tensor.shape == self._shape:
+                return tensor
             if tensor.numel() == end - first:
                 return tensor.reshape(self._shape)
             return tensor.reshape(-1)[first:end].reshape(self._shape)

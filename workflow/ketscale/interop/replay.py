@@ -55,6 +55,7 @@ class Replay:
         self, structure: Structure, graph: GraphModule, tensors: Sequence[torch.Tensor], simulator: Simulator
     ) -> None:
         self.structure = structure
+        self._listed = structure.spec == pytree.tree_structure([0] * len(structure.measurements))
         self.graph = graph
         # Until a call with other values has been compared with the quantum function itself.
         self.traced: Sequence[torch.Tensor] | None = tensors
@@ -104,7 +105,8 @@ class Replay:
             )
             # PennyLane's matrices are of double precision.
             results = [self._in_precision(result) for result in found]
-        return pytree.tree_unflatten(results, structure.spec)
+        # A list is what most quantum functions return, and torch's way to nest results takes longer than a small circuit.
+        return list(results) if self._listed else pytree.tree_unflatten(results, structure.spec)
 
     def _in_precision(self, result: Any) -> torch.Tensor:
         tensor = torch.as_tensor(result)
