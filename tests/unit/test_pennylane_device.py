@@ -332,6 +332,34 @@ def test_a_batch_of_operations_that_take_no_batch() -> None:
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
 
 
+class OneByOne(qml.operation.Operation):
+    """A rotation whose decomposition looks at its angle, which a batch of angles does not allow."""
+
+    num_wires = 1
+    num_params = 1
+    ndim_params = (0,)
+
+    def decomposition(self) -> list[Any]:
+        (angle,) = self.parameters
+        return [qml.RX(angle if angle > 0.4 else 2 * angle, wires=self.wires)]
+
+
+def test_samples_that_run_one_by_one_are_announced() -> None:
+    @qml.qnode(device())
+    def qnode(x: Any) -> Any:
+        OneByOne(x, wires=0)
+        return qml.expval(qml.Z(0))
+
+    x = torch.tensor([0.3, 0.5], dtype=torch.float64, requires_grad=True)
+    with pytest.warns(UserWarning, match="runs 2 samples one by one"):
+        values = qnode(x)
+    expected = torch.cos(x * torch.tensor([2.0, 1.0]))
+    torch.testing.assert_close(values, expected)
+    gradients = (torch.autograd.grad(each.sum(), x)[0] for each in (values, expected))
+    torch.testing.assert_close(*gradients)
+    qnode(x[:1])  # a batch of one is one sample, and no warning
+
+
 class Nameless(qml.operation.Operation):
     """An operation of which nothing is known."""
 

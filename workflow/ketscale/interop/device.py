@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -262,20 +263,28 @@ def decompose_once(tape: QuantumScript, wires: Any) -> Any:
 
 @qml.transform
 def decomposed(tape: QuantumScript, wires: Any = None) -> tuple[Any, Callable[[Any], Any]]:
-    """Into operations that `fused` takes; one sample after the other if a decomposition cannot be broadcast."""
+    """Into operations that `fused` takes; one sample after the other, with a warning, if a decomposition takes no batch."""
     try:
         return decompose_once(tape, wires)
-    except Exception:
+    except Exception as error:
         # PennyLane has no type for a decomposition that takes no batch: it raises whatever the arithmetic does.
         if tape.batch_size is None:
             raise
+        why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     tapes, gathered = broadcast_expand(tape)
-    return tuple(part for each in tapes for part in decompose_once(each, wires)[0]), gathered
+    parts = tuple(part for each in tapes for part in decompose_once(each, wires)[0])
+    if len(tapes) > 1:
+        warnings.warn(
+            f"{NAME} runs {len(tapes)} samples one by one, because PennyLane cannot decompose this circuit for a batch "
+            f"({why})",
+            stacklevel=2,
+        )
+    return parts, gathered
 
 
 @qml.transform
 def _sums(tape: QuantumScript) -> tuple[Any, Callable[[Any], Any]]:
-    """Linear combinations with trainable coefficients as sums, since PennyLane detaches tensors that it binds to one."""
+    """Linear combinations with trainable coefficients as sums, to which PennyLane binds tensors without reading them."""
     if not any(isinstance(m.obs, qml.ops.LinearCombination) for m in tape.measurements):
         return (tape,), lambda results: results[0]
     measurements = [

@@ -235,8 +235,11 @@ def _converted(qnode: Any, simulator: Simulator, args: Any, kwargs: Any) -> Repl
     try:
         moved = pytree.tree_map(_moved, (args, kwargs))
         _run(qnode, *moved)
+    except UserError:
+        raise
     except Exception:
-        return way  # such as a state that is not normalised any more
+        # The function cannot run there, whatever the reason, such as a state that is not normalised any more.
+        return way
     _compare(qnode, way, *moved)
     return way
 
