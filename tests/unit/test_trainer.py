@@ -136,7 +136,7 @@ def late_from(loop, step):
 
     def sums(indices, number):
         if number + 1 == step:
-            loop._began -= 3600
+            loop._pace._began -= 3600
         return original(indices, number)
 
     loop.problem.sums = sums
@@ -238,11 +238,12 @@ def test_a_checkpoint_that_is_asked_for_is_saved_once_and_training_goes_on():
 @pytest.mark.parametrize("step_s, steps", [(0.001, 10), (0.5, 4), (30.0, 1)])
 def test_ranks_agree_sooner_where_steps_are_slow(step_s, steps, monkeypatch):
     """So that a request to stop is heard within seconds, however slow a step is."""
-    loop = trainer(classification(), {"steps": 8})
-    loop._most_steps = 10
-    loop._pending = [None] * 2
-    monkeypatch.setattr("ketscale.training.loop.time.perf_counter", lambda: loop._agreed + 2 * step_s)
-    assert loop._plan()[1] == steps
+    pace = Pace(protocol_of({"steps": 8}), world(), lambda: False, lambda: False, together=True)
+    began = time.perf_counter()
+    monkeypatch.setattr("ketscale.training.pace.time.perf_counter", lambda: began)
+    pace.begin()
+    monkeypatch.setattr("ketscale.training.pace.time.perf_counter", lambda: began + 2 * step_s)
+    assert pace.look(2).after == steps
 
 
 def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():

@@ -6,7 +6,7 @@ import importlib.metadata
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -81,15 +81,19 @@ class Memory:
 
 def run(trainer: Trainer) -> Outcome:
     """Train. Divergence, running out of time and running out of memory are outcomes too."""
-    start = time.perf_counter()
+    return ended(trainer, time.perf_counter(), trainer.run)
+
+
+def ended(trainer: Trainer, start: float, train: Callable[[], None]) -> Outcome:
+    """How a training ended that `train` finishes, or whose error it raises; it began at `start` (perf_counter)."""
     with Memory() as memory:
-        return _run(trainer, start)
+        return _ended(trainer, start, train)
     return Outcome("out_of_memory", time.perf_counter() - start, memory.ran_out)
 
 
-def _run(trainer: Trainer, start: float) -> Outcome:
+def _ended(trainer: Trainer, start: float, train: Callable[[], None]) -> Outcome:
     try:
-        trainer.run()
+        train()
         train_s = time.perf_counter() - start
         if not trainer.by_epochs:
             return Outcome("completed", train_s)
@@ -212,10 +216,15 @@ def timing(clock: Clock, trainer: Trainer | None, ended: Outcome) -> dict[str, A
     }
 
 
-def spent(started: datetime, seconds: float, run: Run, device: torch.device) -> dict[str, Any]:
-    """Start and stop times, and the node-hours and GPU-hours between them; `seconds` are by a clock that is never set."""
+def spent(
+    started: datetime, seconds: float, run: Run, device: torch.device, share_s: float | None = None
+) -> dict[str, Any]:
+    """Start and stop times, and the node-hours and GPU-hours between them; `seconds` are by a clock that is never set.
+
+    share_s: the run's share of these seconds, if other runs were trained in the same process; None: all.
+    """
     stopped = started + timedelta(seconds=seconds)
-    hours = seconds / 3600
+    hours = (seconds if share_s is None else share_s) / 3600
     return {
         "started": started.isoformat(),
         "stopped": stopped.isoformat(),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -34,6 +35,7 @@ class Problem(nn.Module, ABC):
         separable: whether entry i of the sums depends on the i-th of as many equal parts of the parameters alone. Each
             part then minimises its own entry, and `combine` only reports: no part's descent depends on another's.
         splits: the splits that `outputs` and `metrics` accept, with the number of samples in each.
+        seed: of the random numbers that it draws in training: the run's, where it draws any.
         arguments: arguments of the model's constructor that the data decide, such as `inputs`; kept with its weights.
 
     Raises:
@@ -44,6 +46,7 @@ class Problem(nn.Module, ABC):
     sampler: Sampler
     linear: bool
     separable: bool = False
+    seed: int | torch.Tensor = 0
     splits: Mapping[str, int]
     arguments: Mapping[str, Any] = MappingProxyType({})
 
@@ -57,6 +60,15 @@ class Problem(nn.Module, ABC):
     def convert(self, device: torch.device, dtype: torch.dtype) -> Self:
         """Move all parameters and buffers to `device` in the precision of `dtype`; see `precision.convert`."""
         return convert(self, device, dtype)
+
+    @contextlib.contextmanager
+    def seeded(self, seed: torch.Tensor) -> Iterator[None]:
+        """Inside the block the problem draws with another seed, int64 (): under torch.func.vmap each member's own."""
+        own, self.seed = self.seed, seed
+        try:
+            yield
+        finally:
+            self.seed = own
 
     def forward(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The sums (a vector, possibly complex) over the samples `indices` at global step `step`.

@@ -12,8 +12,8 @@ import dataclasses
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from tqdm import tqdm
@@ -27,12 +27,14 @@ from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
 from ketscale.training import lbfgs, optimiser, parts
+from ketscale.training.pace import Look, Pace
+from ketscale.training.stack import Member
 from ketscale.training.step import Figures, Stepper
 
-# Each agreement of the ranks on losses, NaN and requests is a message, so they agree only every AGREE_STEPS steps. If
-# steps are slow they agree sooner, so that a request to stop waits no longer than about AGREE_S seconds.
-AGREE_STEPS = 10
-AGREE_S = 2.0
+# What a training asks for, and what it is sent: the indices of a step's global batch for the step's `Figures`, or the
+# name of a split for the model's outputs on it.
+Course: TypeAlias = Generator[torch.Tensor | str, Any, None]
+
 # The sums for an epoch's row of the history, at the start of the epoch.
 _EPOCH = {"loss": 0.0, "norm": 0.0, "own_norm": 0.0, "count": 0, "steps": 0}
 
@@ -61,6 +63,8 @@ class Trainer:
         save_requested: whether this rank was told to save a checkpoint since the last call.
         report: called on rank 0 with the history after every epoch.
         metrics: those of the problem's family, which say in which direction each is better.
+        member: the run's part of a process that trains several runs together, which drives their `course`s; None if
+            it trains alone. Times of a step are those of all of them, so that none are kept.
     """
 
     def __init__(
@@ -77,14 +81,16 @@ class Trainer:
         report: Callable[[list[dict[str, Any]]], None],
         progress: bool,
         metrics: Sequence[Metric] = (),
+        member: Member | None = None,
     ) -> None:
         self.problem, self.world, self.clock = problem, world, clock
         self.protocol, self.batch, self.seed = protocol, batch, seed
         self._save, self._report = save, report
-        self._stop_requested, self._save_requested = stop_requested, save_requested
         # First, so that a batch that the sampler refuses raises an error before the ranks communicate.
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
-        self.stepper = Stepper(problem, world, protocol)
+        self._alone = member is None
+        self.stepper: Member | Stepper = member or Stepper(problem, world, protocol)
+        self._pace = member.pace if member else Pace(protocol, world, stop_requested, save_requested)
         self.optimiser = self.stepper.optimiser
         plateau = protocol.plateau
         self.schedule = (
@@ -103,17 +109,11 @@ class Trainer:
         self.best: dict[str, Any] = {"epoch": -1, "figure": math.inf, "state": None}
         self._waited = 0
         self._finished = False
-        self._stop_asked = False
         self._epoch = dict(_EPOCH)
         self._pending: list[Figures] = []
-        # With one rank on a CPU an agreement costs nothing.
-        self._most_steps = 1 if world.ranks == 1 and world.device.type == "cpu" else AGREE_STEPS
-        self._agreed, self._agree_after = time.perf_counter(), 1
-        self._checkpointed, self._checkpoint_time = 0, time.perf_counter()
-        self._checkpoint_due = False
-        self._over = False
-        # Training before this process resumed the run counts too.
-        self._trained_s, self._began = 0.0, time.perf_counter()
+        self._agreed = Look()
+        # Before this process resumed the run.
+        self._trained_s = 0.0
         self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and world.rank == 0))
 
     def run(self) -> None:
@@ -126,12 +126,19 @@ class Trainer:
             TimedOut: the protocol's time is over, and training is not.
             Stopped: a stop was requested and the checkpoint is written.
         """
-        self._began = time.perf_counter()
+        self._pace.begin(self.step, self._trained_s)
         with self._bar:
             if self._second_order:
                 self._run_lbfgs()
-            while self.step < self.total_steps and not self._finished:
-                self._run_epoch()
+            self._drive(self.course())
+
+    def course(self) -> Course:
+        """The training as a generator, whose requests `run` answers one after the other.
+
+        Who trains several runs together answers those of all at once. Raises as `run` does.
+        """
+        while self.step < self.total_steps and not self._finished:
+            yield from self._train_epoch()
         if self.best["state"] is not None:
             self.problem.model.load_state_dict(self.best["state"])
         elif self.by_epochs:
@@ -140,7 +147,23 @@ class Trainer:
                 "weights are the best: monitor loss"
             )
 
-    def _run_epoch(self) -> None:
+    def _drive(self, course: Course) -> None:
+        """Answer the requests of a course by this run's own steps and outputs."""
+        answer: Figures | torch.Tensor | None = None
+        assert isinstance(self.stepper, Stepper)
+        while True:
+            try:
+                asked = course.send(answer)
+            except StopIteration:
+                return
+            if isinstance(asked, str):
+                answer = self.outputs(asked)
+                continue
+            with recording(self.clock.start_step(self.step)):
+                answer = self.stepper.take(asked, self.step)
+            self.clock.stop_step()
+
+    def _train_epoch(self) -> Course:
         epoch, position = divmod(self.step, self.steps_per_epoch)
         start = time.perf_counter()
         whole = position == 0
@@ -148,15 +171,12 @@ class Trainer:
         for indices in self.problem.sampler.batches(self.seed, epoch, self.batch, position):
             if self.step == self.total_steps:
                 break
-            with recording(self.clock.start_step(self.step)):
-                figures = self.stepper.take(indices, self.step)
-            self.clock.stop_step()
-            self._note(figures)
+            self._note((yield indices))
             last = self.step % self.steps_per_epoch == 0 or self.step == self.total_steps
-            if len(self._pending) >= self._agree_after or last:
+            if len(self._pending) >= self._agreed.after or last:
                 self._agree(at_boundary=last)
-        whole = whole and self.step % self.steps_per_epoch == 0
-        self._end_epoch(epoch, time.perf_counter() - start if whole else None)
+        whole = whole and self._alone and self.step % self.steps_per_epoch == 0
+        yield from self._end_epoch(epoch, time.perf_counter() - start if whole else None)
 
     def _run_lbfgs(self) -> None:
         """Each iteration counts as an epoch and a step. The curvature is in no checkpoint, so there are none.
@@ -176,10 +196,12 @@ class Trainer:
         everything = torch.arange(samples)
         start = time.perf_counter()
         figures: Figures
+        stepper = self.stepper
+        assert isinstance(stepper, Stepper)
 
         def sums() -> torch.Tensor:
             nonlocal figures
-            figures = self.stepper.differentiate(everything, self.step)
+            figures = stepper.differentiate(everything, self.step)
             return self.world.allreduce(figures.sums)
 
         def evaluate() -> float:
@@ -197,8 +219,8 @@ class Trainer:
             self.clock.stop_step()
             self._note(figures)
             self._agree(at_boundary=True)
-            self._end_epoch(self.step - 1, time.perf_counter() - start)
-            if self._stop_asked:
+            self._drive(self._end_epoch(self.step - 1, time.perf_counter() - start))
+            if self._agreed.stop:
                 raise Stopped(
                     f"stopped at iteration {self.step}; l-bfgs has no checkpoints, so the same command starts again"
                 )
@@ -234,21 +256,18 @@ class Trainer:
     def _agree(self, at_boundary: bool) -> None:
         """Share the losses of the pending steps, look for NaN and requests, and checkpoint when due.
 
-        Whether a checkpoint is due, the time is over, and after how many steps to agree again, may depend on time. So
-        rank 0 decides it for all ranks; it changes no number.
+        What may depend on time rank 0 decides for all ranks; it changes no number.
         """
         self.clock.settle()
-        due, after, over = self._plan() if self.world.rank == 0 else (False, 0, False)
+        look = self._pace.look(self.step)
         requests = torch.tensor(
-            [self._stop_requested(), self._save_requested() or due, over, after],
-            dtype=torch.float64,
-            device=self.world.device,
+            [look.stop, look.save, look.over, look.after], dtype=torch.float64, device=self.world.device
         )
         sums = torch.stack([pending.sums for pending in self._pending])
         wide = torch.complex128 if sums.is_complex() else torch.float64
         shared = self.world.allreduce(torch.cat([sums.to(wide).reshape(-1), requests.to(wide)]))
-        stop_asked, self._checkpoint_due, self._over = (bool(asked.real > 0) for asked in shared[-4:-1])
-        self._agree_after = int(shared[-1].real)
+        stop, save, over, after = shared[-4:].real.tolist()
+        self._agreed = Look(stop > 0, save > 0, over > 0, int(after))
         totals = shared[:-4].reshape(sums.shape)
         for figures, total in zip(self._pending, totals, strict=True):
             loss, gradient_norm = self._loss(figures, total), float(figures.norm)
@@ -266,32 +285,17 @@ class Trainer:
         # At the end of an epoch the checkpoint must include the validation result, so it is written after it.
         if not at_boundary:
             self._end_if_over()
-            if self._checkpoint_due or stop_asked:
-                self._checkpoint(stop_asked)
-        self._stop_asked = stop_asked
+            self._checkpoint_if_asked()
 
     def _end_if_over(self) -> None:
         """End training here if its time is over; if it is finished anyway, the limit does not matter."""
-        if self._over and self.step < self.total_steps and not self._finished:
+        if self._agreed.over and self.step < self.total_steps and not self._finished:
             raise TimedOut(
                 f"its time of {self.protocol.limit_s:g} s (limit_s) was over after step {self.step} of "
                 f"{self.total_steps}"
             )
 
-    def _plan(self) -> tuple[bool, int, bool]:
-        """Whether a checkpoint is due, how many steps to take before the next agreement, and whether time is over."""
-        now = time.perf_counter()
-        step_s = (now - self._agreed) / len(self._pending)
-        self._agreed = now
-        due = (
-            self.step - self._checkpointed >= self.protocol.checkpoint_steps
-            or now - self._checkpoint_time >= 60 * self.protocol.checkpoint_minutes
-        )
-        limit_s = self.protocol.limit_s
-        over = limit_s is not None and self._trained_s + now - self._began >= limit_s
-        return due, max(1, min(self._most_steps, int(AGREE_S / step_s))), over
-
-    def _end_epoch(self, epoch: int, seconds: float | None) -> None:
+    def _end_epoch(self, epoch: int, seconds: float | None) -> Course:
         sums = self._epoch
         row: dict[str, Any] = {
             "epoch": epoch,
@@ -307,8 +311,9 @@ class Trainer:
             self.clock.epochs_s.append(seconds)
         if self.by_epochs:
             start = time.perf_counter()
-            figures = self._validate()
-            self.clock.validations_s.append(time.perf_counter() - start)
+            figures = self._validation((yield "validation"))
+            if self._alone:
+                self.clock.validations_s.append(time.perf_counter() - start)
             row |= {f"validation_{name}": value for name, value in figures.items()}
             self._judge(epoch, figures)
         self.history.append(row)
@@ -320,13 +325,11 @@ class Trainer:
         self._end_if_over()
         if self._second_order:
             return
-        asked = self._checkpoint_due or self._stop_asked
-        if self.step < self.total_steps and not self._finished and asked:
-            self._checkpoint(self._stop_asked)
+        if self.step < self.total_steps and not self._finished:
+            self._checkpoint_if_asked()
 
-    def _validate(self) -> dict[str, Any]:
+    def _validation(self, outputs: torch.Tensor) -> dict[str, Any]:
         """The metrics of the validation samples that cost little, and the monitored one."""
-        outputs = self.outputs("validation")
         figures = self.problem.metrics("validation", outputs, full=False)
         if self._monitor not in figures:
             full = self.problem.metrics("validation", outputs, full=True)
@@ -370,12 +373,13 @@ class Trainer:
             digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def _checkpoint(self, stopping: bool) -> None:
+    def _checkpoint_if_asked(self) -> None:
+        if not (self._agreed.save or self._agreed.stop):
+            return
         if self.world.rank == 0:
             self._save(self.state())
-        self._checkpointed, self._checkpoint_time = self.step, time.perf_counter()
-        self._checkpoint_due = False
-        if stopping:
+        self._pace.saved(self.step)
+        if self._agreed.stop:
             self.world.barrier()
             raise Stopped(
                 f"stopped at step {self.step}; the checkpoint is written, run the same command to resume"
@@ -393,7 +397,7 @@ class Trainer:
             "best": self.best,
             "waited": self._waited,
             "epoch": self._epoch,
-            "trained_s": self._trained_s + time.perf_counter() - self._began,
+            "trained_s": self._pace.trained_s,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -402,7 +406,7 @@ class Trainer:
         self.optimiser.load_state_dict(state["optimiser"])
         if self.schedule:
             self.schedule.load_state_dict(state["schedule"])
-        self.step = self._checkpointed = state["step"]
+        self.step = state["step"]
         self.losses, self.history, self.best = state["losses"], state["history"], state["best"]
         self._waited, self._epoch, self._trained_s = state["waited"], state["epoch"], state["trained_s"]
         self._bar.update(self.step)

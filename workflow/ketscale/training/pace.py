@@ -1,0 +1,102 @@
+"""When a training looks up from its steps: to save a checkpoint, to stop, or because its time is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ketscale.config import Protocol
+from ketscale.parallel.world import World
+
+# Each agreement of the ranks on losses, NaN and requests is a message, so they agree only every AGREE_STEPS steps. If
+# steps are slow they agree sooner, so that a request to stop waits no longer than about AGREE_S seconds.
+AGREE_STEPS = 10
+AGREE_S = 2.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there is to do after a step.
+
+    Attributes:
+        stop: save a checkpoint and stop.
+        save: save a checkpoint.
+        over: the protocol's time is over.
+        after: how many steps to take before the next look.
+    """
+
+    stop: bool = False
+    save: bool = False
+    over: bool = False
+    after: int = 1
+
+
+class Pace:
+    """Decides by time and requests, never by numbers: what it decides changes none.
+
+    Runs that are trained together have one pace, so that they look up and save after the same step.
+
+    Args:
+        stop_requested: whether this rank was told to stop.
+        save_requested: whether this rank was told to save a checkpoint since the last call.
+        together: whether several runs share the process.
+    """
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        world: World,
+        stop_requested: Callable[[], bool],
+        save_requested: Callable[[], bool],
+        together: bool = False,
+    ) -> None:
+        self._protocol, self._rank = protocol, world.rank
+        self._stop_requested, self._save_requested = stop_requested, save_requested
+        # With one run of one rank on a CPU an agreement costs nothing.
+        alone = world.ranks == 1 and world.device.type == "cpu" and not together
+        self._most_steps = 1 if alone else AGREE_STEPS
+        # Training before this process resumed the run counts too.
+        self._before_s, self._began = 0.0, time.perf_counter()
+        self._looked, self._saved_s = self._began, self._began
+        self._step, self._saved_step = 0, 0
+        self._look = Look()
+
+    def begin(self, step: int = 0, trained_s: float = 0.0) -> None:
+        """Training begins, or goes on from a checkpoint of this step after so many seconds of training."""
+        self._before_s, self._step, self._saved_step = trained_s, step, step
+        self._began = self._looked = self._saved_s = time.perf_counter()
+
+    @property
+    def trained_s(self) -> float:
+        """Seconds of training so far."""
+        return self._before_s + time.perf_counter() - self._began
+
+    def look(self, step: int) -> Look:
+        """What this rank asks for after `step` steps; the same for every run that asks after this step.
+
+        Only rank 0 goes by the time; requests may reach any rank.
+        """
+        if step == self._step:
+            return self._look
+        first = self._rank == 0
+        now = time.perf_counter()
+        step_s = (now - self._looked) / (step - self._step)
+        self._looked, self._step = now, step
+        limit_s = self._protocol.limit_s
+        due = (
+            step - self._saved_step >= self._protocol.checkpoint_steps
+            or now - self._saved_s >= 60 * self._protocol.checkpoint_minutes
+        )
+        # The request is always read, which clears it.
+        self._look = Look(
+            stop=self._stop_requested(),
+            save=self._save_requested() or (first and due),
+            over=first and limit_s is not None and self.trained_s >= limit_s,
+            after=max(1, min(self._most_steps, int(AGREE_S / step_s))) if first else 0,
+        )
+        return self._look
+
+    def saved(self, step: int) -> None:
+        """A checkpoint of this step was written."""
+        self._saved_step, self._saved_s = step, time.perf_counter()

@@ -1,0 +1,158 @@
+"""Runs of one shape as one: a leading axis of members through one model, by torch.func.vmap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ketscale.config import Protocol
+from ketscale.problems.problem import Problem
+from ketscale.training import optimiser
+from ketscale.training.flat import Flat
+from ketscale.training.pace import Pace
+from ketscale.training.step import Figures, placed
+
+
+@dataclass
+class Member:
+    """A run's part of a stack: what its `Trainer` sees in place of a `Stepper`.
+
+    Attributes:
+        parameters: its trainable parameters.
+        optimiser: the optimiser of all, of which the run is member `index`.
+        pace: the same for all.
+    """
+
+    parameters: list[nn.Parameter]
+    optimiser: optimiser.Optimiser
+    index: int
+    pace: Pace
+
+
+class Stack:
+    """Takes the steps of several problems together, which differ in their parameters and seeds alone.
+
+    Args:
+        problems: on one device and in their final precision. From now on they share those buffers that are equal.
+        protocols: as many; they may differ in what changes no shape.
+        pace: of all runs.
+
+    Attributes:
+        members: the runs' parts, in the order of the problems.
+    """
+
+    def __init__(self, problems: Sequence[Problem], protocols: Sequence[Protocol], pace: Pace) -> None:
+        self._problems, self._protocols = list(problems), list(protocols)
+        trained = [[p for p in problem.parameters() if p.requires_grad] for problem in problems]
+        self._flat = Flat(trained)
+        self._optimiser = optimiser.create(protocols, self._flat)
+        self.members = [Member(own, self._optimiser, index, pace) for index, own in enumerate(trained)]
+        self._trained = [name for name, p in problems[0].named_parameters() if p.requires_grad]
+        self._fixed = _share(self._problems)
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        """Go on with some of the members, in this order; the others keep their parameters' values."""
+        self._flat.keep(chosen)
+        self._optimiser.keep(chosen)
+        self._fixed = {name: rows[list(chosen)] for name, rows in self._fixed.items()}
+        self._problems, self._protocols, self.members = (
+            [every[index] for index in chosen] for every in (self._problems, self._protocols, self.members)
+        )
+        for index, member in enumerate(self.members):
+            member.index = index
+
+    def take(self, batches: Sequence[torch.Tensor], step: int) -> list[Figures]:
+        """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""
+        count = len(batches[0])
+
+        def differentiated(problem: Problem, indices: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            sums, penalty = problem(indices, step), problem.penalty()
+            loss = problem.combine(sums, count)
+            return (loss, sums) if penalty is None else (loss + penalty, sums, penalty)
+
+        self._flat.clear()
+        losses, sums, *penalty = self._each(differentiated, torch.stack(list(batches)))
+        losses.sum().backward()
+        self._flat.collect()
+        norms = self._flat.norms()
+        self._clip(norms)
+        self._optimiser.step()
+        penalties = penalty[0].detach() if penalty else [None] * len(sums)
+        rows = zip(sums.detach(), penalties, norms, strict=True)
+        return [Figures(int(step), count, count, own, extra, norm, norm) for own, extra, norm in rows]
+
+    def outputs(self, split: str, most: int) -> list[torch.Tensor]:
+        """Each member's outputs for all samples of a split, which are evaluated at most `most` at a time."""
+        samples = torch.arange(self._problems[0].splits[split])
+        parts = [
+            self._each(
+                lambda problem, indices: problem.outputs(split, indices), part.expand(len(self.members), -1)
+            )
+            for part in samples.split(most)
+        ]
+        return list(torch.cat(parts, dim=1))
+
+    def _each(self, function: Callable[[Problem, torch.Tensor], Any], indices: torch.Tensor) -> Any:
+        """The results (members, ...) of a function of each member's problem and its row of the indices."""
+        problem, device = self._problems[0], self._flat.values.device
+        module = _Calling(problem, function)
+
+        def of_one(
+            trained: Sequence[torch.Tensor], fixed: Mapping[str, torch.Tensor], seed: torch.Tensor, own: torch.Tensor
+        ) -> Any:
+            tensors = dict(zip(self._trained, trained, strict=True)) | fixed
+            with problem.seeded(seed):
+                return torch.func.functional_call(
+                    module, {f"problem.{name}": tensor for name, tensor in tensors.items()}, (own,)
+                )
+
+        seeds = torch.tensor([int(problem.seed) for problem in self._problems])
+        return torch.func.vmap(of_one)(self._flat.leaves, self._fixed, seeds, placed(indices, device))
+
+    def _clip(self, norms: torch.Tensor) -> None:
+        limits = [protocol.clip_norm for protocol in self._protocols]
+        if any(limits):
+            self._flat.clip(norms, norms.new_tensor([limit or math.inf for limit in limits]))
+
+
+class _Calling(nn.Module):
+    """A module whose forward is a function of a problem, so that torch can replace the problem's tensors in it."""
+
+    def __init__(self, problem: Problem, function: Callable[[Problem, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.problem, self._function = problem, function
+
+    def forward(self, indices: torch.Tensor) -> Any:
+        """The function's result."""
+        return self._function(self.problem, indices)
+
+
+def _share(problems: Sequence[Problem]) -> dict[str, torch.Tensor]:
+    """Let problems have one copy of each buffer that is equal in all.
+
+    Returns:
+        What is neither trained nor equal, such as fixed weights that were drawn: (problems, ...) by name.
+    """
+    different = {}
+    kinds = [dict(_untrained(problem)) for problem in problems]
+    for name, first in kinds[0].items():
+        rows = [tensors[name] for tensors in kinds]
+        if not all(torch.equal(row, first) for row in rows):
+            different[name] = torch.stack(rows)
+            continue
+        folder, _, last = name.rpartition(".")
+        for problem in problems:
+            buffers = problem.get_submodule(folder)._buffers
+            if last in buffers:
+                buffers[last] = first
+    return different
+
+
+def _untrained(problem: Problem) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from problem.named_buffers()
+    yield from ((name, p.detach()) for name, p in problem.named_parameters() if not p.requires_grad)
