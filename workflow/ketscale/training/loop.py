@@ -7,7 +7,6 @@ which a run ends may depend on time, if its protocol limits it.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import math
@@ -27,6 +26,7 @@ from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
 from ketscale.training import lbfgs, optimiser, parts
+from ketscale.training.flat import state_of
 from ketscale.training.step import Figures, Stepper
 
 # Each agreement of the ranks on losses, NaN and requests is a message, so they agree only every AGREE_STEPS steps. If
@@ -299,7 +299,7 @@ class Trainer:
             "train_loss": sums["loss"] / sums["count"],
             "gradient_norm": sums["norm"] / sums["steps"],
             "own_gradient_norm": sums["own_norm"] / sums["steps"],
-            "learning_rate": self.optimiser.learning_rate,
+            "learning_rate": self.optimiser.learning_rates[0],
             "epoch_s": seconds,
         }
         self._epoch = dict(_EPOCH)
@@ -348,9 +348,8 @@ class Trainer:
         self._waited = 0 if better else self._waited + 1
         # Of separable problems the last weights count: the best of the validation's parts say nothing of the others.
         if better or self.problem.separable:
-            # A deep copy: the tensors of the state dict are the parameters themselves, which training changes.
-            state = copy.deepcopy(self.problem.model.state_dict())
-            self.best = {"epoch": epoch, "figure": figure if better else self.best["figure"], "state": state}
+            figure = figure if better else self.best["figure"]
+            self.best = {"epoch": epoch, "figure": figure, "state": state_of(self.problem.model)}
         if self.schedule:
             self.schedule.step(figures["loss"])
         self._finished = stopping is not None and self._waited >= stopping.patience
@@ -384,7 +383,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the training depends on."""
         return {
-            "model": self.problem.model.state_dict(),
+            "model": state_of(self.problem.model),
             "optimiser": self.optimiser.state_dict(),
             "schedule": self.schedule.state_dict() if self.schedule else None,
             "step": self.step,
