@@ -6,7 +6,23 @@ import sys
 import pytest
 import torch
 
-from ketscale.training.optimiser import Adam, Plateau
+from ketscale.training.flat import Flat
+from ketscale.training.optimiser import Adam, GradientDescent, Plateau
+
+
+def numbers(*shapes, seed=0, dtype=torch.float64):
+    """Parameters of normally distributed numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.nn.Parameter(torch.randn(shape, generator=generator, dtype=dtype)) for shape in shapes]
+
+
+def descend(optimiser):
+    """A step down the sum of the cubes of each member's numbers."""
+    flat = optimiser.flat
+    flat.clear()
+    sum((leaf.abs() ** 3).sum() for leaf in flat.leaves).backward()
+    flat.collect()
+    optimiser.step()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
@@ -15,50 +31,81 @@ def test_adam_is_torchs(dtype):
     start = [torch.randn(7, 3, dtype=dtype), torch.randn(4, dtype=dtype)]
     ours = [torch.nn.Parameter(x.clone()) for x in start]
     theirs = [torch.nn.Parameter(x.clone()) for x in start]
-    adam, reference = Adam(ours, 0.01, 0.1), torch.optim.Adam(theirs, lr=0.01, weight_decay=0.1)
+    adam = Adam(Flat([ours]), [0.01], [0.1])
+    reference = torch.optim.Adam(theirs, lr=0.01, weight_decay=0.1)
     for _ in range(25):
-        for parameters in (ours, theirs):
-            for p in parameters:
-                p.grad = 2 * p.detach() + 1
+        for a, b in zip(ours, theirs, strict=True):
+            a.grad.copy_(2 * a.detach() + 1)
+            b.grad = 2 * b.detach() + 1
         adam.step()
         reference.step()
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=2e-6 if dtype == torch.float32 else 1e-14, atol=0)
 
 
-def test_adam_goes_on_from_its_state():
-    a, b = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
-    first, second = Adam([a], 0.1, 0.0), Adam([b], 0.5, 0.0)
+@pytest.mark.parametrize("kind", [Adam, GradientDescent])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
+def test_a_members_numbers_do_not_depend_on_the_others(kind, dtype):
+    """Each with its own settings, some of them shared; after a while two are taken out."""
+    rates, decays = [0.01, 0.02, 0.01, 0.01], [0.1, 0.1, 0.1, 0.0]
+    together = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
+    alone = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
+    group = kind(Flat(together), rates, decays)
+    each = [
+        kind(Flat([member]), [rate], [decay])
+        for member, rate, decay in zip(alone, rates, decays, strict=True)
+    ]
+    for number in range(12):
+        if number == 7:
+            group.keep([2, 0])
+            group.flat.keep([2, 0])
+            each = [each[2], each[0]]
+        for optimiser in (group, *each):
+            descend(optimiser)
+    for mine, theirs in zip(together, alone, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def test_a_member_goes_on_from_its_state_alone_and_in_a_group():
+    first = Adam(Flat([numbers((3, 2), (4,), seed=seed) for seed in range(2)]), [0.1, 0.2], [0.0, 0.1])
     for _ in range(3):
-        a.grad = a.detach().clone()
-        first.step()
-    with torch.no_grad():
-        b.copy_(a)
-    second.load_state_dict(first.state_dict())
-    for optimiser, p in ((first, a), (second, b)):
-        p.grad = torch.full((3,), 0.5)
-        optimiser.step()
-    assert torch.equal(a, b)
+        descend(first)
+    alone = Adam(Flat([numbers((3, 2), (4,))]), [0.5], [0.1])
+    third = Adam(Flat([numbers((3, 2), (4,), seed=seed) for seed in range(3)]), [0.3] * 3, [0.2, 0.2, 0.1])
+    for optimiser, member in ((alone, 0), (third, 2)):
+        optimiser.flat.values[member] = first.flat.values[1]
+        optimiser.load_state_dict(first.state_dict(1), member)
+    for optimiser in (first, alone, third):
+        descend(optimiser)
+    for optimiser, member in ((alone, 0), (third, 2)):
+        assert torch.equal(optimiser.flat.values[member], first.flat.values[1])
+    assert not torch.equal(third.flat.values[0], numbers((3, 2), (4,))[0])
+
+
+def test_a_state_of_another_model_is_refused():
+    small, large = Adam(Flat([numbers((2,))]), [0.1], [0.0]), Adam(Flat([numbers((40,))]), [0.1], [0.0])
+    with pytest.raises(ValueError, match=r"moments of \[8\] numbers for \[40\]"):
+        large.load_state_dict(small.state_dict())
 
 
 @pytest.mark.parametrize("patience", [0, 1, 3])
 def test_plateau_is_torchs(patience):
     losses = [1.0, 0.9, 0.95, 0.91, 0.89999, 0.92, 0.5, 0.6, 0.7, 0.6, 0.55, 0.51, 0.5, 0.4, 0.4]
-    ours = Adam([torch.nn.Parameter(torch.ones(1))], 1.0, 0.0)
+    rate = 1.0
     theirs = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=1.0)
-    plateau = Plateau(ours, 0.5, patience)
+    plateau = Plateau(0.5, patience)
     reference = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, factor=0.5, patience=patience)
     for loss in losses:
-        plateau.step(loss)
+        rate *= plateau.step(loss)
         reference.step(loss)
-        assert ours.learning_rate == theirs.param_groups[0]["lr"]
+        assert rate == theirs.param_groups[0]["lr"]
 
 
 def test_training_does_not_import_the_compiler():
     script = (
         "import sys, torch; from ketscale.training.loop import Trainer; from ketscale.training.optimiser import Adam; "
-        "p = torch.nn.Parameter(torch.ones(2)); a = Adam([p], 0.1, 0.0); p.grad = p.detach(); a.step(); "
-        "torch.nn.utils.clip_grad_norm_([p], 1.0); heavy = ('torch._dynamo', 'pennylane', 'qiskit', 'sklearn', "
+        "from ketscale.training.flat import Flat; f = Flat([[torch.nn.Parameter(torch.ones(2))]]); "
+        "a = Adam(f, [0.1], [0.0]); f.gradients.fill_(0.5); f.clip(f.norms(), 1.0); a.step(); heavy = ('torch._dynamo', 'pennylane', 'qiskit', 'sklearn', "
         "'pandas', 'transformers', 'mpi4py'); print(*(m for m in heavy if m in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

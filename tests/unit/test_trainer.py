@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from ketscale.config import Metric
 from ketscale.errors import UserError
 from ketscale.jobs import outcome
 from ketscale.measure.clock import quartiles, sampled_steps
+from ketscale.parallel.single import Single
 from ketscale.training.loop import Diverged
-from tests.toys import PROBLEMS, Fidelity, classification, trainer
+from ketscale.training.pace import Pace
+from tests.toys import PROBLEMS, Fidelity, classification, protocol_of, run_at, trainer
 
 
 def test_a_step_is_adam_on_the_clipped_gradient_of_the_batch():
@@ -238,7 +241,7 @@ def test_a_checkpoint_that_is_asked_for_is_saved_once_and_training_goes_on():
 @pytest.mark.parametrize("step_s, steps", [(0.001, 10), (0.5, 4), (30.0, 1)])
 def test_ranks_agree_sooner_where_steps_are_slow(step_s, steps, monkeypatch):
     """So that a request to stop is heard within seconds, however slow a step is."""
-    pace = Pace(protocol_of({"steps": 8}), world(), lambda: False, lambda: False, together=True)
+    pace = Pace(protocol_of({"steps": 8}), Single(run_at("cpu-n1r1t1")), lambda: False, lambda: False, together=True)
     began = time.perf_counter()
     monkeypatch.setattr("ketscale.training.pace.time.perf_counter", lambda: began)
     pace.begin()

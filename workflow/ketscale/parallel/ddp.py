@@ -55,12 +55,12 @@ class Ddp:
         module.register_comm_hook(self._squares, _sum_bucket)
         return module
 
-    def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
+    def reduce_gradients(self, gradients: torch.Tensor) -> torch.Tensor | None:
         """The backward pass has already reduced them; in a sampled step the exposed communication ends here."""
         recorder = active()
         if recorder is not None and recorder.innermost == "communication":
             recorder.leave()
-        own = torch.stack(self._squares).sum().sqrt()
+        own = torch.stack(self._squares).sum().sqrt().reshape(1)
         self._squares.clear()
         return own
 

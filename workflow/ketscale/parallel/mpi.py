@@ -49,26 +49,18 @@ class Mpi:
             self._world.Bcast(array, root=0)
         return problem
 
-    def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
-        """Sum all gradients with one Allreduce; in a sampled step, waiting for other ranks is counted separately."""
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        flat = torch.cat([_real(g).reshape(-1) for g in gradients])
-        own = torch.linalg.vector_norm(flat)
+    def reduce_gradients(self, gradients: torch.Tensor) -> torch.Tensor | None:
+        """Sum them in place with one Allreduce; in a sampled step, waiting for other ranks is counted separately."""
+        own = torch.linalg.vector_norm(gradients, dim=1)
         recorder = active()
         if recorder is not None:
             recorder.enter("communication.wait")
             self._world.Barrier()
             recorder.leave()
             recorder.enter("communication")
-        self._sum(flat)
+        self._sum(gradients)
         if recorder is not None:
             recorder.leave()
-        start = 0
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            part = _real(gradient)
-            part.copy_(flat[start : start + part.numel()].view_as(part))
-            parameter.grad = gradient
-            start += part.numel()
         return own
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:

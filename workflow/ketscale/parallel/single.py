@@ -32,7 +32,7 @@ class Single:
         """The problem itself."""
         return problem
 
-    def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
+    def reduce_gradients(self, gradients: torch.Tensor) -> torch.Tensor | None:
         """Do nothing: one rank has nothing to sum."""
         return None
 

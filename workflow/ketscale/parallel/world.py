@@ -26,11 +26,11 @@ class World(Protocol):
         """Broadcast rank 0's parameters and return the module to train (its backward may reduce gradients)."""
         ...
 
-    def reduce_gradients(self, parameters: list[nn.Parameter]) -> torch.Tensor | None:
-        """After a backward pass: replace every rank's gradients by their sum over ranks.
+    def reduce_gradients(self, gradients: torch.Tensor) -> torch.Tensor | None:
+        """After a backward pass: replace every rank's gradients, real (members, numbers), by their sum over ranks.
 
         Returns:
-            The norm of this rank's own gradients before the sum; None with one rank.
+            The norms of this rank's own gradients before the sum (members,); None with one rank.
         """
         ...
 

@@ -48,10 +48,10 @@ def train(
                 requests[number] = course.send(answers[number])
             except StopIteration:
                 gone[number] = None
-            except (Diverged, UserError) as error:
-                gone[number] = error
-            except Stopped as error:
-                stopped = error
+            except (Diverged, UserError) as why:
+                gone[number] = why
+            except Stopped as why:
+                stopped = why
         staying = [number for number in courses if number not in gone]
         if gone and staying:
             stack.keep([place for place, number in enumerate(courses) if number not in gone])

@@ -7,7 +7,6 @@ which a run ends may depend on time, if its protocol limits it.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import math
@@ -27,6 +26,7 @@ from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
 from ketscale.training import lbfgs, optimiser, parts
+from ketscale.training.flat import state_of
 from ketscale.training.pace import Look, Pace
 from ketscale.training.stack import Member
 from ketscale.training.step import Figures, Stepper
@@ -93,9 +93,7 @@ class Trainer:
         self._pace = member.pace if member else Pace(protocol, world, stop_requested, save_requested)
         self.optimiser = self.stepper.optimiser
         plateau = protocol.plateau
-        self.schedule = (
-            optimiser.Plateau(self.optimiser, plateau.factor, plateau.patience) if plateau else None
-        )
+        self.schedule = optimiser.Plateau(plateau.factor, plateau.patience) if plateau else None
         self.total_steps = protocol.steps or (protocol.epochs or 0) * self.steps_per_epoch
         self.by_epochs = protocol.by_epochs
         self._second_order = protocol.optimiser == "l-bfgs"
@@ -303,7 +301,7 @@ class Trainer:
             "train_loss": sums["loss"] / sums["count"],
             "gradient_norm": sums["norm"] / sums["steps"],
             "own_gradient_norm": sums["own_norm"] / sums["steps"],
-            "learning_rate": self.optimiser.learning_rate,
+            "learning_rate": self.optimiser.learning_rates[self._place],
             "epoch_s": seconds,
         }
         self._epoch = dict(_EPOCH)
@@ -351,12 +349,16 @@ class Trainer:
         self._waited = 0 if better else self._waited + 1
         # Of separable problems the last weights count: the best of the validation's parts say nothing of the others.
         if better or self.problem.separable:
-            # A deep copy: the tensors of the state dict are the parameters themselves, which training changes.
-            state = copy.deepcopy(self.problem.model.state_dict())
-            self.best = {"epoch": epoch, "figure": figure if better else self.best["figure"], "state": state}
+            figure = figure if better else self.best["figure"]
+            self.best = {"epoch": epoch, "figure": figure, "state": state_of(self.problem.model)}
         if self.schedule:
-            self.schedule.step(figures["loss"])
+            self.optimiser.learning_rates[self._place] *= self.schedule.step(figures["loss"])
         self._finished = stopping is not None and self._waited >= stopping.patience
+
+    @property
+    def _place(self) -> int:
+        """The run's row in the optimiser."""
+        return self.stepper.index if isinstance(self.stepper, Member) else 0
 
     def outputs(self, split: str) -> torch.Tensor:
         """The model's outputs for the samples of a split, which the ranks share; the same rows on every rank."""
@@ -388,8 +390,8 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the training depends on."""
         return {
-            "model": self.problem.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "model": state_of(self.problem.model),
+            "optimiser": self.optimiser.state_dict(self._place),
             "schedule": self.schedule.state_dict() if self.schedule else None,
             "step": self.step,
             "losses": self.losses,
@@ -403,7 +405,7 @@ class Trainer:
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from a `state`; the following steps are bitwise those of an uninterrupted run."""
         self.problem.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimiser.load_state_dict(state["optimiser"], self._place)
         if self.schedule:
             self.schedule.load_state_dict(state["schedule"])
         self.step = state["step"]

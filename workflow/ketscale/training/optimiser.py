@@ -11,137 +11,165 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 from torch.optim.adam import adam
 
 from ketscale.config import Protocol
+from ketscale.training.flat import Flat
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
 
 class Adam:
-    """Adam with L2 weight decay (Kingma, Ba, arXiv 1412.6980); the same as torch.optim.Adam with its defaults."""
+    """Adam with L2 weight decay (Kingma, Ba, arXiv 1412.6980); the same as torch.optim.Adam with its defaults.
 
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float) -> None:
-        self.parameters: list[torch.Tensor] = list(parameters)
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self._fused = not any(p.is_complex() for p in self.parameters)
-        self._means = [torch.zeros_like(p, requires_grad=False) for p in self.parameters]
-        self._squares = [torch.zeros_like(p, requires_grad=False) for p in self.parameters]
-        # The fused kernels need one counter per parameter, on its device.
-        self._steps = [torch.zeros((), device=p.device if self._fused else "cpu") for p in self.parameters]
+    Attributes:
+        learning_rates, weight_decays: those of each member.
+    """
 
-    def clear_gradients(self) -> None:
-        """Forget the gradients of the last step."""
-        for parameter in self.parameters:
-            parameter.grad = None
+    def __init__(self, flat: Flat, learning_rates: Sequence[float], weight_decays: Sequence[float]) -> None:
+        self.flat = flat
+        self.learning_rates, self.weight_decays = list(learning_rates), list(weight_decays)
+        self._means = torch.zeros_like(flat.values)
+        self._squares = torch.zeros_like(flat.values)
+        # The fused kernels need one counter per row, on its device.
+        self._steps = torch.zeros(len(flat.values), device=flat.values.device)
 
     @torch.no_grad()
     def step(self) -> None:
-        """Update every parameter by its gradient."""
-        adam(
-            self.parameters,
-            [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters],
-            self._means,
-            self._squares,
-            [],
-            self._steps,
-            fused=self._fused,
-            amsgrad=False,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            lr=self.learning_rate,
-            weight_decay=self.weight_decay,
-            eps=EPSILON,
-            maximize=False,
-            has_complex=not self._fused,
-        )
+        """Update every member's values by its gradients."""
+        # A row of a call to the kernels gets the same numbers whatever other rows there are.
+        for (rate, decay), members in _alike(self.learning_rates, self.weight_decays).items():
+            values, gradients, means, squares, steps = (
+                [rows[member] for member in members]
+                for rows in (self.flat.values, self.flat.gradients, self._means, self._squares, self._steps)
+            )
+            adam(
+                values,
+                gradients,
+                means,
+                squares,
+                [],
+                steps,
+                fused=True,
+                amsgrad=False,
+                beta1=BETAS[0],
+                beta2=BETAS[1],
+                lr=rate,
+                weight_decay=decay,
+                eps=EPSILON,
+                maximize=False,
+            )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Moments, step counts and learning rate."""
+    def keep(self, chosen: Sequence[int]) -> None:
+        """Go on with some of the members, in this order, as `Flat.keep` does with their values."""
+        self.learning_rates = [self.learning_rates[member] for member in chosen]
+        self.weight_decays = [self.weight_decays[member] for member in chosen]
+        rows = list(chosen)
+        self._means, self._squares, self._steps = self._means[rows], self._squares[rows], self._steps[rows]
+
+    def state_dict(self, member: int = 0) -> dict[str, Any]:
+        """A member's moments (numbers,), number of steps and learning rate; copies."""
         return {
-            "learning_rate": self.learning_rate,
-            "means": self._means,
-            "squares": self._squares,
-            "steps": self._steps,
+            "learning_rate": self.learning_rates[member],
+            "means": self._means[member].clone(),
+            "squares": self._squares[member].clone(),
+            "steps": self._steps[member].clone(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
-        self.learning_rate = state["learning_rate"]
+    def load_state_dict(self, state: Mapping[str, Any], member: int = 0) -> None:
+        """Go on from a member's `state_dict`, which may come from a group of another size."""
+        self.learning_rates[member] = state["learning_rate"]
         for mine, theirs in (
             (self._means, state["means"]),
             (self._squares, state["squares"]),
             (self._steps, state["steps"]),
         ):
-            for tensor, value in zip(mine, theirs, strict=True):
-                tensor.copy_(value)
+            if mine[member].shape != theirs.shape:
+                raise ValueError(f"moments of {list(theirs.shape)} numbers for {list(mine[member].shape)}")
+            mine[member].copy_(theirs)
 
 
 class GradientDescent:
-    """theta <- theta - learning rate * gradient, with L2 weight decay added to the gradient."""
+    """theta <- theta - learning rate * gradient, with L2 weight decay added to the gradient.
 
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, weight_decay: float) -> None:
-        self.parameters: list[torch.Tensor] = list(parameters)
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
+    Attributes:
+        learning_rates, weight_decays: those of each member.
+    """
 
-    def clear_gradients(self) -> None:
-        """Forget the gradients of the last step."""
-        for parameter in self.parameters:
-            parameter.grad = None
+    def __init__(self, flat: Flat, learning_rates: Sequence[float], weight_decays: Sequence[float]) -> None:
+        self.flat = flat
+        self.learning_rates, self.weight_decays = list(learning_rates), list(weight_decays)
 
     @torch.no_grad()
     def step(self) -> None:
-        """Update every parameter by its gradient."""
-        for parameter in self.parameters:
-            if parameter.grad is not None:
-                gradient = parameter.grad
-                if self.weight_decay:
-                    gradient = gradient + self.weight_decay * parameter
-                parameter.sub_(gradient, alpha=self.learning_rate)
+        """Update every member's values by its gradients."""
+        rows = zip(
+            self.flat.values, self.flat.gradients, self.learning_rates, self.weight_decays, strict=True
+        )
+        for values, gradients, rate, decay in rows:
+            values.sub_(gradients + decay * values if decay else gradients, alpha=rate)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The learning rate."""
-        return {"learning_rate": self.learning_rate}
+    def keep(self, chosen: Sequence[int]) -> None:
+        """Go on with some of the members, in this order, as `Flat.keep` does with their values."""
+        self.learning_rates = [self.learning_rates[member] for member in chosen]
+        self.weight_decays = [self.weight_decays[member] for member in chosen]
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
-        self.learning_rate = state["learning_rate"]
+    def state_dict(self, member: int = 0) -> dict[str, Any]:
+        """A member's learning rate."""
+        return {"learning_rate": self.learning_rates[member]}
+
+    def load_state_dict(self, state: Mapping[str, Any], member: int = 0) -> None:
+        """Go on from a member's `state_dict`."""
+        self.learning_rates[member] = state["learning_rate"]
 
 
 Optimiser = Adam | GradientDescent
 
 
-def create(protocol: Protocol, parameters: Sequence[nn.Parameter]) -> Optimiser:
-    """The optimiser of a protocol. For l-bfgs, which has its own loop (see `lbfgs`), it is never stepped."""
-    kind = GradientDescent if protocol.optimiser == "gradient-descent" else Adam
-    return kind(parameters, protocol.learning_rate, protocol.weight_decay)
+def create(protocols: Sequence[Protocol], flat: Flat) -> Optimiser:
+    """The optimiser of the members' protocols, which have the same `optimiser`.
+
+    For l-bfgs, which has its own loop (see `lbfgs`), it is never stepped.
+    """
+    kind = GradientDescent if protocols[0].optimiser == "gradient-descent" else Adam
+    return kind(
+        flat,
+        [protocol.learning_rate for protocol in protocols],
+        [protocol.weight_decay for protocol in protocols],
+    )
+
+
+def _alike(*settings: Sequence[float]) -> dict[tuple[float, ...], list[int]]:
+    """The members that share their settings."""
+    found: dict[tuple[float, ...], list[int]] = {}
+    for member, values in enumerate(zip(*settings, strict=True)):
+        found.setdefault(values, []).append(member)
+    return found
 
 
 class Plateau:
-    """Multiplies the learning rate by `factor` when a loss has not improved for more than `patience` epochs.
+    """Lowers a learning rate to `factor` times it when a loss has not improved for more than `patience` epochs.
 
     A loss has improved if it is lower than the best so far by more than 1e-4 of it, as in torch's ReduceLROnPlateau.
     """
 
     THRESHOLD = 1e-4
 
-    def __init__(self, optimiser: Optimiser, factor: float, patience: int) -> None:
-        self.optimiser, self.factor, self.patience = optimiser, factor, patience
+    def __init__(self, factor: float, patience: int) -> None:
+        self.factor, self.patience = factor, patience
         self._best, self._waited = math.inf, 0
 
-    def step(self, loss: float) -> None:
-        """Take the loss of an epoch into account."""
+    def step(self, loss: float) -> float:
+        """Take the loss of an epoch into account; what to multiply the learning rate by from now on."""
         if loss < self._best * (1 - self.THRESHOLD):
             self._best, self._waited = loss, 0
-            return
+            return 1.0
         self._waited += 1
-        if self._waited > self.patience:
-            self.optimiser.learning_rate *= self.factor
-            self._waited = 0
+        if self._waited <= self.patience:
+            return 1.0
+        self._waited = 0
+        return self.factor
 
     def state_dict(self) -> dict[str, Any]:
         """The best loss and the number of epochs since."""

@@ -60,9 +60,9 @@ class Stack:
         self._flat.keep(chosen)
         self._optimiser.keep(chosen)
         self._fixed = {name: rows[list(chosen)] for name, rows in self._fixed.items()}
-        self._problems, self._protocols, self.members = (
-            [every[index] for index in chosen] for every in (self._problems, self._protocols, self.members)
-        )
+        self._problems = [self._problems[index] for index in chosen]
+        self._protocols = [self._protocols[index] for index in chosen]
+        self.members = [self.members[index] for index in chosen]
         for index, member in enumerate(self.members):
             member.index = index
 
@@ -103,9 +103,12 @@ class Stack:
         module = _Calling(problem, function)
 
         def of_one(
-            trained: Sequence[torch.Tensor], fixed: Mapping[str, torch.Tensor], seed: torch.Tensor, own: torch.Tensor
+            trained: Sequence[torch.Tensor],
+            fixed: Mapping[str, torch.Tensor],
+            seed: torch.Tensor,
+            own: torch.Tensor,
         ) -> Any:
-            tensors = dict(zip(self._trained, trained, strict=True)) | fixed
+            tensors = {**dict(zip(self._trained, trained, strict=True)), **fixed}
             with problem.seeded(seed):
                 return torch.func.functional_call(
                     module, {f"problem.{name}": tensor for name, tensor in tensors.items()}, (own,)

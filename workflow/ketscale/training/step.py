@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +13,7 @@ from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.training import optimiser
+from ketscale.training.flat import Flat
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Figures:
         samples: how many of them this rank had.
         sums: the problem's sums over this rank's samples.
         penalty: the problem's penalty, the same on every rank; None if it has none.
-        norm: the norm of the sum of all ranks' gradients, before clipping.
-        own_norm: the norm of this rank's own gradients.
+        norm: the norm of the sum of all ranks' gradients, before clipping, (1,).
+        own_norm: the norm of this rank's own gradients, (1,).
     """
 
     step: int
@@ -44,6 +44,7 @@ class Stepper:
 
     Attributes:
         parameters: the trainable parameters.
+        flat: their values and gradients.
         optimiser: the optimiser that updates them.
     """
 
@@ -54,16 +55,17 @@ class Stepper:
             problem.share_tasks(world.rank, world.ranks)
         # A misconfiguration on purpose: every rank computes every sample, and its sums are divided by the ranks.
         self._unsharded = protocol.mistake == "unsharded"
-        self._module = world.wrap(problem)
         self.parameters = [p for p in problem.parameters() if p.requires_grad]
-        self.optimiser = optimiser.create(protocol, self.parameters)
+        self.flat = Flat([self.parameters])
+        self._module = world.wrap(problem)
+        self.optimiser = optimiser.create([protocol], self.flat)
 
     def take(self, indices: torch.Tensor, step: Step) -> Figures:
         """Update the parameters with a global batch at global step `step`."""
         figures = self.differentiate(indices, step)
         with span("optimiser"):
-            limit = math.inf if self.protocol.clip_norm is None else self.protocol.clip_norm
-            torch.nn.utils.clip_grads_with_norm_(self.parameters, limit, figures.norm)
+            if self.protocol.clip_norm is not None:
+                self.flat.clip(figures.norm, self.protocol.clip_norm)
             self.optimiser.step()
         return figures
 
@@ -72,8 +74,8 @@ class Stepper:
         problem, world = self.problem, self.world
         count = len(indices)
         with span("data"):
-            mine = _placed(self._share(indices), world.device)
-            self.optimiser.clear_gradients()
+            mine = placed(self._share(indices), world.device)
+            self.flat.clear()
         with span("classical.forward"):
             amp = self.protocol.precision == "amp"
             with torch.autocast(world.device.type, torch.bfloat16, enabled=amp):
@@ -84,21 +86,21 @@ class Stepper:
         if problem.separable:
             with span("classical.backward"):
                 self._backward(sums, torch.ones_like(sums), penalty)
-                own_norm = world.reduce_gradients(self.parameters)
+                own_norm = world.reduce_gradients(self.flat.gradients)
         elif problem.linear:
             # d(loss)/d(sums) is the same constant on every rank, so the backward pass needs no message first.
             with span("classical.backward"):
                 self._backward(problem.combine(sums, count), None, penalty)
-                own_norm = world.reduce_gradients(self.parameters)
+                own_norm = world.reduce_gradients(self.flat.gradients)
         else:
             with span("communication.sums"):
                 total = world.allreduce(sums).requires_grad_()
             with span("classical.backward"):
                 (pull,) = torch.autograd.grad(problem.combine(total, count), total)
                 self._backward(sums, pull, penalty)
-                own_norm = world.reduce_gradients(self.parameters)
+                own_norm = world.reduce_gradients(self.flat.gradients)
         with span("optimiser"):
-            norm = torch.nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+            norm = self.flat.norms()
         return Figures(
             int(step),
             count,
@@ -114,10 +116,11 @@ class Stepper:
         # A penalty may depend on nothing that is trained.
         if penalty is None or not penalty.requires_grad:
             root.backward(pull)
-            return
-        # One backward pass for both: DistributedDataParallel reduces each gradient once, as soon as it is computed.
-        share = torch.full_like(penalty, 1 / self.world.ranks)
-        torch.autograd.backward((root, penalty), (pull, share))
+        else:
+            # One backward pass for both: DistributedDataParallel reduces each gradient once, as soon as it is computed.
+            share = torch.full_like(penalty, 1 / self.world.ranks)
+            torch.autograd.backward((root, penalty), (pull, share))
+        self.flat.collect()
 
     def _share(self, indices: torch.Tensor) -> torch.Tensor:
         if self._unsharded or self._tasks:
@@ -125,7 +128,7 @@ class Stepper:
         return shard(indices, self.world.rank, self.world.ranks, self.protocol.sharding)
 
 
-def _placed(indices: torch.Tensor, device: torch.device) -> torch.Tensor:
+def placed(indices: torch.Tensor, device: torch.device) -> torch.Tensor:
     """The indices on the device; a GPU fetches them from pinned memory, for which nobody waits."""
     if device.type == "cuda" and indices.is_cpu:
         return indices.pin_memory().to(device, non_blocking=True)

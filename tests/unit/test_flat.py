@@ -1,0 +1,140 @@
+"""Parameters in one buffer: the same numbers as separate parameters, and a model that works as before."""
+
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from ketscale.training.flat import ALIGNED_BYTES, Flat, state_of
+
+
+def model(seed, dtype=torch.float64):
+    """A matrix, a vector, a scalar and complex numbers."""
+    torch.manual_seed(seed)
+    made = nn.Linear(5, 3, dtype=dtype)
+    made.scale = nn.Parameter(torch.randn((), dtype=dtype))
+    made.phases = nn.Parameter(torch.randn(4, dtype=dtype.to_complex()))
+    return made
+
+
+def loss(given, x):
+    return given(x).square().sum() * given.scale + (given.phases * (1 + 2j)).sum().abs() ** 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_models_gradients_are_those_of_separate_parameters(dtype):
+    """In the second step too, and those of a parameter that a step does not use are zero."""
+    x = torch.randn(6, 5, dtype=dtype)
+    ours, reference = model(0, dtype), model(0, dtype)
+    flat = Flat([list(ours.parameters())])
+    for used in (True, False):
+        flat.clear()
+        reference.zero_grad(set_to_none=False)
+        for each in (ours, reference):
+            (loss(each, x) if used else each(x).square().sum()).backward()
+        flat.collect()
+        found = flat.views(flat.gradients[0])
+        for part, mine, theirs in zip(found, ours.parameters(), reference.parameters(), strict=True):
+            assert torch.equal(part, theirs.grad) and torch.equal(mine.grad, theirs.grad)
+    assert not ours.phases.grad.any() and ours.weight.grad.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_each_members_norm_and_clipped_gradient_are_torchs(dtype):
+    x = torch.randn(6, 5, dtype=dtype)
+    models, references = [model(0, dtype), model(1, dtype)], [model(0, dtype), model(1, dtype)]
+    flat = Flat([list(m.parameters()) for m in models])
+    for mine, reference in zip(models, references, strict=True):
+        loss(reference, x).backward()
+        for a, b in zip(mine.parameters(), reference.parameters(), strict=True):
+            a.grad.copy_(b.grad)
+    norms = flat.norms()
+    flat.clip(norms, 1.5)
+    for index, reference in enumerate(references):
+        expected = nn.utils.clip_grad_norm_(reference.parameters(), 1.5)
+        torch.testing.assert_close(norms[index], expected)
+        assert expected > 1.5
+        for row, what in ((flat.values, "data"), (flat.gradients, "grad")):
+            for part, parameter in zip(flat.views(row[index]), reference.parameters(), strict=True):
+                torch.testing.assert_close(
+                    part, getattr(parameter, what), rtol=1e-5 if dtype == torch.float32 else 1e-14, atol=0
+                )
+    assert all(
+        p.data_ptr() % ALIGNED_BYTES == flat.values.data_ptr() % ALIGNED_BYTES
+        for m in models
+        for p in m.parameters()
+    )
+
+
+def test_a_gradient_below_the_limit_is_not_scaled():
+    flat = Flat([list(model(0).parameters())])
+    flat.gradients.fill_(1e-3)
+    flat.clip(flat.norms(), 1.0)
+    assert torch.equal(flat.gradients, torch.full_like(flat.gradients, 1e-3))
+
+
+def test_a_group_is_differentiated_by_its_stacked_leaves():
+    """Under torch.func.vmap, as a group of runs is; each member's gradient is that of its own model."""
+    x = torch.randn(6, 5, dtype=torch.float64)
+    models = [model(seed) for seed in range(3)]
+    flat = Flat([list(m.parameters()) for m in models])
+    names = [name for name, _ in models[0].named_parameters()]
+
+    def one(leaves):
+        bound = dict(zip(names, leaves, strict=True))
+        y = torch.func.functional_call(models[0], bound, (x,))
+        return y.square().sum() * bound["scale"] + (bound["phases"] * (1 + 2j)).sum().abs() ** 3
+
+    torch.func.vmap(one)(tuple(flat.leaves)).sum().backward()
+    flat.collect()
+    for index in range(3):
+        reference = model(index)
+        loss(reference, x).backward()
+        for mine, theirs in zip(models[index].parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-12, atol=1e-14)
+
+
+def test_those_left_keep_their_values_and_those_taken_out_too():
+    models = [model(seed) for seed in range(3)]
+    flat = Flat([list(m.parameters()) for m in models])
+    former = flat.values
+    flat.keep([2, 0])
+    former.fill_(torch.nan)
+    flat.gradients.fill_(1.0)
+    for each, seed in zip(models, range(3), strict=True):
+        for mine, theirs in zip(each.parameters(), model(seed).parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+            assert (mine.grad is None) == (seed == 1)
+    flat.values[1].zero_()
+    assert not any(p.any() for p in models[0].parameters()) and models[2].weight.all()
+
+
+def test_a_models_state_is_saved_and_loaded_without_the_rest_of_the_buffer():
+    models = [model(seed) for seed in range(16)]
+    flat = Flat([list(m.parameters()) for m in models])
+    state = state_of(models[3])
+    flat.values.zero_()
+    assert all(torch.equal(state[name], value) for name, value in model(3).state_dict().items())
+    sizes = []
+    for each in (state, model(3).state_dict()):
+        buffer = io.BytesIO()
+        torch.save(each, buffer)
+        sizes.append(len(buffer.getvalue()))
+    assert sizes[0] <= sizes[1]
+    models[3].load_state_dict(state)
+    assert torch.equal(flat.views(flat.values[3])[0], state["weight"])
+    assert not flat.values[2].any()
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ([[nn.Parameter(torch.ones(2))], [nn.Parameter(torch.ones(3))]], "2 kinds of shapes"),
+        ([[nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2).double())]], "float32.*float64"),
+        ([[]], r"precisions and devices: \[\]"),
+    ],
+)
+def test_parameters_that_do_not_fit_together_are_refused(members, said):
+    with pytest.raises(ValueError, match=said):
+        Flat(members)
