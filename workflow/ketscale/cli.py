@@ -120,6 +120,13 @@ def _parser() -> argparse.ArgumentParser:
             metavar="FILE",
             help="write the spans of the sampled steps for chrome://tracing or Perfetto",
         )
+        if name == "train":
+            sub.add_argument(
+                "--cohort",
+                type=Path,
+                metavar="FILE",
+                help="runs to train together with this one, as a call of Snakemake writes them down",
+            )
 
     makers: tuple[tuple[str, Command, str, str], ...] = (
         (
@@ -417,11 +424,19 @@ def _train(options: argparse.Namespace) -> int:
     # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, str(settings.run.threads))
+    from ketscale.jobs import cohorts
     from ketscale.jobs.session import train
+    from ketscale.problems.registry import FAMILIES
     from ketscale.training.loop import Stopped
 
     try:
-        status = train(settings, _folder(options), _manifest(options, settings), options.trace)
+        status = train(
+            settings,
+            _folder(options),
+            _manifest(options, settings),
+            options.trace,
+            cohorts.read(options.cohort, FAMILIES) if options.cohort else (),
+        )
     except Stopped as stopped:
         print(f"ketscale: {stopped}", file=sys.stderr)
         code = 143
@@ -435,7 +450,7 @@ def _train(options: argparse.Namespace) -> int:
 
 def _launch(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from ketscale.jobs import finished, launch, prepared, supervise
+    from ketscale.jobs import cohorts, finished, launch, prepared, supervise
     from ketscale.jobs.slurm import queue
     from ketscale.process import slurm_job
 
@@ -444,7 +459,8 @@ def _launch(options: argparse.Namespace) -> int:
         print(f"{run.folder}: already finished in this call")
         return 0
     arguments = ["ketscale", "train", options.record, "--settings", settings.text]
-    for name, value in (("features", manifest), ("trace", options.trace)):
+    cohort = None if options.trace else cohorts.of(settings)
+    for name, value in (("features", manifest), ("trace", options.trace), ("cohort", cohort)):
         if value:
             arguments += [f"--{name}", str(value)]
     # Launchers of this Python's environment come before any others.

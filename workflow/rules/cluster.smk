@@ -5,7 +5,7 @@
 if not Path("profiles/slurm/site.yaml").exists():
     os.environ.setdefault("KETSCALE_SITE", workflow.source_path("../../profiles/slurm/site.yaml"))
 
-from ketscale.jobs import supervise
+from ketscale.jobs import cohorts, supervise
 from ketscale.jobs.slurm import check as cluster
 from ketscale.jobs.slurm import packs
 from ketscale.jobs.slurm import site as sites
@@ -136,7 +136,12 @@ def say_why():
 def begin():
     """Note the runs of this call. Before any is submitted, stop if the cluster would refuse one or never start it."""
     jobs = list(workflow.dag.needrun_jobs())
-    CALLED.extend(grid.Run.of(job.wildcards) for job in jobs if job.rule.name == "train")
+    called = [grid.Run.of(job.wildcards) for job in jobs if job.rule.name == "train"]
+    CALLED.extend(sorted(called, key=lambda run: ORDER.get(run, len(RUNS))))
+    if CONFIG.cohorts:
+        # Runs of a job group take turns in its allocation.
+        places, place = (1, pack_of) if scheduled() else (HOST, lambda run: "")
+        cohorts.write(Path(RESULTS), cohorts.plan(map(CONFIG.settings, CALLED), places, place))
     submitted = {job.rule.name for job in jobs if not workflow.is_local(job.rule)}
     if not scheduled() or not submitted:
         return
@@ -149,6 +154,7 @@ def begin():
 
 
 def end():
-    """Delete the copies that were kept for retries, since there will be none."""
+    """Delete what was kept for the jobs of this call."""
+    cohorts.forget()
     for run in CALLED:
         finished.forget(Path(RESULTS, run.folder))

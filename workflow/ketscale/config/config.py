@@ -36,7 +36,8 @@ B = TypeVar("B", bound=Block)
 class Config:
     """A config whose every name and value has been checked.
 
-    given: the settings as they were given. placed: whether they say where things are on this machine.
+    given: the settings as they were given. cohorts: whether runs of one shape are trained together. placed: whether the
+    settings say where things are on this machine.
     """
 
     given: Mapping[str, Any]
@@ -44,6 +45,7 @@ class Config:
     title: str
     results: str
     partial: bool
+    cohorts: bool
     workloads: Mapping[str, tuple[str, Workload]]
     models: Mapping[str, tuple[str, Model]]
     simulators: Mapping[str, Simulator]
@@ -82,6 +84,7 @@ class Config:
             # As Snakemake has it: out/ and ./out are out.
             os.path.normpath(expanded(file.results)),
             file.partial,
+            file.cohorts,
             workloads,
             models,
             _simulators(file.simulators, families),

@@ -120,12 +120,14 @@ class Model(Part, frozen=True, kw_only=True):
     control: the kind of the model that it is compared with.
     sizes: size axes that have only one possible value.
     has_dropout: its module has an argument `dropout`, which the protocol sets.
+    stacks: torch.func.vmap takes its module and its family's problem, so that several runs can be trained at once.
     adapts: it is adapted to each sample by steps, so metrics after numbers of steps are measured (`Metric.after`).
     """
 
     implementation: ClassVar[str] = ""
     classical: ClassVar[bool] = False
     has_dropout: ClassVar[bool] = False
+    stacks: ClassVar[bool] = False
     adapts: ClassVar[bool] = False
     control: ClassVar[str | None] = None
     sizes: ClassVar[Mapping[str, int]] = {}
@@ -164,6 +166,11 @@ class Simulator(Part, frozen=True, kw_only=True):
     @property
     def needs_gpu(self) -> bool:
         """Whether it always computes on a GPU, whatever the backend."""
+        return False
+
+    @property
+    def stacks(self) -> bool:
+        """Whether it evaluates several sets of weights at once, under torch.func.vmap."""
         return False
 
     @property

@@ -49,6 +49,12 @@ class ConfigFile(Block, frozen=True, kw_only=True):
     partial: Annotated[
         bool, Meta(description="Build tables and report from the existing runs, and show what is missing")
     ] = False
+    cohorts: Annotated[
+        bool,
+        Meta(
+            description="Train runs that differ only in seed and rates together, in one process; timed runs never are"
+        ),
+    ] = True
     workloads: Annotated[
         _Blocks, Meta(min_length=1, description="Tasks by name; kind is the type, by default the name")
     ]

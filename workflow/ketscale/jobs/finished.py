@@ -1,7 +1,7 @@
-"""A run that this call of Snakemake has finished is not trained again when its job or job group is retried.
+"""A run that this call of Snakemake has finished is not trained again when its job starts, or its job group is retried.
 
-Before a retry Snakemake deletes the outputs of the whole job group, also those of finished runs. So a copy is kept in
-the run's folder. It counts only for the call that made it, and for the same settings, features and code. Imports
+Before a retry Snakemake deletes the outputs of the whole job group, also those of finished runs; and before a job its
+outputs, also where another job has trained the run. So a copy is kept in the run's folder. It counts only for the call that made it, and for the same settings, features and code. Imports
 nothing heavy: `ketscale launch` asks here first.
 """
 
@@ -59,15 +59,15 @@ def code_hash() -> str:
     return digest.hexdigest()
 
 
-def keep(folder: Path) -> None:
-    """Inside an allocation, copy the record and history of a run that has just finished.
+def copies(folder: Path, together: bool) -> list[Path]:
+    """Where a run that finishes in this call leaves a copy of its record and history too.
 
-    Only there is a job group retried as a whole because one of its runs failed, and Snakemake deletes all outputs
-    first.
+    Snakemake deletes both when the run's own job starts, and when a job group is retried, since one of its runs failed.
+
+    together: whether the run was trained by another run's job, or with it.
     """
-    if call() is not None and process.slurm_job() is not None:
-        for name in _FILES:
-            write_atomic(_kept(folder) / name, (folder / name).read_bytes())
+    wanted = call() is not None and (together or process.slurm_job() is not None)
+    return [_kept(folder)] if wanted else []
 
 
 def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool:
@@ -84,6 +84,13 @@ def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool
         return True
     forget(folder)
     return False
+
+
+def in_this_call(folder: Path, settings: Settings, features_hash: str | None) -> bool:
+    """Whether this call has already finished the run."""
+    mine = call()
+    found = (of_this_code(place / grid.RECORD, settings, features_hash) for place in (folder, _kept(folder)))
+    return mine is not None and any(record is not None and record["call"] == mine for record in found)
 
 
 def forget(folder: Path) -> None:

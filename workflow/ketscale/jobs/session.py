@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,13 @@ from ketscale.training.loop import Stopped, Trainer
 _REPORT_S = 2.0
 
 
-def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path | None) -> str:
+def train(
+    settings: Settings,
+    folder: Path,
+    manifest: Path | None,
+    trace: Path | None,
+    cohort: Sequence[Settings] = (),
+) -> str:
     """Train a run, write `folder`/metrics.json, history.csv and the trained model, and return the run's status.
 
     Every rank calls this. A run that diverges, or does not fit in memory, leaves a record that says so.
@@ -46,6 +53,8 @@ def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path |
     Args:
         manifest: of the workload's prepared data; None for a family that prepares nothing.
         trace: the file for the spans of the sampled steps, if wanted.
+        cohort: runs of the same shape, which are trained together with this one unless they are finished, or others
+            train them.
 
     Raises:
         UserError: something that the run needs is missing here, the ranks are not those that it needs, or another
@@ -73,9 +82,16 @@ def train(settings: Settings, folder: Path, manifest: Path | None, trace: Path |
                 if status is not None:
                     return status
             try:
+                if cohort:
+                    from ketscale.jobs import cohort_session
+
+                    hashed = prepared.features_hash(manifest)
+                    with cohort_session.runs(settings, folder, lease, cohort, hashed) as runs:
+                        if len(runs) > 1:
+                            return cohort_session.train(runs, manifest, world, signals)
                 return _train(settings, folder, manifest, trace, world, signals, lease)
             except Stopped as stopped:
-                if world.rank == 0:
+                if world.rank == 0 and not lease.finished:
                     # Here too: the process that started the ranks may be ended before it can write its own note.
                     supervise.leave_note(folder, f"{supervise.why_stopped()}; {stopped}")
                 raise
@@ -121,7 +137,9 @@ def _finished_meanwhile(world: World, folder: Path, settings: Settings, manifest
     """The status of the record that the previous process wrote. Rank 0 looks; other nodes may see the file later."""
     status = None
     if world.rank == 0:
-        found = finished.of_this_code(folder / RECORD, settings, prepared.features_hash(manifest))
+        hashed = prepared.features_hash(manifest)
+        finished.restore(folder, settings, hashed)
+        found = finished.of_this_code(folder / RECORD, settings, hashed)
         status = found["status"] if found else None
     return world.gather(status)[0]
 
@@ -146,16 +164,7 @@ def _train(
     lease: Lease,
 ) -> str:
     run, protocol = settings.run, settings.protocol
-    names = world.gather(process.node_name())
-    check_nodes(run, names)
-    machine = host.describe()
-    cores = _bind(settings, world, names.count(process.node_name()))
-    started, clock_s = datetime.now(UTC), time.monotonic()
-    # The CPUs that the run's ranks on this host may use, a list for each rank.
-    here = [cpus for name, cpus in world.gather((process.node_name(), cores)) if name == process.node_name()]
-    shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
-    quiet = Quiet({cpu for cpus in here for cpu in cpus}, run.threads * len(here))
-    startup_s = process.age_s()
+    here = Here.of(settings, world)
     # Known even if the data do not fit in memory: a record belongs to them.
     data, problem, data_s = Data(features_hash=prepared.features_hash(manifest)), None, 0.0
     start = time.perf_counter()
@@ -167,13 +176,12 @@ def _train(
     misfit = next((why for why in world.gather(memory.ran_out) if why), None)
     # A run never resumes from a checkpoint of other settings, features or code.
     key = checkpoint.identify(settings.hash, data.features_hash or "", finished.code_hash())
-    resumed, lost_s = 0, _lost_s(lease, None)
+    lost = {"resumed": 0, "lost_s": lost_s(lease, None)}
     clock, trainer = Clock(world.device, protocol.warmup, frozenset()), None
 
     def save(state: dict[str, Any]) -> None:
         lease.check()
-        about = {"resumed": resumed, "lost_s": lost_s, "saved": time.time()}
-        checkpoint.save(folder, key, {**state, **about})
+        checkpoint.save(folder, key, {**state, **lost, "saved": time.time()})
 
     if problem is not None and misfit is None:
         clock = _clock(protocol, problem, run.batch, world.device)
@@ -193,14 +201,14 @@ def _train(
                 save=save,
                 stop_requested=lambda: signals.stop,
                 save_requested=signals.save,
-                report=_seldom(lambda history: write_history(folder / HISTORY, history)),
+                report=seldom(lambda history: write_history(folder / HISTORY, history)),
                 progress=sys.stderr.isatty(),
                 metrics=settings.family.metrics,
             )
             # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
             saved = world.gather(checkpoint.load(folder, key) if world.rank == 0 else None)[0]
             if saved is not None:
-                resumed, lost_s = _restore(trainer, saved, lease, checkpoint.path_of(folder, key))
+                lost = restore(trainer, saved, lease, checkpoint.path_of(folder, key))
             elif checkpoint.others(folder, key) and world.rank == 0:
                 print(
                     "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting "
@@ -211,37 +219,105 @@ def _train(
     ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
     collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
-    mine = outcome.of_rank(world, cores, shared, quiet, trainer)
+    mine = here.of_rank(trainer)
     ranks = world.gather(mine) if collective else [mine]
     if world.rank == 0 or not collective:
         if world.rank == 0:
             lease.check()
-        write_history(folder / HISTORY, trainer.history if trainer else [])
         if trace:
             clock.write_trace(trace)
-        measured = {
-            "resumed": resumed,
-            "lost_s": lost_s,
-            "mpi_library": world.library,
-            "machine": {**machine, "ranks": ranks},
-            "quiet": quiet.report(sum(r["cpu_s"] for r in ranks if r["host"] == process.node_name())),
-            "files": {HISTORY: sha256(folder / HISTORY), **kept.keep(settings, problem, ended, folder)},
-            "timing": {
-                "startup_s": startup_s,
-                "data_s": data_s,
-                **outcome.timing(clock, trainer, ended),
-            },
-            **outcome.spent(started, time.monotonic() - clock_s, run, world.device),
-        }
-        made = outcome.record_of(settings, data, trainer, ended, measured)
-        record.write(folder / RECORD, settings, made)
-        finished.keep(folder)
-        (folder / supervise.NOTE).unlink(missing_ok=True)
-        checkpoint.clear(folder)
+        timing = {"data_s": data_s, **outcome.timing(clock, trainer, ended)}
+        finish(settings, folder, data, trainer, ended, here, ranks, timing, lost)
         lease.finished = True
     if not collective:
         world.abort()
     return ended.status
+
+
+@dataclasses.dataclass(frozen=True)
+class Here:
+    """Where and when a process trains: its world, its machine and what it may use of it.
+
+    cores: the logical CPUs of this rank. shared: whether threads of this host's ranks share physical cores; None if that
+    is unknown. clock_s: the start by a clock that is never set. startup_s: from the start of the process until data are
+    read.
+    """
+
+    world: World
+    machine: dict[str, Any]
+    cores: list[int]
+    shared: bool | None
+    quiet: Quiet
+    started: datetime
+    clock_s: float
+    startup_s: float
+
+    @classmethod
+    def of(cls, settings: Settings, world: World) -> Here:
+        """Bind this rank to its cores and look around. Every rank calls this.
+
+        Raises:
+            UserError: the ranks are on another number of nodes than the run needs, or are bound otherwise.
+        """
+        names = world.gather(process.node_name())
+        check_nodes(settings.run, names)
+        machine = host.describe()
+        cores = _bind(settings, world, names.count(process.node_name()))
+        started, clock_s = datetime.now(UTC), time.monotonic()
+        # The CPUs that the run's ranks on this host may use, a list for each rank.
+        here = [
+            cpus for name, cpus in world.gather((process.node_name(), cores)) if name == process.node_name()
+        ]
+        shared = topology.shared_cores(topology.read(), here, torch.get_num_threads())
+        quiet = Quiet({cpu for cpus in here for cpu in cpus}, settings.run.threads * len(here))
+        return cls(world, machine, cores, shared, quiet, started, clock_s, process.age_s())
+
+    def of_rank(self, trainer: Trainer | None) -> dict[str, Any]:
+        """This rank's entry in a record."""
+        return outcome.of_rank(self.world, self.cores, self.shared, self.quiet, trainer)
+
+
+def finish(
+    settings: Settings,
+    folder: Path,
+    data: Data,
+    trainer: Trainer | None,
+    ended: outcome.Outcome,
+    here: Here,
+    ranks: list[dict[str, Any]],
+    timing: dict[str, Any],
+    lost: dict[str, Any],
+    cohort: Sequence[str] = (),
+    share_s: float | None = None,
+) -> None:
+    """Write what a run leaves, the record last, and delete what it needed to go on.
+
+    ranks: their entries in the record. timing: without the start. lost: how often the run resumed, and what it cost.
+    cohort: the runs with which it was trained. share_s: see `outcome.spent`.
+    """
+    # The copy first: what Snakemake deletes at the start of the run's own job is then never the only one.
+    places = [*finished.copies(folder, together=bool(cohort)), folder]
+    for place in places:
+        write_history(place / HISTORY, trainer.history if trainer else [])
+    problem = trainer.problem if trainer else None
+    on_host = sum(rank["cpu_s"] for rank in ranks if rank["host"] == process.node_name())
+    measured = {
+        **lost,
+        "cohort": list(cohort),
+        "mpi_library": here.world.library,
+        "machine": {**here.machine, "ranks": ranks},
+        "quiet": here.quiet.report(on_host),
+        "files": {HISTORY: sha256(folder / HISTORY), **kept.keep(settings, problem, ended, folder)},
+        "timing": {"startup_s": here.startup_s, **timing},
+        **outcome.spent(
+            here.started, time.monotonic() - here.clock_s, settings.run, here.world.device, share_s
+        ),
+    }
+    made = outcome.record_of(settings, data, trainer, ended, measured)
+    for place in places:
+        record.write(place / RECORD, settings, made)
+    (folder / supervise.NOTE).unlink(missing_ok=True)
+    checkpoint.clear(folder)
 
 
 def read(settings: Settings, manifest: Path | None) -> Data:
@@ -277,15 +353,20 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     return problem
 
 
-def _restore(trainer: Trainer, saved: dict[str, Any], lease: Lease, path: Path) -> tuple[int, float]:
-    """Continue from the checkpoint that was read from `path`; how often the run has resumed, and the seconds lost.
+def restore(trainer: Trainer, saved: dict[str, Any], lease: Lease, path: Path) -> dict[str, Any]:
+    """Continue from the checkpoint that was read from `path`.
+
+    Returns:
+        How often the run has resumed, and the seconds lost.
 
     Raises:
         UserError: the checkpoint is of another form.
     """
     try:
-        resumed = saved["resumed"] + 1
-        lost_s = saved["lost_s"] + _lost_s(lease, saved["saved"]) + process.age_s()
+        lost = {
+            "resumed": saved["resumed"] + 1,
+            "lost_s": saved["lost_s"] + lost_s(lease, saved["saved"]) + process.age_s(),
+        }
         trainer.restore(saved)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise checkpoint.unusable(path, repr(error)) from None
@@ -293,7 +374,7 @@ def _restore(trainer: Trainer, saved: dict[str, Any], lease: Lease, path: Path) 
         if outcome.is_out_of_memory(error):
             raise
         raise checkpoint.unusable(path, repr(error)) from None
-    return resumed, lost_s
+    return lost
 
 
 def _clock(protocol: Protocol, problem: Problem, batch: int, device: torch.device) -> Clock:
@@ -301,7 +382,7 @@ def _clock(protocol: Protocol, problem: Problem, batch: int, device: torch.devic
     return Clock(device, protocol.warmup, sampled_steps(steps, protocol.warmup, protocol.sampled_steps))
 
 
-def _lost_s(lease: Lease, saved: float | None) -> float:
+def lost_s(lease: Lease, saved: float | None) -> float:
     """Seconds of work that the previous process of this run lost: those after the last checkpoint.
 
     Its start and its last sign of life are by its own clock. The checkpoint may be from an even earlier process.
@@ -329,7 +410,7 @@ def _bind(settings: Settings, world: World, local_ranks: int) -> list[int]:
     return cores
 
 
-def _seldom(report: Callable[[list[dict[str, Any]]], None]) -> Callable[[list[dict[str, Any]]], None]:
+def seldom(report: Callable[[list[dict[str, Any]]], None]) -> Callable[[list[dict[str, Any]]], None]:
     """Report the history less often: if an epoch is one small step, writing the file would take most of the time."""
     last = -math.inf
 

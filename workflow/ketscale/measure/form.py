@@ -195,7 +195,8 @@ class Record(_Part):
     whether it was timed alone. quality: None for a protocol with steps. losses: of the first 20 steps. routes: those of
     fused, if it had a choice. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
     files: SHA-256 of each file of the run beside the record: its history, and the trained model where it is kept.
-    digest: SHA-256 of all the rest as canonical JSON.
+    cohort: the runs that were trained in the same process, a step of all at a time, as PROTOCOL/seedN; such a run has no
+    times of its own but those of all. digest: SHA-256 of all the rest as canonical JSON.
     """
 
     schema: Literal[4]
@@ -231,3 +232,4 @@ class Record(_Part):
     gpu_hours: NonNegative
     digest: str
     gradient_bytes: Natural | None = None
+    cohort: list[str] = msgspec.field(default_factory=list)

@@ -111,7 +111,7 @@ class Trainer:
         self._pending: list[Figures] = []
         self._agreed = Look()
         # Before this process resumed the run.
-        self._trained_s = 0.0
+        self.trained_s = 0.0
         self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and world.rank == 0))
 
     def run(self) -> None:
@@ -124,7 +124,7 @@ class Trainer:
             TimedOut: the protocol's time is over, and training is not.
             Stopped: a stop was requested and the checkpoint is written.
         """
-        self._pace.begin(self.step, self._trained_s)
+        self._pace.begin(self.step, self.trained_s)
         with self._bar:
             if self._second_order:
                 self._run_lbfgs()
@@ -410,5 +410,5 @@ class Trainer:
             self.schedule.load_state_dict(state["schedule"])
         self.step = state["step"]
         self.losses, self.history, self.best = state["losses"], state["history"], state["best"]
-        self._waited, self._epoch, self._trained_s = state["waited"], state["epoch"], state["trained_s"]
+        self._waited, self._epoch, self.trained_s = state["waited"], state["epoch"], state["trained_s"]
         self._bar.update(self.step)

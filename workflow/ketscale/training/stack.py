@@ -38,7 +38,7 @@ class Stack:
     """Takes the steps of several problems together, which differ in their parameters and seeds alone.
 
     Args:
-        problems: on one device and in their final precision. From now on they share those buffers that are equal.
+        problems: on one device and in their final precision.
         protocols: as many; they may differ in what changes no shape.
         pace: of all runs.
 
@@ -53,7 +53,7 @@ class Stack:
         self._optimiser = optimiser.create(protocols, self._flat)
         self.members = [Member(own, self._optimiser, index, pace) for index, own in enumerate(trained)]
         self._trained = [name for name, p in problems[0].named_parameters() if p.requires_grad]
-        self._fixed = _share(self._problems)
+        self._fixed = _different(self._problems)
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Go on with some of the members, in this order; the others keep their parameters' values."""
@@ -99,7 +99,12 @@ class Stack:
 
     def _each(self, function: Callable[[Problem, torch.Tensor], Any], indices: torch.Tensor) -> Any:
         """The results (members, ...) of a function of each member's problem and its row of the indices."""
-        problem, device = self._problems[0], self._flat.values.device
+        problem = self._problems[0]
+        indices = placed(indices, self._flat.values.device)
+        if len(self.members) == 1:
+            # As the run would alone, to the last bit.
+            made = function(problem, indices[0])
+            return made[None] if isinstance(made, torch.Tensor) else tuple(part[None] for part in made)
         module = _Calling(problem, function)
 
         def of_one(
@@ -115,7 +120,7 @@ class Stack:
                 )
 
         seeds = torch.tensor([int(problem.seed) for problem in self._problems])
-        return torch.func.vmap(of_one)(self._flat.leaves, self._fixed, seeds, placed(indices, device))
+        return torch.func.vmap(of_one)(self._flat.leaves, self._fixed, seeds, indices)
 
     def _clip(self, norms: torch.Tensor) -> None:
         limits = [protocol.clip_norm for protocol in self._protocols]
@@ -135,27 +140,26 @@ class _Calling(nn.Module):
         return self._function(self.problem, indices)
 
 
-def _share(problems: Sequence[Problem]) -> dict[str, torch.Tensor]:
-    """Let problems have one copy of each buffer that is equal in all.
-
-    Returns:
-        What is neither trained nor equal, such as fixed weights that were drawn: (problems, ...) by name.
-    """
-    different = {}
-    kinds = [dict(_untrained(problem)) for problem in problems]
-    for name, first in kinds[0].items():
-        rows = [tensors[name] for tensors in kinds]
-        if not all(torch.equal(row, first) for row in rows):
-            different[name] = torch.stack(rows)
-            continue
-        folder, _, last = name.rpartition(".")
-        for problem in problems:
-            buffers = problem.get_submodule(folder)._buffers
-            if last in buffers:
-                buffers[last] = first
-    return different
+def share(problem: Problem, first: Problem) -> None:
+    """Let a problem use those buffers of another that equal its own, such as the data, so that there is one copy."""
+    own = dict(problem.named_buffers())
+    for name, buffer in first.named_buffers():
+        if own[name] is not buffer and torch.equal(own[name], buffer):
+            folder, _, last = name.rpartition(".")
+            problem.get_submodule(folder)._buffers[last] = buffer
 
 
-def _untrained(problem: Problem) -> Iterator[tuple[str, torch.Tensor]]:
+def _different(problems: Sequence[Problem]) -> dict[str, torch.Tensor]:
+    """What is neither trained nor equal in all problems, such as drawn weights that stay: (problems, ...) by name."""
+    fixed = [dict(_fixed(problem)) for problem in problems]
+    stacked = {}
+    for name, first in fixed[0].items():
+        rows = [tensors[name] for tensors in fixed]
+        if not all(row is first or torch.equal(row, first) for row in rows):
+            stacked[name] = torch.stack(rows)
+    return stacked
+
+
+def _fixed(problem: Problem) -> Iterator[tuple[str, torch.Tensor]]:
     yield from problem.named_buffers()
     yield from ((name, p.detach()) for name, p in problem.named_parameters() if not p.requires_grad)

@@ -65,6 +65,11 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         return cls(**USUAL[name]._asdict())
 
     @property
+    def stacks(self) -> bool:
+        """Whether it evaluates several sets of weights at once, under torch.func.vmap: fused does."""
+        return self.device == "fused" and self.batching == "broadcast" and self.placement == "model"
+
+    @property
     def method(self) -> Method:
         """Device, gradient and batching."""
         return Method(self.device, self.gradient, self.batching)

@@ -24,6 +24,7 @@ class VQCSettings(Model, frozen=True, kw_only=True):
 
     implementation: ClassVar[str] = "ketscale.problems.images.vqc:VQC"
     has_dropout: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
     control: ClassVar[str | None] = "mlp"
 
 
@@ -33,6 +34,7 @@ class MLPSettings(Model, frozen=True, kw_only=True):
     implementation: ClassVar[str] = "ketscale.problems.images.mlp:MLP"
     classical: ClassVar[bool] = True
     has_dropout: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
 
     width: Annotated[int, Meta(ge=1, description="Width of the layer that replaces the circuit")] = 4
 

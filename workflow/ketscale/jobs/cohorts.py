@@ -1,0 +1,127 @@
+"""Cohorts: the runs of a call that one process trains together, since they have the same shape.
+
+They differ in their seeds, and in settings of the protocol that change no shape. The call writes down its cohorts when
+it starts. The first job of a cohort trains all of its runs that have no result yet; the others find their records.
+Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ketscale import strict_json
+from ketscale.config import Families, Settings
+from ketscale.errors import UserError
+from ketscale.files import write_atomic
+from ketscale.grid import Run, canonical
+from ketscale.jobs import finished
+
+# Settings of a protocol in which the runs of a cohort may differ.
+FREE = ("learning_rate", "weight_decay", "clip_norm", "plateau", "early_stopping", "epochs", "steps")
+# More runs make no step cheaper, and what they keep grows.
+MOST = 32
+# The folder of the call's cohorts, for its jobs.
+VARIABLE = "KETSCALE_COHORTS"
+
+
+def shape(settings: Settings) -> str | None:
+    """What runs that are trained together have in common, as one text; None for a run that trains alone."""
+    run, protocol, simulator = settings.run, settings.protocol, settings.simulator
+    alone = (
+        not settings.model.stacks,
+        simulator is not None and not simulator.stacks,
+        run.ranks > 1,
+        protocol.timed,
+        protocol.limit_s is not None,
+        protocol.mistake is not None,
+        protocol.precision == "amp",
+        protocol.features != "cached",
+        protocol.optimiser == "l-bfgs",
+        protocol.parallel != "samples",
+    )
+    if any(alone):
+        return None
+    content = settings.content
+    axes = {name: value for name, value in content["run"].items() if name not in ("seed", "protocol")}
+    rest = {name: value for name, value in content["protocol"].items() if name not in FREE}
+    return canonical({**content, "run": axes, "protocol": rest, "by_epochs": protocol.by_epochs})
+
+
+def plan(
+    runs: Iterable[Settings], places: int, place: Callable[[Run], str] = lambda run: ""
+) -> list[list[Settings]]:
+    """The cohorts among the runs of a call, each of at least two.
+
+    places: how many jobs run at a time. Runs of one shape are dealt to several cohorts where fewer would leave some of
+        these idle.
+    place: names what a run shares with others that may train in its process, such as its allocation.
+    """
+    alike: dict[tuple[str, str], list[Settings]] = {}
+    others = 0
+    for settings in runs:
+        found = shape(settings)
+        if found is None:
+            others += 1
+        else:
+            alike.setdefault((place(settings.run), found), []).append(settings)
+    wanted = -(-max(1, places - others) // max(1, len(alike)))
+    dealt = [
+        of_shape[part::parts]
+        for of_shape in alike.values()
+        for parts in [min(len(of_shape), max(wanted, -(-len(of_shape) // MOST)))]
+        for part in range(parts)
+    ]
+    return [cohort for cohort in dealt if len(cohort) > 1]
+
+
+def write(results: Path, cohorts: Sequence[Sequence[Settings]]) -> None:
+    """Write down the cohorts of this call, for its jobs, which inherit the name of the folder."""
+    folder = results / "cohorts" / str(finished.call())
+    for number, cohort in enumerate(cohorts):
+        content = json.dumps([settings.content for settings in cohort])
+        write_atomic(folder / f"{_digest(cohort[0])}-{number}.json", content.encode())
+    os.environ[VARIABLE] = str(folder.resolve())
+
+
+def forget() -> None:
+    """Delete what was written down, at the end of the call."""
+    folder = os.environ.get(VARIABLE)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def of(settings: Settings) -> Path | None:
+    """The file of the cohort of a run in this call; None if it trains alone."""
+    folder = os.environ.get(VARIABLE)
+    if not folder or shape(settings) is None:
+        return None
+    files = sorted(Path(folder).glob(f"{_digest(settings)}-*.json"))
+    wanted = settings.content["run"]
+    return next((file for file in files if any(one["run"] == wanted for one in _read(file))), None)
+
+
+def read(file: Path, families: Families) -> list[Settings]:
+    """The settings of a cohort's runs.
+
+    Raises:
+        UserError: the file cannot be read, or is of another version.
+    """
+    return [Settings.of(content, families, str(file)) for content in _read(file)]
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = strict_json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: not the runs of a cohort ({error}); start the call again") from None
+    return found
+
+
+def _digest(settings: Settings) -> str:
+    return hashlib.sha256(str(shape(settings)).encode()).hexdigest()[:16]
