@@ -1,0 +1,125 @@
+"""Runs that are trained together: each as if it were alone, in its losses and in what follows from them."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from ketscale.measure.clock import Clock
+from ketscale.parallel.single import Single
+from ketscale.problems.classification import Classification
+from ketscale.problems.dropout import SampleDropout
+from ketscale.training import cohort
+from ketscale.training.loop import Diverged, Trainer
+from ketscale.training.pace import Pace
+from ketscale.training.stack import Stack, share
+from tests.toys import QUIETLY, classification, protocol_of, run_at
+
+WORLD = Single(run_at("cpu-n1r1t1"))
+EPOCHS = {"epochs": 8, "early_stopping": {"monitor": "loss", "patience": 2}}
+
+
+def perceptron(seed, dtype=torch.float64):
+    """The toy classification with a small perceptron, with dropout."""
+    problem = classification(seed, dtype=dtype)
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), SampleDropout(0.0), nn.Linear(9, 3)).to(dtype)
+    splits = {name: problem.get_buffer(f"rows_{name}") for name in problem.splits}
+    return Classification(model, problem.get_buffer("inputs"), problem.get_buffer("labels"), splits, seed)
+
+
+def trainer(problem, seed, protocol, **more):
+    """A trainer of one run of a batch of 8."""
+    clock = Clock(torch.device("cpu"), 2, frozenset())
+    return Trainer(problem, WORLD, clock, protocol, 8, seed, **{**QUIETLY, **more})
+
+
+class Together:
+    """A cohort of problems made by `make` for seeds 0, 1, ..., one for each of the protocols."""
+
+    def __init__(self, make, protocols, stop_at=None, **settings):
+        protocols = [protocol_of({**settings, **own}) for own in protocols]
+        problems = [make(seed) for seed in range(len(protocols))]
+        for problem in problems:
+            share(problem, problems[0])
+        stop = lambda: stop_at is not None and self.trainers[0].step >= stop_at
+        pace = Pace(protocols[0], WORLD, stop, lambda: False, together=True)
+        self.stack = Stack(problems, protocols, pace)
+        self.asked, self.saved, self.ends = {}, [], {}
+        self.trainers = {
+            seed: trainer(
+                problem,
+                seed,
+                protocol,
+                member=member,
+                save=lambda state, seed=seed: self.asked.update({seed: state}),
+            )
+            for seed, (problem, protocol, member) in enumerate(
+                zip(problems, protocols, self.stack.members, strict=True)
+            )
+        }
+        pace.begin()
+
+    def train(self):
+        cohort.train(self.trainers, self.stack, self.asked, self.saved.append, self.ends.__setitem__)
+        return self
+
+
+def alone(make, seed, settings):
+    """The same run by itself, trained as far as it goes."""
+    single = trainer(make(seed), seed, protocol_of(settings))
+    try:
+        single.run()
+    except Diverged as error:
+        return single, error
+    return single, None
+
+
+def weights(trainer):
+    return torch.cat([p.detach().reshape(-1) for p in trainer.problem.parameters()])
+
+
+@pytest.mark.parametrize("make", [perceptron, classification], ids=["mlp", "vqc"])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-10), (torch.float32, 1e-3)])
+def test_each_run_of_a_cohort_has_the_losses_that_it_has_alone(make, dtype, tolerance):
+    protocols = [{}, {"learning_rate": 1e-3}, {"weight_decay": 0.0, "clip_norm": None}, {"clip_norm": 0.1}]
+    made = Together(lambda seed: make(seed, dtype=dtype), protocols, steps=20).train()
+    for seed, own in enumerate(protocols):
+        single, _ = alone(lambda seed: make(seed, dtype=dtype), seed, {"steps": 20, **own})
+        assert made.trainers[seed].losses == pytest.approx(single.losses, rel=tolerance)
+        torch.testing.assert_close(
+            weights(made.trainers[seed]), weights(single), rtol=tolerance, atol=tolerance
+        )
+    losses = [made.trainers[seed].losses[0] for seed in range(4)]
+    assert len(set(losses)) == 4
+
+
+def test_each_run_stops_early_by_its_own_numbers_and_keeps_its_own_best_weights():
+    rates = [{"learning_rate": rate} for rate in (0.3, 3e-3, 0.1)]
+    settings = {**EPOCHS, "plateau": {"factor": 0.5, "patience": 0}}
+    made = Together(perceptron, rates, **settings).train()
+    lengths = set()
+    for seed, own in enumerate(rates):
+        together, (single, _) = made.trainers[seed], alone(perceptron, seed, {**settings, **own})
+        assert together.step == single.step
+        assert together.best["epoch"] == single.best["epoch"]
+        torch.testing.assert_close(weights(together), weights(single), rtol=0, atol=1e-9)
+        for mine, theirs in zip(together.history, single.history, strict=True):
+            assert mine["epoch_s"] is None and mine.keys() == theirs.keys()
+            assert mine["learning_rate"] == theirs["learning_rate"]
+            assert mine["validation_loss"] == pytest.approx(theirs["validation_loss"], rel=1e-9)
+        lengths.add(single.step)
+    assert len(lengths) > 1
+
+
+def test_a_run_that_diverges_leaves_the_others_going():
+    protocols = [{}, {"learning_rate": 1e300, "clip_norm": None}, {}]
+    made = Together(perceptron, protocols, steps=30).train()
+    assert isinstance(made.ends[1], Diverged) and made.ends[0] is None and made.ends[2] is None
+    single, error = alone(perceptron, 1, {"steps": 30, **protocols[1]})
+    assert str(made.ends[1]) == str(error)
+    for seed in (0, 2):
+        single, _ = alone(perceptron, seed, {"steps": 30})
+        torch.testing.assert_close(weights(made.trainers[seed]), weights(single), rtol=0, atol=1e-10)
+        assert all(math.isfinite(loss) for loss in made.trainers[seed].losses)
