@@ -43,6 +43,7 @@ CONFIG: dict[str, Any] = {
             "batching": "broadcast",
             "placement": "model",
         },
+        "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
         "closed-form-shift": {
             "device": "closed-form",
             "gradient": "parameter-shift",

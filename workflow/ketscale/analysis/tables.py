@@ -94,8 +94,8 @@ def _identity(config: Config, finding: Finding) -> dict[str, Any]:
 
 def _runs_columns(config: Config) -> tuple[str, ...]:
     return (
-        *_identity_columns(config), "studies", "status", "reason", "resumed", "timed", "precision", "features", "mistake",
-        *(f"{split}_{metric}" for split in SPLITS for metric in metrics(config)), "test_chance", "test_samples",
+        *_identity_columns(config), "studies", "status", "reason", "resumed", "cohort", "timed", "precision", "features",
+        "mistake", *(f"{split}_{metric}" for split in SPLITS for metric in metrics(config)), "test_chance", "test_samples",
         "epochs", "best_epoch", "planned_epochs", "split", "fold", "folds", "shared",
         "step_s", "step_q25_s", "step_q75_s", "step_count", "circuit_s", "first_step_s", "startup_s", "data_s", "validation_s",
         "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "sample_work", "train_s",
@@ -115,6 +115,7 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         **_identity(config, finding),
         "studies": " ".join(finding.studies),
         **{name: record[name] for name in ("status", "reason", "resumed", "parameters", "mpi_library")},
+        "cohort": 1 + len(record.get("cohort", ())),
         **{name: record[name] for name in ("slurm_job_id", "started", "stopped", "node_hours", "gpu_hours")},
         **{name: record[name] for name in ("config_hash", "data_hash", "features_hash", "weights_hash")},
         **{name: protocol[name] for name in ("timed", "precision", "features")},

@@ -64,7 +64,8 @@ class Trainer:
         report: called on rank 0 with the history after every epoch.
         metrics: those of the problem's family, which say in which direction each is better.
         member: the run's part of a process that trains several runs together, which drives their `course`s; None if
-            it trains alone. Times of a step are those of all of them, so that none are kept.
+            it trains alone. Times of a step are those of all of them, so that none are kept; of an epoch's time the
+            history has the run's share.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class Trainer:
 
     def _train_epoch(self) -> Course:
         epoch, position = divmod(self.step, self.steps_per_epoch)
-        start = time.perf_counter()
+        start, runs = time.perf_counter(), self.stepper.runs if isinstance(self.stepper, Member) else 1
         whole = position == 0
         self.problem.train()
         for indices in self.problem.sampler.batches(self.seed, epoch, self.batch, position):
@@ -173,8 +174,8 @@ class Trainer:
             last = self.step % self.steps_per_epoch == 0 or self.step == self.total_steps
             if len(self._pending) >= self._agreed.after or last:
                 self._agree(at_boundary=last)
-        whole = whole and self._alone and self.step % self.steps_per_epoch == 0
-        yield from self._end_epoch(epoch, time.perf_counter() - start if whole else None)
+        whole = whole and self.step % self.steps_per_epoch == 0
+        yield from self._end_epoch(epoch, (time.perf_counter() - start) / runs if whole else None)
 
     def _run_lbfgs(self) -> None:
         """Each iteration counts as an epoch and a step. The curvature is in no checkpoint, so there are none.
@@ -305,7 +306,7 @@ class Trainer:
             "epoch_s": seconds,
         }
         self._epoch = dict(_EPOCH)
-        if seconds is not None:
+        if seconds is not None and self._alone:
             self.clock.epochs_s.append(seconds)
         if self.by_epochs:
             start = time.perf_counter()

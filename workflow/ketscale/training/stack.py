@@ -24,13 +24,14 @@ class Member:
 
     Attributes:
         parameters: its trainable parameters.
-        optimiser: the optimiser of all, of which the run is member `index`.
+        optimiser: the optimiser of all `runs`, of which the run is member `index`.
         pace: the same for all.
     """
 
     parameters: list[nn.Parameter]
     optimiser: optimiser.Optimiser
     index: int
+    runs: int
     pace: Pace
 
 
@@ -51,7 +52,9 @@ class Stack:
         trained = [[p for p in problem.parameters() if p.requires_grad] for problem in problems]
         self._flat = Flat(trained)
         self._optimiser = optimiser.create(protocols, self._flat)
-        self.members = [Member(own, self._optimiser, index, pace) for index, own in enumerate(trained)]
+        self.members = [
+            Member(own, self._optimiser, index, len(problems), pace) for index, own in enumerate(trained)
+        ]
         self._trained = [name for name, p in problems[0].named_parameters() if p.requires_grad]
         self._fixed = _different(self._problems)
 
@@ -64,7 +67,7 @@ class Stack:
         self._protocols = [self._protocols[index] for index in chosen]
         self.members = [self.members[index] for index in chosen]
         for index, member in enumerate(self.members):
-            member.index = index
+            member.index, member.runs = index, len(self.members)
 
     def take(self, batches: Sequence[torch.Tensor], step: int) -> list[Figures]:
         """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""

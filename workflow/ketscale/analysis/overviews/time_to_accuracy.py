@@ -240,6 +240,12 @@ def _note(inputs: Inputs, found: Sequence[Part], asked: Sequence[str]) -> str:
     ]
     if not runs["timed"].all():
         notes.append("Runs that are not timed may have shared the machine")
+    together = int((runs["cohort"] > 1).sum())
+    if together:
+        notes.append(
+            f"{together} runs were trained together with others of their shape, and have their share of the time; to time "
+            "models alone, set timed: true or cohorts: false"
+        )
     return ". ".join(notes)
 
 
