@@ -24,7 +24,7 @@ def perceptron(seed, dtype=torch.float64):
     """The toy classification with a small perceptron, with dropout."""
     problem = classification(seed, dtype=dtype)
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), SampleDropout(0.0), nn.Linear(9, 3)).to(dtype)
+    model = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), SampleDropout(0.2), nn.Linear(9, 3)).to(dtype)
     splits = {name: problem.get_buffer(f"rows_{name}") for name in problem.splits}
     return Classification(model, problem.get_buffer("inputs"), problem.get_buffer("labels"), splits, seed)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ MASKS = randomness.Stream("dropout")
 
 
 class _Key(NamedTuple):
-    seed: int
+    seed: int | torch.Tensor
     step: randomness.Step
     samples: torch.Tensor
 
@@ -24,8 +24,11 @@ _key: _Key | None = None
 
 
 @contextlib.contextmanager
-def keyed(seed: int, step: randomness.Step, samples: torch.Tensor) -> Iterator[None]:
-    """Inside the block, every `SampleDropout` draws its masks for these samples (int64 ids) at this step."""
+def keyed(seed: int | torch.Tensor, step: randomness.Step, samples: torch.Tensor) -> Iterator[None]:
+    """Inside the block, every `SampleDropout` draws its masks for these samples (int64 ids) at this step.
+
+    seed: under torch.func.vmap int64 (), each member's own.
+    """
     global _key
     previous, _key = _key, _Key(seed, step, samples)
     try:
@@ -56,9 +59,39 @@ class SampleDropout(nn.Module):
             return nn.functional.dropout(x, self.p)
         if self.number is None:
             raise RuntimeError("a dropout has no masks of its own: call name_dropouts(model) first")
-        key = MASKS.key(_key.seed, _key.step, self.number)
-        kept = randomness.kept(key, _key.samples, x[0].numel(), self.p)
+        seed, step, samples = _key
+        columns = x[0].numel()
+        if isinstance(seed, int):
+            kept = randomness.kept(MASKS.key(seed, step, self.number), samples, columns, self.p)
+        else:
+            kept = _Kept.apply(seed, samples, int(step), self.number, columns, self.p)
         return x * kept.to(x.dtype).mul_(1 / (1 - self.p)).view_as(x)
+
+
+class _Kept(torch.autograd.Function):
+    """`randomness.kept` with a seed for each member of torch.func.vmap: one call for all of them."""
+
+    @staticmethod
+    def forward(
+        seed: torch.Tensor, samples: torch.Tensor, step: int, number: int, columns: int, p: float
+    ) -> torch.Tensor:
+        keys = (MASKS.key(one, step, number) for one in seed.reshape(-1).tolist())
+        key = randomness.keys(keys, samples.device).view(*seed.shape, 1)
+        return randomness.kept(key, samples, columns, p)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], seed: torch.Tensor, samples: torch.Tensor, *rest: Any
+    ) -> tuple[torch.Tensor, int]:
+        seeds, rows = (
+            each.expand(info.batch_size, *each.shape) if dim is None else each.movedim(dim, 0)
+            for each, dim in zip((seed, samples), in_dims, strict=False)
+        )
+        return _Kept.apply(seeds, rows, *rest), 0
 
 
 def name_dropouts(model: nn.Module) -> None:

@@ -8,6 +8,7 @@ the samples, determines the numbers: `uniform(NOISE.key(seed, step), indices, 3)
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import TypeAlias, overload
 
 import torch
@@ -89,6 +90,11 @@ def number_of(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
 
 
+def keys(values: Iterable[int], device: torch.device) -> torch.Tensor:
+    """Keys as int64 (n,) on a device."""
+    return torch.tensor([_signed(value) for value in values], device=device)
+
+
 def _signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
@@ -112,18 +118,19 @@ def _mix(bits: torch.Tensor) -> torch.Tensor:
 
 
 def _words(key: Key, samples: torch.Tensor, count: int) -> torch.Tensor:
-    """Random int64 words (len(samples), count); row i depends only on key and samples[i]."""
+    """Random int64 words (*samples.shape, count), each row of which depends only on its key and sample."""
     rows = _mix(samples * _signed(_GAMMA) + (_signed(key) if isinstance(key, int) else key))
-    return _mix(rows[:, None] + torch.arange(1, count + 1, device=samples.device) * _signed(_GAMMA))
+    return _mix(rows[..., None] + torch.arange(1, count + 1, device=samples.device) * _signed(_GAMMA))
 
 
 def kept(key: Key, samples: torch.Tensor, columns: int, p: float) -> torch.Tensor:
-    """True with probability 1 - p (within 2**-17), bool (len(samples), columns); row i depends on samples[i] only.
+    """True with probability 1 - p (within 2**-17), bool (*samples.shape, columns); a row depends on its sample only.
 
-    samples: int64 ids on any device, which is the result's too.
+    key: one for all samples, or int64 that broadcasts with them. samples: int64 ids on any device, which is the
+        result's too.
     """
     # Four 16-bit numbers from each mixed word, since the mixing is most of the work.
-    bits = _words(key, samples, -(-columns // 4)).view(torch.int16)[:, :columns]
+    bits = _words(key, samples, -(-columns // 4)).view(torch.int16)[..., :columns]
     return bits >= min(round(p * 2**16), 2**16 - 1) - 2**15
 
 

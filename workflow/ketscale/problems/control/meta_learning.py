@@ -97,7 +97,7 @@ class MetaLearning(Problem):
 
     def _training(self, indices: torch.Tensor, step: Step) -> Drawn:
         if self.objective.workload.tasks is None:
-            return self.distribution.fresh(self.seed, step, indices, self._dtype_and_device[0])
+            return self.distribution.fresh(int(self.seed), step, indices, self._dtype_and_device[0])
         return self._fixed("train", indices)
 
     def _fixed(self, split: str, numbers: torch.Tensor) -> Drawn:
