@@ -15,6 +15,7 @@ from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
 from ketscale.training.flat import Flat
 from ketscale.training.pace import Pace
+from ketscale.training.stacked_linear import StackedLinear
 from ketscale.training.step import Figures, placed
 
 
@@ -117,7 +118,7 @@ class Stack:
             own: torch.Tensor,
         ) -> Any:
             tensors = {**dict(zip(self._trained, trained, strict=True)), **fixed}
-            with problem.seeded(seed):
+            with problem.seeded(seed), StackedLinear():
                 return torch.func.functional_call(
                     module, {f"problem.{name}": tensor for name, tensor in tensors.items()}, (own,)
                 )
