@@ -23,8 +23,8 @@ from ketscale import Circuit, Layer
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import pauli_words
 from ketscale.engines.circuits.factory import named_simulator
+from ketscale.engines.circuits.transforms import inputs_only
 from ketscale.errors import UserError
-from ketscale.interop.transforms import inputs_only
 from tests.unit.test_simulators import dense_unitary, dense_word, random_circuit, random_words
 
 # Forward mode starts with a part of torch that torch deprecates.

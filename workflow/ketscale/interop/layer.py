@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_words
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
-from ketscale.interop import transforms
 
 # A full-length Pauli word such as 'ZI', or a weighted sum of them such as {'ZI': 0.5, 'IZ': 0.5}.
 Observable = str | Mapping[str, float]

@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree
 
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.transforms import transformed
 from ketscale.errors import UserError
-from ketscale.interop.transforms import transformed
 from ketscale.optional import needed_for
 
 with needed_for("ketscale.from_qnode"):

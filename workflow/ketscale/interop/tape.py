@@ -25,7 +25,7 @@ from pennylane.tape import QuantumScript
 
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.interop.transforms import transformed
+from ketscale.engines.circuits.transforms import transformed
 
 NAME = "ketscale.fused"
 

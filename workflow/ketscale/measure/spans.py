@@ -103,13 +103,24 @@ class _Mark:
         self.name, self.inside = name, False
 
 
-class _Enter(torch.autograd.Function):
-    """Identity on several tensors whose backward opens a span; it runs when all their gradients are known."""
+class _Identity(torch.autograd.Function):
+    """Identity on several tensors, also under torch.func.vmap, where all copies are one call."""
 
     @staticmethod
-    def forward(ctx: Any, mark: _Mark, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.mark = mark
+    def forward(mark: _Mark, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(value.view_as(value) for value in values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.mark = inputs[0]
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple[Any, ...], mark: _Mark, *values: torch.Tensor) -> tuple[Any, Any]:
+        return cls.apply(mark, *values), in_dims[1:]
+
+
+class _Enter(_Identity):
+    """Its backward opens a span; it runs when all gradients of the tensors are known."""
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
@@ -119,16 +130,11 @@ class _Enter(torch.autograd.Function):
         return None, *gradients
 
 
-class _Leave(torch.autograd.Function):
-    """Identity on several tensors whose backward closes the span; it runs when all their gradients are known.
+class _Leave(_Identity):
+    """Its backward closes the span; it runs when all gradients of the tensors are known.
 
     Where gradients are differentiated, some of theirs come from outside the call alone, and no span is open.
     """
-
-    @staticmethod
-    def forward(ctx: Any, mark: _Mark, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.mark = mark
-        return tuple(value.view_as(value) for value in values)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
@@ -143,8 +149,10 @@ Made = TypeVar("Made", torch.Tensor, tuple[torch.Tensor, ...])
 
 def with_backward_span(name: str, function: Callable[..., Made], *tensors: torch.Tensor) -> Made:
     """`function(*tensors)`, one tensor or several, whose backward pass counts as `name` while a recorder is active."""
-    # Mark only tensors that need a gradient: if any input of the identity needs one, all its outputs do.
-    marked = [i for i, tensor in enumerate(tensors) if tensor.requires_grad]
+    # Mark only tensors that need a gradient: if any input of the identity needs one, all its outputs do. Under
+    # torch.func a tensor does not tell.
+    hidden = torch._C._are_functorch_transforms_active()
+    marked = [i for i, tensor in enumerate(tensors) if tensor.requires_grad or hidden]
     if _active is None or not marked or not torch.is_grad_enabled():
         return function(*tensors)
     arguments, mark = list(tensors), _Mark(name)

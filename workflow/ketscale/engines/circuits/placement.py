@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.simulator import Simulator, stacks
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.measure.spans import span
 
@@ -19,6 +19,7 @@ class Placed:
     def __init__(self, simulator: Simulator, device: torch.device) -> None:
         self.simulator = simulator
         self.device = device
+        self.stacks = stacks(simulator)
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
@@ -49,15 +50,24 @@ class _Move(torch.autograd.Function):
     """`Tensor.to`, with the gradient's transfer timed too."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-        ctx.origin = tensor.device
+    def forward(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         with span("transfer"):
             return tensor.to(device)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.device], output: torch.Tensor) -> None:
+        ctx.origin = inputs[0].device
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         with span("transfer"):
             return gradient.to(ctx.origin), None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], tensor: torch.Tensor, device: torch.device
+    ) -> tuple[torch.Tensor, int | None]:
+        return _move(tensor, device), in_dims[0]
 
 
 def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

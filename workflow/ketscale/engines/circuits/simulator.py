@@ -36,3 +36,11 @@ class Simulator(Protocol):
             UserError: as for `state`, or a word has a wrong length or letter, or there is no word.
         """
         ...
+
+
+def stacks(simulator: Simulator) -> bool:
+    """Whether torch.func.vmap over the angles of `simulator` makes one call for all copies, each with its weights.
+
+    Other simulators cannot be called under vmap.
+    """
+    return bool(getattr(simulator, "stacks", False))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.simulator import Simulator, stacks
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.measure.spans import active, span, with_backward_span
 
@@ -17,6 +17,7 @@ class Spanned:
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
+        self.stacks = stacks(simulator)
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_request, no_rows
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import gpu
@@ -45,10 +46,13 @@ class Fused:
 
     route: see `settings.CircuitSimulator`.
     choices: what the route `auto` chose in this simulator's own calls, by circuit and batch.
+    stacks: see `simulator.stacks`; also for `superposed` and for torch.func.grad.
 
     What it compiles with is needed at its first call: llvmlite on a CPU, Triton on a GPU. A UserError names what is
     missing.
     """
+
+    stacks = True
 
     def __init__(self, route: str = "auto") -> None:
         self.route = route
@@ -93,14 +97,39 @@ class Fused:
         check_superposition(circuit, angles, superposition)
         constant = superposition.constant[torch.tensor(places.order)]
         mix = torch.view_as_real(torch.cat([superposition.coefficients, constant])).flatten()
-        compiled = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, places.partners)
-        sums = self._cpu.call(compiled, inputs, weights, None, mix)
+        partners = places.partners
+        if torch._C._are_functorch_transforms_active():
+
+            def of_groups(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+                found: torch.Tensor = self._cpu.evaluate_groups(
+                    circuit, i, w, words, None, literal, m, partners
+                )
+                return found
+
+            sums = transforms.grouped(of_groups, inputs, weights, mix)
+        else:
+            compiled = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, partners)
+            sums = self._cpu.call(compiled, inputs, weights, None, mix)
         return sums[:, :-1] / (sums[:, -1:].sqrt() + TINY).square()
 
     def _run(
         self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
     ) -> torch.Tensor:
-        inputs, weights = angles
+        if torch._C._are_functorch_transforms_active():
+            check_request(circuit, angles, initial, paulis)
+            given = angles if initial is None else (*angles, initial)
+            return transforms.grouped(partial(self._evaluated, circuit, paulis), *given)
+        return self._evaluated(circuit, paulis, *angles, initial)
+
+    def _evaluated(
+        self,
+        circuit: Circuit,
+        paulis: tuple[str, ...] | None,
+        inputs: torch.Tensor,
+        weights: torch.Tensor,
+        initial: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The result of one group; or of several, where each tensor has a first dimension for them."""
         key = (
             circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype, inputs.is_cpu, weights.is_cpu,
             torch.is_grad_enabled(), inputs.requires_grad, weights.requires_grad,
@@ -108,27 +137,40 @@ class Fused:
         )  # fmt: skip
         way = self._ways.get(key)
         if way is None:
-            check_request(circuit, angles, initial, paulis)
-            way = self._way(circuit, angles, paulis, initial)
+            if inputs.ndim != 3:  # groups were checked one by one
+                check_request(circuit, Angles(inputs, weights), initial, paulis)
+            way = self._way(circuit, inputs, weights, paulis, initial)
             if len(self._ways) >= MOST_WAYS:
                 self._ways.clear()
             self._ways[key] = way
         return way(inputs, weights, initial)
 
     def _way(
-        self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
+        self,
+        circuit: Circuit,
+        inputs: torch.Tensor,
+        weights: torch.Tensor,
+        paulis: tuple[str, ...] | None,
+        initial: torch.Tensor | None,
     ) -> Way:
         """How a checked request is answered."""
-        inputs, weights = angles
-        batch, literal = inputs.shape[0], self.route == "literal"
-        evaluate = self._cpu.evaluate if inputs.is_cpu else gpu.evaluate
+        *groups, batch, _ = inputs.shape
+        literal = self.route == "literal"
         if batch == 0:
             columns = 2**circuit.qubits if paulis is None else len(paulis)
             dtype = inputs.dtype.to_complex() if paulis is None else inputs.dtype
-            return lambda i, w, s: no_rows(Angles(i, w), s, columns, dtype)
-        if circuit.inputs == 0 and (initial is None or initial.ndim == 1):
-            # All samples are equal, so only one is computed.
-            return lambda i, w, s: evaluate(circuit, i[:1], w, paulis, s, literal).expand(batch, -1)
+            return lambda i, w, s: no_rows(Angles(i, w), s, columns, dtype).expand(*groups, 0, columns)
+        # All samples are equal, so only one is computed.
+        alike = circuit.inputs == 0 and (initial is None or initial.ndim == len(groups) + 1)
+        evaluate = self._cpu.evaluate if inputs.is_cpu else gpu.evaluate
+        if groups:
+            # A tile of a single sample would be mostly empty. The kernels of a GPU know no groups.
+            rows = alike or batch == 1 or not inputs.is_cpu
+            evaluate = partial(_as_rows, evaluate) if rows else self._cpu.evaluate_groups
+        if alike:
+            return lambda i, w, s: evaluate(circuit, i[..., :1, :], w, paulis, s, literal).expand(
+                *groups, batch, -1
+            )
         route = self.route
         if route == "auto":
             # Making the matrix sweeps its columns: it never pays for fewer samples. The cost model is of the CPU.
@@ -136,7 +178,7 @@ class Fused:
             route = self._choose(circuit, batch) if several else "sweep"
         if route == "matrix":
             return lambda i, w, s: _through_matrix(evaluate, circuit, i, w, paulis, s)
-        if inputs.is_cpu:
+        if inputs.is_cpu and not groups:
             return partial(
                 self._cpu.call, self._cpu.kernel_for(circuit, inputs, weights, paulis, initial, literal)
             )
@@ -182,6 +224,27 @@ def _places(circuit: Circuit, literal: bool) -> _Places | None:
     return _Places(order, tuple(places[mirrored[index]] for index in order))
 
 
+def _as_rows(
+    evaluate: Callable[..., torch.Tensor],
+    circuit: Circuit,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    paulis: tuple[str, ...] | None,
+    initial: torch.Tensor | None,
+    literal: bool = False,
+) -> torch.Tensor:
+    """Evaluate groups, (groups, batch, ...), as one batch in which weights are inputs."""
+    groups, batch, _ = inputs.shape
+    own = [inputs[..., : circuit.inputs], weights[:, None, : circuit.weights].expand(-1, batch, -1)]
+    if initial is not None:
+        each = initial if initial.ndim == 3 else initial[:, None].expand(-1, batch, -1)
+        initial = each.flatten(0, 1)
+    rows = torch.cat(own, dim=2).flatten(0, 1)
+    alone = transforms.inputs_only(circuit)
+    values = evaluate(alone, rows, weights.new_empty(0), paulis, initial, literal)
+    return values.unflatten(0, (groups, batch))
+
+
 def _through_matrix(
     evaluate: Callable[..., torch.Tensor],
     circuit: Circuit,
@@ -193,8 +256,9 @@ def _through_matrix(
     """Evaluate with the gates after the last input as one matrix, which is made once for the whole batch."""
     head, tail = split(circuit)
     states = evaluate(head, inputs, weights, None, initial)
-    columns = torch.eye(2**circuit.qubits, dtype=states.dtype, device=states.device)
-    states = states @ evaluate(tail, inputs.new_empty(len(columns), 0), weights, None, columns)
+    *groups, _, size = states.shape
+    columns = torch.eye(size, dtype=states.dtype, device=states.device).expand(*groups, size, size)
+    states = states @ evaluate(tail, inputs.new_empty(*groups, size, 0), weights, None, columns)
     if paulis is None:
         return states
-    return evaluate(Circuit(circuit.qubits, ()), inputs[:, :0], weights, paulis, states)
+    return evaluate(Circuit(circuit.qubits, ()), inputs[..., :0], weights, paulis, states)

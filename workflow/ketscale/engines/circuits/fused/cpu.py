@@ -36,12 +36,17 @@ pack_backward = struct.Struct(f"{len(CALL_ARGUMENTS)}q").pack_into
 
 
 class Kernel:
-    """Compiled functions for one circuit, one set of wanted gradients and one batch size."""
+    """Compiled functions for one circuit, one set of wanted gradients, one batch size and one number of groups.
 
-    def __init__(self, plan: Plan, batch: int) -> None:
+    batch: samples in each group.
+    """
+
+    def __init__(self, plan: Plan, batch: int, groups: int) -> None:
         self.plan = plan
         self.batch = batch
-        self.tiles = -(-batch // plan.samples)
+        self.groups = groups
+        self.group_tiles = -(-batch // plan.samples)
+        self.tiles = groups * self.group_tiles
         self.library = Library(recipe(plan))
         functions = self.library.on_one_thread
         self.prepare, self.prepare_and_forward = functions["prepare"], functions["prepare_and_forward"]
@@ -50,12 +55,13 @@ class Kernel:
         self.real = torch.float64 if plan.double else torch.float32
         self.complex = self.real.to_complex()
         words, size = plan.program.words, 2**plan.program.qubits
-        self.shape = (batch, size if words is None else len(words))
+        self.rows = groups * batch
+        self.shape = (self.rows, size if words is None else len(words))
         self.dtype = self.complex if words is None else self.real
         self.sources = torch.tensor(plan.program.order or (), dtype=torch.int64).argsort()
         self.powers = torch.tensor(plan.program.powers or (), dtype=torch.int8)[self.sources]
         # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
-        self.shared_floats = -(-plan.shared_size // plan.lanes) * plan.lanes
+        self.shared_floats = groups * plan.shared_stride
         self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
         self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
         work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
@@ -102,7 +108,7 @@ class Workspace:
         self.threads = threads
         # torch aligns what it allocates to 64 bytes, the widest vector.
         self._scratch = torch.empty(threads * plan.scratch["end"] * plan.lanes, dtype=kernel.real)
-        several = kernel.tiles if kernel.tiles > 1 else 0
+        several = kernel.tiles if kernel.group_tiles > 1 else 0
         self._weight_rows = torch.empty(several * plan.weights, dtype=kernel.real)
         self._mix_rows = torch.empty(several * plan.mix_size, dtype=kernel.real)
         self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
@@ -111,6 +117,8 @@ class Workspace:
         self.unsaved = torch.empty(unsaved, dtype=kernel.real)
         fixed = {
             "batch": kernel.batch,
+            "groups": kernel.groups,
+            "group_tiles": kernel.group_tiles,
             "tiles": kernel.tiles,
             "scratch": self._scratch.data_ptr(),
             "scratch_vectors": plan.scratch["end"],
@@ -133,6 +141,7 @@ def kernel(
     wanted: tuple[Wanted, ...],
     literal: bool,
     partners: tuple[int, ...] | None = None,
+    groups: int = 1,
 ) -> Kernel:
     """The compiled kernel for a circuit, the wanted result and the wanted gradients."""
     program = reduced(circuit, paulis, literal)
@@ -153,7 +162,7 @@ def kernel(
         literal=literal,
         partners=partners,
     )
-    return Kernel(plan, batch)
+    return Kernel(plan, batch, groups)
 
 
 @lru_cache(maxsize=256)
@@ -206,6 +215,31 @@ def evaluate(
     return call(compiled, inputs, weights, initial)
 
 
+def evaluate_groups(
+    circuit: Circuit,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    paulis: tuple[str, ...] | None,
+    initial: torch.Tensor | None,
+    literal: bool = False,
+    mix: torch.Tensor | None = None,
+    partners: tuple[int, ...] | None = None,
+) -> torch.Tensor:
+    """`evaluate` for groups with weights of their own, in one call, (groups, batch, columns).
+
+    Each group gets the same bits as from a call of its own. inputs: (groups, batch, columns), both at least 1.
+    weights: (groups, columns). initial: complex (groups, 2**n) or (groups, batch, 2**n). mix: real (groups, mix_size).
+    """
+    groups, batch, _ = inputs.shape
+    rows, own = inputs.flatten(0, 1), weights[:, : circuit.weights].flatten()
+    if initial is not None:
+        each = initial if initial.ndim == 3 else initial[:, None].expand(-1, batch, -1)
+        initial = each.flatten(0, 1)
+    mixes = None if mix is None else mix.flatten()
+    compiled = kernel_for(circuit, rows, own, paulis, initial, literal, mixes, partners, groups)
+    return call(compiled, rows, own, initial, mixes).unflatten(0, (groups, batch))
+
+
 def kernel_for(
     circuit: Circuit,
     inputs: torch.Tensor,
@@ -215,8 +249,12 @@ def kernel_for(
     literal: bool,
     mix: torch.Tensor | None = None,
     partners: tuple[int, ...] | None = None,
+    groups: int = 1,
 ) -> Kernel:
-    """The kernel for tensors of these shapes that want these gradients; `mix` and `partners` go together."""
+    """The kernel for tensors of these shapes that want these gradients; `mix` and `partners` go together.
+
+    Each of several groups has as many rows of the inputs, and as much of `weights` and `mix`.
+    """
     wanted: tuple[Wanted, ...] = ()
     if torch.is_grad_enabled():
         if initial is not None and initial.requires_grad:
@@ -227,7 +265,8 @@ def kernel_for(
             wanted += ("weight",)
         if mix is not None and mix.requires_grad:
             wanted += ("mix",)
-    return kernel(circuit, paulis, inputs.dtype, inputs.shape[0], initial is None, wanted, literal, partners)
+    batch = inputs.shape[0] // groups
+    return kernel(circuit, paulis, inputs.dtype, batch, initial is None, wanted, literal, partners, groups)
 
 
 def call(
@@ -278,18 +317,18 @@ class _Evaluate(torch.autograd.Function):
             to_inputs = torch.empty_like(inputs) if columns == plan.inputs else torch.zeros_like(inputs)
             input_gradient = to_inputs.data_ptr()
         if "weight" in plan.wanted:
-            exact = weights.shape[0] == plan.weights
+            exact = weights.shape[0] == compiled.groups * plan.weights
             to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
             weight_gradient = to_weights.data_ptr()
             # With a single tile its row is the sum.
-            rows = workspace.weight_rows if compiled.tiles > 1 else weight_gradient
+            rows = workspace.weight_rows if compiled.group_tiles > 1 else weight_gradient
         if "initial" in plan.wanted:
-            to_initial = torch.empty(compiled.batch, 2**plan.program.qubits, dtype=compiled.complex)
+            to_initial = torch.empty(compiled.rows, 2**plan.program.qubits, dtype=compiled.complex)
             initial_gradient = to_initial.data_ptr()
         if "mix" in plan.wanted:
             to_mix = torch.empty_like(mix)
             mix_gradient = to_mix.data_ptr()
-            mix_rows = workspace.mix_rows if compiled.tiles > 1 else mix_gradient
+            mix_rows = workspace.mix_rows if compiled.group_tiles > 1 else mix_gradient
         shared = saved.data_ptr()
         pack_backward(
             workspace.arguments, 0,
@@ -301,7 +340,7 @@ class _Evaluate(torch.autograd.Function):
             compiled.backward(workspace.address)
         else:
             compiled.library.on_threads("backward", workspace.address, workspace.threads)
-        if compiled.tiles > 1:
+        if compiled.group_tiles > 1:
             compiled.collect(workspace.address)
         compiled.give_back(workspace)
         if to_initial is not None and ctx.one_initial:

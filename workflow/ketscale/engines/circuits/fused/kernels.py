@@ -3,7 +3,7 @@
 `prepare` and `collect` run once in each call, before and after the other two, which run on every thread and take
 tiles until none is left. `prepare_and_forward` saves a call if there is one thread. Each sample's arithmetic depends
 on neither the thread nor the other samples, and the kernel writes sums over samples tile by tile, so results are the
-same for any number of threads.
+same for any number of threads. A group's tiles are those that it would have alone, so it gets the same bits too.
 
 Gradients are adjoint (Jones and Gacon, arXiv:2009.02823): with psi the final state and
 adjoint = sum of cotangent times word on psi, each rotation is undone on both, and the derivative by its
@@ -52,15 +52,13 @@ class _Kernel(Function):
 
     @contextmanager
     def _tiles(self) -> Iterator[None]:
-        """Write the body for each tile that this worker takes; sets up addresses and the tile's number."""
+        """Write the body for each tile that this worker takes; sets up addresses, and the tile's and group's number."""
         w, plan = self.w, self.plan
-        self._batch = self.argument("batch")
-        self._shared = self.argument("shared", True)
+        batch, group_tiles = self.argument("batch"), self.argument("group_tiles")
         tiles, counter = self.argument("tiles"), self.argument_address("next_tile")
         worker = w.b.atomic_rmw("add", self.argument_address("next_worker"), w.integer(1), "monotonic")
         offset = w.b.mul(worker, self.argument("scratch_vectors"))
         self._scratch = w.at(self.argument("scratch", True), offset)
-        self._coefficients = Coefficients(w, plan, self._shared, self.scratch("coefficients"))
         own_states = w.at(self.argument("states", True), w.b.mul(worker, self.argument("states_per_worker")))
         test, body, done = (w.b.append_basic_block(name) for name in ("next_tile", "tile", "done"))
         w.b.branch(test)
@@ -68,9 +66,14 @@ class _Kernel(Function):
         self._tile = w.b.atomic_rmw("add", counter, w.integer(1), "monotonic")
         w.b.cbranch(w.b.icmp_unsigned("<", self._tile, tiles), body, done)
         w.b.position_at_end(body)
-        self._first = w.b.mul(self._tile, w.integer(plan.samples))
+        self._group = w.b.udiv(self._tile, group_tiles)
+        shared = w.element(self.argument("shared", True), w.b.mul(self._group, w.integer(plan.shared_stride)))
+        self._coefficients = Coefficients(w, plan, shared, self.scratch("coefficients"))
+        within = w.b.sub(self._tile, w.b.mul(self._group, group_tiles))
+        before = w.b.mul(within, w.integer(plan.samples))
+        self._first = w.b.add(w.b.mul(self._group, batch), before)
         self._states = w.at(own_states, w.b.mul(self._tile, self.argument("states_per_tile")))
-        left = w.b.sub(self._batch, self._first)
+        left = w.b.sub(batch, before)
         full = w.b.icmp_unsigned("<", w.integer(plan.samples), left)
         self._present = w.b.select(full, w.integer(plan.samples), left)
         yield
@@ -133,7 +136,9 @@ class _Kernel(Function):
             w.store(w.load(w.at(source, v)), w.at(target, v))
 
     def _mixing(self) -> Mixing:
-        return Mixing(self.w, self.plan, self.argument("mix", True))
+        w = self.w
+        own = w.b.mul(self._group, w.integer(self.plan.mix_size))
+        return Mixing(w, self.plan, w.element(self.argument("mix", True), own))
 
     def _undo_mixing(self, adjoint: Value) -> None:
         w, plan = self.w, self.plan

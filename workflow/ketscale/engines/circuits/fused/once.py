@@ -21,9 +21,18 @@ class Once(Function):
         self.w.b.ret_void()
 
     def prepare(self) -> None:
-        """Cosines and sines of the shared angles, and the tables of phases."""
+        """Cosines and sines of each group's shared angles, and its tables of phases."""
         w, plan = self.w, self.plan
-        shared, weights = self.argument("shared", True), self.argument("weights", True)
+        if plan.shared_size:
+            with w.loop(self.argument("groups")) as group:
+                own = w.b.mul(group, w.integer(plan.shared_stride))
+                shared = w.element(self.argument("shared", True), own)
+                own = w.b.mul(group, w.integer(plan.weights))
+                self._prepare_group(shared, w.element(self.argument("weights", True), own))
+        w.b.ret_void()
+
+    def _prepare_group(self, shared: Value, weights: Value) -> None:
+        w, plan = self.w, self.plan
         if plan.shared_angles:
             self._each_angle(
                 plan.shared_angles, weights, lambda i, half: self._store_scalars(shared, i, half)
@@ -41,7 +50,6 @@ class Once(Function):
                 sine, cosine = w.sincos(w.load(w.at(start, v)))
                 w.store(cosine, w.at(start, v))
                 w.store(sine, w.at(start, v, plan.table_size // w.lanes))
-        w.b.ret_void()
 
     def _half_angle(self, angle: Angle, weights: Value) -> Value:
         w = self.w
@@ -92,7 +100,7 @@ class Once(Function):
                     w.store(w.b.fsub(a, b), addresses[1])
 
     def collect(self) -> None:
-        """The gradients of tensors that all samples share: the tiles' rows, added one after the other."""
+        """The gradients of tensors that a group's samples share: its tiles' rows, added one after the other."""
         plan = self.plan
         if "weight" in plan.wanted and plan.weights:
             self._sum_rows("weight_rows", "weight_gradient", plan.weights)
@@ -101,11 +109,18 @@ class Once(Function):
         self.w.b.ret_void()
 
     def _sum_rows(self, rows: str, out: str, size: int) -> None:
+        w, tiles = self.w, self.argument("group_tiles")
+        with w.loop(self.argument("groups")) as group:
+            before = w.b.mul(w.b.mul(group, tiles), w.integer(size))
+            first = w.element(self.argument(rows, True), before)
+            sums = w.element(self.argument(out, True), w.b.mul(group, w.integer(size)))
+            self._sum_group(first, sums, tiles, size)
+
+    def _sum_group(self, first: Value, sums: Value, tiles: Value, size: int) -> None:
         w = self.w
-        first, sums = self.argument(rows, True), self.argument(out, True)
         with w.loop(size) as i:
             w.b.store(w.load_real(w.element(first, i)), w.element(sums, i))
-        others = w.b.sub(self.argument("tiles"), w.integer(1))
+        others = w.b.sub(tiles, w.integer(1))
         with w.loop(others) as tile:
             row = w.element(first, w.b.mul(w.b.add(tile, w.integer(1)), w.integer(size)))
             whole, rest = divmod(size, w.lanes)

@@ -3,6 +3,7 @@
 A *vector* holds `lanes` floats: 2**lane_bits amplitudes (the lowest bits of a basis index) of each of
 `samples` samples. A *tile* is the state of that many samples: 2**(n - lane_bits) vectors, or pairs of
 them (real, imaginary). Everything that is computed for a tile stays in the cache of one core.
+A *group* is the samples of one set of weights; no tile has samples of two.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ Wanted = Literal["input", "weight", "initial", "mix"]
 # First those of one call: `cpu` packs those before the cotangent in the forward pass, all in the backward pass.
 CALL_ARGUMENTS = (
     "next_tile", "next_worker",  # counters, 0 at the start
-    "inputs", "input_stride", "weights",
-    "shared",  # address of what `prepare` computes
+    "inputs", "input_stride", "weights",  # (groups * batch, input_stride) and (groups, weights)
+    "shared",  # address of what `prepare` computes, group by group
     "states",  # address of the tiles' states
-    "out",  # expectation values (batch, words) or complex amplitudes (batch, 2**n)
+    "out",  # expectation values (groups * batch, words) or complex amplitudes (groups * batch, 2**n)
     "initial", "initial_stride",  # complex amplitudes, and floats between samples (0: one state for all)
-    "mix",  # alpha, beta and the constant of a superposition, complex
+    "mix",  # alpha, beta and the constant of each group's superposition, complex
     "cotangent",  # of the shape of `out`
     "input_gradient", "input_gradient_stride",
-    "weight_rows", "weight_gradient",  # (tiles, weights), and their sum (weights,)
-    "initial_gradient",  # (batch, 2**n) complex
-    "mix_rows", "mix_gradient",  # (tiles, mix_size) floats, and their sum (mix_size,)
+    "weight_rows", "weight_gradient",  # (tiles, weights), and their sums (groups, weights)
+    "initial_gradient",  # (groups * batch, 2**n) complex
+    "mix_rows", "mix_gradient",  # (tiles, mix_size) floats, and their sums (groups, mix_size)
 )  # fmt: skip
 ARGUMENTS = (
     *CALL_ARGUMENTS,
-    "batch",  # number of samples
-    "tiles",  # number of tiles
+    "batch",  # number of samples in each group
+    "groups", "group_tiles", "tiles",  # number of groups, of tiles in each, and of all tiles
     "scratch", "scratch_vectors",  # address, and vectors for each worker
     "states_per_tile", "states_per_worker",  # vectors between the states of tiles, and of workers
     "sources", "powers",  # the place of each true basis state in a tile and its power of i, 64-bit integers and bytes
@@ -151,8 +152,13 @@ class Plan:
 
     @property
     def shared_size(self) -> int:
-        """Floats that `prepare` writes: (cos, sin, -sin) of each shared angle, then the tables."""
+        """Floats that `prepare` writes for a group: (cos, sin, -sin) of each shared angle, then the tables."""
         return self.shared_tables + 2 * self.table_size * len(self.tables)
+
+    @property
+    def shared_stride(self) -> int:
+        """Floats between what `prepare` writes for one group and for the next; a whole number of vectors."""
+        return -(-self.shared_size // self.lanes) * self.lanes
 
     @property
     def shared_tables(self) -> int:

@@ -2,12 +2,12 @@
 
 A function of rows computes each row of its results from the same row of its arguments alone. That makes the three rules
 that torch.func needs short. Under vmap, rows of all copies are one longer batch. The gradient is again a function of
-rows. And forward mode is the gradient of the gradient.
+rows. And forward mode is the gradient of the gradient. A row is a sample with weights of its own (`expval`), or a group
+of samples that share theirs (`grouped`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -17,9 +17,9 @@ import torch
 from torch.autograd import forward_ad
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
-from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.simulator import Simulator, stacks
 
-# Maps tensors (rows, columns), whose columns may differ, to tensors (rows, columns).
+# Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...).
 Rows = Callable[..., tuple[torch.Tensor, ...]]
 
 
@@ -33,11 +33,13 @@ def transformed(*tensors: torch.Tensor) -> bool:
 def expval(simulator: Simulator, circuit: Circuit, angles: Angles, words: Sequence[str]) -> torch.Tensor:
     """`Simulator.expval` for angles that are `transformed`, real (batch, len(words)).
 
-    The weights become inputs, so that there may be other weights for each row.
+    Of a simulator that knows no transforms the weights become inputs, so that there may be other weights for each row.
 
     Raises:
         UserError: as for `Simulator.expval`; or second derivatives or forward mode are asked of a simulator without.
     """
+    if torch._C._are_functorch_transforms_active() and stacks(simulator):
+        return simulator.expval(circuit, angles, words)
     alone = inputs_only(circuit)
 
     def values(inputs: torch.Tensor) -> tuple[torch.Tensor]:
@@ -47,6 +49,15 @@ def expval(simulator: Simulator, circuit: Circuit, angles: Angles, words: Sequen
     own = torch.cat([angles.inputs, angles.weights.expand(rows, circuit.weights)], dim=1)
     (result,) = _Rowwise.apply(values, own)
     return result
+
+
+def grouped(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+    """One group's result, where torch.func.vmap makes one call of all groups.
+
+    function: maps tensors (groups, ...) to a result (groups, ...). tensors: those of one group.
+    """
+    (result,) = _Rowwise.apply(lambda *all_: (function(*all_),), *(tensor[None] for tensor in tensors))
+    return result[0]
 
 
 @lru_cache(maxsize=256)
@@ -77,7 +88,7 @@ class _Rowwise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         tensors = ctx.saved_tensors
-        return None, *_Rowwise.apply(_gradient(ctx.function, len(tensors)), *tensors, *cotangents)
+        return None, *_Rowwise.apply(_Gradient(ctx.function, len(tensors)), *tensors, *cotangents)
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
@@ -86,7 +97,7 @@ class _Rowwise(torch.autograd.Function):
         cotangents = [tensors[0].new_zeros(shape) for shape in ctx.shapes]
         along = [torch.zeros_like(x) if t is None else t for x, t in zip(tensors, tangents, strict=True)]
         count = len(tensors) + len(cotangents)
-        twice = _gradient(_gradient(ctx.function, len(tensors)), count)
+        twice = _Gradient(_Gradient(ctx.function, len(tensors)), count)
         return tuple(_Rowwise.apply(twice, *tensors, *cotangents, *along)[len(tensors) :])
 
     @staticmethod
@@ -94,26 +105,33 @@ class _Rowwise(torch.autograd.Function):
         info: Any, in_dims: tuple[int | None, ...], function: Rows, *tensors: torch.Tensor
     ) -> tuple[tuple[torch.Tensor, ...], int]:
         copies = info.batch_size
-        flat = []
-        for tensor, dim in zip(tensors, in_dims[1:], strict=True):
-            each = tensor.expand(copies, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            flat.append(each.reshape(math.prod(each.shape[:2]), each.shape[2]))
+        flat = [
+            (tensor.expand(copies, *tensor.shape) if dim is None else tensor.movedim(dim, 0)).flatten(0, 1)
+            for tensor, dim in zip(tensors, in_dims[1:], strict=True)
+        ]
         rows = len(flat[0]) // copies
-        return tuple(out.unflatten(0, (copies, rows)) for out in _Rowwise.apply(function, *flat)), 0
+        # Where nothing but autograd is left, it records the function itself, which then runs only once.
+        again = isinstance(function, _Gradient) or transformed(*flat)
+        results = _Rowwise.apply(function, *flat) if again else function(*flat)
+        return tuple(result.unflatten(0, (copies, rows)) for result in results), 0
 
 
-def _gradient(function: Rows, count: int) -> Rows:
+class _Gradient:
     """The function of `count` tensors and then the cotangents of their results that gives the tensors' gradients."""
 
-    def gradient(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def __init__(self, function: Rows, count: int) -> None:
+        self.function = function
+        self.count = count
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         # Only a gradient of this gradient calls with gradients enabled.
         again = torch.is_grad_enabled()
-        arguments, cotangents = tensors[:count], tensors[count:]
-        if arguments[0].numel() == 0:  # no rows, or no angles that anything could depend on
+        arguments, cotangents = tensors[: self.count], tensors[self.count :]
+        if not any(tensor.numel() for tensor in arguments):  # nothing that a result could depend on
             return tuple(torch.zeros_like(tensor) for tensor in arguments)
         with torch.enable_grad():
             if not again:
                 arguments = tuple(tensor.detach().requires_grad_() for tensor in arguments)
-            return torch.autograd.grad(function(*arguments), arguments, cotangents, create_graph=again)
-
-    return gradient
+            return torch.autograd.grad(
+                self.function(*arguments), arguments, cotangents, create_graph=again, materialize_grads=True
+            )
