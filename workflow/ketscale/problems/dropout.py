@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from ketscale.problems import randomness
+from ketscale.problems import masks, randomness
 
 MASKS = randomness.Stream("dropout")
 
@@ -57,8 +57,7 @@ class SampleDropout(nn.Module):
         if self.number is None:
             raise RuntimeError("a dropout has no masks of its own: call name_dropouts(model) first")
         key = MASKS.key(_key.seed, _key.step, self.number)
-        kept = randomness.kept(key, _key.samples, x[0].numel(), self.p)
-        return x * kept.to(x.dtype).mul_(1 / (1 - self.p)).view_as(x)
+        return x * masks.scaled(key, _key.samples, x[0].numel(), self.p, x.dtype).reshape(x.shape)
 
 
 def name_dropouts(model: nn.Module) -> None:

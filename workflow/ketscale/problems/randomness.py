@@ -12,9 +12,9 @@ from typing import TypeAlias, overload
 
 import torch
 
-_GAMMA = 0x9E3779B97F4A7C15
-_FIRST = 0xBF58476D1CE4E5B9
-_SECOND = 0x94D049BB133111EB
+GAMMA = 0x9E3779B97F4A7C15
+FIRST = 0xBF58476D1CE4E5B9
+SECOND = 0x94D049BB133111EB
 _MASK = 2**64 - 1
 
 _registered: dict[int, str] = {}
@@ -76,7 +76,7 @@ class DeviceStep:
 
     def _folded(self, parts: tuple[int, ...]) -> int:
         stream, seed, *rest = parts
-        return _signed(fold(stream, seed, self._step, *rest))
+        return signed(fold(stream, seed, self._step, *rest))
 
 
 Step: TypeAlias = int | DeviceStep
@@ -89,7 +89,9 @@ def number_of(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
+    """The signed 64-bit integer with the lowest 64 bits of `value`."""
+    value &= _MASK
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -97,24 +99,24 @@ def fold(*values: int) -> int:
     """One 64-bit key from several integers, whose order matters."""
     key = 0
     for value in values:
-        key = (key + _GAMMA + (value & _MASK)) & _MASK
-        key = ((key ^ (key >> 30)) * _FIRST) & _MASK
-        key = ((key ^ (key >> 27)) * _SECOND) & _MASK
+        key = (key + GAMMA + (value & _MASK)) & _MASK
+        key = ((key ^ (key >> 30)) * FIRST) & _MASK
+        key = ((key ^ (key >> 27)) * SECOND) & _MASK
         key ^= key >> 31
     return key
 
 
 def _mix(bits: torch.Tensor) -> torch.Tensor:
     # int64 shifts are arithmetic in torch: the masks make them logical.
-    bits = (bits ^ ((bits >> 30) & (2**34 - 1))) * _signed(_FIRST)
-    bits = (bits ^ ((bits >> 27) & (2**37 - 1))) * _signed(_SECOND)
+    bits = (bits ^ ((bits >> 30) & (2**34 - 1))) * signed(FIRST)
+    bits = (bits ^ ((bits >> 27) & (2**37 - 1))) * signed(SECOND)
     return bits ^ ((bits >> 31) & (2**33 - 1))
 
 
 def _words(key: Key, samples: torch.Tensor, count: int) -> torch.Tensor:
     """Random int64 words (len(samples), count); row i depends only on key and samples[i]."""
-    rows = _mix(samples * _signed(_GAMMA) + (_signed(key) if isinstance(key, int) else key))
-    return _mix(rows[:, None] + torch.arange(1, count + 1, device=samples.device) * _signed(_GAMMA))
+    rows = _mix(samples * signed(GAMMA) + (signed(key) if isinstance(key, int) else key))
+    return _mix(rows[:, None] + torch.arange(1, count + 1, device=samples.device) * signed(GAMMA))
 
 
 def kept(key: Key, samples: torch.Tensor, columns: int, p: float) -> torch.Tensor:
@@ -124,7 +126,12 @@ def kept(key: Key, samples: torch.Tensor, columns: int, p: float) -> torch.Tenso
     """
     # Four 16-bit numbers from each mixed word, since the mixing is most of the work.
     bits = _words(key, samples, -(-columns // 4)).view(torch.int16)[:, :columns]
-    return bits >= min(round(p * 2**16), 2**16 - 1) - 2**15
+    return bits >= least(p)
+
+
+def least(p: float) -> int:
+    """The least 16-bit number, signed, of what `kept` keeps."""
+    return min(round(p * 2**16), 2**16 - 1) - 2**15
 
 
 def uniform(key: Key, samples: torch.Tensor, columns: int) -> torch.Tensor:
