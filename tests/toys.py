@@ -182,6 +182,23 @@ def without_dropout() -> Classification:
     return classification(dropout=0.0)
 
 
+def large() -> Classification:
+    """`classification` by a model with more than 1 MiB of gradients, some of them complex."""
+
+    class Large(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(12, 300), nn.Tanh(), nn.Linear(300, 500), nn.Tanh(), nn.Linear(500, 3))
+            self.phases = nn.Parameter(torch.exp(1j * torch.arange(3)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * self.phases.real + self.phases.imag
+
+    problem = classification()
+    torch.manual_seed(0)
+    problem.model = Large()
+    return problem.convert(torch.device("cpu"), torch.float64)
+
+
 TEXTS = (
     "one two",
     "the small dog sleeps all day long",
@@ -223,6 +240,7 @@ def grape() -> Grape:
 PROBLEMS = {
     "classification": classification,
     "without dropout": without_dropout,
+    "large": large,
     "fidelity": Fidelity,
     "columns": Columns,
     "tasks": Tasks,

@@ -139,7 +139,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
     insert("problems/images/specification.py", "def prepare(", block_with("class ReuploadSettings") + "\n\n")
     insert("problems/images/specification.py", '"mlp": MLPSettings', '"reupload": ReuploadSettings, ')
-    insert("grid/backend.py", '        Backend("mpi"', block_with('Backend("flat"'))
+    insert("grid/backend.py", '        Backend("mpi"', block_with('Backend("gathered"'))
     insert(
         "analysis/kinds/__init__.py",
         "from ketscale.config import",
@@ -151,7 +151,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
     models = yaml.safe_load(block_with("reupload-wide"))["models"]
     project = Project(folder / "project", {**tiny, "axes": axes, "models": models}, checkout)
     study = project.config["studies"]
-    study["parity"]["points"] = [{"backend": ["cpu-n1r1t1", "flat-n1r2t1"]}, {"model": "reupload-wide"}]
+    study["parity"]["points"] = [{"backend": ["cpu-n1r1t1", "gathered-n1r2t1"]}, {"model": "reupload-wide"}]
     timed = {
         **study["simulators"]["axes"],
         "simulator": "fused",
@@ -178,7 +178,7 @@ def test_a_backend_of_one_file_computes_the_same_numbers(extended: Project) -> N
     (row,) = [
         row
         for row in extended.table("parity")
-        if "/flat-n1r2t1/" in row["run"] and row["precision"] == "fp64"
+        if "/gathered-n1r2t1/" in row["run"] and row["precision"] == "fp64"
     ]
     assert row["held"] == "True"
     assert float(row["difference"]) <= 1e-10

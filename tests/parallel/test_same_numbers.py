@@ -9,6 +9,8 @@ from tests.parallel import worlds
 CASES = [
     ("classification", 16, 20),
     ("classification", 2, 20),
+    # So large a gradient that DistributedDataParallel sums it while the backward pass goes on.
+    ("large", 2, 20),
     ("fidelity", 4, 20),
     # Every sample in every step, and tasks drawn afresh; both with a penalty, which counts once.
     ("columns", 4, 20),
@@ -43,6 +45,8 @@ def test_ranks_compute_what_one_process_computes(where, alone):
         assert numbers(several["figures"]) == pytest.approx(numbers(one["figures"]), rel=1e-10)
         assert sum(several["samples"]) == one["samples"][0]
         assert {"communication", "communication.wait"} <= set(several["spans"])
+        overlapped = case[0] == "large" and where.startswith("ddp")
+        assert ("communication.total" in several["spans"]) == overlapped
         if where != "mpi-n1r1t1":
             assert max(several["samples"]) < one["samples"][0]
 

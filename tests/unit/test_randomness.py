@@ -8,7 +8,7 @@ import torch
 from scipy.stats import kstest
 from torch import nn
 
-from ketscale.problems import randomness
+from ketscale.problems import masks, randomness
 from ketscale.problems.dropout import MASKS, SampleDropout, keyed, name_dropouts
 from ketscale.problems.images.vqc import VQC
 from ketscale.problems.samplers import ORDER
@@ -158,3 +158,21 @@ def test_dropout_outside_a_run_is_torchs():
     ours = SampleDropout(0.5)(torch.ones(50))
     torch.manual_seed(0)
     assert torch.equal(ours, nn.functional.dropout(torch.ones(50), 0.5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("columns", [1, 3, 16, 17, 128])
+@pytest.mark.parametrize("p", [1e-9, 0.1, 0.5, 0.999999])
+def test_a_compiled_mask_is_the_scaled_choice_of_the_samples(p, columns, dtype):
+    key = randomness.fold(3, 2**63 + 5)
+    samples = torch.tensor([0, 2**40, 7, -3, 2**62, 7])
+    every_second = samples.repeat_interleave(2)[::2]
+    expected = randomness.kept(key, samples, columns, p).to(dtype) * (1 / (1 - p))
+    device_key = torch.tensor(randomness.signed(key))
+    for found in (
+        masks.scaled(key, samples, columns, p, dtype),
+        masks.scaled(key, every_second, columns, p, dtype),
+        masks.scaled(device_key, samples, columns, p, dtype),
+    ):
+        assert found.dtype == dtype and torch.equal(found, expected)
+    assert masks.scaled(key, samples[:0], columns, p, dtype).shape == (0, columns)

@@ -3,7 +3,7 @@
 Of KetScale it imports only the error type, so the Snakefile, the command line and the tables can import it cheaply.
 """
 
-from ketscale.grid.backend import BACKENDS, Backend
+from ketscale.grid.backend import BACKENDS, ONE_MESSAGE, Backend
 from ketscale.grid.hashing import canonical, config_hash
 from ketscale.grid.run import (
     AXES,
@@ -35,6 +35,7 @@ __all__ = [
     "LAYOUT",
     "LAYOUT_PATTERN",
     "NAME",
+    "ONE_MESSAGE",
     "PATTERN",
     "POINT",
     "PREPARED",

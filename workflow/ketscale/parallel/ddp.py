@@ -1,4 +1,9 @@
-"""`ddp` (NCCL, one GPU per rank) and `ddp-cpu` (Gloo): torch's DistributedDataParallel, started by torchrun."""
+"""`ddp` (NCCL, one GPU per rank) and `ddp-cpu` (Gloo): ranks of torch.distributed, started by torchrun.
+
+A gradient of up to `ONE_MESSAGE` bytes is one all-reduce in its own buffer. Torch's DistributedDataParallel would send
+it in one message too, with nothing left to overlap, but copy it to a bucket and back, and wait for Python callbacks on
+other threads. It sums larger gradients, in buckets, while the backward pass goes on.
+"""
 
 # No `from __future__ import annotations` here: torch compares the reduction hook's annotations as types.
 import os
@@ -11,8 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ketscale.grid import BACKENDS, Run
+from ketscale.grid import BACKENDS, ONE_MESSAGE, Run
 from ketscale.measure.spans import active
+from ketscale.parallel.reduction import reduce_flat
 from ketscale.parallel.world import refuse_world, require_gpu
 
 
@@ -36,10 +42,21 @@ class Ddp:
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
             dist.init_process_group("gloo")
             self.library = f"Gloo of torch {torch.__version__}"
+        self._overlapped = False
         # Squared norms of this rank's gradients, bucket by bucket.
         self._squares: list[torch.Tensor] = []
 
     def wrap(self, problem: nn.Module) -> nn.Module:
+        """Broadcast rank 0's parameters; for a large gradient, DistributedDataParallel around the problem."""
+        trained = [parameter for parameter in problem.parameters() if parameter.requires_grad]
+        self._overlapped = sum(p.numel() * p.element_size() for p in trained) > ONE_MESSAGE
+        if self._overlapped:
+            return self._distributed(problem)
+        for parameter in problem.parameters():
+            dist.broadcast(_real(parameter.detach()), 0)
+        return problem
+
+    def _distributed(self, problem: nn.Module) -> nn.Module:
         """DistributedDataParallel with a reduction that sums; its own would average."""
         with warnings.catch_warnings():
             # The announced successor of this option would broadcast the whole data set at the start; every rank has
@@ -56,7 +73,12 @@ class Ddp:
         return module
 
     def reduce_gradients(self, gradients: torch.Tensor) -> torch.Tensor | None:
-        """The backward pass has already reduced them; in a sampled step the exposed communication ends here."""
+        """One all-reduce in place; or the backward pass has already reduced them.
+
+        In a sampled step the exposed communication ends here.
+        """
+        if not self._overlapped:
+            return reduce_flat(gradients, dist.all_reduce, self.barrier)
         recorder = active()
         if recorder is not None and recorder.innermost == "communication":
             recorder.leave()
@@ -67,7 +89,7 @@ class Ddp:
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over ranks."""
         total = values.detach().clone().contiguous()
-        dist.all_reduce(torch.view_as_real(total) if total.is_complex() else total)
+        dist.all_reduce(_real(total))
         return total
 
     def gather(self, value: Any) -> list[Any]:
@@ -101,7 +123,7 @@ def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.f
     is counted as `communication.total`.
     """
     buffer = bucket.buffer()
-    values = torch.view_as_real(buffer) if buffer.is_complex() else buffer
+    values = _real(buffer)
     squares.append(values.square().sum())
     recorder = active()
     if recorder is None:
@@ -121,6 +143,10 @@ def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.f
         return buffer
 
     return dist.all_reduce(values, async_op=True).get_future().then(finish)
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def _loopback() -> str:

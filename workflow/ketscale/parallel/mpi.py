@@ -14,8 +14,8 @@ from torch import nn
 
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.measure.spans import active
 from ketscale.optional import needed_for
+from ketscale.parallel.reduction import reduce_flat
 from ketscale.parallel.world import refuse_world
 
 
@@ -50,18 +50,8 @@ class Mpi:
         return problem
 
     def reduce_gradients(self, gradients: torch.Tensor) -> torch.Tensor | None:
-        """Sum them in place with one Allreduce; in a sampled step, waiting for other ranks is counted separately."""
-        own = torch.linalg.vector_norm(gradients, dim=1)
-        recorder = active()
-        if recorder is not None:
-            recorder.enter("communication.wait")
-            self._world.Barrier()
-            recorder.leave()
-            recorder.enter("communication")
-        self._sum(gradients)
-        if recorder is not None:
-            recorder.leave()
-        return own
+        """Sum them in place with one Allreduce."""
+        return reduce_flat(gradients, self._sum, self._world.Barrier)
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over ranks."""

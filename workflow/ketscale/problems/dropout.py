@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ketscale.problems import randomness
+from ketscale.problems import masks, randomness
 
 MASKS = randomness.Stream("dropout")
 
@@ -27,7 +27,7 @@ _key: _Key | None = None
 def keyed(seed: int | torch.Tensor, step: randomness.Step, samples: torch.Tensor) -> Iterator[None]:
     """Inside the block, every `SampleDropout` draws its masks for these samples (int64 ids) at this step.
 
-    seed: under torch.func.vmap int64 (), each member's own.
+    seed: under torch.func.vmap int64 () on the CPU, each member's own.
     """
     global _key
     previous, _key = _key, _Key(seed, step, samples)
@@ -60,24 +60,32 @@ class SampleDropout(nn.Module):
         if self.number is None:
             raise RuntimeError("a dropout has no masks of its own: call name_dropouts(model) first")
         seed, step, samples = _key
-        columns = x[0].numel()
+        form = (self.number, x[0].numel(), self.p, x.dtype)
         if isinstance(seed, int):
-            kept = randomness.kept(MASKS.key(seed, step, self.number), samples, columns, self.p)
+            mask = _mask(seed, step, samples, *form)
         else:
-            kept = _Kept.apply(seed, samples, int(step), self.number, columns, self.p)
-        return x * kept.to(x.dtype).mul_(1 / (1 - self.p)).view_as(x)
+            mask = _Mask.apply(seed, step, samples, *form)
+        return x * mask.reshape(x.shape)
 
 
-class _Kept(torch.autograd.Function):
-    """`randomness.kept` with a seed for each member of torch.func.vmap: one call for all of them."""
+def _mask(
+    seed: int,
+    step: randomness.Step,
+    samples: torch.Tensor,
+    number: int,
+    columns: int,
+    p: float,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    return masks.scaled(MASKS.key(seed, step, number), samples, columns, p, dtype)
+
+
+class _Mask(torch.autograd.Function):
+    """A mask under torch.func.vmap, whose members have seeds and samples of their own."""
 
     @staticmethod
-    def forward(
-        seed: torch.Tensor, samples: torch.Tensor, step: int, number: int, columns: int, p: float
-    ) -> torch.Tensor:
-        keys = (MASKS.key(one, step, number) for one in seed.reshape(-1).tolist())
-        key = randomness.keys(keys, samples.device).view(*seed.shape, 1)
-        return randomness.kept(key, samples, columns, p)
+    def forward(seed: torch.Tensor, step: randomness.Step, samples: torch.Tensor, *rest: Any) -> torch.Tensor:
+        return _mask(int(seed), step, samples, *rest)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
@@ -85,13 +93,16 @@ class _Kept(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], seed: torch.Tensor, samples: torch.Tensor, *rest: Any
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        seed: torch.Tensor,
+        step: randomness.Step,
+        samples: torch.Tensor,
+        *rest: Any,
     ) -> tuple[torch.Tensor, int]:
-        seeds, rows = (
-            each.expand(info.batch_size, *each.shape) if dim is None else each.movedim(dim, 0)
-            for each, dim in zip((seed, samples), in_dims, strict=False)
-        )
-        return _Kept.apply(seeds, rows, *rest), 0
+        rows = samples.expand(info.batch_size, -1) if in_dims[2] is None else samples.movedim(in_dims[2], 0)
+        seeds = seed.expand(info.batch_size).tolist()
+        return torch.stack([_mask(one, step, row, *rest) for one, row in zip(seeds, rows, strict=True)]), 0
 
 
 def name_dropouts(model: nn.Module) -> None:

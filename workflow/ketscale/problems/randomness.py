@@ -8,14 +8,13 @@ the samples, determines the numbers: `uniform(NOISE.key(seed, step), indices, 3)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import TypeAlias, overload
 
 import torch
 
-_GAMMA = 0x9E3779B97F4A7C15
-_FIRST = 0xBF58476D1CE4E5B9
-_SECOND = 0x94D049BB133111EB
+GAMMA = 0x9E3779B97F4A7C15
+FIRST = 0xBF58476D1CE4E5B9
+SECOND = 0x94D049BB133111EB
 _MASK = 2**64 - 1
 
 _registered: dict[int, str] = {}
@@ -77,7 +76,7 @@ class DeviceStep:
 
     def _folded(self, parts: tuple[int, ...]) -> int:
         stream, seed, *rest = parts
-        return _signed(fold(stream, seed, self._step, *rest))
+        return signed(fold(stream, seed, self._step, *rest))
 
 
 Step: TypeAlias = int | DeviceStep
@@ -90,12 +89,9 @@ def number_of(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
 
 
-def keys(values: Iterable[int], device: torch.device) -> torch.Tensor:
-    """Keys as int64 (n,) on a device."""
-    return torch.tensor([_signed(value) for value in values], device=device)
-
-
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
+    """The signed 64-bit integer with the lowest 64 bits of `value`."""
+    value &= _MASK
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -103,35 +99,39 @@ def fold(*values: int) -> int:
     """One 64-bit key from several integers, whose order matters."""
     key = 0
     for value in values:
-        key = (key + _GAMMA + (value & _MASK)) & _MASK
-        key = ((key ^ (key >> 30)) * _FIRST) & _MASK
-        key = ((key ^ (key >> 27)) * _SECOND) & _MASK
+        key = (key + GAMMA + (value & _MASK)) & _MASK
+        key = ((key ^ (key >> 30)) * FIRST) & _MASK
+        key = ((key ^ (key >> 27)) * SECOND) & _MASK
         key ^= key >> 31
     return key
 
 
 def _mix(bits: torch.Tensor) -> torch.Tensor:
     # int64 shifts are arithmetic in torch: the masks make them logical.
-    bits = (bits ^ ((bits >> 30) & (2**34 - 1))) * _signed(_FIRST)
-    bits = (bits ^ ((bits >> 27) & (2**37 - 1))) * _signed(_SECOND)
+    bits = (bits ^ ((bits >> 30) & (2**34 - 1))) * signed(FIRST)
+    bits = (bits ^ ((bits >> 27) & (2**37 - 1))) * signed(SECOND)
     return bits ^ ((bits >> 31) & (2**33 - 1))
 
 
 def _words(key: Key, samples: torch.Tensor, count: int) -> torch.Tensor:
-    """Random int64 words (*samples.shape, count), each row of which depends only on its key and sample."""
-    rows = _mix(samples * _signed(_GAMMA) + (_signed(key) if isinstance(key, int) else key))
-    return _mix(rows[..., None] + torch.arange(1, count + 1, device=samples.device) * _signed(_GAMMA))
+    """Random int64 words (len(samples), count); row i depends only on key and samples[i]."""
+    rows = _mix(samples * signed(GAMMA) + (signed(key) if isinstance(key, int) else key))
+    return _mix(rows[:, None] + torch.arange(1, count + 1, device=samples.device) * signed(GAMMA))
 
 
 def kept(key: Key, samples: torch.Tensor, columns: int, p: float) -> torch.Tensor:
-    """True with probability 1 - p (within 2**-17), bool (*samples.shape, columns); a row depends on its sample only.
+    """True with probability 1 - p (within 2**-17), bool (len(samples), columns); row i depends on samples[i] only.
 
-    key: one for all samples, or int64 that broadcasts with them. samples: int64 ids on any device, which is the
-        result's too.
+    samples: int64 ids on any device, which is the result's too.
     """
     # Four 16-bit numbers from each mixed word, since the mixing is most of the work.
-    bits = _words(key, samples, -(-columns // 4)).view(torch.int16)[..., :columns]
-    return bits >= min(round(p * 2**16), 2**16 - 1) - 2**15
+    bits = _words(key, samples, -(-columns // 4)).view(torch.int16)[:, :columns]
+    return bits >= least(p)
+
+
+def least(p: float) -> int:
+    """The least 16-bit number, signed, of what `kept` keeps."""
+    return min(round(p * 2**16), 2**16 - 1) - 2**15
 
 
 def uniform(key: Key, samples: torch.Tensor, columns: int) -> torch.Tensor:

@@ -11,12 +11,10 @@ from typing import Any
 from ketscale.analysis.laws.known import HOCKNEY, HOCKNEY_RANKS
 from ketscale.analysis.laws.series import Fitted, Place, Series, grows
 from ketscale.analysis.points import Collected, Row
-from ketscale.grid import BACKENDS, Run
+from ketscale.grid import BACKENDS, ONE_MESSAGE, Run
 
-# Of DistributedDataParallel, the whole reduction; the span without `.total` is its exposed part.
+# Where a reduction overlaps the backward pass, the whole of it; the span without `.total` is its exposed part.
 SPANS = ("communication.total", "communication")
-# DistributedDataParallel sums a larger gradient in several messages: its first bucket has 1 MiB.
-ONE_BUCKET = 1024**2
 
 # Runs with the seconds of their all-reduce.
 Timed = list[tuple[Row, float]]
@@ -43,8 +41,8 @@ def fits(collected: Collected) -> Iterator[Fitted]:
 def _seconds(row: Row, record: Mapping[str, Any]) -> float | None:
     """How long one all-reduce of the run's whole gradient takes; None if the run has no such time."""
     size = row["gradient_bytes"]
-    in_buckets = BACKENDS[row["backend"]].launcher == "torchrun" and (size or 0) > ONE_BUCKET
-    if row["ranks"] == 1 or not row["timed"] or not size or in_buckets:
+    in_parts = BACKENDS[row["backend"]].launcher == "torchrun" and (size or 0) > ONE_MESSAGE
+    if row["ranks"] == 1 or not row["timed"] or not size or in_parts:
         return None
     spans = record["timing"]["spans"]
     return next((spans[name]["median_s"] for name in SPANS if name in spans), None)
