@@ -10,6 +10,8 @@ from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
 from ketscale.problems.dropout import SampleDropout
+from ketscale.problems.library import construct
+from ketscale.problems.registry import FAMILIES
 from ketscale.training import cohort
 from ketscale.training.loop import Diverged, Trainer
 from ketscale.training.pace import Pace
@@ -126,3 +128,39 @@ def test_a_run_that_diverges_leaves_the_others_going():
         single, _ = alone(perceptron, seed, {"steps": 30})
         torch.testing.assert_close(weights(made.trainers[seed]), weights(single), rtol=0, atol=1e-10)
         assert all(math.isfinite(loss) for loss in made.trainers[seed].losses)
+
+
+def series(kind, seed, **settings):
+    """The classification of short series by a model of the EEG family."""
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(40, 4, 24, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, 2, (40,), generator=generator)
+    splits = {"train": torch.arange(24), "validation": torch.arange(24, 32), "test": torch.arange(32, 40)}
+    torch.manual_seed(seed)
+    model = construct(kind, inputs=(4, 24), outputs=2, dropout=0.3, **settings)
+    return Classification(model, inputs, labels, splits, seed).to(torch.float64)
+
+
+LITERAL = {"literal": True}
+STACKED = [kind for kind, of in FAMILIES["eeg"].models.items() if of.stacks]
+VARIANTS = [(kind, {}) for kind in STACKED] + [
+    (kind, LITERAL) for kind in STACKED if "literal" in FAMILIES["eeg"].models[kind].__struct_fields__
+]
+
+
+@pytest.mark.parametrize("kind, variant", VARIANTS, ids=str)
+def test_every_model_that_stacks_trains_as_it_does_alone(kind, variant):
+    sizes = {} if FAMILIES["eeg"].models[kind].classical else {"qubits": 3, "layers": 1}
+
+    def make(seed):
+        return series(kind, seed, **sizes, **variant)
+
+    made = Together(make, [{}, {}, {}], steps=4).train()
+    for seed in range(3):
+        single, _ = alone(make, seed, {"steps": 4})
+        assert made.trainers[seed].losses == pytest.approx(single.losses, rel=1e-10)
+        torch.testing.assert_close(weights(made.trainers[seed]), weights(single), rtol=0, atol=1e-9)
+
+
+def test_every_model_of_the_images_stacks():
+    assert {kind for kind, of in FAMILIES["images"].models.items() if of.stacks} == {"vqc", "mlp"}

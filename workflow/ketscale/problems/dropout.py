@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from ketscale.engines.members import leading
 from ketscale.problems import masks, randomness
 
 MASKS = randomness.Stream("dropout")
@@ -100,8 +101,8 @@ class _Mask(torch.autograd.Function):
         samples: torch.Tensor,
         *rest: Any,
     ) -> tuple[torch.Tensor, int]:
-        rows = samples.expand(info.batch_size, -1) if in_dims[2] is None else samples.movedim(in_dims[2], 0)
-        seeds = seed.expand(info.batch_size).tolist()
+        seeds = leading(info, seed, in_dims[0]).tolist()
+        rows = leading(info, samples, in_dims[2])
         return torch.stack([_mask(one, step, row, *rest) for one, row in zip(seeds, rows, strict=True)]), 0
 
 

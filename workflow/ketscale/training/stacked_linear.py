@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ketscale.engines.members import leading
+
 
 class StackedLinear(TorchFunctionMode):
     """Inside the block, `torch.nn.functional.linear` of members under torch.func.vmap is one product of matrices."""
@@ -66,11 +68,7 @@ class _Linear(torch.autograd.Function):
         bias: torch.Tensor | None,
     ) -> tuple[torch.Tensor, int]:
         members = [
-            tensor
-            if tensor is None
-            else tensor.expand(info.batch_size, *tensor.shape)
-            if dim is None
-            else tensor.movedim(dim, 0)
+            tensor if tensor is None else leading(info, tensor, dim)
             for tensor, dim in zip((x, weight, bias), in_dims, strict=True)
         ]
         return _Linear.apply(*members), 0

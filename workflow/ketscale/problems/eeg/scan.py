@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ketscale.engines.derivatives import first_derivatives_only
+from ketscale.engines.members import one_by_one
 
 
 def linear_scan(a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
@@ -26,10 +27,12 @@ def linear_scan(a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-        h = _scanned(a, u)
-        ctx.save_for_backward(a, h)
-        return h
+    def forward(a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        return _scanned(a, u)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        ctx.save_for_backward(inputs[0], output)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,6 +45,10 @@ class _Scan(torch.autograd.Function):
         to_a = torch.zeros_like(a)
         torch.mul(to_u[:, 1:], h[:, :-1], out=to_a[:, 1:])
         return to_a, to_u
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return one_by_one(_Scan, info, in_dims, *inputs)
 
 
 def _scanned(a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:

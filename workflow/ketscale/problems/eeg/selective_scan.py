@@ -17,6 +17,7 @@ import torch
 
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
 from ketscale.engines.derivatives import first_derivatives_only
+from ketscale.engines.members import one_by_one
 from ketscale.problems.eeg import scan_kernels
 from ketscale.problems.eeg.scan_kernels import ARGUMENTS, Plan
 
@@ -33,20 +34,23 @@ def selective_scan(
 
     rate: (channels, state). dt, x: (rows, steps, channels). b, c: (rows, steps, state). Sizes must satisfy `fits`.
     """
-    result: torch.Tensor = _SelectiveScan.apply(rate.T, dt, x, b, c)
+    result: torch.Tensor = _SelectiveScan.apply(*(part.contiguous() for part in (rate.T, dt, x, b, c)))
     return result
 
 
 class _SelectiveScan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *inputs: torch.Tensor) -> torch.Tensor:
-        inputs = tuple(part.contiguous() for part in inputs)
-        ctx.save_for_backward(*inputs)
-        rate, dt, x, b, c = inputs
+    def forward(
+        rate: torch.Tensor, dt: torch.Tensor, x: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+    ) -> torch.Tensor:
         y = torch.empty_like(x)
         if len(x):
             _call("forward", rate, x, dt=dt, b=b, c=c, y=y)
         return y
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -62,6 +66,10 @@ class _SelectiveScan(torch.autograd.Function):
             )
             # fmt: on
         return to_rate.sum(0), to_dt, to_x, to_b, to_c
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return one_by_one(_SelectiveScan, info, in_dims, *inputs)
 
 
 def _call(name: str, rate: torch.Tensor, x: torch.Tensor, **tensors: torch.Tensor) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 class _Classifier(Model, frozen=True, kw_only=True):
     has_dropout: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
 
 
 class _WithLiteral(_Classifier, frozen=True, kw_only=True):
