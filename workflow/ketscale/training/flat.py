@@ -95,14 +95,16 @@ class Flat:
     def norms(self) -> torch.Tensor:
         """The norm of each member's gradients (members,)."""
         # Row by row, so that how a member's squares are added does not depend on how many members there are.
-        return torch.stack([torch.linalg.vector_norm(row) for row in self.gradients])
+        norms = [torch.linalg.vector_norm(row, dim=1) for row in self.gradients.split(1)]
+        return norms[0] if len(norms) == 1 else torch.cat(norms)
 
     def clip(self, norms: torch.Tensor, limits: float | torch.Tensor) -> None:
         """Scale the gradients of each member whose norm, of `norms`, is above its limit, to about the limit.
 
         As torch.nn.utils.clip_grad_norm_ does.
         """
-        self.gradients.mul_((limits / (norms + 1e-6)).clamp(max=1.0)[:, None])
+        scales = (norms + 1e-6).reciprocal_().mul_(limits).clamp_(max=1.0)
+        self.gradients.mul_(scales.unsqueeze(1))
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Go on with some of the members, in this order; the parameters of the others keep their values and no gradient.

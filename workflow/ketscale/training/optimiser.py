@@ -1,7 +1,7 @@
-"""Adam, gradient descent and the plateau schedule, on torch's functional kernels.
+"""Adam, gradient descent and the plateau schedule, on torch's kernels.
 
 The classes of torch.optim import the compiler (torch._dynamo) at their first step, which takes two seconds: longer
-than most runs train. The functional Adam does not, and does the same arithmetic.
+than most runs train. The fused kernel that they call, called here, does not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.optim.adam import adam
 
 from ketscale.config import Protocol
 from ketscale.training.flat import Flat
@@ -35,23 +34,27 @@ class Adam:
         # The fused kernels need one counter per row, on its device.
         self._steps = torch.zeros(len(flat.values), device=flat.values.device)
 
+    @property
+    def _rows(self) -> tuple[torch.Tensor, ...]:
+        """What the kernels take, in their order."""
+        return self.flat.values, self.flat.gradients, self._means, self._squares, self._steps
+
     @torch.no_grad()
     def step(self) -> None:
         """Update every member's values by its gradients."""
+        self._steps += 1
         # A row of a call to the kernels gets the same numbers whatever other rows there are.
         for (rate, decay), members in _alike(self.learning_rates, self.weight_decays).items():
             values, gradients, means, squares, steps = (
-                [rows[member] for member in members]
-                for rows in (self.flat.values, self.flat.gradients, self._means, self._squares, self._steps)
+                [rows[member] for member in members] for rows in self._rows
             )
-            adam(
+            torch._fused_adam_(
                 values,
                 gradients,
                 means,
                 squares,
                 [],
                 steps,
-                fused=True,
                 amsgrad=False,
                 beta1=BETAS[0],
                 beta2=BETAS[1],

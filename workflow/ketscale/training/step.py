@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -77,8 +79,7 @@ class Stepper:
             mine = placed(self._share(indices), world.device)
             self.flat.clear()
         with span("classical.forward"):
-            amp = self.protocol.precision == "amp"
-            with torch.autocast(world.device.type, torch.bfloat16, enabled=amp):
+            with self._autocast():
                 sums = self._module(mine, step)
             if self._unsharded:
                 sums = sums / world.ranks
@@ -110,6 +111,11 @@ class Stepper:
             norm,
             norm if own_norm is None else own_norm,
         )
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self.protocol.precision == "amp":
+            return torch.autocast(self.world.device.type, torch.bfloat16)
+        return contextlib.nullcontext()
 
     def _backward(self, root: torch.Tensor, pull: torch.Tensor | None, penalty: torch.Tensor | None) -> None:
         """Compute the gradients of this rank's part of the loss, with its share of the penalty."""
