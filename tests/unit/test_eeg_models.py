@@ -306,6 +306,39 @@ def test_gradients_agree_between_simulators(name: str) -> None:
         torch.testing.assert_close(got, expected, atol=1e-10, rtol=1e-8)
 
 
+def test_logits_do_not_depend_on_the_rest_of_the_batch() -> None:
+    x = torch.randn(5, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for name in QUANTUM:
+        made = model(name, 3, 2, (5, 4)).double()
+        apart = torch.cat([made(part) for part in x.split([3, 1, 0, 1])])
+        torch.testing.assert_close(apart, made(x), atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", QUANTUM)
+def test_an_empty_share_of_the_batch_has_zero_gradients(name: str) -> None:
+    made = model(name, 3, 2, (5, 4)).double().train()
+    logits = made(torch.empty(0, 5, 4, dtype=torch.float64))
+    assert logits.shape == (0, 2)
+    gradients = torch.autograd.grad(logits.sum(), list(made.parameters()), materialize_grads=True)
+    assert all(not gradient.any() for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", ["hydra", "hydra_hybrid"])
+def test_two_threads_and_one_give_the_same_gradients(name: str) -> None:
+    # So many rows that the circuits and torch's operators are divided.
+    x = torch.randn(33, 16, 249, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    made, before = model(name, 6, 2, (16, 249)).double(), torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            results.append(torch.autograd.grad(made(x).exp().sum(), list(made.parameters())))
+    finally:
+        torch.set_num_threads(before)
+    for one, two in zip(*results, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-12, rtol=1e-12)
+
+
 # --- classical scans ---
 
 

@@ -359,6 +359,13 @@ def _add_bench(commands: Any) -> None:
         repeats, threads, device,
     )  # fmt: skip
     subject(
+        "layouts", _bench_layouts, "a training step by one process with all threads and by as many processes", undrawn,
+        ("models", "NAMES", "models of series or images, separated by commas (default: hydra)"),
+        ("qubits", "NUMBERS", "numbers of qubits, separated by commas (default: 6,8)"),
+        ("batch", "NUMBERS", "batch sizes, separated by commas (default: 32,128)"),
+        repeats, ("threads", "NUMBER", "threads of one process, and number of processes (default: as many as cores)"),
+    )  # fmt: skip
+    subject(
         "dynamics", _bench_dynamics, "value and gradient of control tasks or pulses with every propagator", undrawn,
         ("problem", "NAME", "control (the default) or pulses"),
         ("qubits", "NUMBERS", "numbers of qubits, separated by commas (default: 1, of pulses 4)"),
@@ -649,6 +656,12 @@ def _bench_models(options: argparse.Namespace) -> None:
     from ketscale.bench import command, models
 
     command.models(models.parse(**_asked(options)), _files(options))
+
+
+def _bench_layouts(options: argparse.Namespace) -> None:
+    from ketscale.bench import command, layouts
+
+    command.layouts(layouts.parse(**_asked(options)), _files(options))
 
 
 def _bench_dynamics(options: argparse.Namespace) -> None:

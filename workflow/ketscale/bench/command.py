@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ketscale.bench.dynamics.pulses.selection import PulsesSelection
     from ketscale.bench.dynamics.selection import DynamicsSelection
+    from ketscale.bench.layouts import LayoutSelection
     from ketscale.bench.models import ModelSelection
     from ketscale.bench.selection import Selection
 
@@ -58,6 +59,21 @@ def models(selection: ModelSelection, files: Files) -> None:
         selection, lambda cell, rows: print(output.models_line(cell, rows), flush=True)
     )
     _publish(result, files, output.models_markdown, _bars, benchmark.factors(result["rows"]))
+
+
+def layouts(selection: LayoutSelection, files: Files) -> None:
+    """Run the benchmark of layouts.
+
+    Raises:
+        UserError: a process failed, or it was interrupted (what was measured is written).
+    """
+    from ketscale.bench import layouts as benchmark
+    from ketscale.bench import output
+
+    result = benchmark.measure(
+        selection, lambda cell, rows: print(output.layouts_line(cell, rows), flush=True)
+    )
+    _publish(result, files, output.layouts_markdown, None, benchmark.summary(result["rows"]))
 
 
 def dynamics(selection: DynamicsSelection, files: Files) -> None:

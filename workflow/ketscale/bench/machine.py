@@ -15,14 +15,14 @@ import ketscale
 from ketscale.bench import device as devices
 from ketscale.errors import UserError
 from ketscale.measure import host
-from ketscale.process import THREAD_VARIABLES
+from ketscale.process import THREAD_VARIABLES, keep_freed_memory
 
 
 @contextmanager
 def prepared(threads: int) -> Iterator[list[int]]:
     """Threads and cores as asked, and an empty cache of compiled circuits; all as before afterwards.
 
-    Binding to cores is what limits JAX, which has no setting for its threads. Yields the cores.
+    As in training, freed memory is kept, which stays so. Binding to cores is what limits JAX, which has no setting for its threads. Yields the cores.
 
     Raises:
         UserError: there are not that many cores.
@@ -31,6 +31,7 @@ def prepared(threads: int) -> Iterator[list[int]]:
     precision = torch.get_float32_matmul_precision()
     if threads > len(cores):
         raise UserError(f"--threads: {threads} asked for, {len(cores)} core(s) to run on")
+    keep_freed_memory()
     with tempfile.TemporaryDirectory(prefix="ketscale-bench-") as cache:
         try:
             os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)), KETSCALE_CACHE=cache)

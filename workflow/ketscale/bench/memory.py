@@ -33,7 +33,9 @@ def _measure(arguments: Sequence[str]) -> int:
 
     from ketscale.bench import steps
     from ketscale.measure import host
+    from ketscale.process import keep_freed_memory
 
+    keep_freed_memory()
     model, qubits, batch, arm, threads = arguments
     torch.set_num_threads(int(threads))
     call = steps.step(ModelCell(model, int(qubits), int(batch)), arm)

@@ -16,6 +16,7 @@ from ketscale.measure.duration import duration
 if TYPE_CHECKING:
     from ketscale.bench.dynamics.pulses.rows import PulsesRow
     from ketscale.bench.dynamics.rows import DynamicsRow
+    from ketscale.bench.layouts import LayoutRow
 
 
 def as_json(result: Mapping[str, Any]) -> bytes:
@@ -116,6 +117,24 @@ def models_markdown(result: Mapping[str, Any]) -> bytes:
         ]
         table.append(cells)
     return document(result, markdown_table(head, table), models.factors(result["rows"]))
+
+
+def layouts_line(cell: object, rows: Sequence[LayoutRow]) -> str:
+    """One cell for the terminal."""
+    return f"{cell}: " + "  ".join(f"r{row.ranks}t{row.threads} {duration(row.median_s)}" for row in rows)
+
+
+def layouts_markdown(result: Mapping[str, Any]) -> bytes:
+    """A table of training steps, a row for each model, size and layout."""
+    from ketscale.bench import layouts
+
+    names = ("model", "qubits", "batch", "simulator", "ranks", "threads")
+    table = [
+        [*(row[name] for name in names), duration(row["median_s"]), duration(row["iqr_s"])]
+        for row in result["rows"]
+    ]
+    head = (*names, "step", "interquartile range")
+    return document(result, markdown_table(head, table), layouts.summary(result["rows"]))
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -64,6 +64,7 @@ def train(
     signals = Signals()
     run, protocol = settings.run, settings.protocol
     host.set_threads(run.threads)
+    process.keep_freed_memory()
     if protocol.mistake == "oversubscribed":
         host.set_threads_of_all_cores(run.threads)
     sign = waiting.Sign(folder)

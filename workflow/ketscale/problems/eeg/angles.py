@@ -7,7 +7,10 @@ from torch import nn
 
 
 class AngleHead(nn.Module):
-    """(rows, P) -> (rows, P) angles in radians: sigmoid(Linear(P, P)) * turn plus P learned offsets."""
+    """(rows, P) -> (rows, P) angles in radians: sigmoid(x) * turn plus P learned offsets.
+
+    x: rows that have passed `linear`, a layer (P, P) that the caller joins with the one before it.
+    """
 
     def __init__(self, width: int, turn: float, offsets: torch.Tensor) -> None:
         super().__init__()
@@ -17,4 +20,4 @@ class AngleHead(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The angles."""
-        return torch.add(self.offsets, torch.sigmoid(self.linear(x)), alpha=self.turn)
+        return torch.add(self.offsets, torch.sigmoid(x), alpha=self.turn)

@@ -19,14 +19,14 @@ from ketscale.engines.circuits.superposition import Superposition, measured, sup
 from ketscale.problems.complex_weights import ComplexWeights
 from ketscale.problems.eeg.angles import AngleHead
 from ketscale.problems.eeg.circuits import flip, shift, skip_circuit
-from ketscale.problems.eeg.per_step import PerStep
+from ketscale.problems.eeg.per_step import Core, OverTime, PerStep
 from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
 
 # The published code's value of 2 pi.
 PUBLISHED_TURN = 2 * 3.14159
 
 
-class HydraCircuits(nn.Module):
+class HydraCircuits(Core):
     """The three branches of both models.
 
     The offsets of the branches' angles and the angles of the skip start uniform in [0, 1) rad, as published.
@@ -48,6 +48,11 @@ class HydraCircuits(nn.Module):
         self.angles = AngleHead(self.width, PUBLISHED_TURN, torch.rand(self.width))
         self.skip_angles = nn.Parameter(torch.rand(self.skip.weights))
 
+    @property
+    def entrance(self) -> nn.Linear:
+        """The layer before the angles."""
+        return self.angles.linear
+
     def skip_of(self, angles: torch.Tensor) -> Angles:
         """The skip's angles: for every row if `literal`, else for one row, since the data do not change them."""
         rows = len(angles) if self.literal else 1
@@ -55,7 +60,7 @@ class HydraCircuits(nn.Module):
 
 
 class HydraCore(HydraCircuits):
-    """(rows, P) -> (rows, 3n): expectation values of the normalised superposition of the branches' states.
+    """(rows, P) -> 3n expectation values of the normalised superposition of the branches' states.
 
     The coefficients are complex; their real and imaginary parts start uniform in [0, 1).
     """
@@ -67,23 +72,26 @@ class HydraCore(HydraCircuits):
         self.coefficients = ComplexWeights(torch.rand(3), torch.rand(3))
         self.out = nn.Linear(len(self.words), len(self.words))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """<X> on all wires, then <Y>, then <Z>, through a linear layer."""
-        angles = self.angles(x)
+    def forward(self, entered: torch.Tensor, over_time: OverTime) -> torch.Tensor:
+        """<X> on all wires, then <Y>, then <Z>, through a linear layer and summed."""
+        angles = self.angles(entered)
         per_row = Angles(angles, angles.new_empty(0))
         alpha, beta, gamma = self.coefficients()
         skip = gamma * self.simulator.state(self.skip, self.skip_of(angles))
         if not self.literal:
             superposition = Superposition(torch.stack([alpha, beta]), skip[0])
             values = superposed(self.simulator, self.forward_branch, per_row, self.words, superposition)
-            return self.out(values)
+            return over_time(values, self.out)
         forward = self.simulator.state(self.forward_branch, per_row)
         state = alpha * forward + beta * self.simulator.state(self.backward_branch, per_row) + skip
-        return self.out(measured(self.simulator, state, self.words))
+        return over_time(measured(self.simulator, state, self.words), self.out)
 
 
 class HydraHybridCore(HydraCircuits):
-    """(rows, P) -> (rows, 3n): the branches are measured separately, and their expectation values mixed."""
+    """(rows, P) -> 3n expectation values: the branches are measured separately, summed over time and mixed.
+
+    The weights of the sum must add up to 1: then mixing the sums is the same as summing mixtures.
+    """
 
     def __init__(
         self, qubits: int, layers: int, simulator: Simulator | str | None, literal: bool = False
@@ -94,17 +102,16 @@ class HydraHybridCore(HydraCircuits):
         order = [letter * qubits + qubits - 1 - w for letter in range(3) for w in range(qubits)]
         self.register_buffer("flipped", torch.tensor(order), persistent=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, entered: torch.Tensor, over_time: OverTime) -> torch.Tensor:
         """The mixture of <X> on all wires, then <Y>, then <Z>."""
-        angles = self.angles(x)
+        angles = self.angles(entered)
         per_row = Angles(angles, angles.new_empty(0))
-        forward = self.simulator.expval(self.forward_branch, per_row, self.words)
-        if self.literal:
-            backward = self.simulator.expval(self.backward_branch, per_row, self.words)
-        else:
-            backward = forward[:, self.get_buffer("flipped")]
+        forward = over_time(self.simulator.expval(self.forward_branch, per_row, self.words))
         skip = self.simulator.expval(self.skip, self.skip_of(angles), self.words)
-        return self.mixture(forward, backward, skip)
+        if not self.literal:
+            return self.mixture(forward, forward[:, self.get_buffer("flipped")], skip)
+        backward = over_time(self.simulator.expval(self.backward_branch, per_row, self.words))
+        return self.mixture(forward, backward, over_time(skip))
 
 
 class Hydra(PerStep):

@@ -25,7 +25,7 @@ from ketscale.problems.eeg.circuits import (
     angle_ssm,
     skip_circuit,
 )
-from ketscale.problems.eeg.per_step import PerStep
+from ketscale.problems.eeg.per_step import Core, OverTime, PerStep
 from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
 from ketscale.problems.shapes import check_inputs
 
@@ -35,8 +35,13 @@ def _weights(count: int) -> nn.Parameter:
     return nn.Parameter(2 * math.pi * torch.rand(count))
 
 
-class AmplitudeCore(nn.Module):
-    """(rows, features) -> (rows, outputs): three circuits act on a row's amplitudes, and their values are superposed.
+def _one_step(values: torch.Tensor) -> torch.Tensor:
+    """The sum over one step."""
+    return values
+
+
+class AmplitudeCore(Core):
+    """(rows, features) -> `outputs` numbers: three circuits act on a row's amplitudes, and their values are superposed.
 
     The coefficients are complex; their real parts start uniform in [0, 1), their imaginary parts at 0.
     """
@@ -72,13 +77,18 @@ class AmplitudeCore(nn.Module):
             SampleDropout(dropout),
         )
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    @property
+    def entrance(self) -> nn.Linear:
+        """The layer before the amplitudes."""
+        return self.amplitudes
+
+    def forward(self, entered: torch.Tensor, over_time: OverTime) -> torch.Tensor:
         """The MLP of the modulus of the superposed expectation values."""
         # Under automatic mixed precision the layers before give half-precision numbers, of which there is no complex type.
-        amplitudes = nn.functional.normalize(self.norm(self.amplitudes(x)).to(self.b.dtype), dim=1)
+        amplitudes = nn.functional.normalize(self.norm(entered).to(self.b.dtype), dim=1)
         state = torch.complex(amplitudes, torch.zeros_like(amplitudes))
         weights = (torch.cat([self.ssm_angles, self.b, self.c]), self.gate_angles, self.skip_angles)
-        nothing = amplitudes.new_empty(len(x), 0)
+        nothing = amplitudes.new_empty(len(entered), 0)
         values = torch.stack(
             [
                 self.simulator.expval(circuit, Angles(nothing, angles), self.words, state)
@@ -87,14 +97,16 @@ class AmplitudeCore(nn.Module):
         )
         # Real and imaginary parts of the superposition: (2, 3) times (3, rows * values).
         parts = (self.coefficients.T @ values.flatten(1)).to(values.dtype)
-        parts = parts.unflatten(1, (len(x), len(self.words)))
+        parts = parts.unflatten(1, (len(entered), len(self.words)))
         norm = torch.sqrt(parts.square().sum((0, 2)) + 1e-8)
         # abs() of complex numbers, since torch takes nine times as long for a norm over two rows.
-        return self.mlp(torch.complex(parts[0], parts[1]).abs() / norm[:, None])
+        return over_time(self.mlp(torch.complex(parts[0], parts[1]).abs() / norm[:, None]))
 
 
-class AngleCore(nn.Module):
-    """(rows, P) -> (rows, 3n): a state-space circuit with the data as angles, a gate and a skip, measured and mixed.
+class AngleCore(Core):
+    """(rows, P) -> 3n numbers: a state-space circuit with the data as angles, a gate and a skip, measured and mixed.
+
+    The weights of the sum over time must add up to 1: then mixing the sums is the same as summing mixtures.
 
     literal: run gate and skip for every row, as published, although they are the same for all rows.
     """
@@ -117,16 +129,25 @@ class AngleCore(nn.Module):
         self.skip_angles = _weights(3 * qubits)
         self.mixture = Mixture(len(self.words))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    @property
+    def entrance(self) -> nn.Linear:
+        """The layer before the angles."""
+        return self.angles.linear
+
+    def forward(self, entered: torch.Tensor, over_time: OverTime) -> torch.Tensor:
         """The mixture of the three circuits' values."""
         ssm, gate, skip = self.circuits
-        angles = self.angles(x)
+        angles = self.angles(entered)
         shared = torch.cat([self.b, self.c, self.dt])
-        nothing = angles.new_empty(len(x) if self.literal else 1, 0)
+        nothing = angles.new_empty(len(entered) if self.literal else 1, 0)
+        constant = [
+            self.simulator.expval(circuit, Angles(nothing, weights), self.words)
+            for circuit, weights in ((gate, self.gate_angles), (skip, self.skip_angles))
+        ]
+        if self.literal:
+            constant = [over_time(values) for values in constant]
         return self.mixture(
-            self.simulator.expval(ssm, Angles(angles, shared), self.words),
-            self.simulator.expval(gate, Angles(nothing, self.gate_angles), self.words),
-            self.simulator.expval(skip, Angles(nothing, self.skip_angles), self.words),
+            over_time(self.simulator.expval(ssm, Angles(angles, shared), self.words)), *constant
         )
 
 
@@ -157,7 +178,8 @@ class Mamba(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of series."""
         check_inputs(self, x, *self.inputs)
-        return self.core(nn.functional.silu(self.convolution(x)).mean(2))
+        rows = nn.functional.silu(self.convolution(x)).mean(2)
+        return self.core(self.core.entrance(rows), _one_step)
 
 
 class MambaHybrid(nn.Module):
@@ -192,7 +214,8 @@ class MambaHybrid(nn.Module):
         """Logits of series."""
         check_inputs(self, x, *self.inputs)
         pooled = nn.functional.silu(self.convolution(x)).mean(2)
-        return self.classifier(self.core(self.embed(self.dropout(pooled))))
+        rows = self.embed(self.dropout(pooled))
+        return self.classifier(self.core(self.core.entrance(rows), _one_step))
 
 
 class MambaLite(PerStep):

@@ -12,18 +12,23 @@ class ComplexSum(nn.Module):
     """Steps (batch, steps, m) -> modulus (batch, m) of their sum with weights w / sum |w|.
 
     The weights w are complex; their real and imaginary parts start uniform in [0, 1).
+
+    last: a linear layer of every step, if there is one. It passes the sum instead, which is the same.
     """
 
     def __init__(self, steps: int) -> None:
         super().__init__()
         self.weights = ComplexWeights(torch.rand(steps), torch.rand(steps))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, last: nn.Linear | None = None) -> torch.Tensor:
         """The modulus of the weighted sum."""
         pairs = self.weights.pairs
         scaled = pairs / torch.linalg.vector_norm(pairs, dim=1).sum()
-        # One real product for both parts: (2, steps) times (batch, steps, m).
-        parts = scaled.T @ x
+        # One real product for both parts, (2, steps) times (steps, m) for each sample; `@` would copy x.
+        parts = scaled.T.expand(len(x), -1, -1).bmm(x)
+        if last is not None:
+            # The weights of the steps do not add up to 1, so neither do those of the biases.
+            parts = nn.functional.linear(parts, last.weight) + scaled.sum(0)[:, None] * last.bias
         return torch.linalg.vector_norm(parts, dim=1)
 
 

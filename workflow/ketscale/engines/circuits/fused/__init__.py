@@ -110,7 +110,8 @@ class Fused:
         else:
             compiled = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, partners)
             sums = self._cpu.call(compiled, inputs, weights, None, mix)
-        return sums[:, :-1] / (sums[:, -1:].sqrt() + TINY).square()
+        values, squares = sums.split([len(paulis), 1], dim=1)
+        return values * (squares.sqrt() + TINY).pow(-2)
 
     def _run(
         self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
