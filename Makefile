@@ -67,7 +67,7 @@ gpu-docs: $(SETUP) ## a page and figures in docs/gpu of what gpu-check found (RE
 
 test-slurm: $(SETUP) ## the tests on a real SLURM cluster, started on this machine (root; Debian packages: see docs/contributing.md)
 	@echo "==> Testing on SLURM"
-	@$(ENV) python -m pytest tests/slurm -m "not long"
+	@$(ENV) python -m pytest tests/slurm -m "not long" --numprocesses 3 --dist loadfile
 
 test-slurm-long: $(SETUP) ## the tests on SLURM that wait for time limits, and a study of 2,000 runs
 	@echo "==> Testing on SLURM (the long tests)"

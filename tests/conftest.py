@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sys
@@ -10,15 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from ketscale.process import THREAD_VARIABLES
+
 # `ketscale`, mpirun and torchrun of this environment, however pytest was started.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+# Tests that run side by side get one thread each, set before torch is imported: with as many threads as cores in each
+# of them they would wait for each other's, which took seven times as long. What several threads do is tested by name.
+SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
+if SIDE_BY_SIDE:
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
 
 DIGITS = {"split_seed": 0, "weights": "selfsupervised", "image_size": 16}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where tests run side by side, each side has a lock of the host to itself: a timed run would wait for the others."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if SIDE_BY_SIDE:
         folder = tempfile.mkdtemp(prefix="ketscale-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ["TMPDIR"] = tempfile.tempdir = folder
@@ -26,12 +35,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def digits_features(tmp_path_factory) -> Path:
-    """features.json of digits; two steps of pre-training give real if poor features."""
+    """features.json of digits, made once for all workers; two steps of pre-training give real if poor features."""
+    if not SIDE_BY_SIDE:
+        return prepared_digits(tmp_path_factory.mktemp("features"))
+    folder = tmp_path_factory.getbasetemp().parent / "features"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = folder / "features.json"
+        return made if made.exists() else prepared_digits(folder)
+
+
+def prepared_digits(folder: Path) -> Path:
+    """Pre-train, and compute the features into the folder, whose features.json is written last."""
     from ketscale.problems.images.features import compute
     from ketscale.problems.images.pretrain import pretrain
     from ketscale.problems.images.workloads import Digits
 
-    folder = tmp_path_factory.mktemp("features")
     digits = Digits(**DIGITS)
     images, weights = digits.load(None), folder / "weights.safetensors"
     pretrain(images, digits.image_size, weights, steps=2)
@@ -42,7 +62,5 @@ def digits_features(tmp_path_factory) -> Path:
 @pytest.fixture
 def one_thread(monkeypatch):
     """The environment of a rank with one thread."""
-    from ketscale.jobs.launch import THREAD_VARIABLES
-
     for name in THREAD_VARIABLES:
         monkeypatch.setenv(name, "1")

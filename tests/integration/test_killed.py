@@ -26,6 +26,15 @@ def until_saved(folder, run):
     return checkpoints
 
 
+def until_it_waits(second):
+    """Read what a second writer says until it waits for the first; what it said."""
+    said = []
+    while not said or "waiting until it ends" not in said[-1]:
+        said.append(second.stderr.readline())
+        assert said[-1], said
+    return "".join(said)
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_run_resumes_to_bitwise_the_same_weights(tmp_path, digits_features, whole, how):
     run = study.run(protocol="long")
@@ -71,15 +80,20 @@ def test_ranks_do_not_outlive_what_started_them(tmp_path, digits_features):
 
 
 def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digits_features):
-    # The first must still train when the second has started, however slow the machine is.
-    run = study.run(protocol="longer")
-    with study.launch(tmp_path, run, digits_features) as first:
+    run = study.run(protocol="long")
+    with study.launch(tmp_path, run, digits_features, start_new_session=True) as first:
         until_saved(tmp_path, run)
-        with study.launch(tmp_path, run, digits_features) as second:
-            _, said = second.communicate(timeout=200)
+        # The first is held, so that it still trains when the second has started, however slow the machine is.
+        os.killpg(first.pid, signal.SIGSTOP)
+        try:
+            second = study.launch(tmp_path, run, digits_features)
+            said = until_it_waits(second)
+        finally:
+            os.killpg(first.pid, signal.SIGCONT)
+        with second:
+            said += second.communicate(timeout=200)[1]
         first.communicate(timeout=200)
     assert (first.returncode, second.returncode) == (0, 0), said
-    assert "waiting until it ends" in said
     record = json.loads((tmp_path / study.record(run)).read_text())
     pids = {rank["pid"] for rank in record["machine"]["ranks"]}
     assert f"process {pids.pop()} on " in said
@@ -91,10 +105,7 @@ def test_a_second_writer_that_is_stopped_says_nothing_about_the_first(tmp_path, 
     with study.launch(tmp_path, run, digits_features) as first:
         until_saved(tmp_path, run)
         with study.launch(tmp_path, run, digits_features) as second:
-            said = []
-            while not said or "waiting until it ends" not in said[-1]:
-                said.append(second.stderr.readline())
-                assert said[-1], said
+            until_it_waits(second)
             second.terminate()
             second.communicate(timeout=60)
         noted, ended = (study.results(tmp_path, run) / "failure.json").exists(), first.poll()

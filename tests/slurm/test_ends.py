@@ -113,22 +113,8 @@ def test_a_preempted_run_is_requeued_and_resumed(project, undisturbed):
     run = one_run(project, "ddp-cpu-n2r2t1", partition="scavenge")
     with project.running(target(run)) as driver:
         job = until_saved(project, run)
-        ask(
-            "sbatch",
-            "-A",
-            "ci",
-            "-p",
-            "cpu",
-            "-N",
-            "4",
-            "--exclusive",
-            "-t",
-            "2",
-            "-o",
-            "/dev/null",
-            "--wrap",
-            "sleep 3",
-        )
+        urgent = ("-A", "ci", "-p", "urgent", "-N", "2", "--exclusive", "-t", "2", "-o", "/dev/null")
+        ask("sbatch", *urgent, "--wrap", "sleep 3")
         assert driver.wait(300) == 0, project.log
     assert_same_end(project, run, undisturbed)
     assert project.record(run)["slurm_job_id"] == job.id

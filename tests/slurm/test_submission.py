@@ -35,12 +35,11 @@ def config(*places: str, protocol: str = "timing") -> dict[str, Any]:
     }
 
 
-def submitted(since: int) -> dict[str, str]:
-    """sbatch's command lines of the jobs after `since`, without what differs from call to call, by pack."""
+def submitted(project: Project) -> dict[str, str]:
+    """sbatch's command lines of the project's jobs, without what differs from call to call, by pack."""
     lines = {}
-    for line in ask("sacct", "-X", "-n", "-P", "-o", "JobID,SubmitLine").splitlines():
-        job, command = line.split("|", 1)
-        if int(job) > since:
+    for command in ask("sacct", "-X", "-n", "-P", "-o", "SubmitLine").splitlines():
+        if f" -D {project.folder} " in command:
             command = re.sub(r" -D \S+", "", command.split(" --wrap=")[0])
             command = re.sub(r"--job-name \S+", "--job-name NAME", command)
             command = re.sub(r"--output \S*/slurm_logs/", "--output LOGS/", command)
@@ -48,11 +47,10 @@ def submitted(since: int) -> dict[str, str]:
     return lines
 
 
-def last_job() -> int:
-    """From the controller, since the accounting may hear of a job seconds later."""
-    found = re.search(r"NEXT_JOB_ID\s*=\s*(\d+)", ask("scontrol", "show", "config"))
-    assert found is not None
-    return int(found[1]) - 1
+def jobs(project: Project) -> list[str]:
+    """The project's jobs, from the controller, since the accounting may hear of a job seconds later."""
+    found = (line.split("|") for line in ask("squeue", "-h", "-t", "all", "-o", "%i|%Z").splitlines())
+    return [job for job, folder in found if folder == str(project.folder)]
 
 
 def line(pack: str, options: str) -> str:
@@ -64,11 +62,10 @@ def test_the_command_lines_of_gpu_runs(project: Project):
     """On the cluster's stand-in GPUs: SLURM gives them, and torch, which sees none, stops the runs with a line."""
     project.site(gpu_partition="gpu", gpu_type="h200", limits=[{"minutes": 3, "memory_mb": 500}])
     _, *runs = project.study(**config("cpu-n1r1t1", "gpu-n1r1t2", "ddp-n1r2t1", "ddp-n2r4t1"))
-    since = last_job()
     done = project.snakemake("--retries", "0", *(target(run) for run in runs), check=False)
     assert done.returncode == 1
     common = "-A ci -p gpu -t {minutes} --mem {memory} --nodes={nodes} --requeue --cpus-per-task=2 --exclusive --signal=USR1@120 --gres=gpu:h200:{gpus}"
-    found = submitted(since)
+    found = submitted(project)
     # A job of a rule, not of a pack, logs into a folder of its own kind.
     assert " -A ci -p cpu " in found.pop("rule_prepare_wildcards_sentences")
     assert found == {
@@ -89,14 +86,13 @@ def test_the_command_lines_of_cpu_runs(project: Project):
         setup="export TO=${PWD:?}/set-up.txt; date >> $TO",
         limits=[{"minutes": 3, "memory_mb": 500}],
     )
-    since = last_job()
     project.study(**config("cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1", "mpi-n2r4t1", "ddp-cpu-n2r2t1"))
     project.snakemake("runs")
     project.study(**config("cpu-n1r1t1", "mpi-n1r2t1", protocol="parity"))
     project.snakemake("runs")
     # The site's own commands ran before each job's work: preparing, and seven runs.
     assert len((project.folder / "set-up.txt").read_text().splitlines()) == 1 + 7
-    found = submitted(since)
+    found = submitted(project)
     prepared = found.pop("rule_prepare_wildcards_sentences")
     head = "-A ci -p cpu -t {minutes} --qos=normal --mem {memory} --nodes={nodes} --requeue --ntasks={nodes} --cpus-per-task={cores}"
     timed, untimed = " --exclusive --signal=USR1@120", " --signal=USR1@120"
@@ -138,7 +134,7 @@ def test_a_run_is_started_by_hand_in_a_step_of_an_allocation(project: Project):
         (
             {"partition": "fast"},
             "cpu-n1r1t1",
-            "partition fast does not exist; the cluster has: cpu, gpu, scavenge",
+            "partition fast does not exist; the cluster has: cpu, gpu, scavenge, urgent, study",
         ),
         ({"qos": "high"}, "cpu-n1r1t1", "qos high is not one of this account's: normal"),
         (
@@ -156,12 +152,11 @@ def test_what_the_cluster_would_refuse_is_said_in_a_line_and_nothing_is_submitte
 ):
     project.site(**site)
     *_, run = project.study(**config("cpu-n1r1t1", *([place] if place != "cpu-n1r1t1" else [])))
-    since = last_job()
     done = project.snakemake(target(run), check=False)
     assert done.returncode == 1
     told = [line for line in done.stderr.splitlines() if line.startswith("Error")]
     assert len(told) == 1 and message in told[0], done.stderr
-    assert last_job() == since
+    assert jobs(project) == []
     assert not (project.folder / "results" / "runs").exists()
     # The folder is not left locked.
     assert not list((project.folder / ".snakemake" / "locks").glob("*"))

@@ -124,8 +124,6 @@ def test_what_cannot_be_the_lock_is_named(lock, make):
     assert not (lock.parent / "elsewhere").exists()
 
 
-# JAX, which another test may have imported, warns of forks; this child opens a file and ends.
-@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_lock_that_is_not_permitted_is_named(lock):
     lock.touch(mode=0o600)

@@ -224,8 +224,6 @@ class Collate:
             return self.layer(torch.stack(rows))
 
 
-# JAX warns of any fork once it is imported, as another test of this process may have done; the workers do not use it.
-@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_the_workers_of_a_loader_can_call_a_layer() -> None:
     layer, rows = a_layer(), some(64, 2)
     # Large enough for several threads, which the workers do not inherit.

@@ -25,7 +25,9 @@ def test_exclusive_times_leave_out_inner_spans():
             time.sleep(0.01)
     outer = next(e for e in record.events if e.name == "outer")
     assert sum(record.exclusive_s.values()) == pytest.approx(outer.duration_s, abs=1e-9)
-    assert record.exclusive_s["inner"] >= 0.05 and 0.02 <= record.exclusive_s["outer"] < 0.04
+    assert (
+        record.exclusive_s["inner"] >= 0.05 and 0.02 <= record.exclusive_s["outer"] <= outer.duration_s - 0.05
+    )
 
 
 def test_nothing_is_recorded_outside():
@@ -48,7 +50,9 @@ def test_backward_is_counted_where_it_runs():
     record = recorder()
     with spans.recording(record), spans.span("backward"):
         spans.with_backward_span("circuit.backward", Slow.apply, x * 2).sum().backward()
-    assert record.exclusive_s["circuit.backward"] >= 0.03 > record.exclusive_s["backward"]
+    backward = next(e for e in record.events if e.name == "backward")
+    assert record.exclusive_s["circuit.backward"] >= 0.03
+    assert record.exclusive_s["backward"] <= backward.duration_s - 0.03
     assert torch.equal(x.grad, torch.full((3,), 2.0))
 
 

@@ -75,7 +75,7 @@ def run_in(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     if check and done.returncode:
         pytest.fail(

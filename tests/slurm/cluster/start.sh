@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Start a SLURM cluster of four nodes on this one machine: as root, without systemd, on loopback, with accounting,
+# Start a SLURM cluster of eight nodes on this one machine: as root, without systemd, on loopback, with accounting,
 # preemption, two stand-in GPUs a node and, where cgroups allow, a memory limit that is enforced. What runs already is
 # left alone. It needs, on Debian 12:
 #   apt-get install --no-install-recommends slurmctld slurmd slurm-client slurmdbd munge mariadb-server openmpi-bin
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 STATE=${KETSCALE_SLURM_STATE:-/var/tmp/ketscale-slurm}
-NODES="node1 node2 node3 node4"
+NODES=$(echo node{1..8})
 alive() { [ -s "$1" ] && kill -0 "$(cat "$1")" 2>/dev/null; }
 until_ok() { for _ in $(seq 300); do "$@" >/dev/null 2>&1 && return 0; sleep 0.1; done; echo "gave up: $*" >&2; return 1; }
 
@@ -61,7 +61,7 @@ has cluster ketscale-test || sacctmgr -i add cluster ketscale-test > /dev/null
 has account ci || sacctmgr -i add account ci Description=ci Organization=ci > /dev/null
 has assoc user=root account=ci || sacctmgr -i add user root account=ci > /dev/null
 
-# --- slurmctld and four slurmd, each with its own hostname, /dev/shm and /etc/hosts
+# --- slurmctld and eight slurmd, each with its own hostname, /dev/shm and /etc/hosts
 alive $STATE/run/slurmctld.pid || slurmctld
 until_ok sh -c 'scontrol ping | grep -q UP'
 for n in $NODES; do
@@ -70,6 +70,6 @@ for n in $NODES; do
     "hostname $n; mount -t tmpfs -o mode=1777 shm /dev/shm; mount --bind $STATE/hosts /etc/hosts; exec slurmd -N $n"
 done
 # A drained node of the last time would stay so.
-scontrol update nodename=node[1-4] state=resume 2>/dev/null || true
-until_ok sh -c '[ "$(sinfo -h -N -p cpu -t idle,mixed,alloc -o %N | wc -l)" = 4 ]' || { sinfo -R; exit 1; }
+scontrol update nodename=node[1-8] state=resume 2>/dev/null || true
+until_ok sh -c '[ "$(sinfo -h -N -t idle,mixed,alloc -o %N | sort -u | wc -l)" = 8 ]' || { sinfo -R; exit 1; }
 sinfo

@@ -4,7 +4,7 @@
 STATE=${KETSCALE_SLURM_STATE:-/var/tmp/ketscale-slurm}
 gone() { local s; s=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -c1); [ -z "$s" ] || [ "$s" = Z ]; }
 [ -s $STATE/run/slurmctld.pid ] && timeout 5 scancel -u root 2>/dev/null
-for f in $STATE/run/{slurmctld,slurmd.node{1,2,3,4},slurmdbd,mariadbd}.pid $([ -e $STATE/run/munge-is-ours ] && echo /run/munge/munged.pid); do
+for f in $STATE/run/{slurmctld,slurmd.node{1..8},slurmdbd,mariadbd}.pid $([ -e $STATE/run/munge-is-ours ] && echo /run/munge/munged.pid); do
   [ -s "$f" ] || continue
   p=$(cat "$f")
   gone "$p" || kill "$p"
