@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ketscale.bench.dynamics.pulses.selection import PulsesSelection
     from ketscale.bench.dynamics.selection import DynamicsSelection
     from ketscale.bench.models import ModelSelection
+    from ketscale.bench.ranks import RanksSelection
     from ketscale.bench.selection import Selection
 
 Result = Mapping[str, Any]
@@ -58,6 +59,18 @@ def models(selection: ModelSelection, files: Files) -> None:
         selection, lambda cell, rows: print(output.models_line(cell, rows), flush=True)
     )
     _publish(result, files, output.models_markdown, _bars, benchmark.factors(result["rows"]))
+
+
+def ranks(selection: RanksSelection, files: Files) -> None:
+    """Run the benchmark of ranks.
+
+    Raises:
+        UserError: there are fewer cores than ranks, or it was interrupted (what was measured is written).
+    """
+    from ketscale.bench import ranks as benchmark
+
+    result = benchmark.measure(selection, lambda cell, rows: print(benchmark.line(cell, rows), flush=True))
+    _publish(result, files, benchmark.as_markdown, None, ())
 
 
 def dynamics(selection: DynamicsSelection, files: Files) -> None:
