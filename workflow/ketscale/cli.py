@@ -366,6 +366,15 @@ def _add_bench(commands: Any) -> None:
         repeats, ("threads", "NUMBER", "threads of one process, and number of processes (default: as many as cores)"),
     )  # fmt: skip
     subject(
+        "ranks", _bench_ranks, "training steps on one and on several CPU ranks, and their communication", undrawn,
+        ("models", "NAMES", "models, separated by commas (default: vqc)"),
+        ("qubits", "NUMBERS", "numbers of qubits, separated by commas (default: 4)"),
+        ("batch", "NUMBERS", "global batch sizes, separated by commas (default: 64,1024)"),
+        ("backends", "NAMES", "ddp-cpu, mpi or both (the default)"),
+        ("ranks", "NUMBERS", "numbers of ranks, separated by commas (default: 2)"),
+        repeats,
+    )  # fmt: skip
+    subject(
         "dynamics", _bench_dynamics, "value and gradient of control tasks or pulses with every propagator", undrawn,
         ("problem", "NAME", "control (the default) or pulses"),
         ("qubits", "NUMBERS", "numbers of qubits, separated by commas (default: 1, of pulses 4)"),
@@ -662,6 +671,12 @@ def _bench_layouts(options: argparse.Namespace) -> None:
     from ketscale.bench import command, layouts
 
     command.layouts(layouts.parse(**_asked(options)), _files(options))
+
+
+def _bench_ranks(options: argparse.Namespace) -> None:
+    from ketscale.bench import command, ranks
+
+    command.ranks(ranks.parse(**_asked(options)), _files(options))
 
 
 def _bench_dynamics(options: argparse.Namespace) -> None:

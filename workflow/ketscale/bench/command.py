@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ketscale.bench.dynamics.selection import DynamicsSelection
     from ketscale.bench.layouts import LayoutSelection
     from ketscale.bench.models import ModelSelection
+    from ketscale.bench.ranks import RanksSelection
     from ketscale.bench.selection import Selection
 
 Result = Mapping[str, Any]
@@ -74,6 +75,18 @@ def layouts(selection: LayoutSelection, files: Files) -> None:
         selection, lambda cell, rows: print(output.layouts_line(cell, rows), flush=True)
     )
     _publish(result, files, output.layouts_markdown, None, benchmark.summary(result["rows"]))
+
+
+def ranks(selection: RanksSelection, files: Files) -> None:
+    """Run the benchmark of ranks.
+
+    Raises:
+        UserError: there are fewer cores than ranks, or it was interrupted (what was measured is written).
+    """
+    from ketscale.bench import ranks as benchmark
+
+    result = benchmark.measure(selection, lambda cell, rows: print(benchmark.line(cell, rows), flush=True))
+    _publish(result, files, benchmark.as_markdown, None, ())
 
 
 def dynamics(selection: DynamicsSelection, files: Files) -> None:

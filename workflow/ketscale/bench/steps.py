@@ -12,7 +12,7 @@ import torch
 from ketscale.config import Model, Protocol, Simulator
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
-from ketscale.grid import Run, encode
+from ketscale.grid import Run, encode, layout
 from ketscale.measure import spans
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
@@ -151,7 +151,7 @@ def taken(
     cell: ModelCell, arm: str, device: torch.device, samples_on: torch.device | None = None
 ) -> Callable[[Step], torch.Tensor]:
     """The trainer's step by its number; the indices of its samples are on the same device, or on another."""
-    problem, world, protocol = _in_a_world(cell, arm, device)
+    problem, protocol, world = _in_a_world(cell, arm, device)
     stepper = Stepper(problem, world, protocol)
     samples = torch.arange(cell.batch, device=samples_on or world.device)
 
@@ -163,7 +163,7 @@ def taken(
 
 
 def _loss_alone(cell: ModelCell, arm: str, device: torch.device) -> Callable[[], torch.Tensor]:
-    problem, world, _ = _in_a_world(cell, arm, device)
+    problem, _, world = _in_a_world(cell, arm, device)
     samples = torch.arange(cell.batch, device=world.device)
 
     def loss_alone() -> torch.Tensor:
@@ -175,36 +175,38 @@ def _loss_alone(cell: ModelCell, arm: str, device: torch.device) -> Callable[[],
 
 def built(cell: ModelCell, arm: str, device: torch.device) -> Problem:
     """The problem of a cell, in training mode, in its precision on the device."""
-    return _in_a_world(cell, arm, device)[0]
+    return posed(cell, arm, device)[0]
 
 
-def _in_a_world(cell: ModelCell, arm: str, device: torch.device) -> tuple[Problem, Single, Protocol]:
+def _in_a_world(cell: ModelCell, arm: str, device: torch.device) -> tuple[Problem, Protocol, Single]:
+    world = Single(run_at(cell, arm, f"{device.type.replace('cuda', 'gpu')}-n1r1t{torch.get_num_threads()}"))
+    return *posed(cell, arm, world.device), world
+
+
+def posed(cell: ModelCell, arm: str, device: torch.device) -> tuple[Problem, Protocol]:
+    """The problem of a cell, in training mode, in its precision on the device, and its protocol."""
     torch.manual_seed(SEED)
     protocol = SENTENCES_PROTOCOL if cell.model in ON_SENTENCES else LABELLED_PROTOCOL
     problem = _sentences(arm, device) if cell.model in ON_SENTENCES else _labelled(cell, arm, device)
-    world = Single(_run(cell, arm, device))
-    problem.convert(world.device, torch.float64 if protocol.precision == "fp64" else torch.float32).train()
-    return problem, world, protocol
+    problem.convert(device, torch.float64 if protocol.precision == "fp64" else torch.float32).train()
+    return problem, protocol
 
 
-def _run(cell: ModelCell, arm: str, device: torch.device) -> Run:
-    """A run of the cell in this process."""
+def run_at(cell: ModelCell, arm: str, where: str) -> Run:
+    """A run of the cell in a layout such as mpi-n1r2t1."""
     family = next(family for family in FAMILIES.values() if cell.model in family.models)
     layers = LABELLED[family.name].layers if family.name in LABELLED else 1
     size = {"qubits": cell.qubits, "layers": 0 if MODELS[cell.model].classical else layers}
-    return Run(
-        workload="bench",
-        model=cell.model,
-        size=encode(family.sizes, size),
-        batch=cell.batch,
-        simulator=arm,
-        backend="cpu" if device.type == "cpu" else "gpu",
-        nodes=1,
-        ranks=1,
-        threads=torch.get_num_threads(),
-        protocol="bench",
-        seed=SEED,
-    )
+    axes = {
+        "workload": "bench",
+        "model": cell.model,
+        "size": encode(family.sizes, size),
+        "batch": cell.batch,
+        "simulator": arm,
+        "protocol": "bench",
+        "seed": SEED,
+    }
+    return Run.of({**axes, **layout(where)})
 
 
 def _labelled(cell: ModelCell, arm: str, device: torch.device) -> Problem:

@@ -78,7 +78,7 @@ class Ddp:
         In a sampled step the exposed communication ends here.
         """
         if not self._overlapped:
-            return reduce_flat(gradients, dist.all_reduce, self.barrier)
+            return reduce_flat(gradients, self.add, self.barrier)
         recorder = active()
         if recorder is not None and recorder.innermost == "communication":
             recorder.leave()
@@ -86,10 +86,14 @@ class Ddp:
         self._squares.clear()
         return own
 
+    def add(self, values: torch.Tensor) -> None:
+        """Sum over ranks in place."""
+        dist.all_reduce(values)
+
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over ranks."""
         total = values.detach().clone().contiguous()
-        dist.all_reduce(_real(total))
+        self.add(_real(total))
         return total
 
     def gather(self, value: Any) -> list[Any]:

@@ -51,16 +51,17 @@ class Mpi:
 
     def reduce_gradients(self, gradients: torch.Tensor) -> torch.Tensor | None:
         """Sum them in place with one Allreduce."""
-        return reduce_flat(gradients, self._sum, self._world.Barrier)
+        return reduce_flat(gradients, self.add, self._world.Barrier)
+
+    def add(self, values: torch.Tensor) -> None:
+        """Sum over ranks in place."""
+        self._world.Allreduce(self._mpi.IN_PLACE, values.numpy(), op=self._mpi.SUM)
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over ranks."""
         total = values.detach().clone().contiguous()
-        self._sum(_real(total))
+        self.add(_real(total))
         return total
-
-    def _sum(self, buffer: torch.Tensor) -> None:
-        self._world.Allreduce(self._mpi.IN_PLACE, buffer.numpy(), op=self._mpi.SUM)
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks."""

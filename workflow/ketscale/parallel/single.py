@@ -36,6 +36,9 @@ class Single:
         """Do nothing: one rank has nothing to sum."""
         return None
 
+    def add(self, values: torch.Tensor) -> None:
+        """Do nothing: one rank has nothing to sum."""
+
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """The values themselves."""
         return values

@@ -34,6 +34,10 @@ class World(Protocol):
         """
         ...
 
+    def add(self, values: torch.Tensor) -> None:
+        """Replace a contiguous real tensor by its sum over ranks, in place, by the library's own all-reduce."""
+        ...
+
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over ranks of a tensor of the same shape on each, real or complex."""
         ...
