@@ -1,10 +1,9 @@
-"""The shell prefix that starts a run's ranks with their threads set. Imports nothing heavy."""
+"""The shell prefix that starts a run's ranks with their threads set. Imports next to nothing."""
 
 from __future__ import annotations
 
 from ketscale.files import home
 from ketscale.grid import BACKENDS, Run
-from ketscale.jobs.slurm import site
 from ketscale.process import THREAD_VARIABLES, slurm_job
 
 # Without both, Open MPI refuses to start as root, which is the usual user in a container.
@@ -66,4 +65,8 @@ def prefix_here(run: Run) -> str:
     """
     if BACKENDS[run.backend].launcher == "mpirun":
         home()  # without one Open MPI does not start
-    return prefix(run, site.read_file().mpi if slurm_job() else None)
+    if not slurm_job():
+        return prefix(run)
+    from ketscale.jobs.slurm import site
+
+    return prefix(run, site.read_file().mpi)
