@@ -111,13 +111,14 @@ class Stepper:
 
     def _backward(self, root: torch.Tensor, pull: torch.Tensor | None, penalty: torch.Tensor | None) -> None:
         """Compute the gradients of this rank's part of the loss, with its share of the penalty."""
+        # As one number: given a gradient to start from, torch imports SymPy, which takes as long as the rest of torch.
+        # And DistributedDataParallel reduces each gradient once, as soon as it is computed.
+        if pull is not None:
+            root = (root * pull.conj()).sum().real
         # A penalty may depend on nothing that is trained.
-        if penalty is None or not penalty.requires_grad:
-            root.backward(pull)
-            return
-        # One backward pass for both: DistributedDataParallel reduces each gradient once, as soon as it is computed.
-        share = torch.full_like(penalty, 1 / self.world.ranks)
-        torch.autograd.backward((root, penalty), (pull, share))
+        if penalty is not None and penalty.requires_grad:
+            root = root + penalty / self.world.ranks
+        root.backward()
 
     def _share(self, indices: torch.Tensor) -> torch.Tensor:
         if self._unsharded or self._tasks:
