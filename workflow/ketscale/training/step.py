@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ketscale.config import Protocol
+from ketscale.engines.derivatives import paired
 from ketscale.measure.spans import span
 from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
@@ -111,10 +112,9 @@ class Stepper:
 
     def _backward(self, root: torch.Tensor, pull: torch.Tensor | None, penalty: torch.Tensor | None) -> None:
         """Compute the gradients of this rank's part of the loss, with its share of the penalty."""
-        # As one number: given a gradient to start from, torch imports SymPy, which takes as long as the rest of torch.
-        # And DistributedDataParallel reduces each gradient once, as soon as it is computed.
+        # One backward pass for both: DistributedDataParallel reduces each gradient once, as soon as it is computed.
         if pull is not None:
-            root = (root * pull.conj()).sum().real
+            root = paired(root, pull)
         # A penalty may depend on nothing that is trained.
         if penalty is not None and penalty.requires_grad:
             root = root + penalty / self.world.ranks
