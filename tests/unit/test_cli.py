@@ -2,6 +2,8 @@
 
 import io
 import json
+import shlex
+from pathlib import Path
 
 import pytest
 
@@ -74,13 +76,19 @@ def test_a_call_that_does_not_fit_is_answered_in_a_line_and_leaves_nothing(
 def test_ranks_read_the_features_of_their_results_folder_or_those_given(
     monkeypatch, record, features, expected
 ):
-    started = []
+    started, manifests = [], []
     monkeypatch.setattr("ketscale.jobs.supervise.run", lambda command, *rest: started.append(command) or 0)
+    monkeypatch.setattr(
+        "ketscale.jobs.session.train", lambda settings, folder, manifest, trace: manifests.append(manifest)
+    )
+    monkeypatch.setattr("ketscale.process.end", lambda status: None)
     option = ["--features", features] if features else []
     settings = CONFIG.settings(ONE).text
     assert cli.main(["launch", f"{record}/{ONE.path}", "--settings", settings, *option]) == 0
-    assert started[0].startswith(launch.prefix(ONE))
-    assert started[0].endswith(f" --features {expected}")
+    prefix = launch.prefix(ONE)
+    assert started[0].startswith(f"{prefix} ketscale train ")
+    cli.main(shlex.split(started[0].removeprefix(f"{prefix} ketscale ")))
+    assert manifests == [Path(expected)]
 
 
 def test_the_schema_is_the_published_one(capsys):

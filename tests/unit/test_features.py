@@ -207,6 +207,17 @@ def test_a_damaged_file_is_named(store: Path, name: str) -> None:
         Features.open(store)
 
 
+@pytest.mark.parametrize("name", FILES + NETWORK_FILES)
+def test_a_run_on_cached_features_reads_and_checks_all_but_the_network(store: Path, name: str) -> None:
+    path = folder_of(store) / name
+    path.write_bytes(path.read_bytes() + b"x")
+    if name in NETWORK_FILES:
+        assert Features.open(store, network=False).pixels is None
+    else:
+        with pytest.raises(UserError, match=rf"{name}: is damaged"):
+            Features.open(store, network=False)
+
+
 # Without its copy beside the data, nobody could tell a manifest that was edited.
 @pytest.mark.parametrize("name", ["embeddings.npy", "manifest.json"])
 def test_a_missing_file_is_named(store: Path, name: str) -> None:

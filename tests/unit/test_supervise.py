@@ -106,7 +106,7 @@ def test_an_interruption_is_told_from_other_stops():
 
 
 def test_a_full_memory_is_said_with_the_request_that_comes_next(monkeypatch):
-    monkeypatch.setattr(supervise.queue, "memory_mb", {"7": 1400}.get)
+    monkeypatch.setattr("ketscale.jobs.slurm.queue.memory_mb", {"7": 1400}.get)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     said = supervise.explain(OOM.splitlines(), 137, stopped=None)
     assert "asked for 1400 MB per node" in said and "gets 2800 MB" in said

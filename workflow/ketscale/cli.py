@@ -7,6 +7,7 @@ recover | schema | bench | doctor`.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import io
 import json
 import os
@@ -14,7 +15,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ketscale import __version__, grid, strict_json
 from ketscale.errors import UserError, in_words
@@ -432,18 +433,18 @@ def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
     return results / grid.PREPARED.format(workload=settings.run.workload)
 
 
-def _train(options: argparse.Namespace) -> int:
+def _train(options: argparse.Namespace) -> NoReturn:
     settings = _settings(options)
-    from ketscale.grid import BACKENDS
-    from ketscale.process import THREAD_VARIABLES, end
+    from ketscale.process import THREAD_VARIABLES, end, uncollected
 
     # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, str(settings.run.threads))
-    from ketscale.jobs import cohorts
-    from ketscale.jobs.session import train
-    from ketscale.problems.registry import FAMILIES
-    from ketscale.training.loop import Stopped
+    with uncollected():
+        from ketscale.jobs import cohorts
+        from ketscale.jobs.session import train
+        from ketscale.problems.registry import FAMILIES
+        from ketscale.training.loop import Stopped
 
     try:
         status = train(
@@ -459,24 +460,23 @@ def _train(options: argparse.Namespace) -> int:
     else:
         print(f"{settings.run.folder}: {status}")
         code = 0
-    if BACKENDS[settings.run.backend].launcher == "torchrun":
-        end(code)
-    return code
+    end(code)
 
 
 def _launch(options: argparse.Namespace) -> int:
-    settings = _settings(options)
-    from ketscale.jobs import cohorts, finished, launch, prepared, supervise
-    from ketscale.jobs.slurm import queue
+    from ketscale.jobs import cohorts, finished, launch, supervise
     from ketscale.process import slurm_job
 
-    run, folder, manifest = settings.run, _folder(options), _manifest(options, settings)
-    if finished.restore(folder, settings, prepared.features_hash(manifest)):
+    run, folder, settings = grid.Run.parse(options.record), _folder(options), options.settings
+    # The ranks check them while they start; those of another run are refused before.
+    if not settings or _json(settings, "--settings").get("run") != dataclasses.asdict(run):
+        settings = _settings(options).text
+    if finished.has_copy(folder) and _restored(options, folder):
         print(f"{run.folder}: already finished in this call")
         return 0
-    arguments = ["ketscale", "train", options.record, "--settings", settings.text]
-    cohort = None if options.trace else cohorts.of(settings)
-    for name, value in (("features", manifest), ("trace", options.trace), ("cohort", cohort)):
+    arguments = ["ketscale", "train", options.record, "--settings", settings]
+    cohort = None if options.trace else cohorts.of(run)
+    for name, value in (("features", options.features), ("trace", options.trace), ("cohort", cohort)):
         if value:
             arguments += [f"--{name}", str(value)]
     # Launchers of this Python's environment come before any others.
@@ -486,9 +486,19 @@ def _launch(options: argparse.Namespace) -> int:
     }
     job = slurm_job()
     if job is not None:
+        from ketscale.jobs.slurm import queue
+
         # Snakemake hides this variable from runs. The lease needs it to see that SLURM has requeued the job.
         environment["SLURM_RESTART_COUNT"] = str(queue.restarts(job) or 0)
     return supervise.run(f"{launch.prefix_here(run)} {shlex.join(arguments)}", folder, environment)
+
+
+def _restored(options: argparse.Namespace, folder: Path) -> bool:
+    """Whether this call has already finished the run; if so, its record is there again."""
+    from ketscale.jobs import finished, prepared
+
+    settings = _settings(options)
+    return finished.restore(folder, settings, prepared.features_hash(_manifest(options, settings)))
 
 
 def _workload(options: argparse.Namespace) -> tuple[Workload, Path]:

@@ -138,14 +138,10 @@ def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> p
 
 def size_axes(config: Config) -> dict[str, SizeAxis]:
     """The size axes of the families in the config's studies, by name. Each is a column, empty for other families."""
-    return {axis.name: axis for name in _workloads(config) for axis in config.family(name).sizes}
+    return {axis.name: axis for name in config.studied for axis in config.family(name).sizes}
 
 
 def metrics(config: Config) -> tuple[str, ...]:
     """The metrics of the families in the config's studies, the loss last. Each is a column."""
-    names = [metric.name for name in _workloads(config) for metric in config.family(name).metrics]
+    names = [metric.name for name in config.studied for metric in config.family(name).metrics]
     return tuple(dict.fromkeys([*(name for name in names if name != LOSS), LOSS]))
-
-
-def _workloads(config: Config) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(run.workload for study in config.studies for run in study.runs))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
 from collections.abc import Sequence
 
-from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 
 # Degrees of freedom of the variance that all points share. With more, one noisy point among quiet ones is mistaken
 # for a change too often; with none, three seeds at each of 40 points decide nothing.
@@ -35,13 +34,5 @@ def _mean(values: Sequence[float], shared: float, shared_freedom: float, tests: 
         return Estimate(centre, None, None, n)
     freedom = shared_freedom + n - 1
     variance = (shared_freedom * shared + (n - 1) * statistics.variance(values)) / freedom
-    half = _quantile((1 - LEVEL) / (2 * tests), freedom) * math.sqrt(variance / n)
+    half = exceeded((1 - LEVEL) / (2 * tests), freedom) * math.sqrt(variance / n)
     return Estimate(centre, centre - half, centre + half, n)
-
-
-@functools.cache
-def _quantile(tail: float, freedom: float) -> float:
-    """Of Student's t with so many degrees of freedom, exceeded with probability `tail`."""
-    from scipy.stats import t
-
-    return float(t.isf(tail, freedom))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.analysis.points import SHARED_RATIOS
 
 if TYPE_CHECKING:
@@ -53,10 +53,8 @@ def together(found: Estimate, comparisons: int, of_ratio: bool = True) -> Estima
     """
     if found.low is None or found.high is None or comparisons < 2:
         return found
-    from scipy.stats import t
-
     tail, degrees = (1 - LEVEL) / 2, found.n - 1
-    factor = float(t.isf(tail / comparisons, degrees) / t.isf(tail, degrees))
+    factor = exceeded(tail / comparisons, degrees) / exceeded(tail, degrees)
     if of_ratio:
         low, high = (found.value * (end / found.value) ** factor for end in (found.low, found.high))
     else:

@@ -115,6 +115,11 @@ class Config:
         """The same, to look a run up among thousands."""
         return frozenset(self.runs)
 
+    @cached_property
+    def studied(self) -> tuple[str, ...]:
+        """The workloads of the studies' runs, each once, in the order of the studies."""
+        return tuple(dict.fromkeys(run.workload for study in self.studies for run in study.runs))
+
     def sizes(self, run: Run) -> dict[str, int]:
         """The run's sizes by name; empty if its workload is not in this config."""
         return decode(self.family(run.workload).sizes, run.size) if run.workload in self.workloads else {}

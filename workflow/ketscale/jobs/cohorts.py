@@ -2,7 +2,7 @@
 
 They differ in their seeds, and in settings of the protocol that change no shape. The call writes down its cohorts when
 it starts. The first job of a cohort trains all of its runs that have no result yet; the others find their records.
-Imports nothing heavy.
+Imports next to nothing: `ketscale launch` asks here.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ketscale import strict_json
-from ketscale.config import Families, Settings
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
 from ketscale.grid import Run, canonical
 from ketscale.jobs import finished
+
+if TYPE_CHECKING:
+    from ketscale.config import Families, Settings
 
 # Settings of a protocol in which the runs of a cohort may differ.
 FREE = ("learning_rate", "weight_decay", "clip_norm", "plateau", "early_stopping", "epochs", "steps")
@@ -85,7 +88,7 @@ def write(results: Path, cohorts: Sequence[Sequence[Settings]]) -> None:
     folder = results / "cohorts" / str(finished.call())
     for number, cohort in enumerate(cohorts):
         content = json.dumps([settings.content for settings in cohort])
-        write_atomic(folder / f"{_digest(cohort[0])}-{number}.json", content.encode())
+        write_atomic(folder / f"{_digest(cohort[0].run)}-{number}.json", content.encode())
     os.environ[VARIABLE] = str(folder.resolve())
 
 
@@ -96,13 +99,13 @@ def forget() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def of(settings: Settings) -> Path | None:
+def of(run: Run) -> Path | None:
     """The file of the cohort of a run in this call; None if it trains alone."""
     folder = os.environ.get(VARIABLE)
-    if not folder or shape(settings) is None:
+    if not folder:
         return None
-    files = sorted(Path(folder).glob(f"{_digest(settings)}-*.json"))
-    wanted = settings.content["run"]
+    files = sorted(Path(folder).glob(f"{_digest(run)}-*.json"))
+    wanted = asdict(run)
     return next((file for file in files if any(one["run"] == wanted for one in _read(file))), None)
 
 
@@ -112,6 +115,8 @@ def read(file: Path, families: Families) -> list[Settings]:
     Raises:
         UserError: the file cannot be read, or is of another version.
     """
+    from ketscale.config import Settings
+
     return [Settings.of(content, families, str(file)) for content in _read(file)]
 
 
@@ -123,5 +128,6 @@ def _read(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _digest(settings: Settings) -> str:
-    return hashlib.sha256(str(shape(settings)).encode()).hexdigest()[:16]
+def _digest(run: Run) -> str:
+    """Of the axes that all runs of a cohort share."""
+    return hashlib.sha256(repr(run.without("seed", "protocol")).encode()).hexdigest()[:16]

@@ -1,8 +1,8 @@
 """A run that this call of Snakemake has finished is not trained again when its job starts, or its job group is retried.
 
 Before a retry Snakemake deletes the outputs of the whole job group, also those of finished runs; and before a job its
-outputs, also where another job has trained the run. So a copy is kept in the run's folder. It counts only for the call that made it, and for the same settings, features and code. Imports
-nothing heavy: `ketscale launch` asks here first.
+outputs, also where another job has trained the run. So a copy is kept in the run's folder. It counts only for the call
+that made it, and for the same settings, features and code. Imports next to nothing: `ketscale launch` asks here first.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import os
 import shutil
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ketscale import grid, process
-from ketscale.config import Settings
 from ketscale.files import write_atomic
-from ketscale.measure.record import check
+
+if TYPE_CHECKING:
+    from ketscale.config import Settings
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # Code that reads, draws or times runs from outside changes none of their numbers.
@@ -70,6 +71,11 @@ def copies(folder: Path, together: bool) -> list[Path]:
     return [_kept(folder)] if wanted else []
 
 
+def has_copy(folder: Path) -> bool:
+    """Whether there is a copy to `restore`."""
+    return _kept(folder).exists()
+
+
 def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool:
     """Whether this call has already finished the run; if so, its record and history are restored.
 
@@ -100,6 +106,8 @@ def forget(folder: Path) -> None:
 
 def of_this_code(path: Path, settings: Settings, features_hash: str | None) -> dict[str, Any] | None:
     """The record at `path` if it belongs to these settings and features and to this code, else None."""
+    from ketscale.measure.record import check
+
     found = check(path, settings, features_hash).record
     return found if found is not None and found["code"]["hash"] == code_hash() else None
 

@@ -1,14 +1,16 @@
-"""The shell prefix that starts a run's ranks with their threads set. Imports nothing heavy."""
+"""The shell prefix that starts a run's ranks with their threads set. Imports next to nothing."""
 
 from __future__ import annotations
 
 from ketscale.files import home
 from ketscale.grid import BACKENDS, Run
-from ketscale.jobs.slurm import site
 from ketscale.process import THREAD_VARIABLES, slurm_job
 
 # Without both, Open MPI refuses to start as root, which is the usual user in a container.
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+# Without Open MPI's `ofi` among the carriers of one-sided messages, which no run sends: looking for its devices takes a
+# second of every start. (Messages over such a fabric are another component's.) What the user has set stays.
+_CARRIERS = '"OMPI_MCA_btl=${OMPI_MCA_btl:-^ofi}"'
 # SLURM's warning before the time limit reaches every process of a step. It would end those that do not handle it (a
 # shell, torchrun, Python while it starts), so they ignore it. A rank that is ready for it installs a handler.
 _DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
@@ -52,7 +54,7 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
             f" torchrun {_HERE} --nproc-per-node={per_node} --no-python" if torchrun else ""
         )
     if launcher == "mpirun":
-        return f"env {variables} {' '.join(_ROOT)} mpirun -n {run.ranks} --bind-to none"
+        return f"env {variables} {' '.join(_ROOT)} {_CARRIERS} mpirun -n {run.ranks} --bind-to none"
     if torchrun:
         return f"env {variables} torchrun {_HERE} --nproc-per-node={per_node} --no-python"
     return f"env {variables}"
@@ -66,4 +68,8 @@ def prefix_here(run: Run) -> str:
     """
     if BACKENDS[run.backend].launcher == "mpirun":
         home()  # without one Open MPI does not start
-    return prefix(run, site.read_file().mpi if slurm_job() else None)
+    if not slurm_job():
+        return prefix(run)
+    from ketscale.jobs.slurm import site
+
+    return prefix(run, site.read_file().mpi)

@@ -2,6 +2,8 @@
 
 If something outside ends a run (a time limit, full memory, a lost rank), launchers and SLURM say so on stderr in
 their own words. The note says it in ours, with what to do, for `ketscale status` and the end of the run's log.
+
+What only a failure needs is imported then: the ranks wait for this process to start them.
 """
 
 from __future__ import annotations
@@ -24,8 +26,6 @@ from ketscale import process, strict_json
 from ketscale.errors import in_words
 from ketscale.files import write_atomic
 from ketscale.grid import RECORD
-from ketscale.jobs import lease
-from ketscale.jobs.slurm import queue, site
 
 NOTE = "failure.json"
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
@@ -137,6 +137,8 @@ def _become_launcher() -> None:
 
 def _leave_note_of(launch: str, folder: Path, reason: str) -> None:
     """Leave a note, unless another launch trains the run: that one has not failed."""
+    from ketscale.jobs import lease
+
     held = lease.read(folder)
     others = held and not held["released"] and held.get("launch") != launch
     if held and others and lease.shows_life(held, datetime.now(UTC)):
@@ -229,12 +231,16 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
 
 def why_stopped() -> str:
     """Why this process was told to stop, as far as SLURM already knows."""
+    from ketscale.jobs.slurm import queue
+
     job = process.slurm_job()
     return (_asked_by(queue.state(job)) if job else None) or "it was told to stop (SIGTERM)"
 
 
 def _asked_by(said: str) -> str | None:
     """What SLURM's words for the end of a job mean; None if they say nothing."""
+    from ketscale.jobs.slurm import site
+
     said = said.lower().replace(" ", "")
     if "timelimit" in said or "timeout" in said:
         return f"it reached its time limit (minutes in {site.PATH}; a retry asks for more)"
@@ -249,6 +255,8 @@ def _asked_by(said: str) -> str | None:
 
 def _out_of_memory() -> str:
     """Advice after running out of memory. Only the limit is known: the kernel does not say how much was needed."""
+    from ketscale.jobs.slurm import queue, site
+
     job = process.slurm_job()
     asked = queue.memory_mb(job) if job else None
     if asked is None:

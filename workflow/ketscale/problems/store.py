@@ -57,10 +57,13 @@ def publish(
     write_atomic(manifest, (folder / INNER).read_bytes())
 
 
-def opened(manifest: Path, files: Sequence[str], code_version: int) -> tuple[Path, dict[str, Any]]:
+def opened(
+    manifest: Path, files: Sequence[str], code_version: int, unread: Sequence[str] = ()
+) -> tuple[Path, dict[str, Any]]:
     """The folder that `manifest` points to, and the manifest's content, after checking every file's SHA-256.
 
     files: files that the manifest must list; all that it lists are checked.
+    unread: except for these, which the caller will not read.
 
     Raises:
         UserError: the manifest or a file is missing or damaged, or was written by another version.
@@ -77,6 +80,8 @@ def opened(manifest: Path, files: Sequence[str], code_version: int) -> tuple[Pat
         )
     for name, digest in described["files"].items():
         path = folder / name
+        if name in unread:
+            continue
         if not path.is_file():
             raise UserError(f"{path}: is missing; {remedy}")
         if sha256(path) != digest:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ketscale.config import Protocol
+from ketscale.engines.derivatives import paired
 from ketscale.measure.spans import span
 from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
@@ -119,13 +120,13 @@ class Stepper:
 
     def _backward(self, root: torch.Tensor, pull: torch.Tensor | None, penalty: torch.Tensor | None) -> None:
         """Compute the gradients of this rank's part of the loss, with its share of the penalty."""
+        # One backward pass for both: DistributedDataParallel reduces each gradient once, as soon as it is computed.
+        if pull is not None:
+            root = paired(root, pull)
         # A penalty may depend on nothing that is trained.
-        if penalty is None or not penalty.requires_grad:
-            root.backward(pull)
-        else:
-            # One backward pass for both: DistributedDataParallel reduces each gradient once, as soon as it is computed.
-            share = torch.full_like(penalty, 1 / self.world.ranks)
-            torch.autograd.backward((root, penalty), (pull, share))
+        if penalty is not None and penalty.requires_grad:
+            root = root + penalty / self.world.ranks
+        root.backward()
         self.flat.collect()
 
     def _share(self, indices: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,15 +62,20 @@ class Inputs:
         """The points of one study that have a step time."""
         return self.scaling[(self.scaling["study"] == study) & self.scaling["step_s"].notna()]
 
+    @cached_property
+    def _rows(self) -> dict[tuple[Any, ...], list[Row]]:
+        """The rows of runs.csv by point, since every point is asked for."""
+        found = self.runs.astype(object)
+        plain = found.where(found.notna(), None)
+        points: dict[tuple[Any, ...], list[Row]] = {}
+        for values in plain.itertuples(index=False):
+            row = dict(zip(map(str, plain.columns), values, strict=True))
+            points.setdefault(tuple(row[name] for name in POINT), []).append(row)
+        return points
+
     def rows(self, point: Mapping[Hashable, Any] | pd.Series) -> list[Row]:
         """The runs of a point, as rows of runs.csv with None where there is no value."""
-        mine = (self.runs[list(POINT)] == [point[name] for name in POINT]).all(axis=1)
-        found = self.runs[mine].astype(object)
-        plain = found.where(found.notna(), None)
-        return [
-            dict(zip(map(str, plain.columns), values, strict=True))
-            for values in plain.itertuples(index=False)
-        ]
+        return self._rows.get(tuple(point[name] for name in POINT), [])
 
     def faster(self, point: pd.Series, other: pd.Series) -> Estimate:
         """How many times as fast a point is as another, paired by seed; without a pair, of medians and with n = 0."""

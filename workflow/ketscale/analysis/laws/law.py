@@ -145,7 +145,7 @@ def fit(
 def _lack_of_fit(law: Law, terms: Array, measured: Array) -> tuple[Array, float, float]:
     """The relative residuals (m,) of the geometric mean over seeds, the p-value of lack of fit, and the pure spread."""
     import numpy as np
-    from scipy.stats import f
+    from scipy.special import fdtrc
 
     n, m = measured.shape
     logs = np.log(measured)
@@ -156,7 +156,7 @@ def _lack_of_fit(law: Law, terms: Array, measured: Array) -> tuple[Array, float,
     lack, variance = n * float((residuals**2).sum()) / free, float((pure**2).sum()) / free_pure
     # Equal times of all seeds have no spread but that of rounding.
     variance = max(variance, RESOLUTION**2)
-    return residuals, float(f.sf(lack / variance, free, free_pure)), math.sqrt(variance)
+    return residuals, float(fdtrc(free, free_pure, lack / variance)), math.sqrt(variance)
 
 
 def _impossible(law: Law, estimates: Sequence[Estimate]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from ketscale.engines.derivatives import first_derivatives_only
+from ketscale.engines.derivatives import first_derivatives_only, paired
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.measure.spans import span
 
@@ -125,7 +125,9 @@ class _Made(NamedTuple):
         if self.made.requires_grad:
             leaves = [self.leaves[number] for number in wanted]
             # Kept for a second backward pass, as the last chunk is.
-            gradients = torch.autograd.grad(self.made, leaves, to_made, retain_graph=True, allow_unused=True)
+            gradients = torch.autograd.grad(
+                paired(self.made, to_made), leaves, retain_graph=True, allow_unused=True
+            )
             for number, gradient in zip(wanted, gradients, strict=True):
                 found[number] = gradient
         return found

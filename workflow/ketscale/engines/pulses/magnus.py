@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 
 import torch
-from scipy.special import jv
 
+from ketscale.engines.derivatives import paired
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.exponential import unitary
 from ketscale.engines.pulses.lattice import Lattice
@@ -129,7 +129,7 @@ class Chebyshev(Dense):
             with torch.enable_grad():
                 terms, before = made[number].clone().requires_grad_(), state.clone().requires_grad_()
                 after = _exponential(lattice, terms, before, 1.0)
-            to_made[number], cotangent = torch.autograd.grad(after, (terms, before), cotangent)
+            to_made[number], cotangent = torch.autograd.grad(paired(after, cotangent), (terms, before))
         return state, cotangent, to_made
 
 
@@ -145,6 +145,10 @@ def _exponential(lattice: Lattice, terms: torch.Tensor, state: torch.Tensor, sig
 
     Tal-Ezer and Kosloff, J. Chem. Phys. 81, 3967 (1984). The spectrum is bounded by the sum of the terms' norms.
     """
+    from scipy.special import (
+        jv,
+    )  # it takes a quarter of the time of `import torch`, and small dimensions do not need it
+
     d = lattice.levels
     places = (*((site,) for site in range(lattice.sites)), *lattice.pairs)
     sizes = [d ** (2 * len(place)) for place in places]

@@ -46,7 +46,7 @@ class Features:
     """Cached embeddings and their data, as arrays mapped from disk.
 
     embeddings: float32 (n, features), standardised.
-    pixels: as in `Images`; None if no network made the embeddings.
+    pixels: as in `Images`; None if no network made the embeddings, or it is not wanted.
     labels, splits, classes: as in `Images`.
     hash: the folder's name, which a record keeps. data_hash: the digest of `Images` or `Vectors`. shared: theirs too.
     """
@@ -63,18 +63,23 @@ class Features:
     folder: Path
 
     @classmethod
-    def open(cls, manifest: Path) -> Features:
+    def open(cls, manifest: Path, network: bool = True) -> Features:
         """Map the arrays that `manifest` points to, after checking every file's SHA-256.
+
+        network: whether the network that made the embeddings is wanted too, with its pixels. Its weights are the
+            largest file by far.
 
         Raises:
             UserError: the manifest or a file is missing or damaged, or was written by another version.
         """
-        folder, described = store.opened(manifest, FILES, FEATURES_VERSION)
+        unread = () if network else NETWORK_FILES
+        folder, described = store.opened(manifest, FILES, FEATURES_VERSION, unread)
+        pixels = folder / "pixels.npy"
         with np.load(folder / "splits.npz") as archive:
             splits = {name: archive[name] for name in SPLITS}
         return cls(
             embeddings=np.load(folder / "embeddings.npy", mmap_mode="r"),
-            pixels=np.load(pixels, mmap_mode="r") if (pixels := folder / "pixels.npy").exists() else None,
+            pixels=np.load(pixels, mmap_mode="r") if network and pixels.exists() else None,
             labels=np.load(folder / "labels.npy", mmap_mode="r"),
             splits=splits,
             hash=described["hash"],

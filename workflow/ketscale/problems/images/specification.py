@@ -48,10 +48,10 @@ def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
 
 
 def read(settings: Settings, manifest: Path) -> Data:
-    """Open and verify the features."""
+    """Open and verify the features, and the network that made them if the run computes them inline."""
     from ketscale.problems.images.features import Features
 
-    features = Features.open(manifest)
+    features = Features.open(manifest, network=settings.protocol.features == "inline")
     assert isinstance(settings.workload, ImageWorkload)
     split = Split(settings.workload.split_by, shared=features.shared)
     return Data(features, split, features.data_hash, features.hash)
