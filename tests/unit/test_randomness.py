@@ -7,9 +7,11 @@ import pytest
 import torch
 from scipy.stats import kstest
 from torch import nn
+from torch.func import functional_call, stack_module_state, vmap
 
 from ketscale.problems import randomness
 from ketscale.problems.dropout import MASKS, SampleDropout, keyed, name_dropouts
+from ketscale.problems.images.mlp import MLP
 from ketscale.problems.images.vqc import VQC
 from ketscale.problems.samplers import ORDER
 from tests.toys import TASKS, classification
@@ -158,3 +160,62 @@ def test_dropout_outside_a_run_is_torchs():
     ours = SampleDropout(0.5)(torch.ones(50))
     torch.manual_seed(0)
     assert torch.equal(ours, nn.functional.dropout(torch.ones(50), 0.5))
+
+
+SEEDS = (4, 7, 2**40)
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_under_vmap_each_seed_draws_what_it_draws_alone(on_device):
+    rows = torch.tensor([[3, 11, 5], [3, 2, 900000], [0, 1, 2]])
+    step = randomness.DeviceStep(torch.device("cpu")) if on_device else 6
+    for number in (6, 9) if on_device else (6,):
+        if on_device:
+            step.set(number)
+
+        def drawn(member, samples, step=step):
+            key = MASKS.key(randomness.Seeds(SEEDS, member), step, 8)
+            return randomness.kept(key, samples, 70, 0.3), randomness.uniform(key, samples, 5)
+
+        found = vmap(drawn)(torch.arange(3), rows)
+        for masks, numbers, seed, samples in zip(*found, SEEDS, rows, strict=True):
+            key = MASKS.key(seed, number, 8)
+            assert torch.equal(masks, randomness.kept(key, samples, 70, 0.3))
+            assert torch.equal(numbers, randomness.uniform(key, samples, 5))
+
+
+def test_under_vmap_members_may_share_their_samples():
+    layer, samples = named(0.3), torch.tensor([3, 11, 5])
+
+    def dropped(member, x):
+        with keyed(randomness.Seeds(SEEDS, member), 6, samples):
+            return layer(x)
+
+    found = vmap(dropped, (0, None))(torch.arange(3), torch.ones(3, 2, 4))
+    for result, seed in zip(found, SEEDS, strict=True):
+        with keyed(seed, 6, samples):
+            assert torch.equal(result, layer(torch.ones(3, 2, 4)))
+
+
+@pytest.mark.parametrize("build", [lambda: VQC(3, 2, inputs=6), lambda: MLP(inputs=6)], ids=["vqc", "mlp"])
+def test_models_of_several_seeds_have_the_gradients_that_they_have_alone(build):
+    models = [build().double() for _ in SEEDS]
+    for model in models:
+        name_dropouts(model)
+    parameters, _ = stack_module_state(models)
+    inputs = torch.randn(3, 10, 6, dtype=torch.float64)
+    rows = torch.stack([torch.randperm(50)[:10] for _ in SEEDS])
+
+    def loss(parameters, member, inputs, rows):
+        with keyed(randomness.Seeds(SEEDS, member), 6, rows):
+            return functional_call(models[0], parameters, (inputs,)).pow(2).sum()
+
+    together = vmap(loss)(parameters, torch.arange(3), inputs, rows)
+    together.sum().backward()
+    for k, (model, seed) in enumerate(zip(models, SEEDS, strict=True)):
+        with keyed(seed, 6, rows[k]):
+            alone = model(inputs[k]).pow(2).sum()
+        alone.backward()
+        torch.testing.assert_close(together[k], alone, rtol=1e-12, atol=0)
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(parameters[name].grad[k], parameter.grad, rtol=1e-11, atol=1e-13)

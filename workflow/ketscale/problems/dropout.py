@@ -15,7 +15,7 @@ MASKS = randomness.Stream("dropout")
 
 
 class _Key(NamedTuple):
-    seed: int
+    seed: randomness.Seed
     step: randomness.Step
     samples: torch.Tensor
 
@@ -24,8 +24,11 @@ _key: _Key | None = None
 
 
 @contextlib.contextmanager
-def keyed(seed: int, step: randomness.Step, samples: torch.Tensor) -> Iterator[None]:
-    """Inside the block, every `SampleDropout` draws its masks for these samples (int64 ids) at this step."""
+def keyed(seed: randomness.Seed, step: randomness.Step, samples: torch.Tensor) -> Iterator[None]:
+    """Inside the block, every `SampleDropout` draws its masks for these samples (int64 ids) at this step.
+
+    With `Seeds` it works in a function that torch.func.vmap maps: each member has the masks that it would have alone.
+    """
     global _key
     previous, _key = _key, _Key(seed, step, samples)
     try:

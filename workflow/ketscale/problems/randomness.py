@@ -8,7 +8,7 @@ the samples, determines the numbers: `uniform(NOISE.key(seed, step), indices, 3)
 from __future__ import annotations
 
 import hashlib
-from typing import TypeAlias, overload
+from typing import NamedTuple, TypeAlias, overload
 
 import torch
 
@@ -39,9 +39,17 @@ class Stream:
     @overload
     def key(self, seed: int, step: int, *parts: int) -> int: ...
     @overload
+    def key(self, seed: Seeds, step: Step, *parts: int) -> torch.Tensor: ...
+    @overload
     def key(self, seed: int, step: DeviceStep, *parts: int) -> torch.Tensor: ...
-    def key(self, seed: int, step: Step, *parts: int) -> Key:
+    def key(self, seed: Seed, step: Step, *parts: int) -> Key:
         """The 64-bit key of a step (or an epoch) for a run's seed; `parts` distinguish uses of the stream."""
+        if isinstance(seed, Seeds):
+            if isinstance(step, DeviceStep):
+                keys = step.key(self.number, seed.values, *parts)
+            else:
+                keys = torch.tensor(_keys(self.number, seed.values, step, *parts), device=seed.member.device)
+            return keys.gather(0, seed.member.reshape(1))[0]
         if isinstance(step, DeviceStep):
             return step.key(self.number, seed, *parts)
         return fold(self.number, seed, step, *parts)
@@ -57,7 +65,7 @@ class DeviceStep:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._step = 0
-        self._keys: dict[tuple[int, ...], torch.Tensor] = {}
+        self._keys: dict[tuple[int, int | tuple[int, ...], tuple[int, ...]], torch.Tensor] = {}
 
     def __int__(self) -> int:
         return self._step
@@ -65,20 +73,33 @@ class DeviceStep:
     def set(self, step: int) -> None:
         """Go to a step."""
         self._step = step
-        for parts, key in self._keys.items():
-            key.fill_(self._folded(parts))
+        for (stream, seed, parts), key in self._keys.items():
+            if isinstance(seed, int):
+                key.fill_(_signed(fold(stream, seed, step, *parts)))
+            else:
+                key.copy_(torch.tensor(_keys(stream, seed, step, *parts)))
 
-    def key(self, *parts: int) -> torch.Tensor:
-        """The key of stream, seed and parts at this step; the same tensor in every step."""
-        if parts not in self._keys:
-            self._keys[parts] = torch.tensor(self._folded(parts), device=self._device)
-        return self._keys[parts]
-
-    def _folded(self, parts: tuple[int, ...]) -> int:
-        stream, seed, *rest = parts
-        return _signed(fold(stream, seed, self._step, *rest))
+    def key(self, stream: int, seed: int | tuple[int, ...], *parts: int) -> torch.Tensor:
+        """The key of stream, seed and parts at this step, of several seeds (seeds,); the same tensor in every step."""
+        use = (stream, seed, parts)
+        if use not in self._keys:
+            keys = _keys(stream, (seed,) if isinstance(seed, int) else seed, self._step, *parts)
+            self._keys[use] = torch.tensor(keys[0] if isinstance(seed, int) else keys, device=self._device)
+        return self._keys[use]
 
 
+class Seeds(NamedTuple):
+    """The seeds of models that torch.func.vmap evaluates at once: each draws the numbers that it would draw alone.
+
+    values: all of them. member: int64 (), the place of a model's own; the mapped function gets it from
+        `torch.arange(len(values))`.
+    """
+
+    values: tuple[int, ...]
+    member: torch.Tensor
+
+
+Seed: TypeAlias = int | Seeds
 Step: TypeAlias = int | DeviceStep
 # 64 bits: of a step's number, or in a device's memory.
 Key: TypeAlias = int | torch.Tensor
@@ -104,11 +125,16 @@ def fold(*values: int) -> int:
     return key
 
 
+def _keys(stream: int, seeds: tuple[int, ...], step: int, *parts: int) -> list[int]:
+    return [_signed(fold(stream, seed, step, *parts)) for seed in seeds]
+
+
 def _mix(bits: torch.Tensor) -> torch.Tensor:
-    # int64 shifts are arithmetic in torch: the masks make them logical.
-    bits = (bits ^ ((bits >> 30) & (2**34 - 1))) * _signed(_FIRST)
-    bits = (bits ^ ((bits >> 27) & (2**37 - 1))) * _signed(_SECOND)
-    return bits ^ ((bits >> 31) & (2**33 - 1))
+    # int64 shifts are arithmetic in torch: the masks make them logical. In place, since much of the time is that of
+    # new memory.
+    bits = (bits >> 30).bitwise_and_(2**34 - 1).bitwise_xor_(bits).mul_(_signed(_FIRST))
+    bits = (bits >> 27).bitwise_and_(2**37 - 1).bitwise_xor_(bits).mul_(_signed(_SECOND))
+    return (bits >> 31).bitwise_and_(2**33 - 1).bitwise_xor_(bits)
 
 
 def _words(key: Key, samples: torch.Tensor, count: int) -> torch.Tensor:
