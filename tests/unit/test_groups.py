@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from torch.func import vmap
+from torch.func import functional_call, stack_module_state, vmap
 
+from ketscale.bench import steps
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import named_simulator
@@ -19,6 +21,7 @@ from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.errors import UserError
 from ketscale.measure import spans
+from ketscale.problems.randomness import Seeds
 
 CPU = torch.device("cpu")
 GROUPS = 3
@@ -228,3 +231,36 @@ def test_a_group_that_does_not_fit_is_refused() -> None:
         vmap(lambda i, w: Fused().expval(vqc_ansatz(2, 2), Angles(i, w), ("ZI",)))(
             some(GROUPS, 6, 2), some(GROUPS, 3)
         )
+
+
+@pytest.mark.parametrize("model", steps.MODELS)
+def test_every_model_has_the_numbers_that_it_has_alone(model: str) -> None:
+    """Dropout included, by stacking the parameters of its problem."""
+    sentences = model in steps.ON_SENTENCES
+    batch = steps.SENTENCES if sentences else 3
+    arm = steps.arms(model)[0]
+    first = steps.built(steps.ModelCell(model, 4 if sentences else 3, batch), arm, CPU)
+    first.convert(CPU, torch.float64)
+    problems, seeds = [first, copy.deepcopy(first)], (5, 6)
+    with torch.no_grad():
+        for parameter in problems[1].parameters():
+            parameter.mul_(1.1)
+    parameters, _ = stack_module_state(problems)
+    samples = torch.arange(batch)
+
+    def sums(parameters: dict[str, torch.Tensor], member: torch.Tensor) -> torch.Tensor:
+        first.seed = Seeds(seeds, member)
+        return functional_call(first, parameters, (samples, 3))
+
+    found = vmap(sums)(parameters, torch.arange(2))
+    found.sum().backward()
+    for k, (problem, seed) in enumerate(zip(problems, seeds, strict=True)):
+        problem.seed = seed
+        alone = problem(samples, 3)
+        torch.testing.assert_close(found[k], alone, rtol=1e-12, atol=1e-12)
+        alone.sum().backward()
+        for name, parameter in problem.named_parameters():
+            own = parameters[name].grad
+            assert (own is None) == (parameter.grad is None)
+            if own is not None:
+                torch.testing.assert_close(own[k], parameter.grad, rtol=1e-9, atol=1e-12)

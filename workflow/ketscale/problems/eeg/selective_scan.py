@@ -33,20 +33,32 @@ def selective_scan(
 
     rate: (channels, state). dt, x: (rows, steps, channels). b, c: (rows, steps, state). Sizes must satisfy `fits`.
     """
-    result: torch.Tensor = _SelectiveScan.apply(rate.T, dt, x, b, c)
+    result: torch.Tensor = _SelectiveScan.apply(*(part.contiguous() for part in (rate.T, dt, x, b, c)))
     return result
 
 
 class _SelectiveScan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *inputs: torch.Tensor) -> torch.Tensor:
-        inputs = tuple(part.contiguous() for part in inputs)
-        ctx.save_for_backward(*inputs)
-        rate, dt, x, b, c = inputs
+    def forward(
+        rate: torch.Tensor, dt: torch.Tensor, x: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+    ) -> torch.Tensor:
         y = torch.empty_like(x)
         if len(x):
             _call("forward", rate, x, dt=dt, b=b, c=c, y=y)
         return y
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: torch.Tensor) -> tuple[torch.Tensor, int]:
+        """One scan after the other: each is long enough to keep all threads busy."""
+        members = [
+            part.expand(info.batch_size, *part.shape) if dim is None else part.movedim(dim, 0).contiguous()
+            for part, dim in zip(inputs, in_dims, strict=True)
+        ]
+        return torch.stack([_SelectiveScan.apply(*parts) for parts in zip(*members, strict=True)]), 0
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, ...]:
