@@ -28,7 +28,7 @@ from ketscale.measure.duration import duration
 COLUMNS = tuple(field.name for field in fields(CircuitRow))
 CELL = Cell("vqc", 2, 3, 3)
 CPU = torch.device("cpu")
-PEERS = (*selection.OUTSIDE, selection.BY_HAND, *selection.QNODES)
+PEERS = (*selection.OUTSIDE, selection.BY_HAND, *selection.QNODES, *selection.GROUPS)
 
 
 class Fake:

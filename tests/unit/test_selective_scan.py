@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.func import vmap
 
 from ketscale.problems.eeg import selective_scan
 from ketscale.problems.eeg.selective_scan import fits
@@ -67,6 +68,18 @@ def test_single_precision() -> None:
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
     for mine, theirs in zip(gradients(found, tensors), gradients(expected, doubles), strict=True):
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_under_vmap_each_member_has_the_bits_that_it_has_alone() -> None:
+    rate, dt, x, b, c = inputs(4, 20, 32, 16, torch.float32)
+    rates = torch.stack([rate.detach(), 2 * rate.detach()]).requires_grad_()
+    tensors = (rates, x, b, c)
+    # The second dimension of dt is that of the members, who share x, b and c.
+    pairs = torch.stack([dt.detach(), dt.detach() / 2], 1)
+    found = vmap(selective_scan.selective_scan, (0, 1, None, None, None))(rates, pairs, x, b, c)
+    alone = torch.stack([selective_scan.selective_scan(rates[k], pairs[:, k], x, b, c) for k in range(2)])
+    assert torch.equal(found, alone)
+    assert all(map(torch.equal, gradients(found, tensors), gradients(alone, tensors)))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

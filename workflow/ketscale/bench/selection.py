@@ -22,6 +22,9 @@ OWN = ("fused", "fused-literal")
 ROUTES = ("fused-sweep", "fused-matrix")
 # The ways of a user's QNode to the same numbers: on a device, or converted; only where they are asked for.
 QNODES = ("qnode-default.qubit", "qnode-lightning.qubit", "qnode-fused", "from_qnode")
+# `SETS` sets of inputs and weights in one call of fused, or in one call each; only where they are asked for.
+GROUPS = ("fused-together", "fused-apart")
+SETS = 16
 PENNYLANE = ("default.qubit", "lightning.qubit", "lightning.gpu")
 OUTSIDE = ("tensorcircuit", "deepquantum", "jax")
 # Plain torch, which needs no other package.
@@ -29,7 +32,7 @@ BY_HAND = "kronecker"
 FLOOR = "floor"
 PEERS = (*PENNYLANE, *OUTSIDE, BY_HAND)
 SIMULATORS = (*OWN, *PEERS, FLOOR)
-KNOWN = (*SIMULATORS, *ROUTES, *QNODES)
+KNOWN = (*SIMULATORS, *ROUTES, *QNODES, *GROUPS)
 # Those that run on one kind of device only.
 BOUND_TO = {
     **dict.fromkeys(("fused-literal", "lightning.qubit", "qnode-lightning.qubit", FLOOR), "cpu"),

@@ -18,7 +18,7 @@ from ketscale.bench.arithmetic import literal_flops
 from ketscale.bench.captured import Refused, captured
 from ketscale.bench.cases import Call, Subject, case_of
 from ketscale.bench.rows import MISSING, OVER_BUDGET, TIMED, WRONG, CircuitRow, best_s, failure
-from ketscale.bench.selection import FLOOR, Cell, Selection
+from ketscale.bench.selection import FLOOR, GROUPS, SETS, Cell, Selection
 from ketscale.bench.traffic import least_bytes
 
 # Behind the name of a simulator, its replayed graph.
@@ -173,7 +173,8 @@ class Bench:
         if row.simulator == FLOOR or seconds is None:
             return row
         example = case_of(cell._replace(batch=1), np.float32)
-        achieved = ceiling.gflops(literal_flops(example.circuit, example.words) * cell.batch, seconds)
+        samples = cell.batch * (SETS if row.simulator in GROUPS else 1)
+        achieved = ceiling.gflops(literal_flops(example.circuit, example.words) * samples, seconds)
         row = replace(row, gflops=achieved, fraction=achieved / rate)
         if self._device.type == "cpu" or row.simulator != "fused":
             return row

@@ -6,7 +6,7 @@ import torch
 
 from ketscale.bench.cases import Subject
 from ketscale.bench.kronecker import Kronecker
-from ketscale.bench.selection import BY_HAND, FLOOR, OWN, PENNYLANE, QNODES, ROUTES, Selection
+from ketscale.bench.selection import BY_HAND, FLOOR, GROUPS, OWN, PENNYLANE, QNODES, ROUTES, Selection
 from ketscale.errors import UserError
 
 
@@ -24,6 +24,10 @@ def create(name: str, device: torch.device) -> Subject:
         from ketscale.bench.qnodes import QNodes
 
         return QNodes(name, device)
+    if name in GROUPS:
+        from ketscale.bench.groups import Groups
+
+        return Groups(name, device)
     if name == BY_HAND:
         return Kronecker(device)
     if name == FLOOR:

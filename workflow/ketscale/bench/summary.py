@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from ketscale.bench.rows import best_s
-from ketscale.bench.selection import FLOOR, PEERS, Cell
+from ketscale.bench.selection import FLOOR, GROUPS, PEERS, SETS, Cell
 
 # Amplitudes of a batch from which arithmetic, rather than the call itself, takes the time.
 LARGE = 32768
@@ -80,7 +80,7 @@ def lines(rows: list[dict[str, Any]]) -> list[str]:
                 f"fused over its fastest peer, {name}: median {median(f.speedup for f in found):.3g}x, "
                 f"worst {worst.speedup:.3g}x ({worst.cell}, {worst.peer}), {len(found)} cell(s)"
             )
-    out += _over_lightning(rows) + _fractions(rows) + _over_floor(rows)
+    out += _over_lightning(rows) + _fractions(rows) + _over_floor(rows) + _together(rows)
     out += [
         f"{f.cell}: algebra {f.algebra:.3g}x, kernel {f.kernel:.3g}x over {f.peer}"
         for f in every
@@ -125,4 +125,13 @@ def _over_floor(rows: list[dict[str, Any]]) -> list[str]:
         f"fused over the floor, {cell}: {timed['fused'] / timed[FLOOR]:.3g}x"
         for cell, timed in times(rows).items()
         if cell.qubits == 4 and cell.batch == 1 and {"fused", FLOOR} <= timed.keys()
+    ]
+
+
+def _together(rows: list[dict[str, Any]]) -> list[str]:
+    together, apart = GROUPS
+    return [
+        f"{SETS} sets of weights in one call of fused over one call each, {cell}: {timed[apart] / timed[together]:.3g}x"
+        for cell, timed in times(rows).items()
+        if {together, apart} <= timed.keys()
     ]

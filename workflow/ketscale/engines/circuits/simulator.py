@@ -41,6 +41,6 @@ class Simulator(Protocol):
 def stacks(simulator: Simulator) -> bool:
     """Whether torch.func.vmap over the angles of `simulator` makes one call for all copies, each with its weights.
 
-    Other simulators cannot be called under vmap.
+    Others may fail under vmap, or take each copy's time.
     """
     return bool(getattr(simulator, "stacks", False))
