@@ -7,6 +7,7 @@ Imports next to nothing: `ketscale launch` asks here.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -97,6 +98,9 @@ def forget() -> None:
     folder = os.environ.get(VARIABLE)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
+        # Other calls in the same results may have theirs beside it.
+        with contextlib.suppress(OSError):
+            Path(folder).parent.rmdir()
 
 
 def of(run: Run) -> Path | None:
