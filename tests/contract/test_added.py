@@ -132,7 +132,7 @@ def inserted(checkout: Path, file: str, before: str, text: str) -> None:
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A copy with the page's model, backend and kind of study, and a study that asks for all of them."""
     folder = tmp_path_factory.mktemp("extended")
-    checkout = with_files(folder / "checkout", "reupload.py", "flat.py", "threads.py")
+    checkout = with_files(folder / "checkout", "reupload.py", "gathered.py", "threads.py")
 
     def insert(file: str, before: str, text: str) -> None:
         inserted(checkout, file, before, text)
