@@ -10,10 +10,11 @@ import torch
 from torch.func import functional_call, stack_module_state, vmap
 
 from ketscale.bench import steps
+from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import named_simulator
-from ketscale.engines.circuits.fused import Fused, cpu
+from ketscale.engines.circuits.fused import Fused, cpu, gpu
 from ketscale.engines.circuits.looped import Looped
 from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.simulator import Simulator, stacks
@@ -206,6 +207,23 @@ def test_wrappers_let_groups_through_and_time_them() -> None:
     assert "transfer" in names
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_gpu_takes_the_weights_of_groups_as_inputs(monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    """By the operators that a GPU runs for large circuits, here on the CPU."""
+    monkeypatch.setattr(gpu, "MOST_QUBITS", 0)
+    circuit, words = strongly_entangling_ansatz(3, 2), pauli_words(3)
+    leaves = (
+        some(GROUPS, 5, 3),
+        some(GROUPS, circuit.weights),
+        states(*(GROUPS, 5, 8)[:: 2 if shared else 1]),
+    )
+    inputs, weights, initial = leaves
+    found = fused._as_rows(gpu.evaluate, circuit, inputs, weights, words, initial)
+    expected = cpu.evaluate_groups(circuit, inputs, weights, words, initial)
+    pairs = zip(differentiated(found, leaves), differentiated(expected, leaves), strict=True)
+    check(list(pairs), torch.float64, bits=False)
+
+
 def test_one_call_for_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     evaluate = cpu.evaluate_groups
@@ -220,9 +238,9 @@ def test_one_call_for_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_stacks_is_known_beforehand() -> None:
-    fused: Simulator = Fused()
-    assert all(map(stacks, (fused, Spanned(fused), Placed(Spanned(fused), CPU), named_simulator("fused"))))
-    assert not any(map(stacks, (Looped(fused), Spanned(Looped(fused)), named_simulator("default.qubit"))))
+    own: Simulator = Fused()
+    assert all(map(stacks, (own, Spanned(own), Placed(Spanned(own), CPU), named_simulator("fused"))))
+    assert not any(map(stacks, (Looped(own), Spanned(Looped(own)), named_simulator("default.qubit"))))
 
 
 def test_a_group_that_does_not_fit_is_refused() -> None:

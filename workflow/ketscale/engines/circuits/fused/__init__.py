@@ -71,13 +71,13 @@ class Fused:
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
-        return self._run(circuit, angles, None, initial)
+        return self._run(circuit, None, *angles, initial)
 
     def expval(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See `Simulator.expval`."""
-        return self._run(circuit, angles, tuple(paulis), initial)
+        return self._run(circuit, tuple(paulis), *angles, initial)
 
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
@@ -114,15 +114,6 @@ class Fused:
         return values * (squares.sqrt() + TINY).pow(-2)
 
     def _run(
-        self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...] | None, initial: torch.Tensor | None
-    ) -> torch.Tensor:
-        if torch._C._are_functorch_transforms_active():
-            check_request(circuit, angles, initial, paulis)
-            given = angles if initial is None else (*angles, initial)
-            return transforms.grouped(partial(self._evaluated, circuit, paulis), *given)
-        return self._evaluated(circuit, paulis, *angles, initial)
-
-    def _evaluated(
         self,
         circuit: Circuit,
         paulis: tuple[str, ...] | None,
@@ -131,6 +122,10 @@ class Fused:
         initial: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The result of one group; or of several, where each tensor has a first dimension for them."""
+        if torch._C._are_functorch_transforms_active():
+            check_request(circuit, Angles(inputs, weights), initial, paulis)
+            given = (inputs, weights) if initial is None else (inputs, weights, initial)
+            return transforms.grouped(partial(self._run, circuit, paulis), *given)
         key = (
             circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype, inputs.is_cpu, weights.is_cpu,
             torch.is_grad_enabled(), inputs.requires_grad, weights.requires_grad,
