@@ -49,7 +49,7 @@ def pack(wildcards):
         # no limit of 100 submissions a second (see onstart in the Snakefile).
         workflow.execution_settings.keep_going = True
         workflow.scheduling_settings.max_jobs_per_timespan = None
-    name = pack_of(grid.Run.of(wildcards))
+    name = pack_of(run_of(wildcards))
     # So the profile's group-components for `pack` applies to this group: its runs are one job, although they do not
     # depend on one another.
     workflow.parent_groupids[name] = "pack"
@@ -60,7 +60,7 @@ def of_run(function):
     """A resource: the value of `function` for a run if there is a scheduler, else None."""
 
     def resource(wildcards):
-        return function(grid.Run.of(wildcards)) if scheduled() else None
+        return function(run_of(wildcards)) if scheduled() else None
 
     return resource
 
@@ -103,8 +103,8 @@ OF_SITE = {
 # One task per node, with all cores of the run's ranks there; srun divides them among the ranks.
 OF_TRAIN = OF_SITE | {
     "slurm_partition": of_run(lambda run: SITE.partition_of(run)),
-    "runtime": lambda wildcards, attempt: minutes(attempt, grid.Run.of(wildcards)),
-    "mem_mb": lambda wildcards, attempt: memory_mb(attempt, grid.Run.of(wildcards)),
+    "runtime": lambda wildcards, attempt: minutes(attempt, run_of(wildcards)),
+    "mem_mb": lambda wildcards, attempt: memory_mb(attempt, run_of(wildcards)),
     "nodes": of_run(lambda run: run.nodes),
     "tasks": of_run(lambda run: run.nodes),
     "cpus_per_task": of_run(lambda run: sites.cores_per_node(run)),
@@ -140,7 +140,8 @@ def begin():
     CALLED.extend(sorted(called, key=lambda run: ORDER.get(run, len(RUNS))))
     if CONFIG.cohorts:
         # Runs of a job group take turns in its allocation.
-        places, place = (1, pack_of) if scheduled() else (HOST, lambda run: "")
+        cores = min(HOST, workflow.resource_settings.cores or HOST)
+        places, place = (1, pack_of) if scheduled() else (cores, lambda run: "")
         cohorts.write(Path(RESULTS), cohorts.plan(map(CONFIG.settings, CALLED), places, place))
     submitted = {job.rule.name for job in jobs if not workflow.is_local(job.rule)}
     if not scheduled() or not submitted:

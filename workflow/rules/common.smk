@@ -59,6 +59,17 @@ resource_scopes:
     host="local",
 
 
+@functools.lru_cache(maxsize=4)
+def run_with(axes):
+    """The run with these axes, in pairs."""
+    return grid.Run.of(dict(axes))
+
+
+def run_of(wildcards):
+    """The run that wildcards name; Snakemake asks some twenty functions about each run, one after the other."""
+    return run_with(tuple(wildcards.items()))
+
+
 def record_of(run):
     """The path of the run's record."""
     return f"{RESULTS}/{run.path}"
@@ -77,7 +88,7 @@ def records(wildcards=None):
 def run_settings(wildcards):
     """Everything that determines the run's numbers and timing, as one canonical text."""
     try:
-        return CONFIG.settings(grid.Run.of(wildcards)).text
+        return CONFIG.settings(run_of(wildcards)).text
     except UserError as error:
         raise WorkflowError(str(error)) from None
 
@@ -121,10 +132,10 @@ def fetched(wildcards):
 
 def host_share(wildcards):
     """How much of the machine a run takes; inside an allocation all of it, since runs take turns there."""
-    run = grid.Run.of(wildcards)
+    run = run_of(wildcards)
     return HOST if CONFIG.timed(run) or scheduled() else min(run.ranks * run.threads, HOST)
 
 
 def priority(wildcards):
     """Runs start seed by seed in the order of the grid; runs that only the command line names come last."""
-    return len(RUNS) - ORDER.get(grid.Run.of(wildcards), len(RUNS))
+    return len(RUNS) - ORDER.get(run_of(wildcards), len(RUNS))
