@@ -367,6 +367,14 @@ def _add_bench(commands: Any) -> None:
         repeats, ("threads", "NUMBER", "threads of one process, and number of processes (default: as many as cores)"),
     )  # fmt: skip
     subject(
+        "cohorts", _bench_cohorts, "a training step of several runs together and of one", undrawn,
+        ("models", "NAMES", "models, separated by commas (default: vqc)"),
+        ("qubits", "NUMBERS", "numbers of qubits, separated by commas (default: 4)"),
+        ("batch", "NUMBERS", "batch sizes, separated by commas (default: 64)"),
+        ("runs", "NUMBERS", "numbers of runs, separated by commas (default: 4,16)"),
+        repeats, ("threads", "NUMBER", "threads of the process (default: 1)"),
+    )  # fmt: skip
+    subject(
         "ranks", _bench_ranks, "training steps on one and on several CPU ranks, and their communication", undrawn,
         ("models", "NAMES", "models, separated by commas (default: vqc)"),
         ("qubits", "NUMBERS", "numbers of qubits, separated by commas (default: 4)"),
@@ -681,6 +689,12 @@ def _bench_layouts(options: argparse.Namespace) -> None:
     from ketscale.bench import command, layouts
 
     command.layouts(layouts.parse(**_asked(options)), _files(options))
+
+
+def _bench_cohorts(options: argparse.Namespace) -> None:
+    from ketscale.bench import cohorts, command
+
+    command.cohorts(cohorts.parse(**_asked(options)), _files(options))
 
 
 def _bench_ranks(options: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from ketscale.optional import needed_for
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from ketscale.bench.cohorts import CohortSelection
     from ketscale.bench.dynamics.pulses.selection import PulsesSelection
     from ketscale.bench.dynamics.selection import DynamicsSelection
     from ketscale.bench.layouts import LayoutSelection
@@ -75,6 +76,18 @@ def layouts(selection: LayoutSelection, files: Files) -> None:
         selection, lambda cell, rows: print(output.layouts_line(cell, rows), flush=True)
     )
     _publish(result, files, output.layouts_markdown, None, benchmark.summary(result["rows"]))
+
+
+def cohorts(selection: CohortSelection, files: Files) -> None:
+    """Run the benchmark of cohorts.
+
+    Raises:
+        UserError: there are fewer cores than threads, or it was interrupted (what was measured is written).
+    """
+    from ketscale.bench import cohorts as benchmark
+
+    result = benchmark.measure(selection, lambda cell, rows: print(benchmark.line(cell, rows), flush=True))
+    _publish(result, files, benchmark.as_markdown, None, ())
 
 
 def ranks(selection: RanksSelection, files: Files) -> None:
