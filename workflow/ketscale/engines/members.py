@@ -1,10 +1,13 @@
-"""Rules of torch.func.vmap for functions of our own, which see the members of a stack all at once."""
+"""Functions that see the members of torch.func.vmap all at once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._C import _functorch
+from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
 
 
 def leading(info: Any, tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
@@ -24,3 +27,31 @@ def one_by_one(
     """The rule of a function whose arithmetic takes longer than its call: a call for each member."""
     rows = (leading(info, tensor, dim) for tensor, dim in zip(tensors, in_dims, strict=True))
     return torch.stack([function.apply(*member) for member in zip(*rows, strict=True)]), 0
+
+
+def only_mapped() -> bool:
+    """Whether torch.func does nothing but one vmap: autograd alone is outside of it."""
+    top = _functorch.peek_interpreter_stack()
+    return top is not None and top.level() == 1 and top.key() == _functorch.TransformType.Vmap
+
+
+def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+    """A member's result of a function that takes the tensors of all members, (members, ...), and gives (members, ...).
+
+    Only where `only_mapped`. It is what torch does with the rule of an autograd function, of which each call takes
+    longer than a small circuit.
+    """
+    interpreter = retrieve_current_functorch_interpreter()
+    assert isinstance(interpreter, VmapInterpreter)
+    level, members = interpreter.level(), interpreter.batch_size()
+    every = []
+    for tensor in tensors:
+        if _functorch.is_batchedtensor(tensor) and _functorch.maybe_get_level(tensor) == level:
+            dim = _functorch.maybe_get_bdim(tensor)
+            plain = _functorch.get_unwrapped(tensor)
+            every.append(plain if dim == 0 else plain.movedim(dim, 0))
+        else:
+            every.append(tensor.expand(members, *tensor.shape))
+    with interpreter.lower():
+        made = function(*every)
+    return _functorch._add_batch_dim(made, 0, level)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.config import Data, Settings
+from ketscale.engines.circuits.fused import routes_taken
 from ketscale.errors import UserError
 from ketscale.files import clear
 from ketscale.grid import HISTORY
@@ -206,7 +207,7 @@ class _Cohort:
             self._here,
             [self._here.of_rank(trainer)],
             {"data_s": self._data_s, **outcome.timing(trainer.clock, trainer, ended)},
-            member.lost,
+            {**member.lost, "routes": routes_taken(self._stack.template)},
             cohort=[other.name for other in self._members if other is not member],
             share_s=member.share_s,
         )

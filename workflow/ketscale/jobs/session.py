@@ -287,13 +287,13 @@ def finish(
     here: Here,
     ranks: list[dict[str, Any]],
     timing: dict[str, Any],
-    lost: dict[str, Any],
+    entries: dict[str, Any],
     cohort: Sequence[str] = (),
     share_s: float | None = None,
 ) -> None:
     """Write what a run leaves, the record last, and delete what it needed to go on.
 
-    ranks: their entries in the record. timing: without the start. lost: how often the run resumed, and what it cost.
+    ranks: their entries in the record. timing: without the start. entries: others of the record.
     cohort: the runs with which it was trained. share_s: see `outcome.spent`.
     """
     # The copy first: what Snakemake deletes at the start of the run's own job is then never the only one.
@@ -303,7 +303,7 @@ def finish(
     problem = trainer.problem if trainer else None
     on_host = sum(rank["cpu_s"] for rank in ranks if rank["host"] == process.node_name())
     measured = {
-        **lost,
+        **entries,
         "cohort": list(cohort),
         "mpi_library": here.world.library,
         "machine": {**here.machine, "ranks": ranks},

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ketscale.engines.members import leading
+from ketscale.engines.members import at_once
 from ketscale.problems import masks, randomness
 
 MASKS = randomness.Stream("dropout")
@@ -65,7 +65,7 @@ class SampleDropout(nn.Module):
         if isinstance(seed, int):
             mask = _mask(seed, step, samples, *form)
         else:
-            mask = _Mask.apply(seed, step, samples, *form)
+            mask = at_once(lambda seeds, rows: _masks(seeds, rows, step, *form), seed, samples)
         return x * mask.reshape(x.shape)
 
 
@@ -81,29 +81,10 @@ def _mask(
     return masks.scaled(MASKS.key(seed, step, number), samples, columns, p, dtype)
 
 
-class _Mask(torch.autograd.Function):
-    """A mask under torch.func.vmap, whose members have seeds and samples of their own."""
-
-    @staticmethod
-    def forward(seed: torch.Tensor, step: randomness.Step, samples: torch.Tensor, *rest: Any) -> torch.Tensor:
-        return _mask(int(seed), step, samples, *rest)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.mark_non_differentiable(output)
-
-    @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[int | None, ...],
-        seed: torch.Tensor,
-        step: randomness.Step,
-        samples: torch.Tensor,
-        *rest: Any,
-    ) -> tuple[torch.Tensor, int]:
-        seeds = leading(info, seed, in_dims[0]).tolist()
-        rows = leading(info, samples, in_dims[2])
-        return torch.stack([_mask(one, step, row, *rest) for one, row in zip(seeds, rows, strict=True)]), 0
+def _masks(seeds: torch.Tensor, samples: torch.Tensor, step: randomness.Step, *form: Any) -> torch.Tensor:
+    """The masks of members with seeds (members,) and samples (members, n) of their own."""
+    members = zip(seeds.tolist(), samples, strict=True)
+    return torch.stack([_mask(seed, step, rows, *form) for seed, rows in members])
 
 
 def name_dropouts(model: nn.Module) -> None:

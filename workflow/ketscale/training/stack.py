@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
 from ketscale.training.flat import Flat
 from ketscale.training.pace import Pace
-from ketscale.training.stacked_linear import StackedLinear
+from ketscale.training.stacked import stacked
 from ketscale.training.step import Figures, placed
 
 
@@ -46,6 +46,7 @@ class Stack:
 
     Attributes:
         members: the runs' parts, in the order of the problems.
+        template: the problem that is called, in which torch replaces what is each member's own.
     """
 
     def __init__(self, problems: Sequence[Problem], protocols: Sequence[Protocol], pace: Pace) -> None:
@@ -56,8 +57,10 @@ class Stack:
         self.members = [
             Member(own, self._optimiser, index, len(problems), pace) for index, own in enumerate(trained)
         ]
-        self._trained = [name for name, p in problems[0].named_parameters() if p.requires_grad]
         self._fixed = _different(self._problems)
+        self.template = stacked(problems[0]).train()
+        names = (name for name, p in problems[0].named_parameters() if p.requires_grad)
+        self._slots = [_slot(self.template, name) for name in (*names, *self._fixed)]
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Go on with some of the members, in this order; the others keep their parameters' values."""
@@ -103,28 +106,21 @@ class Stack:
 
     def _each(self, function: Callable[[Problem, torch.Tensor], Any], indices: torch.Tensor) -> Any:
         """The results (members, ...) of a function of each member's problem and its row of the indices."""
-        problem = self._problems[0]
         indices = placed(indices, self._flat.values.device)
         if len(self.members) == 1:
             # As the run would alone, to the last bit.
-            made = function(problem, indices[0])
+            made = function(self._problems[0], indices[0])
             return made[None] if isinstance(made, torch.Tensor) else tuple(part[None] for part in made)
-        module = _Calling(problem, function)
 
-        def of_one(
-            trained: Sequence[torch.Tensor],
-            fixed: Mapping[str, torch.Tensor],
-            seed: torch.Tensor,
-            own: torch.Tensor,
-        ) -> Any:
-            tensors = {**dict(zip(self._trained, trained, strict=True)), **fixed}
-            with problem.seeded(seed), StackedLinear():
-                return torch.func.functional_call(
-                    module, {f"problem.{name}": tensor for name, tensor in tensors.items()}, (own,)
-                )
+        def of_one(own: Sequence[torch.Tensor], seed: torch.Tensor, row: torch.Tensor) -> Any:
+            # What torch.func.functional_call does takes as long as a small model's forward pass.
+            for (tensors, name), tensor in zip(self._slots, own, strict=True):
+                tensors[name] = tensor
+            with self.template.seeded(seed):
+                return function(self.template, row)
 
         seeds = torch.tensor([int(problem.seed) for problem in self._problems])
-        return torch.func.vmap(of_one)(self._flat.leaves, self._fixed, seeds, indices)
+        return torch.func.vmap(of_one)([*self._flat.leaves, *self._fixed.values()], seeds, indices)
 
     def _clip(self, norms: torch.Tensor) -> None:
         limits = [protocol.clip_norm for protocol in self._protocols]
@@ -132,25 +128,13 @@ class Stack:
             self._flat.clip(norms, norms.new_tensor([limit or math.inf for limit in limits]))
 
 
-class _Calling(nn.Module):
-    """A module whose forward is a function of a problem, so that torch can replace the problem's tensors in it."""
-
-    def __init__(self, problem: Problem, function: Callable[[Problem, torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.problem, self._function = problem, function
-
-    def forward(self, indices: torch.Tensor) -> Any:
-        """The function's result."""
-        return self._function(self.problem, indices)
-
-
 def share(problem: Problem, first: Problem) -> None:
     """Let a problem use those buffers of another that equal its own, such as the data, so that there is one copy."""
     own = dict(problem.named_buffers())
     for name, buffer in first.named_buffers():
         if own[name] is not buffer and torch.equal(own[name], buffer):
-            folder, _, last = name.rpartition(".")
-            problem.get_submodule(folder)._buffers[last] = buffer
+            tensors, last = _slot(problem, name)
+            tensors[last] = buffer
 
 
 def _different(problems: Sequence[Problem]) -> dict[str, torch.Tensor]:
@@ -167,3 +151,11 @@ def _different(problems: Sequence[Problem]) -> dict[str, torch.Tensor]:
 def _fixed(problem: Problem) -> Iterator[tuple[str, torch.Tensor]]:
     yield from problem.named_buffers()
     yield from ((name, p.detach()) for name, p in problem.named_parameters() if not p.requires_grad)
+
+
+def _slot(problem: Problem, name: str) -> tuple[dict[str, Any], str]:
+    """Where a problem has the parameter or buffer of this name: a dictionary and a key."""
+    path, _, last = name.rpartition(".")
+    module = problem.get_submodule(path)
+    tensors: Any = module._parameters if last in module._parameters else module._buffers
+    return tensors, last

@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
+from ketscale.engines.members import at_once, only_mapped
 
 # Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...).
 Rows = Callable[..., tuple[torch.Tensor, ...]]
@@ -56,6 +57,8 @@ def grouped(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> to
 
     function: maps tensors (groups, ...) to a result (groups, ...). tensors: those of one group.
     """
+    if only_mapped():
+        return at_once(function, *tensors)
     (result,) = _Rowwise.apply(lambda *all_: (function(*all_),), *(tensor[None] for tensor in tensors))
     return result[0]
 
