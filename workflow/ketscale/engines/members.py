@@ -55,3 +55,16 @@ def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> to
     with interpreter.lower():
         made = function(*every)
     return _functorch._add_batch_dim(made, 0, level)
+
+
+def selected(table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """The rows (n, ...) of a table (rows, ...), for int64 (n,) on its device."""
+    if not only_mapped() or _functorch.is_batchedtensor(table):
+        # A third faster than indexing, which allows for more.
+        return table.index_select(0, rows)
+
+    def of_all(rows: torch.Tensor) -> torch.Tensor:
+        return table.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+
+    # torch's own rule copies the table's rows number by number.
+    return at_once(of_all, rows)

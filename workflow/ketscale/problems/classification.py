@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ketscale.engines.members import selected
 from ketscale.measure.spans import span
 from ketscale.problems.dropout import keyed, name_dropouts
 from ketscale.problems.problem import Problem
@@ -64,10 +65,9 @@ class Classification(Problem):
     def _batch(self, split: str, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         with span("data"):
             rows = self.get_buffer(f"rows_{split}")
-            # A third faster than indexing, which allows for more.
-            rows = rows.index_select(0, indices.to(rows.device))
-            inputs = self.get_buffer("inputs").index_select(0, rows)
-            labels = self.get_buffer("labels").index_select(0, rows)
+            rows = selected(rows, indices.to(rows.device))
+            inputs = selected(self.get_buffer("inputs"), rows)
+            labels = selected(self.get_buffer("labels"), rows)
         if self.backbone is not None:
             with span("features"), torch.no_grad():
                 inputs = self.backbone(inputs)
