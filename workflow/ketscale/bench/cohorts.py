@@ -51,7 +51,8 @@ class CohortRow:
     """Steps of a model by several runs together, of a classical model's own kind or by fused.
 
     median_s, iqr_s: of a step of all runs, median and interquartile range over `repeats`. alone_s, alone_iqr_s: of one
-    run's step, in turns with it. gain: how many times as long the runs take one after the other.
+    run's step, in turns with it. gain: how many times as long the runs take one after the other. None if their losses
+    differ from that run's, so that nothing is timed.
     """
 
     model: str
@@ -59,12 +60,12 @@ class CohortRow:
     batch: int
     runs: int
     status: str
-    median_s: float
-    iqr_s: float
-    alone_s: float
-    alone_iqr_s: float
-    gain: float
-    repeats: int
+    median_s: float | None = None
+    iqr_s: float | None = None
+    alone_s: float | None = None
+    alone_iqr_s: float | None = None
+    gain: float | None = None
+    repeats: int = 0
 
 
 def parse(
@@ -132,6 +133,8 @@ def _measured(cell: ModelCell, runs: int, repeats: int) -> CohortRow:
     # The first of the runs is the one that is alone.
     taken = [(stack.take([samples] * runs, step)[0], alone.take(samples, step)) for step in range(CHECKED)]
     agree = all(torch.allclose(ours.sums, theirs.sums, rtol=LOSS_TOLERANCE, atol=0) for ours, theirs in taken)
+    if not agree:
+        return CohortRow(*cell, runs, WRONG)
     timings = stopwatch.steady(
         {
             "together": lambda: stack.take([samples] * runs, CHECKED),
@@ -143,7 +146,7 @@ def _measured(cell: ModelCell, runs: int, repeats: int) -> CohortRow:
     return CohortRow(
         *cell,
         runs,
-        TIMED if agree else WRONG,
+        TIMED,
         together.median_s,
         together.iqr_s,
         single.median_s,
@@ -163,23 +166,18 @@ def _seeded(cell: ModelCell, arm: str, world: Single, number: int) -> Problem:
 
 def line(cell: ModelCell, rows: Sequence[CohortRow]) -> str:
     """A finished cell in a line."""
-    parts = (
-        f"{row.runs} together {duration(row.median_s)} ({row.median_s / row.alone_s:.3g} times one, {row.gain:.3g}x)"
-        if row.status == TIMED
-        else f"{row.runs} together: {row.status}"
-        for row in rows
-    )
-    return f"{cell}: one {duration(rows[0].alone_s)}; {'; '.join(parts)}"
+    return f"{cell}: {'; '.join(f'{row.runs} together {_said(asdict(row))}' for row in rows)}"
+
+
+def _said(row: Mapping[str, Any]) -> str:
+    if row["status"] != TIMED:
+        return str(row["status"])
+    times = row["median_s"] / row["alone_s"]
+    return f"{duration(row['median_s'])}, {times:.3g} times one alone ({duration(row['alone_s'])}), gain {row['gain']:.3g}x"
 
 
 def as_markdown(result: Mapping[str, Any]) -> bytes:
     """The machine and a table."""
-    head = ("model", "qubits", "batch", "runs", "step together", "step alone", "times one", "gain", "status")
-    table = [
-        (
-            row["model"], row["qubits"], row["batch"], row["runs"], duration(row["median_s"]), duration(row["alone_s"]),
-            f"{row['median_s'] / row['alone_s']:.3g}", f"{row['gain']:.3g}x", row["status"],
-        )
-        for row in result["rows"]
-    ]  # fmt: skip
+    head = ("model", "qubits", "batch", "runs", "a step together")
+    table = [(row["model"], row["qubits"], row["batch"], row["runs"], _said(row)) for row in result["rows"]]
     return document(result, markdown_table(head, table), [])
