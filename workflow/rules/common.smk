@@ -19,8 +19,9 @@ wildcard_constraints:
 
 
 # `--config partial=true` arrives as text.
-if config.get("partial") in ("true", "false"):
-    config["partial"] = config["partial"] == "true"
+for switch in ("partial", "cohorts"):
+    if config.get(switch) in ("true", "false"):
+        config[switch] = config[switch] == "true"
 
 try:
     # Read the files again to refuse duplicate keys: Snakemake's own reader takes the last one.

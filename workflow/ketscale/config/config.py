@@ -132,14 +132,14 @@ class Config:
 
     @property
     def text(self) -> str:
-        """The config that tables, figures and report are made for, as one canonical text: without `partial`, and
-        without the locations of data on this machine.
+        """The config that tables, figures and report are made for, as one canonical text: without `partial` and
+        `cohorts`, and without the locations of data on this machine.
         """
         blocks = {
             name: {key: value for key, value in block.items() if key not in self.workloads[name][1].machine}
             for name, block in self.given["workloads"].items()
         }
-        rest = {key: value for key, value in self.given.items() if key != "partial"}
+        rest = {key: value for key, value in self.given.items() if key not in ("partial", "cohorts")}
         return canonical({**rest, "workloads": blocks})
 
     def workload_text(self, name: str) -> str:
