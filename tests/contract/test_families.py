@@ -110,6 +110,18 @@ def test_the_trained_model_is_kept_and_loads(project: Project) -> None:
         assert ("predictions.npz" in record["files"]) == (record["quality"] is not None)
 
 
+def test_seeds_are_trained_together_where_the_models_say_so_and_only_there(project: Project) -> None:
+    for record in project.records():
+        config = record["config"]
+        stacks = FAMILIES[record["family"]].models[config["model"]["kind"]].stacks
+        several = record["run"]["protocol"] == "quality" and stacks
+        assert record["cohort"] == ([f"quality/seed{1 - record['run']['seed']}"] if several else [])
+        if several:
+            assert record["timing"]["step"]["count"] == 0
+    assert {row["cohort"] for row in project.table("runs")} == {str(1 + len(r["cohort"])) for r in project.records()}
+    assert not (project.results / "cohorts").exists()
+
+
 def _layout(run: dict[str, object]) -> str:
     return f"{run['backend']}-n{run['nodes']}r{run['ranks']}t{run['threads']}"
 
