@@ -43,6 +43,8 @@ def sample(settings, step_s, **changes):
         steps,
         -(-1257 // batch),
         batch,
+        settings.run.nodes,
+        settings.run.ranks,
         None,
         None,
         False,
@@ -223,7 +225,7 @@ def test_a_run_that_may_stop_early_takes_at_most_all_epochs_until_records_tell_w
     assert only.wall_s.low < 1 + 11 * 20 * 0.01 < only.wall_s.high
     ended = Sample(
         features.case(quality[0].content, quality[0].sizes, "a machine"),
-        {**timing.costs, "validation_s": 0.1}, 400, 20, 64, 20, 100, True, 1 + 20 * (0.2 + 0.1), True,
+        {**timing.costs, "validation_s": 0.1}, 400, 20, 64, 1, 1, 20, 100, True, 1 + 20 * (0.2 + 0.1), True,
     )  # fmt: skip
     told = Forecaster([timing, ended]).of_runs(quality[1:])[quality[1].run]
     assert not told.at_most

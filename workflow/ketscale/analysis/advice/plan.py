@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ketscale.analysis.advice import limits, priority
+from ketscale.analysis.advice import limits, priority, scaled
 from ketscale.analysis.points import sizes_of
 from ketscale.config import Config
 from ketscale.errors import UserError
@@ -40,6 +40,7 @@ class Plan:
     machines: tuple[str, ...]
     missing: tuple[Run, ...]
     forecasts: dict[Run, Forecast]
+    unplanned: dict[Run, str]  # runs on more ranks than the records, and why no model plans them
     probes: tuple[Run, ...]
     node_hours: float | None
     chosen: tuple[Run, ...]
@@ -70,7 +71,8 @@ def make(
     forecaster = Forecaster.of(root / config.results, *folders)
     coming = {one.run for one in seen if one.state in _COMING}
     missing = tuple(one.run for one in seen if one.run not in coming)
-    forecasts = forecaster.of_runs([config.settings(run) for run in missing])
+    settings = [config.settings(run) for run in missing]
+    forecasts = forecaster.of_runs(settings)
     chosen = [run for run in missing if run in forecasts]
     if node_hours is not None:
         chosen = priority.choose(config.runs, coming, forecasts, node_hours)
@@ -82,6 +84,7 @@ def make(
         forecaster.machines,
         missing,
         forecasts,
+        forecaster.unplanned(settings),
         _probes(config, [run for run in missing if run not in forecasts]),
         node_hours,
         tuple(chosen),
@@ -145,7 +148,7 @@ def as_json(plan: Plan) -> str:
         if one:
             values = ("wall_s", "step_s", "memory_bytes", "node_hours")
             costs = {name: asdict(getattr(one, name)) for name in values}
-            costs |= {"place": one.place, "at_most": one.at_most}
+            costs |= {"place": one.place, "at_most": one.at_most, "planned": scaled.parts(one)}
         runs.append({"run": plan.target(run), "known": one is not None, "chosen": run in chosen, **costs})
     return json.dumps({"records": plan.records, "node_hours": plan.node_hours, "runs": runs}, indent=1)
 
@@ -154,7 +157,8 @@ def as_text(plan: Plan) -> str:
     """The plan for people."""
     if not plan.missing:
         return "nothing is missing"
-    blocks = [_head(plan), _table(plan), _unknown(plan), _first(plan)]
+    beyond = scaled.lines(plan.forecasts.values(), plan.unplanned.values())
+    blocks = [_head(plan), _table(plan), beyond, _unknown(plan), _first(plan)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -238,4 +242,5 @@ def _hours(cost: Interval) -> str:
 
 
 def _placed(one: Forecast) -> str:
-    return f"({_PLACES[one.place]})" if _PLACES[one.place] else ""
+    place = scaled.MARK if one.scaled else _PLACES[one.place]
+    return f"({place})" if place else ""

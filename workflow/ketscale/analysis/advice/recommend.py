@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ketscale.analysis import intervals
-from ketscale.analysis.advice import trials
+from ketscale.analysis.advice import scaled, trials
 from ketscale.analysis.advice.trials import Trials
 from ketscale.config import Config, suggestion
 from ketscale.errors import UserError
@@ -21,33 +21,40 @@ from ketscale.jobs.status.words import between
 
 @dataclass(frozen=True)
 class Choice:
-    """A candidate with its forecast; None if nothing is known of it, and `why` there is none."""
+    """A candidate with its forecast; None if nothing is known of it, and `why` there is none.
+
+    fits: whether this machine has a core, or a GPU, for each of its threads.
+    """
 
     run: Run
     forecast: Forecast | None
     why: str = ""
+    fits: bool = True
 
     @property
     def name(self) -> str:
-        """Simulator and layout."""
-        return f"{self.run.simulator} on {self.run.layout}"
+        """Simulator and layout, and whether its time is planned by the model."""
+        mark = f" ({scaled.MARK})" if self.forecast and self.forecast.scaled else ""
+        return f"{self.run.simulator} on {self.run.layout}{mark}"
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The candidates, the fastest first; those of which nothing is known last.
+    """The candidates, the fastest first; then those of which nothing is known, and those that do not fit this machine.
 
+    unplanned: why candidates on more ranks than the records are not planned by the model.
     ratio: how many times as long the second takes as the first, over rounds of trials of both; None without three.
     """
 
     machine: str
     choices: tuple[Choice, ...]
     ratio: intervals.Estimate | None
+    unplanned: tuple[str, ...] = ()
 
     @property
     def known(self) -> tuple[Choice, ...]:
-        """The candidates with a forecast."""
-        return tuple(choice for choice in self.choices if choice.forecast)
+        """The candidates with a forecast that fit this machine."""
+        return tuple(choice for choice in self.choices if choice.forecast and choice.fits)
 
     @property
     def apart(self) -> bool:
@@ -84,33 +91,54 @@ def recommend(
     candidates = _candidates(config, point, only, machine)
     results = root / config.results
 
-    def forecasts() -> dict[Run, Forecast]:
-        found = [one for one in samples.below([results, results / trials.FOLDER]) if _is_of(one, here)]
-        return Forecaster(found, here).of_runs([config.settings(run) for run in candidates])
+    settings = [config.settings(run) for run in candidates]
 
-    found, tried = forecasts(), Trials()
-    unmeasured = [run for run in candidates if run not in found or found[run].place != "repeat"]
+    def forecaster() -> Forecaster:
+        found = [one for one in samples.below([results, results / trials.FOLDER]) if _is_of(one, here)]
+        return Forecaster(found, here)
+
+    told, tried = forecaster(), Trials()
+    found = told.of_runs(settings)
+    fitting = [run for run in candidates if _fits(run, machine)]
+    unmeasured = [run for run in fitting if run not in found or found[run].place != "repeat"]
     if unmeasured and limit_s:
         # The most promising first: time may be over before all had a turn.
-        order = sorted(candidates, key=lambda run: found[run].step_s.middle if run in found else 0.0)
+        order = sorted(fitting, key=lambda run: found[run].step_s.middle if run in found else 0.0)
         tried = trials.run(config, order, root, limit_s, say)
-        found = forecasts()
+        told = forecaster()
+        found = told.of_runs(settings)
     choices = [
         Choice(
             run,
             found.get(run),
             tried.failed.get(run, "" if run in found else "no record tells, and no trial"),
+            run in fitting,
         )
         for run in candidates
         if run not in tried.failed or run in tried.step_s
     ]
     choices += [Choice(run, None, why) for run, why in tried.failed.items() if run not in tried.step_s]
-    choices.sort(key=lambda choice: choice.forecast.step_s.middle if choice.forecast else float("inf"))
-    return Recommendation(here, tuple(choices), _ratio(choices, tried))
+    choices.sort(
+        key=lambda choice: (
+            not choice.fits,
+            choice.forecast.step_s.middle if choice.forecast else float("inf"),
+        )
+    )
+    why = tuple(told.unplanned(settings).values())
+    return Recommendation(here, tuple(choices), _ratio(choices, tried), why)
 
 
 def _is_of(sample: Sample, machine: str) -> bool:
     return sample.case.names["machine"] == machine
+
+
+def _fits(run: Run, machine: Mapping[str, object]) -> bool:
+    cores, gpus = machine["cores"], machine["gpus"]
+    assert isinstance(cores, int) and isinstance(gpus, list)
+    enough = (
+        run.ranks <= len(gpus) if BACKENDS[run.backend].device == "gpu" else run.ranks * run.threads <= cores
+    )
+    return run.nodes == 1 and enough
 
 
 def _candidates(
@@ -165,8 +193,7 @@ def as_text(said: Recommendation) -> str:
             if one
             else ("", "")
         )
-        place = "" if one is None or one.place == "repeat" else "estimated, not measured"
-        rows.append((choice.run.simulator, choice.run.layout, step, wall, choice.why or place))
+        rows.append((choice.run.simulator, choice.run.layout, step, wall, _notes(choice)))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     table = [
         "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
@@ -174,10 +201,21 @@ def as_text(said: Recommendation) -> str:
     ]
     run = said.choices[0].run
     head = f"{run.model} {run.size}, batch {run.batch}, {run.protocol}, on {said.machine}; 90 % intervals"
-    return "\n".join([head, "", *table, "", *_answer(said)])
+    forecasts = [choice.forecast for choice in said.choices if choice.forecast]
+    beyond = scaled.lines(forecasts, said.unplanned)
+    return "\n".join([head, "", *table, "", *([*beyond, ""] if beyond else []), *_answer(said)])
+
+
+def _notes(choice: Choice) -> str:
+    one = choice.forecast
+    place = "" if one is None or one.place == "repeat" else "estimated, not measured"
+    known = choice.why or (scaled.MARK if one and one.scaled else place)
+    return "; ".join(filter(None, (known, "" if choice.fits else "does not fit this machine")))
 
 
 def _answer(said: Recommendation) -> list[str]:
+    if not any(choice.fits for choice in said.choices):
+        return ["this machine can run none of them: name layouts that fit it"]
     if not said.known:
         return ["nothing is known of any: give trials more --minutes, or train one of them"]
     first, *others = said.known

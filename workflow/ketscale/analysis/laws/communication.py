@@ -11,10 +11,8 @@ from typing import Any
 from ketscale.analysis.laws.known import HOCKNEY, HOCKNEY_RANKS
 from ketscale.analysis.laws.series import Fitted, Place, Series, grows
 from ketscale.analysis.points import Collected, Row
-from ketscale.grid import BACKENDS, ONE_MESSAGE, Run
-
-# Where a reduction overlaps the backward pass, the whole of it; the span without `.total` is its exposed part.
-SPANS = ("communication.total", "communication")
+from ketscale.grid import Run
+from ketscale.jobs.costs import messages
 
 # Runs with the seconds of their all-reduce.
 Timed = list[tuple[Row, float]]
@@ -41,11 +39,9 @@ def fits(collected: Collected) -> Iterator[Fitted]:
 def _seconds(row: Row, record: Mapping[str, Any]) -> float | None:
     """How long one all-reduce of the run's whole gradient takes; None if the run has no such time."""
     size = row["gradient_bytes"]
-    in_parts = BACKENDS[row["backend"]].launcher == "torchrun" and (size or 0) > ONE_MESSAGE
-    if row["ranks"] == 1 or not row["timed"] or not size or in_parts:
+    if row["ranks"] == 1 or not row["timed"] or not size:
         return None
-    spans = record["timing"]["spans"]
-    return next((spans[name]["median_s"] for name in SPANS if name in spans), None)
+    return messages.seconds(record["timing"]["spans"], row["backend"], size)
 
 
 def _values(runs: Timed, column: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -68,6 +68,17 @@ def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str) -> 
         "machine": machine,
     }
     return Case(numbers, names, known(content), (names["model"], names["simulator"]))
+
+
+def moved(at: Case, backend: str, nodes: int, ranks: int, batch: int) -> Case:
+    """The same case in another layout, with another batch."""
+    numbers = {"batch": math.log2(batch) / _BATCH, "nodes": math.log2(nodes) / _RANKS}
+    return replace(
+        at,
+        numbers={**at.numbers, **numbers, "ranks": math.log2(ranks) / _RANKS},
+        names={**at.names, "backend": backend},
+        known=(*at.known[:-1], backend),
+    )
 
 
 def known(content: Mapping[str, Any]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ketscale.config import Settings
@@ -16,6 +17,7 @@ from ketscale.jobs.costs.features import Case, case
 from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.costs.model import COVERAGE, CostModel, Place
 from ketscale.jobs.costs.samples import Sample
+from ketscale.jobs.costs.scaling import Scaled, Scaling
 
 # Steps, epochs, and whether that is only a bound.
 _Length = tuple[int, int | None, bool]
@@ -30,6 +32,7 @@ class Forecast:
 
     wall_s: all of its time. step_s: a steady step. memory_bytes: host memory of the largest rank. place: where it is,
     seen from the records. at_most: it may stop early, and no record says when, so `wall_s` is that of all epochs.
+    scaled: how it was planned, where it is on more ranks than the records; None for others.
     """
 
     run: Run
@@ -38,6 +41,7 @@ class Forecast:
     memory_bytes: Interval
     place: Place
     at_most: bool
+    scaled: Scaled | None = None
 
     @property
     def node_hours(self) -> Interval:
@@ -54,6 +58,7 @@ class Forecaster:
 
     def __init__(self, found: Iterable[Sample], machine: str | None = None) -> None:
         self.model = CostModel(found)
+        self._scaling = Scaling(self.model)
         used = Counter(
             (BACKENDS[sample.case.names["backend"]].device, sample.case.names["machine"])
             for sample in self.model.samples
@@ -72,32 +77,46 @@ class Forecaster:
 
     def of_runs(self, settings: Iterable[Settings]) -> dict[Run, Forecast]:
         """The forecasts of all runs of which anything is known."""
-        known: list[tuple[Settings, Case, _Length]] = []
+        known: list[tuple[Settings, Case, _Length, Scaled | None]] = []
         for one in settings:
             at = self._case(one)
-            length = self._length(one, at) if at and self.model.knows(at) else None
+            planned = self._scaling.of(one, at) if at else None
+            scaled = planned if isinstance(planned, Scaled) else None
+            length = self._length(one, at) if at and (scaled or self.model.knows(at)) else None
             if at and length:
-                known.append((one, at, length))
-        guesses = self.model.guess([at for _, at, _ in known]) if known else []
+                known.append((one, at, length, scaled))
+        guesses = self.model.guess([at for _, at, _, _ in known]) if known else []
         made = {}
-        for (one, at, (steps, epochs, at_most)), guess in zip(known, guesses, strict=True):
+        for (one, at, (steps, epochs, at_most), scaled), guess in zip(known, guesses, strict=True):
+            interval = scaled.interval if scaled else partial(self.model.interval, guess)
+            wall = scaled.wall if scaled else partial(self.model.wall, guess)
             low, middle, high = (
-                self.model.wall(guess, round(steps * share), epochs and max(1, round(epochs * share)))
+                wall(round(steps * share), epochs and max(1, round(epochs * share)))
                 for share in self._shares(one, at)
             )
             wall_s = Interval(middle.middle, low.low, high.high)
             if one.protocol.limit_s is not None:
-                start_s, pace_s = (self.model.interval(guess, name) for name in ("start_s", "pace_s"))
-                wall_s = _limited(wall_s, start_s, pace_s, one.protocol.limit_s)
+                wall_s = _limited(wall_s, interval("start_s"), interval("pace_s"), one.protocol.limit_s)
             made[one.run] = Forecast(
                 one.run,
                 wall_s,
-                self.model.interval(guess, "step_s"),
-                self.model.interval(guess, "memory_bytes"),
+                interval("step_s"),
+                interval("memory_bytes"),
                 guess.place,
                 at_most,
+                scaled,
             )
         return made
+
+    def unplanned(self, settings: Iterable[Settings]) -> dict[Run, str]:
+        """Why runs on more ranks than the records are not planned from a step of one rank and its messages."""
+        found = {}
+        for one in settings:
+            at = self._case(one)
+            why = self._scaling.of(one, at) if at else None
+            if isinstance(why, str):
+                found[one.run] = why
+        return found
 
     def _case(self, settings: Settings) -> Case | None:
         machine = self._machines.get(BACKENDS[settings.run.backend].device)

@@ -101,6 +101,10 @@ class CostModel:
             low.get(name, 0.0) - 1 <= case.numbers.get(name, 0.0) <= high.get(name, 0.0) + 1 for name in names
         )
 
+    def place(self, case: Case) -> Place:
+        """Where a case is; beyond the samples if there are none."""
+        return self._map.place(case) if self.samples else "beyond"
+
     def guess(self, cases: Sequence[Case]) -> list[Guess]:
         """What is known of these cases, of which `knows` must hold; a cost that no record has is missing."""
         known, own = self._covariance.parts(cases), self._covariance.own(cases)

@@ -8,7 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ketscale.grid import RECORD, RUNS
+from ketscale.grid import BACKENDS, RECORD, RUNS, Run
+from ketscale.jobs.costs import messages
 from ketscale.jobs.costs.features import Case, case, hardware
 from ketscale.measure.record import read
 
@@ -19,12 +20,27 @@ COSTS = ("step_s", "pace_s", "validation_s", "start_s", "memory_bytes")
 
 
 @dataclass(frozen=True)
+class Gradient:
+    """The gradient that ranks sum in every step.
+
+    size: its bytes. messages: all-reduces a step; a loss that is not linear in its sums needs them first, which are few
+    numbers. all_reduce_s: of the gradient, where it was timed, on a quiet machine, by ranks with cores or GPUs of their
+    own.
+    """
+
+    size: int
+    messages: int
+    all_reduce_s: float | None
+
+
+@dataclass(frozen=True)
 class Sample:
     """What a run cost.
 
     costs: by the names of `COSTS`; one that the run did not have is missing. steps: how many it took.
-    steps_per_epoch, batch: of the run. epochs, planned: as many as it took and as there were at most; None in a protocol with steps.
+    steps_per_epoch, batch, nodes, ranks: of the run. epochs, planned: as many as it took and as there were at most; None in a protocol with steps.
     stops_early: whether its protocol allows fewer. wall_s: all of its time. quiet: whether it had the machine to itself.
+    gradient: None in older records.
     """
 
     case: Case
@@ -32,11 +48,14 @@ class Sample:
     steps: int
     steps_per_epoch: int
     batch: int
+    nodes: int
+    ranks: int
     epochs: int | None
     planned: int | None
     stops_early: bool
     wall_s: float
     quiet: bool
+    gradient: Gradient | None = None
 
 
 def of(record: Mapping[str, Any]) -> Sample | None:
@@ -69,12 +88,36 @@ def of(record: Mapping[str, Any]) -> Sample | None:
         steps,
         timing["steps_per_epoch"],
         record["run"]["batch"],
+        record["run"]["nodes"],
+        record["run"]["ranks"],
         epochs,
         record["config"]["protocol"]["epochs"],
         record["config"]["protocol"]["early_stopping"] is not None,
         wall_s,
         record["quiet"]["quiet"],
+        _gradient(record),
     )
+
+
+def _gradient(record: Mapping[str, Any]) -> Gradient | None:
+    size, spans, run = record.get("gradient_bytes"), record["timing"]["spans"], Run.of(record["run"])
+    if not size:
+        return None
+    protocol = record["config"]["protocol"]
+    # A run on more ranks than cores is not quiet.
+    sound = run.ranks > 1 and protocol["timed"] and not protocol["mistake"] and record["quiet"]["quiet"]
+    return Gradient(
+        size,
+        2 if "communication.sums" in spans else 1,
+        messages.seconds(spans, run.backend, size) if sound and _apart(run, record["machine"]) else None,
+    )
+
+
+def _apart(run: Run, machine: Mapping[str, Any]) -> bool:
+    """Whether every rank is known to have cores, or a GPU, of its own."""
+    if BACKENDS[run.backend].device == "gpu":
+        return run.ranks <= run.nodes * len(machine["gpus"] or [])
+    return all(rank.get("shared_cores") is False for rank in machine["ranks"])
 
 
 def below(folders: Iterable[Path]) -> list[Sample]:
