@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from ketscale.analysis import points
 from ketscale.config import Config
 from ketscale.jobs import waiting
 from ketscale.jobs.status.survey import Queue, survey
@@ -98,3 +99,24 @@ def test_other_processes_at_work_are_noticed():
         burner.kill()
     assert share["others_share"] > 0.6 / (os.cpu_count() or 1)
     assert not share["quiet"] or share["others_share"] <= 0.05
+
+
+def test_more_ranks_than_cores_are_marked_and_decide_no_speed(tmp_path, digits_features, monkeypatch):
+    """They are for correctness only: flagged in tables, so that no fit has them and no ratio of theirs decides."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:2])
+    try:
+        record = study.train(tmp_path, study.run("mpi-n1r4t1", protocol="timed"), digits_features)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert record["quiet"]["oversubscribed"] and not record["quiet"]["quiet"]
+    assert any(rank["shared_cores"] for rank in record["machine"]["ranks"])
+    row = {
+        "resumed": 0,
+        "step_s": 1.0,
+        "status": "completed",
+        "timed": True,
+        "quiet": record["quiet"]["quiet"],
+    }
+    assert points.usable([row]) == ([row], points.BUSY) and points.BUSY in points.BUSY_RATIOS

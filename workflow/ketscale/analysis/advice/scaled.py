@@ -35,7 +35,7 @@ def _from_what(of: Sequence[Forecast]) -> str:
         "with nothing to compare" if off is None else f"where it is off by at most {math.expm1(off):.0%}"
     )
     return (
-        f"{law.backend} on up to {max(one.run.ranks for one in of)} ranks, from records of at most "
+        f"{law.backend} on up to {max(one.run.ranks for one in of)} ranks, as if the hardware had a core or GPU for each, from records of at most "
         f"{min(one.most_ranks for one in scaled)}, {compared}. A step is that of one rank with its share of the batch and an "
         f"all-reduce of {duration(law.alpha_s)} a round and {rounded(law.beta_s * 1e9)} ns a byte "
         f"({counted(law.records, 'record')})"
