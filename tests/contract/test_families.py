@@ -119,7 +119,9 @@ def test_seeds_are_trained_together_where_the_models_say_so_and_only_there(proje
         assert record["cohort"] == ([f"quality/seed{1 - record['run']['seed']}"] if several else [])
         if several:
             assert record["timing"]["step"]["count"] == 0
-    assert {row["cohort"] for row in project.table("runs")} == {str(1 + len(r["cohort"])) for r in project.records()}
+    assert {row["cohort"] for row in project.table("runs")} == {
+        str(1 + len(r["cohort"])) for r in project.records()
+    }
     assert not (project.results / "cohorts").exists()
 
 
