@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 from datetime import datetime
 
 import pytest
@@ -11,6 +12,7 @@ from ketscale.jobs import cohorts
 from ketscale.measure.record import check
 from tests.integration import study
 from tests.integration.test_killed import until_saved
+from tests.parallel.worlds import environment
 
 CALL = "a-call"
 
@@ -74,6 +76,25 @@ def seconds(record):
     """From the start of a record's training to its end."""
     started, stopped = (datetime.fromisoformat(record[name]) for name in ("started", "stopped"))
     return (stopped - started).total_seconds()
+
+
+def test_a_job_that_starts_late_takes_what_the_cohort_has_written(tmp_path, digits_features, call):
+    """Its launch found no copy, but when it holds the run, there is one."""
+    wanted = runs("epochs")
+    call(wanted)
+    study.train(tmp_path, wanted[0], digits_features)
+    written = record(tmp_path, wanted[1])
+    cohort = cohorts.of(wanted[1])
+    command = ["ketscale", "train", study.record(wanted[1]), "--settings", study.settings(wanted[1]).text]
+    subprocess.run(
+        [*command, "--features", str(digits_features), "--cohort", str(cohort)],
+        cwd=tmp_path,
+        env=environment(),
+        check=True,
+        capture_output=True,
+        timeout=200,
+    )
+    assert record(tmp_path, wanted[1]) == written
 
 
 def test_one_target_stays_one_target(tmp_path, digits_features, call):

@@ -79,7 +79,7 @@ def test_ranks_read_the_features_of_their_results_folder_or_those_given(
     started, manifests = [], []
     monkeypatch.setattr("ketscale.jobs.supervise.run", lambda command, *rest: started.append(command) or 0)
     monkeypatch.setattr(
-        "ketscale.jobs.session.train", lambda settings, folder, manifest, trace: manifests.append(manifest)
+        "ketscale.jobs.session.train", lambda settings, folder, manifest, *rest: manifests.append(manifest)
     )
     monkeypatch.setattr("ketscale.process.end", lambda status: None)
     option = ["--features", features] if features else []

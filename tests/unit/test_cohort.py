@@ -1,5 +1,6 @@
 """Runs that are trained together: each as if it were alone, in its losses and in what follows from them."""
 
+import copy
 import math
 
 import pytest
@@ -66,8 +67,11 @@ class Together:
         }
         pace.begin()
 
+    def _save(self, states):
+        self.saved.append(copy.deepcopy(states))
+
     def train(self):
-        cohort.train(self.trainers, self.stack, self.asked, self.saved.append, self.ends.__setitem__)
+        cohort.train(self.trainers, self.stack, self.asked, self._save, self.ends.__setitem__)
         return self
 
 
@@ -164,3 +168,35 @@ def test_every_model_that_stacks_trains_as_it_does_alone(kind, variant):
 
 def test_every_model_of_the_images_stacks():
     assert {kind for kind, of in FAMILIES["images"].models.items() if of.stacks} == {"vqc", "mlp"}
+
+
+def test_a_checkpoint_at_which_a_run_leaves_has_all_losses_of_the_others():
+    made = Together(perceptron, [{"epochs": 1}, {"epochs": 3}, {"epochs": 3}], dropout=0.2).train()
+    (states,) = made.saved
+    assert sorted(states) == [1, 2]
+    single, _ = alone(perceptron, 1, {"epochs": 3, "dropout": 0.2})
+    assert states[1]["step"] == 5 and states[1]["losses"] == pytest.approx(single.losses[:5], rel=1e-10)
+
+
+def test_losses_that_are_not_counted_are_no_state():
+    made = Together(perceptron, [{}, {}], steps=9)
+    course = made.trainers[0].course()
+    batch = next(course)
+    figures = made.stack.take([batch, batch], 0)[0]
+    course.send(figures)
+    course.send(figures)
+    with pytest.raises(RuntimeError, match="after step 2, of which 1 losses are not counted"):
+        made.trainers[0].state()
+
+
+def test_tied_parameters_are_refused():
+    def tied(seed):
+        problem = perceptron(seed)
+        layers = problem.model
+        layers.append(nn.Linear(3, 3).double())
+        layers.append(nn.Linear(3, 3).double())
+        layers[5].weight = layers[4].weight
+        return problem
+
+    with pytest.raises(ValueError, match="under two names"):
+        Together(tied, [{}, {}], steps=3)

@@ -24,7 +24,7 @@ def seeds(of):
 
 def test_runs_of_one_shape_are_one_cohort_and_the_others_train_alone():
     wanted = [settings(run) for run in (*runs("epochs"), *runs("epochs", model="vqc"), *runs("timed"))]
-    assert seeds(cohorts.plan(wanted, places=1)) == [[0, 1, 2], [0, 1, 2]]
+    assert seeds(cohorts.plan(wanted, cores=1)) == [[0, 1, 2], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_runs_of_one_shape_are_one_cohort_and_the_others_train_alone():
 def test_what_changes_no_shape_may_differ(change, together):
     one, other = (settings(run) for run in runs("epochs", seeds=2))
     changed = settings(other.run, **change)
-    assert (cohorts.plan([one, changed], places=1) == [[one, changed]]) == together
+    assert (cohorts.plan([one, changed], cores=1) == [[one, changed]]) == together
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,24 @@ def test_several_ranks_and_simulators_that_take_one_set_of_weights_train_alone()
 
 def test_runs_are_dealt_so_that_every_place_has_one():
     wanted = [settings(run) for run in runs("epochs", seeds=6)]
-    assert seeds(cohorts.plan(wanted, places=2)) == [[0, 2, 4], [1, 3, 5]]
-    assert seeds(cohorts.plan(wanted, places=6)) == []
-    assert seeds(cohorts.plan([*wanted, *(settings(run) for run in runs("timed", seeds=1))], places=2)) == [
+    assert seeds(cohorts.plan(wanted, cores=2)) == [[0, 2, 4], [1, 3, 5]]
+    assert seeds(cohorts.plan(wanted, cores=6)) == []
+    assert seeds(cohorts.plan([*wanted, *(settings(run) for run in runs("timed", seeds=1))], cores=2)) == [
         [0, 1, 2, 3, 4, 5]
     ]
     many = [settings(run) for run in runs("epochs", seeds=cohorts.MOST + 1)]
-    assert [len(cohort) for cohort in cohorts.plan(many, places=1)] == [17, 16]
+    assert [len(cohort) for cohort in cohorts.plan(many, cores=1)] == [17, 16]
+
+
+def test_a_run_of_several_threads_takes_as_many_cores():
+    runs_ = [study.run(f"cpu-n1r1t{2}", simulator="fused", protocol="epochs", seed=seed) for seed in range(4)]
+    assert seeds(cohorts.plan([settings(run) for run in runs_], cores=4)) == [[0, 2], [1, 3]]
+
+
+def test_what_an_interruption_leaves_stays_together():
+    wanted = [settings(run) for run in runs("epochs", seeds=6)]
+    left = {one.run for one in wanted[1:]}
+    assert seeds(cohorts.plan(wanted, cores=2, needed=left)) == [[2, 4], [1, 3, 5]]
 
 
 def test_runs_of_other_allocations_are_other_cohorts():

@@ -15,16 +15,17 @@ SETTINGS = CONFIG.settings(RUN)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A run's folder whose record and history were kept, and then deleted as Snakemake does."""
+    """A run's folder whose record and history were copied, and then deleted as Snakemake does."""
     monkeypatch.setenv("KETSCALE_CALL", "one")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     path = tmp_path / RUN.folder
     code = {"version": "0.3.0", "hash": finished.code_hash(), "commit": None, "dirty": None}
     maker.write(tmp_path, SETTINGS, call="one", code=code)
     (path / "history.csv").write_text("epoch,step\n")
-    finished.keep(path)
-    (path / grid.RECORD).unlink()
-    (path / "history.csv").unlink()
+    (copy,) = finished.copies(path, together=False)
+    copy.mkdir(parents=True)
+    for name in (grid.RECORD, "history.csv"):
+        (path / name).rename(copy / name)
     return path
 
 
@@ -56,13 +57,22 @@ def test_anything_else_trains_anew(folder, monkeypatch, what):
     assert not finished.restore(folder, SETTINGS, maker.FEATURES)
 
 
-@pytest.mark.parametrize("outside", ["KETSCALE_CALL", "SLURM_JOB_ID"])
-def test_by_hand_or_without_an_allocation_nothing_is_kept(tmp_path, monkeypatch, outside):
-    for name in ("KETSCALE_CALL", "SLURM_JOB_ID"):
-        monkeypatch.setenv(name, "7")
-    monkeypatch.delenv(outside)
-    finished.keep(tmp_path)
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize(
+    "call, job, together, copied",
+    [
+        (True, True, False, True),
+        (True, False, True, True),
+        (True, False, False, False),
+        (False, True, False, False),
+        (False, True, True, False),
+    ],
+)
+def test_what_another_job_or_a_retry_may_delete_is_copied(tmp_path, monkeypatch, call, job, together, copied):
+    for name, there in (("KETSCALE_CALL", call), ("SLURM_JOB_ID", job)):
+        monkeypatch.delenv(name, raising=False)
+        if there:
+            monkeypatch.setenv(name, "7")
+    assert bool(finished.copies(tmp_path, together)) == copied
 
 
 def test_the_hash_of_the_code_is_that_of_what_trains(tmp_path, monkeypatch):

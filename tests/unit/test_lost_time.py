@@ -11,7 +11,7 @@ import torch
 from ketscale import process
 from ketscale.grid import Run
 from ketscale.jobs import outcome
-from ketscale.jobs.session import _lost_s
+from ketscale.jobs.session import lost_s
 
 
 def at(clock: str) -> str:
@@ -35,12 +35,12 @@ def seconds(clock: str) -> float:
 )
 def test_time_after_the_last_checkpoint_is_lost(since, last, saved, lost):
     lease = SimpleNamespace(former={"since": at(since), "at": at(last)})
-    assert _lost_s(lease, saved and seconds(saved)) == lost
+    assert lost_s(lease, saved and seconds(saved)) == lost
 
 
 @pytest.mark.parametrize("former", [None, {}])
 def test_without_a_process_before_nothing_is_lost(former):
-    assert _lost_s(SimpleNamespace(former=former), datetime.now(UTC).timestamp()) == 0
+    assert lost_s(SimpleNamespace(former=former), datetime.now(UTC).timestamp()) == 0
 
 
 def test_the_age_of_a_process_needs_no_time_of_day(monkeypatch):

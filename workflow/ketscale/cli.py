@@ -449,9 +449,7 @@ def _train(options: argparse.Namespace) -> NoReturn:
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, str(settings.run.threads))
     with uncollected():
-        from ketscale.jobs import cohorts
         from ketscale.jobs.session import train
-        from ketscale.problems.registry import FAMILIES
         from ketscale.training.loop import Stopped
 
     try:
@@ -460,7 +458,7 @@ def _train(options: argparse.Namespace) -> NoReturn:
             _folder(options),
             _manifest(options, settings),
             options.trace,
-            cohorts.read(options.cohort, FAMILIES) if options.cohort else (),
+            options.cohort,
         )
     except Stopped as stopped:
         print(f"ketscale: {stopped}", file=sys.stderr)

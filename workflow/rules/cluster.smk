@@ -19,6 +19,7 @@ except UserError as error:
 # A run that this call of Snakemake has finished is not trained again when its job group is retried.
 if workflow.is_main_process:
     finished.begin_call()
+    os.environ.pop(cohorts.VARIABLE, None)
 elif SITE.file.setup:
     # If a setup command fails, the run ends. No -u here, which environment modules do not survive. Snakemake formats
     # the text, so braces are doubled.
@@ -133,18 +134,26 @@ def say_why():
         print("`ketscale status` shows what is left; the same command runs it again.", file=sys.stderr)
 
 
+def together():
+    """Write down which runs of this call are trained together."""
+    if CONFIG.cohorts:
+        # Runs of a job group take turns in its allocation.
+        cores, place = min(HOST, workflow.resource_settings.cores or HOST), lambda run: ""
+        if scheduled():
+            cores, place = 1, pack_of
+        everything = [*RUNS, *(run for run in CALLED if run not in ORDER)]
+        planned = cohorts.plan(map(CONFIG.settings, everything), cores, place, set(CALLED))
+        cohorts.write(Path(RESULTS), planned)
+
+
 def begin():
     """Note the runs of this call. Before any is submitted, stop if the cluster would refuse one or never start it."""
     jobs = list(workflow.dag.needrun_jobs())
     called = [grid.Run.of(job.wildcards) for job in jobs if job.rule.name == "train"]
     CALLED.extend(sorted(called, key=lambda run: ORDER.get(run, len(RUNS))))
-    if CONFIG.cohorts:
-        # Runs of a job group take turns in its allocation.
-        cores = min(HOST, workflow.resource_settings.cores or HOST)
-        places, place = (1, pack_of) if scheduled() else (cores, lambda run: "")
-        cohorts.write(Path(RESULTS), cohorts.plan(map(CONFIG.settings, CALLED), places, place))
     submitted = {job.rule.name for job in jobs if not workflow.is_local(job.rule)}
     if not scheduled() or not submitted:
+        together()
         return
     packed = {run: pack_of(run) for run in CALLED}
     try:
@@ -152,6 +161,7 @@ def begin():
         ROOM.update(cluster.check(SITE, packed, submitted != {"train"}, status_command))
     except UserError as error:
         sys.exit(f"Error: {error}")
+    together()
 
 
 def end():

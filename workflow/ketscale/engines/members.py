@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._C import _functorch
-from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
 
 
 def leading(info: Any, tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
@@ -31,6 +29,10 @@ def one_by_one(
 
 def only_mapped() -> bool:
     """Whether torch.func does nothing but one vmap: autograd alone is outside of it."""
+    if not torch._C._are_functorch_transforms_active():
+        return False
+    from torch._C import _functorch
+
     top = _functorch.peek_interpreter_stack()
     return top is not None and top.level() == 1 and top.key() == _functorch.TransformType.Vmap
 
@@ -41,6 +43,10 @@ def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> to
     Only where `only_mapped`. It is what torch does with the rule of an autograd function, of which each call takes
     longer than a small circuit.
     """
+    # Torch's own names, which another version may change: only who stacks models needs them.
+    from torch._C import _functorch
+    from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
+
     interpreter = retrieve_current_functorch_interpreter()
     assert isinstance(interpreter, VmapInterpreter)
     level, members = interpreter.level(), interpreter.batch_size()
@@ -59,7 +65,7 @@ def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> to
 
 def selected(table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """The rows (n, ...) of a table (rows, ...), for int64 (n,) on its device."""
-    if not only_mapped() or _functorch.is_batchedtensor(table):
+    if not only_mapped() or torch._C._functorch.is_batchedtensor(table):
         # A third faster than indexing, which allows for more.
         return table.index_select(0, rows)
 

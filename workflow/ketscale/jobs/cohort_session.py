@@ -82,15 +82,18 @@ def runs(
                 run.lease.release()
 
 
-def train(members: Sequence[Run], manifest: Path | None, world: World, signals: Signals) -> str:
-    """Train runs of one shape together, write their records, and return the status of the first.
+def train(
+    settings: Settings, members: Sequence[Run], manifest: Path | None, world: World, signals: Signals
+) -> str:
+    """Train runs of one shape together, write their records, and return the status of the one with these settings.
 
     Raises:
         UserError: as `session.train`; or memory does not suffice for all of them.
         Stopped: a stop was requested and the checkpoint is written.
     """
     with outcome.Memory() as memory:
-        return _Cohort(members, manifest, world, signals).train()
+        own = next(number for number, member in enumerate(members) if member.settings.run == settings.run)
+        return _Cohort(members, own, manifest, world, signals).train()
     raise UserError(
         f"memory does not suffice to train {len(members)} runs together ({memory.ran_out}): set cohorts: false in the "
         "config"
@@ -98,8 +101,10 @@ def train(members: Sequence[Run], manifest: Path | None, world: World, signals: 
 
 
 class _Cohort:
-    def __init__(self, members: Sequence[Run], manifest: Path | None, world: World, signals: Signals) -> None:
-        self._members, self._world = members, world
+    def __init__(
+        self, members: Sequence[Run], own: int, manifest: Path | None, world: World, signals: Signals
+    ) -> None:
+        self._members, self._own, self._world = members, own, world
         first = members[0].settings
         self._here = Here.of(first, world)
         start = time.perf_counter()
@@ -121,11 +126,11 @@ class _Cohort:
         pace.begin(trainer.step, trainer.trained_s)
         self._training = set(self._trainers)
         self._counted = self._here.clock_s
-        self._refused: list[UserError] = []
+        self._refused: UserError | None = None
         self._status = ""
 
     def train(self) -> str:
-        """The status of the first run."""
+        """The status of the job's own run."""
         self._began = time.perf_counter()
         try:
             cohort.train(self._trainers, self._stack, self._asked, self._save, self._ended)
@@ -133,8 +138,8 @@ class _Cohort:
             for number in self._training:
                 supervise.leave_note(self._members[number].folder, f"{supervise.why_stopped()}; {stopped}")
             raise
-        if self._refused:
-            raise self._refused[0]
+        if self._refused is not None:
+            raise self._refused
         return self._status
 
     def _trainer(self, number: int, problem: Problem, signals: Signals) -> Trainer:
@@ -174,6 +179,12 @@ class _Cohort:
         folder, key = self._members[0].folder, self._key(list(self._trainers))
         saved = checkpoint.load(folder, key)
         if saved is None:
+            if checkpoint.others(folder, key):
+                print(
+                    "ketscale: the checkpoint in this folder belongs to other runs, settings, features or code: "
+                    "starting from the beginning",
+                    file=sys.stderr,
+                )
             return
         path = checkpoint.path_of(folder, key)
         states = saved.get("runs")
@@ -189,7 +200,8 @@ class _Cohort:
         self._training.discard(number)
         member, trainer = self._members[number], self._trainers[number]
         if isinstance(error, UserError):
-            self._refused.append(error)
+            # The other runs' own jobs refuse them again.
+            self._refused = error if number == self._own else self._refused
             return
 
         def end() -> None:
@@ -212,7 +224,7 @@ class _Cohort:
             share_s=member.share_s,
         )
         member.lease.finished = True
-        if number == 0:
+        if number == self._own:
             self._status = ended.status
         else:
             print(f"{member.settings.run.folder}: {ended.status}", flush=True)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from ketscale import strict_json
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
-from ketscale.grid import Run, canonical
+from ketscale.grid import BACKENDS, Run, canonical
 from ketscale.jobs import finished
 
 if TYPE_CHECKING:
     from ketscale.config import Families, Settings
 
 # Settings of a protocol in which the runs of a cohort may differ.
-FREE = ("learning_rate", "weight_decay", "clip_norm", "plateau", "early_stopping", "epochs", "steps")
+FREE = ("learning_rate", "weight_decay", "clip_norm", "plateau", "early_stopping", "epochs")
 # More runs make no step cheaper, and what they keep grows.
 MOST = 32
 # The folder of the call's cohorts, for its jobs.
@@ -58,13 +58,18 @@ def shape(settings: Settings) -> str | None:
 
 
 def plan(
-    runs: Iterable[Settings], places: int, place: Callable[[Run], str] = lambda run: ""
+    runs: Iterable[Settings],
+    cores: int,
+    place: Callable[[Run], str] = lambda run: "",
+    needed: Container[Run] | None = None,
 ) -> list[list[Settings]]:
-    """The cohorts among the runs of a call, each of at least two.
+    """The cohorts among the runs of a config, each of at least two.
 
-    places: how many jobs run at a time. Runs of one shape are dealt to several cohorts where fewer would leave some of
-        these idle.
+    cores: those on which jobs run at a time. Runs of one shape are dealt to several cohorts where fewer would leave
+        some of these idle.
     place: names what a run shares with others that may train in its process, such as its allocation.
+    needed: the runs that are to be trained; None for all. They are dealt last, so that those that are left after an
+        interruption stay together.
     """
     alike: dict[tuple[str, str], list[Settings]] = {}
     others = 0
@@ -74,14 +79,15 @@ def plan(
             others += 1
         else:
             alike.setdefault((place(settings.run), found), []).append(settings)
-    wanted = -(-max(1, places - others) // max(1, len(alike)))
-    dealt = [
-        of_shape[part::parts]
-        for of_shape in alike.values()
-        for parts in [min(len(of_shape), max(wanted, -(-len(of_shape) // MOST)))]
-        for part in range(parts)
-    ]
-    return [cohort for cohort in dealt if len(cohort) > 1]
+    dealt = []
+    for of_shape in alike.values():
+        run = of_shape[0].run
+        places = 1 if BACKENDS[run.backend].device == "gpu" else cores // run.threads
+        wanted = -(-max(1, places - others) // len(alike))
+        parts = min(len(of_shape), max(wanted, -(-len(of_shape) // MOST)))
+        dealt += [of_shape[part::parts] for part in range(parts)]
+    left = [[one for one in cohort if needed is None or one.run in needed] for cohort in dealt]
+    return [cohort for cohort in left if len(cohort) > 1]
 
 
 def write(results: Path, cohorts: Sequence[Sequence[Settings]]) -> None:

@@ -73,7 +73,7 @@ def copies(folder: Path, together: bool) -> list[Path]:
 
 def has_copy(folder: Path) -> bool:
     """Whether there is a copy to `restore`."""
-    return _kept(folder).exists()
+    return (_kept(folder) / grid.RECORD).exists()
 
 
 def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool:

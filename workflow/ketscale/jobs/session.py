@@ -20,7 +20,7 @@ from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError, in_words
 from ketscale.files import clear, sha256, write_csv
 from ketscale.grid import HISTORY, RECORD
-from ketscale.jobs import finished, kept, outcome, prepared, supervise, waiting
+from ketscale.jobs import cohorts, finished, kept, outcome, prepared, supervise, waiting
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.signals import Signals
 from ketscale.jobs.slurm import queue
@@ -29,6 +29,7 @@ from ketscale.measure.clock import Clock, sampled_steps
 from ketscale.measure.quiet import Quiet
 from ketscale.parallel.world import World, check_nodes, open_world
 from ketscale.problems.problem import Problem
+from ketscale.problems.registry import FAMILIES
 from ketscale.problems.samplers import SAMPLERS
 from ketscale.training import checkpoint
 from ketscale.training.loop import Stopped, Trainer
@@ -42,7 +43,7 @@ def train(
     folder: Path,
     manifest: Path | None,
     trace: Path | None,
-    cohort: Sequence[Settings] = (),
+    cohort: Path | None = None,
 ) -> str:
     """Train a run, write `folder`/metrics.json, history.csv and the trained model, and return the run's status.
 
@@ -53,8 +54,8 @@ def train(
     Args:
         manifest: of the workload's prepared data; None for a family that prepares nothing.
         trace: the file for the spans of the sampled steps, if wanted.
-        cohort: runs of the same shape, which are trained together with this one unless they are finished, or others
-            train them.
+        cohort: names runs of the same shape, which are trained together with this one unless they are finished, or
+            others train them.
 
     Raises:
         UserError: something that the run needs is missing here, the ranks are not those that it needs, or another
@@ -73,23 +74,28 @@ def train(
         world = open_world(run)
         signals.heed_stop()
         lease = Lease(folder, job_over=queue.job_over)
+        # One job of a cohort at a time: the first trains the runs of those that wait.
+        gate = Lease(cohort.with_suffix(""), job_over=queue.job_over) if cohort else None
         try:
+            if gate is not None:
+                _hold(gate, world, signals)
             waited = _hold(lease, world, signals)
             if world.rank == 0:
                 checkpoints = folder / checkpoint.FOLDER
                 clear(folder, folder / "lease", checkpoints, checkpoints / finished.KEPT)
-            if waited:
-                status = _finished_meanwhile(world, folder, settings, manifest)
+            if waited or gate is not None:
+                status = _finished_meanwhile(world, folder, settings, manifest, in_this_call=not waited)
                 if status is not None:
                     return status
             try:
-                if cohort:
+                if cohort is not None:
                     from ketscale.jobs import cohort_session
 
                     hashed = prepared.features_hash(manifest)
-                    with cohort_session.runs(settings, folder, lease, cohort, hashed) as runs:
+                    others = cohorts.read(cohort, FAMILIES)
+                    with cohort_session.runs(settings, folder, lease, others, hashed) as runs:
                         if len(runs) > 1:
-                            return cohort_session.train(runs, manifest, world, signals)
+                            return cohort_session.train(settings, runs, manifest, world, signals)
                 return _train(settings, folder, manifest, trace, world, signals, lease)
             except Stopped as stopped:
                 if world.rank == 0 and not lease.finished:
@@ -106,6 +112,8 @@ def train(
             raise
         finally:
             lease.release()
+            if gate is not None:
+                gate.release()
             world.close()
 
 
@@ -134,14 +142,20 @@ def _hold(lease: Lease, world: World, signals: Signals) -> bool:
         waited = True
 
 
-def _finished_meanwhile(world: World, folder: Path, settings: Settings, manifest: Path | None) -> str | None:
-    """The status of the record that the previous process wrote. Rank 0 looks; other nodes may see the file later."""
+def _finished_meanwhile(
+    world: World, folder: Path, settings: Settings, manifest: Path | None, in_this_call: bool
+) -> str | None:
+    """The status of the record that the previous process wrote. Rank 0 looks; other nodes may see the file later.
+
+    in_this_call: whether it counts only if it was written in this call of Snakemake.
+    """
     status = None
     if world.rank == 0:
         hashed = prepared.features_hash(manifest)
         finished.restore(folder, settings, hashed)
         found = finished.of_this_code(folder / RECORD, settings, hashed)
-        status = found["status"] if found else None
+        counts = found and (not in_this_call or found["call"] == finished.call() is not None)
+        status = found["status"] if found and counts else None
     return world.gather(status)[0]
 
 
@@ -298,8 +312,8 @@ def finish(
     """
     # The copy first: what Snakemake deletes at the start of the run's own job is then never the only one.
     places = [*finished.copies(folder, together=bool(cohort)), folder]
-    for place in places:
-        write_history(place / HISTORY, trainer.history if trainer else [])
+    history = trainer.history if trainer else []
+    write_history(places[0] / HISTORY, history)
     problem = trainer.problem if trainer else None
     on_host = sum(rank["cpu_s"] for rank in ranks if rank["host"] == process.node_name())
     measured = {
@@ -308,7 +322,7 @@ def finish(
         "mpi_library": here.world.library,
         "machine": {**here.machine, "ranks": ranks},
         "quiet": here.quiet.report(on_host),
-        "files": {HISTORY: sha256(folder / HISTORY), **kept.keep(settings, problem, ended, folder)},
+        "files": {HISTORY: sha256(places[0] / HISTORY), **kept.keep(settings, problem, ended, folder)},
         "timing": {"startup_s": here.startup_s, **timing},
         **outcome.spent(
             here.started, time.monotonic() - here.clock_s, settings.run, here.world.device, share_s
@@ -316,6 +330,7 @@ def finish(
     }
     made = outcome.record_of(settings, data, trainer, ended, measured)
     for place in places:
+        write_history(place / HISTORY, history)
         record.write(place / RECORD, settings, made)
     (folder / supervise.NOTE).unlink(missing_ok=True)
     checkpoint.clear(folder)

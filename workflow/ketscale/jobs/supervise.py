@@ -114,6 +114,8 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         return 0
     if status and not watched:
         reason = explain(list(kept), status, asked[0] if asked else None)
+        if "memory" in reason and " --cohort " in command and "cohorts: false" not in reason:
+            reason += "; it trained several runs together, which cohorts: false in the config does not"
         if f"ketscale: {reason}" not in kept:
             print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
         _leave_note_of(launch, folder, reason)

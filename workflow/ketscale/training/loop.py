@@ -389,7 +389,15 @@ class Trainer:
             )
 
     def state(self) -> dict[str, Any]:
-        """Everything that the rest of the training depends on."""
+        """Everything that the rest of the training depends on.
+
+        Raises:
+            RuntimeError: there are steps whose losses are not counted yet.
+        """
+        if self._pending:
+            raise RuntimeError(
+                f"a state after step {self.step}, of which {len(self._pending)} losses are not counted"
+            )
         return {
             "model": state_of(self.problem.model),
             "optimiser": self.optimiser.state_dict(self._place),

@@ -57,6 +57,12 @@ class Stack:
         self.members = [
             Member(own, self._optimiser, index, len(problems), pace) for index, own in enumerate(trained)
         ]
+        if len(list(problems[0].named_parameters(remove_duplicate=False))) != len(
+            [*problems[0].parameters()]
+        ):
+            raise ValueError(
+                "a model with a parameter under two names cannot be stacked: it must not say `stacks`"
+            )
         self._fixed = _different(self._problems)
         self.template = stacked(problems[0]).train()
         names = (name for name, p in problems[0].named_parameters() if p.requires_grad)
