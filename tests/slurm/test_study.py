@@ -139,7 +139,9 @@ def test_one_missing_seed_is_a_target(finished: Project):
     (finished.folder / target(run)).unlink()
     finished.snakemake(target(run))
     after = finished.record(run)
-    assert after["weights_hash"] == before["weights_hash"]
+    # Before, other seeds may have been trained with it: the same up to rounding.
+    assert after["cohort"] == []
+    np.testing.assert_allclose(after["losses"], before["losses"], rtol=1e-3)
     assert after["slurm_job_id"] != before["slurm_job_id"]
     assert others == {other: (finished.folder / target(other)).stat().st_mtime_ns for other in others}
 
