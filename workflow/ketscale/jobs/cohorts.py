@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 FREE = ("learning_rate", "weight_decay", "clip_norm", "plateau", "early_stopping", "epochs")
 # More runs make no step cheaper, and what they keep grows.
 MOST = 32
-# The folder of the call's cohorts, for its jobs.
+# Of all calls' cohorts, in the results folder; and the variable by which jobs find that of their call.
+FOLDER = "cohorts"
 VARIABLE = "KETSCALE_COHORTS"
 
 
@@ -92,7 +93,7 @@ def plan(
 
 def write(results: Path, cohorts: Sequence[Sequence[Settings]]) -> None:
     """Write down the cohorts of this call, for its jobs, which inherit the name of the folder."""
-    folder = results / "cohorts" / str(finished.call())
+    folder = results / FOLDER / str(finished.call())
     for number, cohort in enumerate(cohorts):
         content = json.dumps([settings.content for settings in cohort])
         write_atomic(folder / f"{_digest(cohort[0].run)}-{number}.json", content.encode())

@@ -7,6 +7,7 @@ are complete. Results, checkpoints and logs stay as they are.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ import psutil
 from ketscale import grid
 from ketscale.config import Config
 from ketscale.errors import UserError
+from ketscale.jobs import cohorts
 from ketscale.jobs.slurm import queue
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.status.report import command
@@ -52,6 +54,7 @@ def recover(config: Config, configfile: Path, wait: bool, ask_queue: bool = True
         _end_jobs(Path.cwd(), wait)
     options = [] if configfile == Path("config.yaml") else ["--configfile", str(configfile)]
     _unlock(options)
+    shutil.rmtree(Path(config.results) / cohorts.FOLDER, ignore_errors=True)
     # An empty queue, since no job is left in it.
     seen = survey(config, Path(), Queue(), datetime.now(UTC))
     done = [f"{config.results}/{one.run.folder}" for one in seen if one.state == "done"]
