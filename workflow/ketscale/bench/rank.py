@@ -17,7 +17,7 @@ from ketscale.bench import steps
 from ketscale.measure import host
 from ketscale.measure.spans import Recorder, recording
 from ketscale.parallel.world import World, open_world
-from ketscale.process import end
+from ketscale.process import end, keep_freed_memory
 from ketscale.training.step import Stepper
 
 MARK = "KETSCALE RANK "
@@ -63,6 +63,8 @@ def measured(cell: steps.ModelCell, world: World, repeats: int) -> dict[str, Any
 
 def main(where: str, model: str, qubits: str, batch: str, repeats: str) -> None:
     """Measure a cell in a layout."""
+    # As training does.
+    keep_freed_memory()
     cell = steps.ModelCell(model, int(qubits), int(batch))
     run = steps.run_at(cell, ARM[steps.MODELS[model].classical], where)
     host.set_threads(run.threads)
