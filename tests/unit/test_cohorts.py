@@ -67,6 +67,7 @@ def test_what_must_train_alone_does(change):
 def test_several_ranks_and_simulators_that_take_one_set_of_weights_train_alone():
     assert cohorts.shape(settings(study.run("mpi-n1r2t1", simulator="fused", protocol="epochs"))) is None
     assert cohorts.shape(settings(study.run(simulator="default.qubit", protocol="epochs"))) is None
+    assert cohorts.shape(settings(study.run("gpu-n1r1t1", simulator="fused", protocol="epochs"))) is None
     assert cohorts.shape(settings(study.run(simulator="fused", protocol="epochs"))) is not None
 
 

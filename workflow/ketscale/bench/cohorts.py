@@ -40,10 +40,7 @@ class CohortSelection:
 
     def cells(self) -> Iterator[ModelCell]:
         """All cells; a classical model has no qubits to vary."""
-        for model in self.models:
-            for qubits in (0,) if steps.MODELS[model].classical else self.qubits:
-                for batch in self.batches:
-                    yield ModelCell(model, qubits, batch)
+        return steps.cells(self.models, self.qubits, self.batches)
 
 
 @dataclass(frozen=True)

@@ -45,10 +45,7 @@ class RanksSelection:
 
     def cells(self) -> Iterator[ModelCell]:
         """All cells; a classical model has no qubits to vary."""
-        for model in self.models:
-            for qubits in (0,) if steps.MODELS[model].classical else self.qubits:
-                for batch in self.batches:
-                    yield ModelCell(model, qubits, batch)
+        return steps.cells(self.models, self.qubits, self.batches)
 
     def layouts(self) -> list[str]:
         """One rank, then several."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -106,6 +106,14 @@ class ModelCell(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.model} {self.qubits}q x {self.batch}"
+
+
+def cells(models: Iterable[str], qubits: Sequence[int], batches: Sequence[int]) -> Iterator[ModelCell]:
+    """All cells; a classical model has no qubits to vary."""
+    for model in models:
+        for number in (0,) if MODELS[model].classical else qubits:
+            for batch in batches:
+                yield ModelCell(model, number, batch)
 
 
 def arms(model: str) -> tuple[str, ...]:

@@ -61,25 +61,22 @@ def runs(
     """
     results = Path(str(folder).removesuffix(settings.run.folder))
     found = []
-    try:
+    with contextlib.ExitStack() as leases:
         for each in others:
             own = each.run == settings.run
             place = folder if own else results / each.run.folder
             held = lease if own else Lease(place, job_over=queue.job_over)
-            if own or held.try_acquire():
-                name = f"{each.run.protocol}/seed{each.run.seed}"
-                found.append(
-                    Run(each, place, held, name, {"resumed": 0, "lost_s": session.lost_s(held, None)})
-                )
-                if not own and finished.in_this_call(place, each, hashed):
-                    found.pop()
+            if not own:
+                if not held.try_acquire():
+                    continue
+                leases.callback(held.release)
+                if finished.in_this_call(place, each, hashed):
                     held.finished = True
-                    held.release()
+                    continue
+            name = f"{each.run.protocol}/seed{each.run.seed}"
+            lost = {"resumed": 0, "lost_s": session.lost_s(held, None)}
+            found.append(Run(each, place, held, name, lost))
         yield found
-    finally:
-        for run in found:
-            if run.lease is not lease:
-                run.lease.release()
 
 
 def train(
@@ -179,12 +176,7 @@ class _Cohort:
         folder, key = self._members[0].folder, self._key(list(self._trainers))
         saved = checkpoint.load(folder, key)
         if saved is None:
-            if checkpoint.others(folder, key):
-                print(
-                    "ketscale: the checkpoint in this folder belongs to other runs, settings, features or code: "
-                    "starting from the beginning",
-                    file=sys.stderr,
-                )
+            session.say_if_anew(folder, key)
             return
         path = checkpoint.path_of(folder, key)
         states = saved.get("runs")

@@ -42,6 +42,8 @@ def shape(settings: Settings) -> str | None:
         not settings.model.stacks,
         simulator is not None and not simulator.stacks,
         run.ranks > 1,
+        # Not tried on a GPU yet.
+        BACKENDS[run.backend].device != "cpu",
         protocol.timed,
         protocol.limit_s is not None,
         protocol.mistake is not None,
@@ -82,8 +84,7 @@ def plan(
             alike.setdefault((place(settings.run), found), []).append(settings)
     dealt = []
     for of_shape in alike.values():
-        run = of_shape[0].run
-        places = 1 if BACKENDS[run.backend].device == "gpu" else cores // run.threads
+        places = cores // of_shape[0].run.threads
         wanted = -(-max(1, places - others) // len(alike))
         parts = min(len(of_shape), max(wanted, -(-len(of_shape) // MOST)))
         dealt += [of_shape[part::parts] for part in range(parts)]

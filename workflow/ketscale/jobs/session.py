@@ -224,12 +224,8 @@ def _train(
             saved = world.gather(checkpoint.load(folder, key) if world.rank == 0 else None)[0]
             if saved is not None:
                 lost = restore(trainer, saved, lease, checkpoint.path_of(folder, key))
-            elif checkpoint.others(folder, key) and world.rank == 0:
-                print(
-                    "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting "
-                    "from the beginning",
-                    file=sys.stderr,
-                )
+            elif world.rank == 0:
+                say_if_anew(folder, key)
     unfit = misfit or memory.ran_out
     ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
@@ -391,6 +387,16 @@ def restore(trainer: Trainer, saved: dict[str, Any], lease: Lease, path: Path) -
             raise
         raise checkpoint.unusable(path, repr(error)) from None
     return lost
+
+
+def say_if_anew(folder: Path, key: str) -> None:
+    """Say so if there is a checkpoint, but none to go on from."""
+    if checkpoint.others(folder, key):
+        print(
+            "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting from the "
+            "beginning",
+            file=sys.stderr,
+        )
 
 
 def _clock(protocol: Protocol, problem: Problem, batch: int, device: torch.device) -> Clock:

@@ -69,9 +69,10 @@ def _hours(record: Record, run: Run) -> Iterator[str]:
     if record.gpu_hours:
         spent["gpu_hours"] = (record.gpu_hours, run.ranks)
     for name, (hours, number) in spent.items():
-        most = 3600 * hours / number
+        counted_s = 3600 * hours / number
+        whole = math.isclose(counted_s, seconds, rel_tol=_ROUNDING, abs_tol=_TICK_S)
         # A run of a cohort has a share of them.
-        if most > seconds + _TICK_S or (not record.cohort and most < seconds * (1 - _ROUNDING) - _TICK_S):
+        if not whole and not (record.cohort and counted_s < seconds):
             yield f"{name} are not {number} times the {seconds:g} s from started to stopped"
     if record.timing.data_s + record.timing.train_s > seconds + _SLACK_S:
         yield f"train_s is more than the {seconds:g} s from started to stopped"

@@ -46,7 +46,10 @@ class Stack:
 
     Attributes:
         members: the runs' parts, in the order of the problems.
-        template: the problem that is called, in which torch replaces what is each member's own.
+        template: the problem that is called, with each member's own tensors in place of its own.
+
+    Raises:
+        ValueError: the model has a parameter under two names.
     """
 
     def __init__(self, problems: Sequence[Problem], protocols: Sequence[Protocol], pace: Pace) -> None:
@@ -57,9 +60,8 @@ class Stack:
         self.members = [
             Member(own, self._optimiser, index, len(problems), pace) for index, own in enumerate(trained)
         ]
-        if len(list(problems[0].named_parameters(remove_duplicate=False))) != len(
-            [*problems[0].parameters()]
-        ):
+        every = dict(problems[0].named_parameters(remove_duplicate=False))
+        if len(every) != len(dict(problems[0].named_parameters())):
             raise ValueError(
                 "a model with a parameter under two names cannot be stacked: it must not say `stacks`"
             )
