@@ -82,18 +82,29 @@ def recording(recorder: Recorder | None) -> Iterator[None]:
         _active = previous
 
 
-@contextlib.contextmanager
-def span(name: str) -> Iterator[None]:
-    """Count the time of the block as `name`."""
-    recorder = _active
-    if recorder is None:
-        yield
-        return
-    recorder.enter(name)
-    try:
-        yield
-    finally:
-        recorder.leave()
+class _Span:
+    """Opens and closes a span of a recorder; a generator's context manager takes five times as long."""
+
+    __slots__ = ("name", "recorder")
+
+    def __init__(self, recorder: Recorder | None, name: str) -> None:
+        self.recorder, self.name = recorder, name
+
+    def __enter__(self) -> None:
+        if self.recorder is not None:
+            self.recorder.enter(self.name)
+
+    def __exit__(self, *error: object) -> None:
+        if self.recorder is not None:
+            self.recorder.leave()
+
+
+_UNRECORDED = _Span(None, "")
+
+
+def span(name: str) -> _Span:
+    """A context manager that counts the time of its block as `name`."""
+    return _UNRECORDED if _active is None else _Span(_active, name)
 
 
 class _Mark:

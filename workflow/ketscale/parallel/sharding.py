@@ -11,6 +11,8 @@ def shard(indices: torch.Tensor, rank: int, ranks: int, way: str = "balanced") -
     way: "balanced" for contiguous parts that differ by at most one sample; "strided" for every `ranks`-th sample,
         which balances the load if the cost of samples grows along the batch.
     """
+    if ranks == 1:
+        return indices
     if way == "strided":
         return indices[rank::ranks]
     return torch.tensor_split(indices, ranks)[rank]
