@@ -1,6 +1,6 @@
 """The parameters of models that train together in one buffer, a row each, and their gradients in another.
 
-One operator then updates, clips or sends them all.
+One operator then updates or sends them all.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+
+from ketscale.training import updates
 
 # Every parameter begins where it could if it were allocated by itself: matrix products are fastest, and the same to
 # the last bit, at equally aligned addresses.
@@ -71,10 +73,13 @@ class Flat:
             for parameter, view, slot in zip(member, self.views(value), self.views(gradient), strict=True):
                 parameter.data, parameter.grad = view, slot
         alone = len(self.members) == 1
+        self.written = 0
         self._slots = self.views(self.gradients[0] if alone else self.gradients)
         self.leaves: list[torch.Tensor] = (
             list(self.members[0]) if alone else [view.requires_grad_() for view in self.views(values)]
         )
+        # By the leaf's id.
+        self._places = {id(leaf): slot for leaf, slot in zip(self.leaves, self._slots, strict=True)}
 
     def clear(self) -> None:
         """Forget the gradients of the last step."""
@@ -92,19 +97,17 @@ class Flat:
         for leaf, slot in zip(self.leaves, self._slots, strict=True):
             leaf.grad = slot
 
+    def slot(self, parameter: torch.Tensor) -> torch.Tensor:
+        """The view of `gradients` for a leaf; see `engines.pulled`."""
+        self.written += 1
+        return self._places[id(parameter)]
+
     def norms(self) -> torch.Tensor:
         """The norm of each member's gradients (members,)."""
+        if self.gradients.is_cpu:
+            return updates.norms(self.gradients)
         # Row by row, so that how a member's squares are added does not depend on how many members there are.
-        norms = [torch.linalg.vector_norm(row, dim=1) for row in self.gradients.split(1)]
-        return norms[0] if len(norms) == 1 else torch.cat(norms)
-
-    def clip(self, norms: torch.Tensor, limits: float | torch.Tensor) -> None:
-        """Scale the gradients of each member whose norm, of `norms`, is above its limit, to about the limit.
-
-        As torch.nn.utils.clip_grad_norm_ does.
-        """
-        scales = (norms + 1e-6).reciprocal_().mul_(limits).clamp_(max=1.0)
-        self.gradients.mul_(scales.unsqueeze(1))
+        return torch.cat([torch.linalg.vector_norm(row, dim=1) for row in self.gradients.split(1)])
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Go on with some of the members, in this order; the parameters of the others keep their values and no gradient.

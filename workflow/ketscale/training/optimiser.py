@@ -1,7 +1,7 @@
-"""Adam, gradient descent and the plateau schedule, on torch's kernels.
+"""Clipping, Adam, gradient descent and the plateau schedule.
 
 The classes of torch.optim import the compiler (torch._dynamo) at their first step, which takes two seconds: longer
-than most runs train. The fused kernel that they call, called here, does not.
+than most runs train. The fused kernel that they call, called here on a GPU, does not. On a CPU our own is faster.
 """
 
 from __future__ import annotations
@@ -13,40 +13,94 @@ from typing import Any
 import torch
 
 from ketscale.config import Protocol
+from ketscale.training import updates
 from ketscale.training.flat import Flat
+from ketscale.training.update_kernels import TINY
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
 
-class Adam:
-    """Adam with L2 weight decay (Kingma, Ba, arXiv 1412.6980); the same as torch.optim.Adam with its defaults.
+class _Descent:
+    """The settings of each member of a `Flat`.
+
+    clip_norms: the norm that a member's gradient is clipped to, None for any; as torch.nn.utils.clip_grad_norm_ does.
 
     Attributes:
-        learning_rates, weight_decays: those of each member.
+        learning_rates, weight_decays, clip_norms: those of each member.
     """
 
-    def __init__(self, flat: Flat, learning_rates: Sequence[float], weight_decays: Sequence[float]) -> None:
+    def __init__(
+        self,
+        flat: Flat,
+        learning_rates: Sequence[float],
+        weight_decays: Sequence[float],
+        clip_norms: Sequence[float | None],
+    ) -> None:
         self.flat = flat
         self.learning_rates, self.weight_decays = list(learning_rates), list(weight_decays)
+        self.clip_norms = list(clip_norms)
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        """Go on with some of the members, in this order, as `Flat.keep` does with their values."""
+        self.learning_rates = [self.learning_rates[member] for member in chosen]
+        self.weight_decays = [self.weight_decays[member] for member in chosen]
+        self.clip_norms = [self.clip_norms[member] for member in chosen]
+
+    def _clip(self, norms: torch.Tensor) -> None:
+        """Clip the gradients, whose norms these are."""
+        if any(self.clip_norms):
+            limits = norms.new_tensor([limit or math.inf for limit in self.clip_norms])
+            self.flat.gradients.mul_((limits / (norms + TINY)).clamp_(max=1.0).unsqueeze(1))
+
+
+class Adam(_Descent):
+    """Adam with L2 weight decay (Kingma, Ba, arXiv 1412.6980); the same as torch.optim.Adam with its defaults."""
+
+    def __init__(
+        self,
+        flat: Flat,
+        learning_rates: Sequence[float],
+        weight_decays: Sequence[float],
+        clip_norms: Sequence[float | None],
+    ) -> None:
+        super().__init__(flat, learning_rates, weight_decays, clip_norms)
         self._means = torch.zeros_like(flat.values)
         self._squares = torch.zeros_like(flat.values)
-        # The fused kernels need one counter per row, on its device.
+        # torch's kernels need one counter per row, on its device.
         self._steps = torch.zeros(len(flat.values), device=flat.values.device)
 
     @property
     def _rows(self) -> tuple[torch.Tensor, ...]:
-        """What the kernels take, in their order."""
-        return self.flat.values, self.flat.gradients, self._means, self._squares, self._steps
+        """What is updated, and the gradients, in the order of the kernels."""
+        return self.flat.values, self.flat.gradients, self._means, self._squares
+
+    def step(self, norms: torch.Tensor) -> None:
+        """Update every member's values by its gradients, whose norms (members,) these are."""
+        self._steps += 1
+        # In either case a row gets the same numbers whatever other rows there are.
+        if self.flat.values.is_cpu:
+            updates.adam(self._rows, norms, self._settings())
+        else:
+            self._step_by_torch(norms)
+
+    def _settings(self) -> list[float]:
+        """What `updates.adam` takes for each row."""
+        mean, square = BETAS
+        settings: list[float] = []
+        for member, step in enumerate(self._steps.tolist()):
+            rate = self.learning_rates[member] / (1 - mean**step)
+            root = (1 - square**step) ** -0.5
+            limit = self.clip_norms[member] or math.inf
+            settings += (limit, self.weight_decays[member], mean, square, rate, root, EPSILON)
+        return settings
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Update every member's values by its gradients."""
-        self._steps += 1
-        # A row of a call to the kernels gets the same numbers whatever other rows there are.
+    def _step_by_torch(self, norms: torch.Tensor) -> None:
+        self._clip(norms)
         for (rate, decay), members in _alike(self.learning_rates, self.weight_decays).items():
             values, gradients, means, squares, steps = (
-                [rows[member] for member in members] for rows in self._rows
+                [rows[member] for member in members] for rows in (*self._rows, self._steps)
             )
             torch._fused_adam_(
                 values,
@@ -66,8 +120,7 @@ class Adam:
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Go on with some of the members, in this order, as `Flat.keep` does with their values."""
-        self.learning_rates = [self.learning_rates[member] for member in chosen]
-        self.weight_decays = [self.weight_decays[member] for member in chosen]
+        super().keep(chosen)
         rows = list(chosen)
         self._means, self._squares, self._steps = self._means[rows], self._squares[rows], self._steps[rows]
 
@@ -93,30 +146,18 @@ class Adam:
             mine[member].copy_(theirs)
 
 
-class GradientDescent:
-    """theta <- theta - learning rate * gradient, with L2 weight decay added to the gradient.
-
-    Attributes:
-        learning_rates, weight_decays: those of each member.
-    """
-
-    def __init__(self, flat: Flat, learning_rates: Sequence[float], weight_decays: Sequence[float]) -> None:
-        self.flat = flat
-        self.learning_rates, self.weight_decays = list(learning_rates), list(weight_decays)
+class GradientDescent(_Descent):
+    """theta <- theta - learning rate * gradient, with L2 weight decay added to the gradient."""
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Update every member's values by its gradients."""
+    def step(self, norms: torch.Tensor) -> None:
+        """Update every member's values by its gradients, whose norms (members,) these are."""
+        self._clip(norms)
         rows = zip(
             self.flat.values, self.flat.gradients, self.learning_rates, self.weight_decays, strict=True
         )
         for values, gradients, rate, decay in rows:
             values.sub_(gradients + decay * values if decay else gradients, alpha=rate)
-
-    def keep(self, chosen: Sequence[int]) -> None:
-        """Go on with some of the members, in this order, as `Flat.keep` does with their values."""
-        self.learning_rates = [self.learning_rates[member] for member in chosen]
-        self.weight_decays = [self.weight_decays[member] for member in chosen]
 
     def state_dict(self, member: int = 0) -> dict[str, Any]:
         """A member's learning rate."""
@@ -140,6 +181,7 @@ def create(protocols: Sequence[Protocol], flat: Flat) -> Optimiser:
         flat,
         [protocol.learning_rate for protocol in protocols],
         [protocol.weight_decay for protocol in protocols],
+        [protocol.clip_norm for protocol in protocols],
     )
 
 
