@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import nn
@@ -15,27 +13,42 @@ from ketscale.problems import masks, randomness
 MASKS = randomness.Stream("dropout")
 
 
-class _Key(NamedTuple):
-    seed: int | torch.Tensor
+class Key(NamedTuple):
+    """What masks are drawn for: a run's seed (an int) and step, and int64 ids of samples (n,).
+
+    Of several runs at once: under torch.func.vmap each member's seed, int64 () on the CPU; in `engines.pulled` a list of
+    seeds, and samples (runs, n).
+    """
+
+    seed: Any
     step: randomness.Step
     samples: torch.Tensor
 
 
-_key: _Key | None = None
+_key: Key | None = None
 
 
-@contextlib.contextmanager
-def keyed(seed: int | torch.Tensor, step: randomness.Step, samples: torch.Tensor) -> Iterator[None]:
-    """Inside the block, every `SampleDropout` draws its masks for these samples (int64 ids) at this step.
+class keyed:  # noqa: N801, it is called as a function
+    """Inside the block, every `SampleDropout` draws its masks for these samples (int64 ids) at this step; see `Key`."""
 
-    seed: under torch.func.vmap int64 () on the CPU, each member's own.
-    """
-    global _key
-    previous, _key = _key, _Key(seed, step, samples)
-    try:
-        yield
-    finally:
-        _key = previous
+    # A generator's context manager takes five times as long.
+    __slots__ = ("_own", "_previous")
+
+    def __init__(self, seed: Any, step: randomness.Step, samples: torch.Tensor) -> None:
+        self._own = Key(seed, step, samples)
+
+    def __enter__(self) -> None:
+        global _key
+        self._previous, _key = _key, self._own
+
+    def __exit__(self, *error: object) -> None:
+        global _key
+        _key = self._previous
+
+
+def current() -> Key | None:
+    """What masks are drawn for here; None outside `keyed`."""
+    return _key
 
 
 class SampleDropout(nn.Module):
@@ -58,33 +71,31 @@ class SampleDropout(nn.Module):
             return x
         if _key is None:
             return nn.functional.dropout(x, self.p)
-        if self.number is None:
-            raise RuntimeError("a dropout has no masks of its own: call name_dropouts(model) first")
         seed, step, samples = _key
-        form = (self.number, x[0].numel(), self.p, x.dtype)
+        form = (x[0].numel(), self.p, x.dtype)
         if isinstance(seed, int):
-            mask = _mask(seed, step, samples, *form)
+            mask = masks.scaled(self.key(seed, step), samples, *form)
         else:
-            mask = at_once(lambda seeds, rows: _masks(seeds, rows, step, *form), seed, samples)
+            mask = at_once(
+                lambda seeds, rows: masks.of_runs([self.key(s, step) for s in seeds.tolist()], rows, *form),
+                seed,
+                samples,
+            )
         return x * mask.reshape(x.shape)
 
+    @overload
+    def key(self, seed: int, step: int) -> int: ...
+    @overload
+    def key(self, seed: int, step: randomness.Step) -> randomness.Key: ...
+    def key(self, seed: int, step: randomness.Step) -> randomness.Key:
+        """The key of its masks at a step of a run with this seed.
 
-def _mask(
-    seed: int,
-    step: randomness.Step,
-    samples: torch.Tensor,
-    number: int,
-    columns: int,
-    p: float,
-    dtype: torch.dtype,
-) -> torch.Tensor:
-    return masks.scaled(MASKS.key(seed, step, number), samples, columns, p, dtype)
-
-
-def _masks(seeds: torch.Tensor, samples: torch.Tensor, step: randomness.Step, *form: Any) -> torch.Tensor:
-    """The masks of members with seeds (members,) and samples (members, n) of their own."""
-    members = zip(seeds.tolist(), samples, strict=True)
-    return torch.stack([_mask(seed, step, rows, *form) for seed, rows in members])
+        Raises:
+            RuntimeError: `name_dropouts` has not named it.
+        """
+        if self.number is None:
+            raise RuntimeError("a dropout has no masks of its own: call name_dropouts(model) first")
+        return MASKS.key(seed, step, self.number)
 
 
 def name_dropouts(model: nn.Module) -> None:

@@ -1,52 +1,77 @@
-"""Writes the machine code of dropout masks, for `masks`: the numbers of `randomness.kept`, scaled.
+"""Writes the machine code of dropout masks, for `masks` and `dense`: the numbers of `randomness.kept`, scaled.
 
 The lanes of a vector hold columns. A mixed word gives four of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
 from llvmlite import ir
 
 from ketscale.engines.compiled.vector import I64, Value, Writer
 from ketscale.problems.randomness import FIRST, GAMMA, SECOND, signed
 
-ARGUMENTS = (
-    "out",  # (rows, vectors of a row)
-    "samples",  # (rows,) int64
-    "rows", "vectors", "key",
+# What masks are drawn from, among the arguments of a function; each run has as many rows.
+DRAWN = (
+    "runs", "rows", "vectors",  # of a row
+    "samples",  # (runs, rows) int64
+    "keys",  # (runs,) int64
     "threshold",  # int16
     "scale",  # a float in its first bytes
 )  # fmt: skip
+ARGUMENTS = ("out", *DRAWN)  # out: (runs, rows, vectors)
 LANES = 16
+
+
+class Mask(NamedTuple):
+    """A vector of a mask that is being written: its run, its row among those of all runs, and its place in the row."""
+
+    run: Value
+    row: Value
+    vector: Value
+    values: Value
 
 
 def module() -> ir.Module:
     """The functions `single` and `double`, which take the address of `ARGUMENTS`."""
     written = ir.Module("ketscale_masks")
-    _write(Writer(written, "single", LANES, double=False))
-    _write(Writer(written, "double", LANES, double=True))
+    for name in ("single", "double"):
+        w = Writer(written, name, LANES, double=name == "double")
+        out = w.argument(ARGUMENTS.index("out"), pointer=True)
+        vectors = w.argument(ARGUMENTS.index("vectors"))
+        with each_mask(w, ARGUMENTS) as mask:
+            place = w.at(out, w.b.mul(mask.row, vectors), mask.vector)
+            w.store(mask.values, place, w.bytes)
+        w.b.ret_void()
     return written
 
 
-def _write(w: Writer) -> None:
+@contextmanager
+def each_mask(w: Writer, arguments: Sequence[str]) -> Iterator[Mask]:
+    """Write the body for each vector of the masks that are drawn from `arguments`, which have those of `DRAWN`."""
     b = w.b
     words, shorts = ir.VectorType(I64, LANES // 4), ir.VectorType(ir.IntType(16), LANES)
-    out, samples = (w.argument(ARGUMENTS.index(name), True) for name in ("out", "samples"))
-    rows, vectors, key, threshold = (
-        w.argument(ARGUMENTS.index(name)) for name in ("rows", "vectors", "key", "threshold")
+    samples, keys = (w.argument(arguments.index(name), pointer=True) for name in ("samples", "keys"))
+    runs, rows, vectors, threshold = (
+        w.argument(arguments.index(name)) for name in ("runs", "rows", "vectors", "threshold")
     )
     least = _splat(w, b.trunc(threshold, shorts.element), shorts)
-    scale = w.load_splat(w.argument_address(ARGUMENTS.index("scale")))
+    scale = w.load_splat(w.argument_address(arguments.index("scale")))
     offsets = ir.Constant(words, [signed((1 + word) * GAMMA) for word in range(words.count)])
-    with w.loop(rows) as row:
-        sample = b.load(w.element(samples, row, I64), typ=I64)
-        start = _mixed(w, b.add(b.mul(sample, w.integer(signed(GAMMA))), key))
-        with w.loop(vectors) as vector:
-            first = b.add(start, b.mul(vector, w.integer(signed(words.count * GAMMA))))
-            bits = b.bitcast(_mixed(w, b.add(_splat(w, first, words), offsets)), shorts)
-            mask = b.select(b.icmp_signed(">=", bits, least), scale, w.constant(0.0))
-            w.store(mask, w.at(out, b.mul(row, vectors), vector), w.bytes)
-    b.ret_void()
+    with w.loop(runs) as run:
+        key = b.load(w.element(keys, run, I64), typ=I64)
+        with w.loop(rows) as own:
+            row = b.add(b.mul(run, rows), own)
+            sample = b.load(w.element(samples, row, I64), typ=I64)
+            start = _mixed(w, b.add(b.mul(sample, w.integer(signed(GAMMA))), key))
+            with w.loop(vectors) as vector:
+                first = b.add(start, b.mul(vector, w.integer(signed(words.count * GAMMA))))
+                bits = b.bitcast(_mixed(w, b.add(_splat(w, first, words), offsets)), shorts)
+                values = b.select(b.icmp_signed(">=", bits, least), scale, w.constant(0.0))
+                yield Mask(run, row, vector, values)
 
 
 def _mixed(w: Writer, bits: Value) -> Value:

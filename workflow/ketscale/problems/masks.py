@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,28 +19,56 @@ def scaled(
     key: randomness.Key, samples: torch.Tensor, columns: int, p: float, dtype: torch.dtype
 ) -> torch.Tensor:
     """`randomness.kept` times 1 / (1 - p), (len(samples), columns): the same on every device."""
-    scale = 1 / (1 - p)
-    if not isinstance(key, int) or not samples.is_cpu or dtype not in (torch.float32, torch.float64):
-        return randomness.kept(key, samples, columns, p).to(dtype).mul_(scale)
-    double, vectors = dtype == torch.float64, -(-columns // LANES)
-    mask = torch.empty(len(samples), vectors * LANES, dtype=dtype)
-    samples = samples.contiguous()
-    if len(samples):
-        arguments = array(
-            "q",
-            (
-                mask.data_ptr(),
-                samples.data_ptr(),
-                len(samples),
-                vectors,
-                randomness.signed(key),
-                randomness.least(p),
-                0,
-            ),
-        )
-        struct.pack_into("d" if double else "f", arguments, 8 * (len(arguments) - 1), scale)
-        _library().on_one_thread["double" if double else "single"](arguments.buffer_info()[0])
-    return mask[:, :columns]
+    if not isinstance(key, int) or not _compiled(samples, dtype):
+        return randomness.kept(key, samples, columns, p).to(dtype).mul_(1 / (1 - p))
+    return of_runs([key], samples.unsqueeze(0), columns, p, dtype).squeeze(0)
+
+
+def of_runs(
+    keys: Sequence[randomness.Key], samples: torch.Tensor, columns: int, p: float, dtype: torch.dtype
+) -> torch.Tensor:
+    """`scaled` for runs with keys and samples (runs, n) of their own: (runs, n, columns)."""
+    numbers = [key for key in keys if isinstance(key, int)]
+    if len(numbers) < len(keys) or not _compiled(samples, dtype):
+        each = zip(keys, samples, strict=True)
+        return torch.stack([scaled(key, own, columns, p, dtype) for key, own in each])
+    vectors = -(-columns // LANES)
+    mask = torch.empty(*samples.shape, vectors * LANES, dtype=dtype)
+    if mask.numel():
+        call(_library(), "double" if dtype == torch.float64 else "single", (mask,), samples, numbers, p)
+    return mask[..., :columns]
+
+
+def _compiled(samples: torch.Tensor, dtype: torch.dtype) -> bool:
+    return samples.is_cpu and dtype in (torch.float32, torch.float64)
+
+
+def call(
+    library: Library,
+    name: str,
+    tensors: Sequence[torch.Tensor],
+    samples: torch.Tensor,
+    keys: Sequence[int],
+    p: float,
+    *numbers: int,
+) -> None:
+    """Call a function whose arguments are tensors, all float32 or all float64, numbers, and then `mask_kernels.DRAWN`.
+
+    tensors: the first is (..., columns), of whole vectors. samples: int64 (n,), or (runs, n). keys: of each
+    run.
+    """
+    samples, first = samples.contiguous(), tensors[0]
+    signed = array("q", map(randomness.signed, keys))
+    # fmt: off
+    arguments = array("q", (
+        *[tensor.data_ptr() for tensor in tensors], *numbers, len(keys), samples.shape[-1], first.shape[-1] // LANES,
+        samples.data_ptr(), signed.buffer_info()[0], randomness.least(p), 0,
+    ))
+    # fmt: on
+    struct.pack_into(
+        "d" if first.dtype == torch.float64 else "f", arguments, 8 * (len(arguments) - 1), 1 / (1 - p)
+    )
+    library.on_one_thread[name](arguments.buffer_info()[0])
 
 
 # The files whose changes make the compiled code outdated.

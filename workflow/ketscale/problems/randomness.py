@@ -8,6 +8,7 @@ the samples, determines the numbers: `uniform(NOISE.key(seed, step), indices, 3)
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import TypeAlias, overload
 
 import torch
@@ -44,7 +45,7 @@ class Stream:
         """The 64-bit key of a step (or an epoch) for a run's seed; `parts` distinguish uses of the stream."""
         if isinstance(step, DeviceStep):
             return step.key(self.number, seed, *parts)
-        return fold(self.number, seed, step, *parts)
+        return _folded(_start(self.number, seed), step, *parts)
 
 
 class DeviceStep:
@@ -97,13 +98,21 @@ def signed(value: int) -> int:
 
 def fold(*values: int) -> int:
     """One 64-bit key from several integers, whose order matters."""
-    key = 0
+    return _folded(0, *values)
+
+
+def _folded(key: int, *values: int) -> int:
+    """What `fold` makes of some integers if it has made `key` of those before."""
     for value in values:
         key = (key + GAMMA + (value & _MASK)) & _MASK
         key = ((key ^ (key >> 30)) * FIRST) & _MASK
         key = ((key ^ (key >> 27)) * SECOND) & _MASK
         key ^= key >> 31
     return key
+
+
+# The same of every step.
+_start = lru_cache(maxsize=256)(fold)
 
 
 def _mix(bits: torch.Tensor) -> torch.Tensor:

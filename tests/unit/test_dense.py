@@ -1,0 +1,170 @@
+"""Dense layers as one operator: the numbers of the layers that it replaces, and only where it may."""
+
+import pytest
+import torch
+from torch import nn
+
+from ketscale.problems.dense import Dense, _Dense
+from ketscale.problems.dropout import SampleDropout, keyed, name_dropouts
+from ketscale.problems.stacked_linear import StackedLinear
+
+DTYPES = [torch.float32, torch.float64]
+
+
+def layers(hidden=(32, 16), tanh=True, p=0.3, inputs=5, outputs=3):
+    """[Linear, ReLU, SampleDropout] for each hidden width, Linear, and tanh or not."""
+    made, width = [], inputs
+    for size in hidden:
+        made += [nn.Linear(width, size), nn.ReLU(), SampleDropout(p)]
+        width = size
+    return [*made, nn.Linear(width, outputs), *[nn.Tanh()] * tanh]
+
+
+def two(dtype=torch.float64, **settings):
+    """A `Dense`, and a `Sequential` of the same layers."""
+    torch.manual_seed(0)
+    dense = Dense(*layers(**settings)).to(dtype)
+    name_dropouts(dense)
+    return dense, nn.Sequential(*dense)
+
+
+def results(model, x, samples, taken=None):
+    """Outputs and gradients by inputs and parameters of a step; `taken` collects the names of autograd's nodes."""
+    x = x.clone().requires_grad_()
+    with keyed(7, 3, samples):
+        made = model(x)
+    if taken is not None:
+        taken.append(made.grad_fn.name())
+    weights = torch.linspace(0.1, 1, made.numel(), dtype=made.dtype).view(made.shape)
+    return made.detach(), *torch.autograd.grad((made * weights).sum(), [x, *model.parameters()])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"tanh": False}, {"hidden": ()}, {"hidden": (128, 32)}, {"p": 0.0}, {"outputs": 1}],
+    ids=str,
+)
+@pytest.mark.parametrize("batch", [1, 19])
+def test_it_has_the_numbers_of_its_layers(dtype, settings, batch):
+    dense, plain = two(dtype, **settings)
+    x, samples, taken = torch.randn(batch, 5, dtype=dtype), torch.arange(batch) * 3, []
+    mine, theirs = results(dense, x, samples, taken), results(plain, x, samples)
+    assert taken == ["_DenseBackward"]
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(
+            a,
+            b,
+            rtol=1e-5 if dtype == torch.float32 else 1e-12,
+            atol=1e-6 if dtype == torch.float32 else 1e-14,
+        )
+
+
+def test_a_mask_is_that_of_the_sample_whatever_the_batch():
+    dense, _ = two()
+    x = torch.randn(19, 5, dtype=torch.float64)
+    whole, part = results(dense, x, torch.arange(19))[0], results(dense, x[4:9], torch.arange(4, 9))[0]
+    torch.testing.assert_close(whole[4:9], part, rtol=1e-13, atol=1e-15)
+
+
+def test_a_nan_is_passed_on():
+    dense, _ = two(hidden=(16,), p=0.0)
+    x = torch.randn(4, 5, dtype=torch.float64)
+    x[2, 1] = torch.nan
+    assert results(dense, x, torch.arange(4))[0].isnan().all(1).tolist() == [False, False, True, False]
+
+
+def test_members_under_vmap_have_the_numbers_that_they_have_alone():
+    """With weights, masks and inputs of their own; also for layers that the trainer has made stacked ones."""
+    members = [Dense(*layers()).double() for _ in range(3)]
+    for member in members:
+        name_dropouts(member)
+    x, samples = torch.randn(3, 8, 5, dtype=torch.float64), torch.randint(0, 99, (3, 8))
+    names = [name for name, _ in members[0].named_parameters()]
+    own = [
+        torch.stack([dict(m.named_parameters())[name].detach() for m in members]).requires_grad_()
+        for name in names
+    ]
+    for layer in list(members[0])[::3]:
+        layer.__class__ = StackedLinear
+
+    def one(parameters, seed, ids, rows):
+        with keyed(seed, 3, ids):
+            return torch.func.functional_call(members[0], dict(zip(names, parameters, strict=True)), (rows,))
+
+    made = torch.func.vmap(one)(own, torch.arange(3), samples, x)
+    gradients = torch.autograd.grad(made.square().sum(), own)
+    for layer in list(members[0])[::3]:
+        layer.__class__ = nn.Linear
+    for index, member in enumerate(members):
+        with keyed(index, 3, samples[index]):
+            alone = nn.Sequential(*member)(x[index])
+        torch.testing.assert_close(made[index], alone, rtol=1e-12, atol=1e-14)
+        for mine, theirs in zip(
+            gradients, torch.autograd.grad(alone.square().sum(), list(member.parameters())), strict=True
+        ):
+            torch.testing.assert_close(mine[index], theirs, rtol=1e-12, atol=1e-14)
+
+
+def test_second_derivatives_are_refused():
+    dense, _ = two()
+    x = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
+    with keyed(0, 0, torch.arange(4)):
+        made = dense(x)
+    with pytest.raises(Exception, match="dense layers has first derivatives only"):
+        torch.autograd.grad(made.sum(), x, create_graph=True)
+
+
+class Doubled(nn.Linear):
+    """A layer with arithmetic of its own."""
+
+    def forward(self, input):
+        return 2 * super().forward(input)
+
+
+def changed(how):
+    dense, _ = two()
+    if how == "evaluation":
+        dense.eval()
+    elif how == "subclass":
+        dense[0].__class__ = Doubled
+    elif how == "hook":
+        dense[3].register_forward_hook(lambda module, given, made: 2 * made)
+    elif how == "width":
+        dense[0], dense[3] = nn.Linear(5, 20).double(), nn.Linear(20, 16).double()
+    elif how == "no bias":
+        dense[0].bias = None
+    elif how == "another layer":
+        dense[1] = nn.GELU()
+    return dense
+
+
+@pytest.mark.parametrize("how", ["evaluation", "subclass", "hook", "width", "no bias", "another layer"])
+def test_other_layers_are_called_one_by_one(how, monkeypatch):
+    """With the numbers that they have as a `Sequential`."""
+    monkeypatch.setattr(_Dense, "apply", lambda *arguments: pytest.fail("one operator"))
+    dense = changed(how)
+    x = torch.randn(4, 5, dtype=torch.float64)
+    with keyed(0, 0, torch.arange(4)):
+        assert torch.equal(dense(x), nn.Sequential(*dense).train(dense.training)(x))
+
+
+def test_it_follows_layers_that_are_exchanged():
+    dense, _ = two()
+    x, samples, taken = torch.randn(4, 5, dtype=torch.float64), torch.arange(4), []
+    results(dense, x, samples, taken)
+    dense[1] = nn.GELU()
+    assert torch.equal(results(dense, x, samples, taken)[0], results(nn.Sequential(*dense), x, samples)[0])
+    dense[1] = nn.ReLU()
+    results(dense, x, samples, taken)
+    assert [name == "_DenseBackward" for name in taken] == [True, False, True]
+
+
+def test_outside_a_training_step_it_is_torchs_dropout():
+    dense, plain = two()
+    x = torch.randn(4, 5, dtype=torch.float64)
+    made = []
+    for model in (dense, plain):
+        torch.manual_seed(1)
+        made.append(model(x))
+    assert torch.equal(*made)
