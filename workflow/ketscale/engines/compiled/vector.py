@@ -1,4 +1,4 @@
-"""A writer of LLVM code over vectors of floats: loops, loads, fused multiply-adds, sine and cosine."""
+"""A writer of LLVM code over vectors of floats: loops, loads, fused multiply-adds, sine, cosine, exponential, logarithm."""
 
 from __future__ import annotations
 
@@ -68,6 +68,20 @@ class Exp(NamedTuple):
 
 EXP_SINGLE = Exp(23, (0.693359375, -2.12194440e-4), 7, -87.0, 88.0)
 EXP_DOUBLE = Exp(52, (6.93147180369123816490e-01, 1.90821492927058770002e-10), 13, -708.0, 709.0)
+
+
+class Log(NamedTuple):
+    """The constants of `Writer.log` for one precision.
+
+    least: the bits of sqrt(1/2), the least mantissa. terms: of the series, besides the first.
+    """
+
+    least: int
+    terms: int
+
+
+LOG_SINGLE = Log(0x3F3504F3, 5)
+LOG_DOUBLE = Log(0x3FE6A09E667F3BCD, 10)
 
 
 class Writer:
@@ -291,6 +305,28 @@ class Writer:
         integers = ir.VectorType(self.constants.integer, self.lanes)
         bits = b.shl(b.bitcast(shifted, integers), ir.Constant(integers, [k.mantissa] * self.lanes))
         return b.bitcast(b.add(b.bitcast(value, integers), bits), self.vector)
+
+    def log(self, x: Value) -> Value:
+        """The natural logarithm of positive normal numbers `x`, accurate to a few ulp."""
+        exp, log = (EXP_DOUBLE, LOG_DOUBLE) if self.bytes == 8 else (EXP_SINGLE, LOG_SINGLE)
+        b, integers = self.b, ir.VectorType(self.constants.integer, self.lanes)
+
+        def ints(value: int) -> Value:
+            return ir.Constant(integers, [value] * self.lanes)
+
+        bits = b.bitcast(x, integers)
+        power = b.ashr(b.sub(bits, ints(log.least)), ints(exp.mantissa))
+        mantissa = b.bitcast(b.sub(bits, b.shl(power, ints(exp.mantissa))), self.vector)
+        # log m = 2 artanh s = 2 (s + s^3/3 + ...), for m from sqrt(1/2) to sqrt(2).
+        above = b.fsub(mantissa, self.constant(1.0))
+        s = b.fdiv(above, b.fadd(mantissa, self.constant(1.0)))
+        square = b.fmul(s, s)
+        tail = self.polynomial(square, [2 / (2 * term + 1) for term in range(log.terms, 0, -1)])
+        value = self.fma(b.fmul(s, square), tail, b.fadd(s, s))
+        powers = b.sitofp(power, self.vector)
+        for part in reversed(exp.ln2):
+            value = self.fma(powers, self.constant(part), value)
+        return value
 
     def sums(self, vectors: Sequence[Value]) -> Value:
         """From as many vectors as there are lanes, the vector whose lane i is the sum over the lanes of vector i."""

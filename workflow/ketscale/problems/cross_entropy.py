@@ -1,0 +1,90 @@
+"""The summed cross-entropy of logits: one operator with its gradient in a training step on a CPU."""
+
+from __future__ import annotations
+
+from array import array
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ketscale.engines.compiled.library import Library, Recipe
+from ketscale.engines.derivatives import first_derivatives_only
+from ketscale.engines.members import at_once, only_mapped
+from ketscale.engines.pulled import Pulled
+from ketscale.problems import cross_entropy_kernels
+
+
+def summed(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Tensor:
+    """The sum (1,) over logits (n, columns) of the cross-entropy with labels int64 (n,), which are below `classes`.
+
+    Raises:
+        IndexError: there are fewer columns than classes, and a label is none of them.
+    """
+    mapped = torch._C._are_functorch_transforms_active()
+    if not _compiled(logits, classes) or logits.dim() != 2 or (mapped and not only_mapped()):
+        return nn.functional.cross_entropy(logits, labels, reduction="sum").reshape(1)
+    if mapped:
+        return at_once(_Summed.apply, logits, labels)
+    made: torch.Tensor = _Summed.apply(logits, labels)
+    return made
+
+
+def pulled(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> Pulled | None:
+    """`summed`, see `engines.pulled`; None where it is not compiled."""
+    if not _compiled(logits, classes):
+        return None
+    sums, gradient = _summed(logits, labels)
+    return Pulled(sums, lambda cotangent, slots: gradient * cotangent.unsqueeze(-1))
+
+
+def _compiled(logits: torch.Tensor, classes: int) -> bool:
+    return (
+        logits.is_cpu
+        and logits.dtype in (torch.float32, torch.float64)
+        and logits.dim() in (2, 3)
+        and logits.shape[-2] > 0
+        and logits.shape[-1] >= classes
+    )
+
+
+class _Summed(torch.autograd.Function):
+    """Sums (1,) of logits (n, classes); of several runs, (runs, n, classes), sums (runs, 1)."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        sums, gradient = _summed(logits, labels)
+        ctx.save_for_backward(gradient)
+        return sums
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None]:
+        first_derivatives_only("a step of the cross-entropy")
+        (gradient,) = ctx.saved_tensors
+        return gradient * cotangent.unsqueeze(-1), None
+
+
+def _summed(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sums (1,) or (runs, 1), and their gradients by the logits."""
+    logits, labels = logits.contiguous(), labels.contiguous()
+    *runs, rows, classes = logits.shape
+    gradient, sums = torch.empty_like(logits), logits.new_empty((*runs, 1))
+    # fmt: off
+    arguments = array("q", (
+        sums.numel(), rows, classes, logits.data_ptr(), gradient.data_ptr(), labels.data_ptr(), sums.data_ptr(),
+    ))
+    # fmt: on
+    name = "double" if logits.dtype == torch.float64 else "single"
+    _library().on_one_thread[name](arguments.buffer_info()[0])
+    return sums, gradient
+
+
+# The files whose changes make the compiled code outdated.
+SOURCES = (Path(cross_entropy_kernels.__file__),)
+
+
+@cache
+def _library() -> Library:
+    return Library(Recipe("cross-entropy", ("single", "double"), cross_entropy_kernels.module, SOURCES))
