@@ -9,7 +9,9 @@ import torch
 from torch import nn
 
 from ketscale.engines.members import selected
+from ketscale.engines.pulled import Pulled, offered
 from ketscale.measure.spans import span
+from ketscale.problems import cross_entropy
 from ketscale.problems.dropout import keyed, name_dropouts
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
@@ -78,7 +80,24 @@ class Classification(Problem):
         rows, inputs, labels = self._batch("train", indices)
         with keyed(self.seed, step, rows):
             logits = self.model(inputs)
-        return nn.functional.cross_entropy(logits, labels, reduction="sum").reshape(1)
+        return cross_entropy.summed(logits, labels, self.classes)
+
+    def pulled(self, indices: torch.Tensor, step: Step) -> Pulled | None:
+        """`sums`, see `engines.pulled`; of a model that has such a method too."""
+        model = offered(self.model, "forward")
+        if model is None or self.backbone is not None:
+            return None
+        if indices.ndim == 1:
+            rows, inputs, labels = self._batch("train", indices)
+        else:
+            parts = self._batch("train", indices.flatten())
+            rows, inputs, labels = (part.unflatten(0, indices.shape) for part in parts)
+        with keyed(self.seed, step, rows):
+            made = model(inputs)
+        loss = made and cross_entropy.pulled(made.value, labels, self.classes)
+        if loss is None:
+            return None
+        return Pulled(loss.value, lambda cotangent, slots: made.back(loss.back(cotangent, slots), slots))
 
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
         """The mean cross-entropy."""

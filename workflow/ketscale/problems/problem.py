@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
 import torch
 from torch import nn
 
+from ketscale.engines.pulled import Pulled
 from ketscale.errors import UserError
 from ketscale.problems.precision import convert
 from ketscale.problems.randomness import Step
@@ -35,7 +36,7 @@ class Problem(nn.Module, ABC):
         separable: whether entry i of the sums depends on the i-th of as many equal parts of the parameters alone. Each
             part then minimises its own entry, and `combine` only reports: no part's descent depends on another's.
         splits: the splits that `outputs` and `metrics` accept, with the number of samples in each.
-        seed: of the random numbers that it draws in training: the run's, where it draws any.
+        seed: of the random numbers that it draws in training: the run's, an int; inside `seeded` what that was given.
         arguments: arguments of the model's constructor that the data decide, such as `inputs`; kept with its weights.
 
     Raises:
@@ -46,7 +47,7 @@ class Problem(nn.Module, ABC):
     sampler: Sampler
     linear: bool
     separable: bool = False
-    seed: int | torch.Tensor = 0
+    seed: Any = 0
     splits: Mapping[str, int]
     arguments: Mapping[str, Any] = MappingProxyType({})
 
@@ -62,8 +63,11 @@ class Problem(nn.Module, ABC):
         return convert(self, device, dtype)
 
     @contextlib.contextmanager
-    def seeded(self, seed: torch.Tensor) -> Iterator[None]:
-        """Inside the block the problem draws with another seed, int64 (): under torch.func.vmap each member's own."""
+    def seeded(self, seed: torch.Tensor | Sequence[int]) -> Iterator[None]:
+        """Inside the block the problem draws with other seeds.
+
+        seed: under torch.func.vmap each member's own, int64 (); for `pulled` those of all runs.
+        """
         own, self.seed = self.seed, seed
         try:
             yield
@@ -75,10 +79,18 @@ class Problem(nn.Module, ABC):
 
         It must be `forward`: DistributedDataParallel reduces nothing when another method is called.
         """
-        if len(indices) == 0:
+        if indices.shape[0] == 0:
             # A rank without samples still runs the graph once, so that every rank joins the reduction.
             return self.sums(torch.zeros(1, dtype=torch.int64, device=indices.device), step) * 0
         return self.sums(indices, step)
+
+    def pulled(self, indices: torch.Tensor, step: Step) -> Pulled | None:
+        """`sums` for n >= 1 samples of a training step on a CPU, without autograd; None if there is no such way.
+
+        See `engines.pulled`. Only for a problem without a penalty. Of several runs, which share its buffers, there are
+        indices (runs, n), sums (runs, ...), one `seed` each, and parameters with a first dimension of runs.
+        """
+        return None
 
     def share_tasks(self, rank: int, ranks: int) -> None:
         """Let ranks share tasks instead of samples: each rank has all samples, and the ranks' sums still add up.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +10,16 @@ import torch
 from torch import nn
 
 from ketscale.config import Protocol
+from ketscale.engines.derivatives import pull_back
+from ketscale.engines.pulled import Pulled, offered
 from ketscale.problems.problem import Problem
+from ketscale.problems.randomness import Step
 from ketscale.training import optimiser
+from ketscale.training.direct import Direct
 from ketscale.training.flat import Flat
 from ketscale.training.pace import Pace
 from ketscale.training.stacked import stacked
-from ketscale.training.step import Figures, placed
+from ketscale.training.step import Figures, placed, pulled
 
 
 @dataclass
@@ -53,7 +56,7 @@ class Stack:
     """
 
     def __init__(self, problems: Sequence[Problem], protocols: Sequence[Protocol], pace: Pace) -> None:
-        self._problems, self._protocols = list(problems), list(protocols)
+        self._problems = list(problems)
         trained = [[p for p in problem.parameters() if p.requires_grad] for problem in problems]
         self._flat = Flat(trained)
         self._optimiser = optimiser.create(protocols, self._flat)
@@ -65,10 +68,15 @@ class Stack:
             raise ValueError(
                 "a model with a parameter under two names cannot be stacked: it must not say `stacks`"
             )
+        # Of a linear problem, by the number of samples.
+        self._pulls: dict[int, torch.Tensor] = {}
         self._fixed = _different(self._problems)
         self.template = stacked(problems[0]).train()
         names = (name for name, p in problems[0].named_parameters() if p.requires_grad)
         self._slots = [_slot(self.template, name) for name in (*names, *self._fixed)]
+        device = self._flat.values.device
+        able = device.type == "cpu" and not self._fixed and all(p.requires_grad for p in every.values())
+        self._direct = Direct(self._offered if able and offered(self.template, "sums") else None, self._flat)
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Go on with some of the members, in this order; the others keep their parameters' values."""
@@ -76,7 +84,6 @@ class Stack:
         self._optimiser.keep(chosen)
         self._fixed = {name: rows[list(chosen)] for name, rows in self._fixed.items()}
         self._problems = [self._problems[index] for index in chosen]
-        self._protocols = [self._protocols[index] for index in chosen]
         self.members = [self.members[index] for index in chosen]
         for index, member in enumerate(self.members):
             member.index, member.runs = index, len(self.members)
@@ -85,21 +92,58 @@ class Stack:
         """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""
         count = len(batches[0])
 
-        def differentiated(problem: Problem, indices: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            sums, penalty = problem(indices, step), problem.penalty()
-            loss = problem.combine(sums, count)
-            return (loss, sums) if penalty is None else (loss + penalty, sums, penalty)
-
-        self._flat.clear()
-        losses, sums, *penalty = self._each(differentiated, torch.stack(list(batches)))
-        losses.sum().backward()
-        self._flat.collect()
+        indices = torch.stack(list(batches))
+        direct = self._direct.sums(indices, step)
+        if direct is None:
+            sums, penalty = self._by_autograd(indices, step)
+        else:
+            sums, penalty = direct.value, None
+            self._direct.back(direct, self._pull(sums, count))
         norms = self._flat.norms()
-        self._clip(norms)
-        self._optimiser.step()
-        penalties = penalty[0].detach() if penalty else [None] * len(sums)
+        self._optimiser.step(norms)
+        penalties = [None] * len(sums) if penalty is None else penalty.detach()
         rows = zip(sums.detach(), penalties, norms, strict=True)
         return [Figures(int(step), count, count, own, extra, norm, norm) for own, extra, norm in rows]
+
+    def _by_autograd(self, indices: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Sums and penalties of all members, (members, ...), whose gradients are collected."""
+
+        def evaluated(problem: Problem, indices: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            sums, penalty = problem(indices, step), problem.penalty()
+            return (sums,) if penalty is None else (sums, penalty)
+
+        self._flat.clear()
+        sums, *penalty = self._each(evaluated, indices)
+        trained = [term for term in penalty if term.requires_grad]
+        pull = self._pull(sums, indices.shape[1])
+        pull_back([sums, *trained], [pull, *map(torch.ones_like, trained)])
+        self._flat.collect()
+        return sums, penalty[0] if penalty else None
+
+    def _offered(self, indices: torch.Tensor, step: Step) -> Pulled | None:
+        """`Problem.pulled` of all members, as `Direct` asks for it."""
+        if len(self.members) == 1:
+            # As the run would alone, to the last bit.
+            found = self._problems[0].pulled(indices[0], step)
+            return found and Pulled(found.value[None], lambda pull, slots: found.back(pull[0], slots))
+        self._bind(self._flat.leaves)
+        with self.template.seeded([int(problem.seed) for problem in self._problems]):
+            return self.template.pulled(indices, step)
+
+    def _bind(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Let the template work with these tensors in place of its own."""
+        # What torch.func.functional_call does takes as long as a small model's forward pass.
+        for (owner, name), tensor in zip(self._slots, tensors, strict=True):
+            owner[name] = tensor
+
+    def _pull(self, sums: torch.Tensor, count: int) -> torch.Tensor:
+        """`pulled` of each member, (members, ...) as the sums."""
+        first = self._problems[0]
+        if not first.linear:
+            return torch.stack([pulled(first, own, count) for own in sums])
+        if count not in self._pulls:
+            self._pulls[count] = pulled(first, sums[0], count)
+        return self._pulls[count].expand_as(sums)
 
     def outputs(self, split: str, most: int) -> list[torch.Tensor]:
         """Each member's outputs for all samples of a split, which are evaluated at most `most` at a time."""
@@ -121,19 +165,12 @@ class Stack:
             return made[None] if isinstance(made, torch.Tensor) else tuple(part[None] for part in made)
 
         def of_one(own: Sequence[torch.Tensor], seed: torch.Tensor, row: torch.Tensor) -> Any:
-            # What torch.func.functional_call does takes as long as a small model's forward pass.
-            for (tensors, name), tensor in zip(self._slots, own, strict=True):
-                tensors[name] = tensor
+            self._bind(own)
             with self.template.seeded(seed):
                 return function(self.template, row)
 
         seeds = torch.tensor([int(problem.seed) for problem in self._problems])
         return torch.func.vmap(of_one)([*self._flat.leaves, *self._fixed.values()], seeds, indices)
-
-    def _clip(self, norms: torch.Tensor) -> None:
-        limits = [protocol.clip_norm for protocol in self._protocols]
-        if any(limits):
-            self._flat.clip(norms, norms.new_tensor([limit or math.inf for limit in limits]))
 
 
 def share(problem: Problem, first: Problem) -> None:

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 
 from ketscale.config import Protocol
-from ketscale.engines.derivatives import paired
+from ketscale.engines.derivatives import pull_back
+from ketscale.engines.pulled import Pulled, offered
 from ketscale.measure.spans import span
 from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.training import optimiser
+from ketscale.training.direct import Direct
 from ketscale.training.flat import Flat
 
 
@@ -61,78 +63,109 @@ class Stepper:
         self.parameters = [p for p in problem.parameters() if p.requires_grad]
         self.flat = Flat([self.parameters])
         self._module = world.wrap(problem)
+        # Of a linear problem, by the number of samples.
+        self._pulls: dict[int, torch.Tensor] = {}
         self.optimiser = optimiser.create([protocol], self.flat)
+        # The reductions of DistributedDataParallel are part of autograd's backward pass.
+        able = (
+            self._module is problem
+            and world.device.type == "cpu"
+            and protocol.precision != "amp"
+            and not self._unsharded
+            and all(parameter.requires_grad for parameter in problem.parameters())
+        )
+        self._direct = Direct(self._offered if able else None, self.flat)
 
     def take(self, indices: torch.Tensor, step: Step) -> Figures:
         """Update the parameters with a global batch at global step `step`."""
         figures = self.differentiate(indices, step)
         with span("optimiser"):
-            if self.protocol.clip_norm is not None:
-                self.flat.clip(figures.norm, self.protocol.clip_norm)
-            self.optimiser.step()
+            self.optimiser.step(figures.norm)
         return figures
 
     def differentiate(self, indices: torch.Tensor, step: Step) -> Figures:
         """Compute the gradients of the loss of a global batch and leave them in every rank's parameters."""
         problem, world = self.problem, self.world
-        count = len(indices)
+        count = indices.shape[0]
         with span("data"):
             mine = placed(self._share(indices), world.device)
-            self.flat.clear()
         with span("classical.forward"):
-            with self._autocast():
-                sums = self._module(mine, step)
-            if self._unsharded:
-                sums = sums / world.ranks
-            penalty = problem.penalty()
+            direct = self._direct.sums(mine, step)
+            if direct is None:
+                self.flat.clear()
+                with self._autocast():
+                    sums = self._module(mine, step)
+                if self._unsharded:
+                    sums = sums / world.ranks
+                penalty = problem.penalty()
+            else:
+                sums, penalty = direct.value, None
         if problem.separable:
-            with span("classical.backward"):
-                self._backward(sums, torch.ones_like(sums), penalty)
-                own_norm = world.reduce_gradients(self.flat.gradients)
+            pull = torch.ones_like(sums)
         elif problem.linear:
-            # d(loss)/d(sums) is the same constant on every rank, so the backward pass needs no message first.
-            with span("classical.backward"):
-                self._backward(problem.combine(sums, count), None, penalty)
-                own_norm = world.reduce_gradients(self.flat.gradients)
+            # The same constant on every rank, so the backward pass needs no message first.
+            pull = self._pull(sums, count)
         else:
             with span("communication.sums"):
-                total = world.allreduce(sums).requires_grad_()
-            with span("classical.backward"):
-                (pull,) = torch.autograd.grad(problem.combine(total, count), total)
+                total = world.allreduce(sums)
+            pull = pulled(problem, total, count)
+        with span("classical.backward"):
+            if direct is None:
                 self._backward(sums, pull, penalty)
-                own_norm = world.reduce_gradients(self.flat.gradients)
+            else:
+                self._direct.back(direct, pull)
+            own_norm = world.reduce_gradients(self.flat.gradients)
         with span("optimiser"):
             norm = self.flat.norms()
         return Figures(
             int(step),
             count,
-            len(mine),
+            mine.shape[0],
             sums.detach(),
             None if penalty is None else penalty.detach(),
             norm,
             norm if own_norm is None else own_norm,
         )
 
+    def _offered(self, indices: torch.Tensor, step: Step) -> Pulled | None:
+        """What `Problem.pulled` offers, as `Direct` asks for it."""
+        function = offered(self.problem, "sums")
+        return function and function(indices, step)
+
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.protocol.precision == "amp":
             return torch.autocast(self.world.device.type, torch.bfloat16)
         return contextlib.nullcontext()
 
-    def _backward(self, root: torch.Tensor, pull: torch.Tensor | None, penalty: torch.Tensor | None) -> None:
+    def _pull(self, sums: torch.Tensor, count: int) -> torch.Tensor:
+        """`pulled` of a linear problem, which depends on the number of samples alone."""
+        if count not in self._pulls:
+            self._pulls[count] = pulled(self.problem, sums.detach(), count)
+        return self._pulls[count]
+
+    def _backward(self, sums: torch.Tensor, pull: torch.Tensor, penalty: torch.Tensor | None) -> None:
         """Compute the gradients of this rank's part of the loss, with its share of the penalty."""
-        # One backward pass for both: DistributedDataParallel reduces each gradient once, as soon as it is computed.
-        if pull is not None:
-            root = paired(root, pull)
+        roots, cotangents = [sums], [pull]
         # A penalty may depend on nothing that is trained.
         if penalty is not None and penalty.requires_grad:
-            root = root + penalty / self.world.ranks
-        root.backward()
+            roots.append(penalty)
+            cotangents.append(torch.full_like(penalty, 1 / self.world.ranks))
+        # One backward pass for both: DistributedDataParallel reduces each gradient once, as soon as it is computed.
+        pull_back(roots, cotangents)
         self.flat.collect()
 
     def _share(self, indices: torch.Tensor) -> torch.Tensor:
         if self._unsharded or self._tasks:
             return indices
         return shard(indices, self.world.rank, self.world.ranks, self.protocol.sharding)
+
+
+def pulled(problem: Problem, sums: torch.Tensor, count: int) -> torch.Tensor:
+    """The gradient of a problem's loss by its sums, from all ranks, at sums of `count` samples."""
+    with torch.enable_grad():
+        own = sums.detach().requires_grad_()
+        (pull,) = torch.autograd.grad(problem.combine(own, count), own)
+    return pull
 
 
 def placed(indices: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
+
+# The gradients by inputs and by weights, for the cotangent of expectation values.
+CircuitPullBack: TypeAlias = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 
 @runtime_checkable
@@ -44,3 +47,14 @@ def stacks(simulator: Simulator) -> bool:
     Others may fail under vmap, or take each copy's time.
     """
     return bool(getattr(simulator, "stacks", False))
+
+
+def pulled(
+    simulator: Simulator, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]
+) -> tuple[torch.Tensor, CircuitPullBack] | None:
+    """What `simulator.expval` gives and its pullback, without autograd; None of a simulator that has no such method.
+
+    See `engines.pulled`. Of several runs there are inputs (runs, batch, columns) and weights (runs, columns).
+    """
+    function: Any = getattr(simulator, "pulled", None)
+    return None if function is None else function(circuit, angles, paulis)

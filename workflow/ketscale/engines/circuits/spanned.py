@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import Simulator, stacks
+from ketscale.engines.circuits.simulator import CircuitPullBack, Simulator, pulled, stacks
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.measure.spans import active, span, with_backward_span
 
@@ -32,6 +32,22 @@ class Spanned:
         if active() is None:
             return self.simulator.expval(circuit, angles, paulis, initial)
         return _counted(lambda a, i: self.simulator.expval(circuit, a, paulis, *i), angles, *_given(initial))
+
+    def pulled(
+        self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]
+    ) -> tuple[torch.Tensor, CircuitPullBack] | None:
+        """See `simulator.pulled`."""
+        with span("circuit.forward"):
+            found = pulled(self.simulator, circuit, angles, paulis)
+        if found is None or active() is None:
+            return found
+        values, back = found
+
+        def counted(cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            with span("circuit.backward"):
+                return back(cotangent)
+
+        return values, counted
 
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from ketscale.engines.pulled import Pulled, Slots
 from ketscale.problems.images.vqc import classifier, head
 from ketscale.problems.shapes import check_inputs
 
@@ -30,3 +31,22 @@ class MLP(nn.Module):
         """Logits (batch, outputs) of features (batch, inputs)."""
         check_inputs(self, x, self.inputs)
         return self.classifier(torch.tanh(self.mixer(self.head(x))))
+
+    def pulled(self, x: torch.Tensor) -> Pulled | None:
+        """`forward`, see `engines.pulled`; the gradient by the features is not computed."""
+        check_inputs(self, x, *x.shape[1:-1], self.inputs)
+        head = self.head.pulled(x, to_input=False)
+        if head is None:
+            return None
+        mixed = torch.matmul(head.value, self.mixer.weight.mT).tanh_()
+        classifier = self.classifier.pulled(mixed, to_input=True)
+        if classifier is None:
+            return None
+
+        def back(cotangent: torch.Tensor, slots: Slots) -> None:
+            to_mixed = classifier.back(cotangent, slots)
+            to_sums = torch.ops.aten.tanh_backward(to_mixed, mixed)
+            torch.matmul(to_sums.mT, head.value, out=slots.slot(self.mixer.weight))
+            head.back(torch.matmul(to_sums, self.mixer.weight), slots)
+
+        return Pulled(classifier.value, back)

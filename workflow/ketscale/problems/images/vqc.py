@@ -5,17 +5,20 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from ketscale.engines.circuits import simulator
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.pulled import Pulled, Slots
+from ketscale.problems.dense import Dense
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.shapes import check_inputs
 
 
-def head(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
+def head(inputs: int, outputs: int, dropout: float) -> Dense:
     """inputs -> 128 -> 32 -> outputs with ReLU and dropout, then tanh."""
-    return nn.Sequential(
+    return Dense(
         nn.Linear(inputs, 128),
         nn.ReLU(),
         SampleDropout(dropout),
@@ -27,9 +30,9 @@ def head(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
     )
 
 
-def classifier(inputs: int, outputs: int, dropout: float) -> nn.Sequential:
+def classifier(inputs: int, outputs: int, dropout: float) -> Dense:
     """inputs -> 16 -> outputs with ReLU and dropout: logits."""
-    return nn.Sequential(nn.Linear(inputs, 16), nn.ReLU(), SampleDropout(dropout), nn.Linear(16, outputs))
+    return Dense(nn.Linear(inputs, 16), nn.ReLU(), SampleDropout(dropout), nn.Linear(16, outputs))
 
 
 class VQC(nn.Module):
@@ -68,3 +71,24 @@ class VQC(nn.Module):
         # Under automatic mixed precision the head gives half-precision angles; the circuit needs its weights' type.
         angles = Angles(self.head(x).to(self.weights.dtype), self.weights)
         return self.classifier(self.simulator.expval(self.circuit, angles, self.paulis))
+
+    def pulled(self, x: torch.Tensor) -> Pulled | None:
+        """`forward`, see `engines.pulled`; the gradient by the features is not computed."""
+        check_inputs(self, x, *x.shape[1:-1], self.inputs)
+        head = self.head.pulled(x, to_input=False)
+        circuit = head and simulator.pulled(
+            self.simulator, self.circuit, Angles(head.value, self.weights), self.paulis
+        )
+        classifier = circuit and self.classifier.pulled(circuit[0], to_input=True)
+        if head is None or circuit is None or classifier is None:
+            return None
+        back = circuit[1]
+
+        def all_back(cotangent: torch.Tensor, slots: Slots) -> None:
+            to_values = classifier.back(cotangent, slots)
+            assert to_values is not None
+            to_angles, to_weights = back(to_values)
+            slots.slot(self.weights).copy_(to_weights)
+            head.back(to_angles, slots)
+
+        return Pulled(classifier.value, all_back)

@@ -9,6 +9,7 @@ take one rotation after the other. `route` compares the costs of one matrix prod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache, partial
 from types import ModuleType
@@ -25,6 +26,7 @@ from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.route import Choice, choose, split
 from ketscale.engines.circuits.looped import Looped
 from ketscale.engines.circuits.placement import Placed
+from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.superposition import (
     TINY,
@@ -59,6 +61,8 @@ class Fused:
         self.choices: dict[tuple[Circuit, int], Choice] = {}
         # Checks and choices depend on shapes alone, and take longer than a small circuit does.
         self._ways: dict[object, Way] = {}
+        # Of `pulled`; None for what is answered in another way.
+        self._sweeps: dict[object, Any] = {}
 
     def __reduce__(self) -> tuple[type[Fused], tuple[str]]:
         return Fused, (self.route,)
@@ -78,6 +82,38 @@ class Fused:
     ) -> torch.Tensor:
         """See `Simulator.expval`."""
         return self._run(circuit, tuple(paulis), *angles, initial)
+
+    def pulled(
+        self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]
+    ) -> tuple[torch.Tensor, CircuitPullBack] | None:
+        """See `simulator.pulled`; where the answer is one sweep of all samples on a CPU."""
+        inputs, weights = angles
+        key = (circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype)
+        if key not in self._sweeps:
+            self._sweeps[key] = self._swept(circuit, angles, paulis)
+        compiled = self._sweeps[key]
+        return None if compiled is None else self._cpu.pulled(compiled, inputs, weights)
+
+    def _swept(self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]) -> Any:
+        """The kernel of `pulled`, or None."""
+        inputs, weights = angles
+        *groups, batch, _ = inputs.shape
+        check_request(circuit, Angles(inputs[0], weights[0]) if groups else angles, None, paulis)
+        # A tile of a single sample of a group would be mostly empty.
+        few = batch == 0 or (groups and batch == 1) or circuit.inputs == 0
+        more = weights.shape[-1] > circuit.weights
+        if few or more or not inputs.is_cpu or self._route(circuit, inputs) == "matrix":
+            return None
+        return self._cpu.kernel(
+            circuit,
+            paulis,
+            inputs.dtype,
+            batch,
+            from_zero=True,
+            wanted=("input", "weight"),
+            literal=self.route == "literal",
+            groups=math.prod(groups),
+        )
 
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
@@ -167,12 +203,7 @@ class Fused:
             return lambda i, w, s: evaluate(circuit, i[..., :1, :], w, paulis, s, literal).expand(
                 *groups, batch, -1
             )
-        route = self.route
-        if route == "auto":
-            # Making the matrix sweeps its columns: it never pays for fewer samples. The cost model is of the CPU.
-            several = batch > 2**circuit.qubits and inputs.is_cpu
-            route = self._choose(circuit, batch) if several else "sweep"
-        if route == "matrix":
+        if self._route(circuit, inputs) == "matrix":
             return lambda i, w, s: _through_matrix(evaluate, circuit, i, w, paulis, s)
         if inputs.is_cpu and not groups:
             return partial(
@@ -180,7 +211,12 @@ class Fused:
             )
         return lambda i, w, s: evaluate(circuit, i, w, paulis, s, literal)
 
-    def _choose(self, circuit: Circuit, batch: int) -> str:
+    def _route(self, circuit: Circuit, inputs: torch.Tensor) -> str:
+        """How samples that differ are evaluated: by "matrix", or else by a sweep."""
+        batch = inputs.shape[-2]
+        # Making the matrix sweeps its columns: it never pays for fewer samples. The cost model is of the CPU.
+        if self.route != "auto" or batch <= 2**circuit.qubits or not inputs.is_cpu:
+            return self.route
         choice = self.choices[circuit, batch] = choose(circuit, batch)
         return choice.route
 

@@ -18,6 +18,7 @@ from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.plan import ARGUMENTS, CALL_ARGUMENTS, Plan, Wanted
 from ketscale.engines.circuits.fused.program import Program, reduce
+from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
 
 # A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
@@ -305,47 +306,82 @@ class _Evaluate(torch.autograd.Function):
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         one_first_derivative("simulator 'fused'", cotangent)
         inputs, weights, mix, saved = ctx.saved_tensors
-        compiled: Kernel = ctx.compiled
-        plan = compiled.plan
-        inputs, weights = inputs.contiguous(), weights.contiguous()
-        cotangent = cotangent.resolve_conj().contiguous()
-        columns = inputs.shape[1]
-        to_inputs = to_weights = to_initial = to_mix = None
-        input_gradient = rows = weight_gradient = initial_gradient = mix_rows = mix_gradient = 0
-        workspace = compiled.borrow()
-        if "input" in plan.wanted:
-            to_inputs = torch.empty_like(inputs) if columns == plan.inputs else torch.zeros_like(inputs)
-            input_gradient = to_inputs.data_ptr()
-        if "weight" in plan.wanted:
-            exact = weights.shape[0] == compiled.groups * plan.weights
-            to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
-            weight_gradient = to_weights.data_ptr()
-            # With a single tile its row is the sum.
-            rows = workspace.weight_rows if compiled.group_tiles > 1 else weight_gradient
-        if "initial" in plan.wanted:
-            to_initial = torch.empty(compiled.rows, 2**plan.program.qubits, dtype=compiled.complex)
-            initial_gradient = to_initial.data_ptr()
-        if "mix" in plan.wanted:
-            to_mix = torch.empty_like(mix)
-            mix_gradient = to_mix.data_ptr()
-            mix_rows = workspace.mix_rows if compiled.group_tiles > 1 else mix_gradient
-        shared = saved.data_ptr()
-        pack_backward(
-            workspace.arguments, 0,
-            0, 0, inputs.data_ptr(), columns, weights.data_ptr(), shared, shared + compiled.shared_bytes,
-            0, 0, 0, 0 if mix is None else mix.data_ptr(), cotangent.data_ptr(),
-            input_gradient, columns, rows, weight_gradient, initial_gradient, mix_rows, mix_gradient,
-        )  # fmt: skip
-        if workspace.threads == 1:
-            compiled.backward(workspace.address)
-        else:
-            compiled.library.on_threads("backward", workspace.address, workspace.threads)
-        if compiled.group_tiles > 1:
-            compiled.collect(workspace.address)
-        compiled.give_back(workspace)
+        to_inputs, to_weights, to_initial, to_mix = _gradients(
+            ctx.compiled, inputs, weights, mix, saved, cotangent
+        )
         if to_initial is not None and ctx.one_initial:
             to_initial = to_initial.sum(0)
         return to_inputs, to_weights, to_initial, to_mix, None
+
+
+def pulled(
+    compiled: Kernel, inputs: torch.Tensor, weights: torch.Tensor
+) -> tuple[torch.Tensor, CircuitPullBack]:
+    """See `simulator.pulled`; by a kernel of which just the gradients by inputs and weights are wanted.
+
+    inputs, weights: of one group, or (groups, batch, columns) and (groups, columns).
+    """
+    saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
+    rows, own = inputs, weights
+    if compiled.groups > 1:
+        rows, own = inputs.flatten(0, 1), weights.flatten()
+
+    def back(cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        to_rows, to_own, *_ = _gradients(compiled, rows, own, None, saved, cotangent)
+        assert to_rows is not None and to_own is not None
+        return to_rows.view_as(inputs), to_own.view_as(weights)
+
+    values = _forward(compiled, rows, own, None, None, saved)
+    return values.view(*inputs.shape[:-1], -1), back
+
+
+def _gradients(
+    compiled: Kernel,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    mix: torch.Tensor | None,
+    saved: torch.Tensor,
+    cotangent: torch.Tensor,
+) -> tuple[torch.Tensor | None, ...]:
+    """The gradients by inputs, weights, each row's initial state, and `mix`; None where none is wanted."""
+    plan = compiled.plan
+    inputs, weights = inputs.contiguous(), weights.contiguous()
+    cotangent = cotangent.resolve_conj().contiguous()
+    columns = inputs.shape[1]
+    to_inputs = to_weights = to_initial = to_mix = None
+    input_gradient = rows = weight_gradient = initial_gradient = mix_rows = mix_gradient = 0
+    workspace = compiled.borrow()
+    if "input" in plan.wanted:
+        to_inputs = torch.empty_like(inputs) if columns == plan.inputs else torch.zeros_like(inputs)
+        input_gradient = to_inputs.data_ptr()
+    if "weight" in plan.wanted:
+        exact = weights.shape[0] == compiled.groups * plan.weights
+        to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
+        weight_gradient = to_weights.data_ptr()
+        # With a single tile its row is the sum.
+        rows = workspace.weight_rows if compiled.group_tiles > 1 else weight_gradient
+    if "initial" in plan.wanted:
+        to_initial = torch.empty(compiled.rows, 2**plan.program.qubits, dtype=compiled.complex)
+        initial_gradient = to_initial.data_ptr()
+    if mix is not None and "mix" in plan.wanted:
+        to_mix = torch.empty_like(mix)
+        mix_gradient = to_mix.data_ptr()
+        mix_rows = workspace.mix_rows if compiled.group_tiles > 1 else mix_gradient
+    shared = saved.data_ptr()
+    pack_backward(
+        workspace.arguments, 0,
+        0, 0, inputs.data_ptr(), columns, weights.data_ptr(), shared, shared + compiled.shared_bytes,
+        0, 0, 0, 0 if mix is None else mix.data_ptr(), cotangent.data_ptr(),
+        input_gradient, columns, rows, weight_gradient, initial_gradient, mix_rows, mix_gradient,
+    )  # fmt: skip
+    if workspace.threads == 1:
+        compiled.backward(workspace.address)
+    else:
+        compiled.library.on_threads("backward", workspace.address, workspace.threads)
+    if compiled.group_tiles > 1:
+        compiled.collect(workspace.address)
+    compiled.give_back(workspace)
+    return to_inputs, to_weights, to_initial, to_mix
 
 
 def _forward(

@@ -1,0 +1,239 @@
+"""Training steps without autograd: the same bits as with it, for one run and for several, and only where they may."""
+
+import pytest
+import torch
+from torch import nn
+
+from ketscale.engines.pulled import Pulled, offered
+from ketscale.measure.spans import Recorder, recording
+from ketscale.parallel.single import Single
+from ketscale.problems.classification import Classification
+from ketscale.problems.images.mlp import MLP
+from ketscale.problems.images.vqc import VQC
+from ketscale.training import direct
+from ketscale.training.pace import Pace
+from ketscale.training.stack import Stack, share
+from ketscale.training.step import Stepper
+from tests.toys import protocol_of, run_at
+
+WORLD = Single(run_at("cpu-n1r1t1"))
+MODELS = {
+    "vqc": lambda: VQC(qubits=3, layers=2, inputs=12, outputs=3),
+    "vqc without dropout": lambda: VQC(qubits=2, layers=1, inputs=12, outputs=3, dropout=0.0),
+    "mlp": lambda: MLP(inputs=12, outputs=3, width=5),
+}
+SAMPLES = 40
+
+
+def posed(model="vqc", seed=0, dtype=torch.float64):
+    """A classification of random features by a model."""
+    generator = torch.Generator().manual_seed(5)
+    inputs = torch.randn(SAMPLES, 12, generator=generator)
+    labels = inputs[:, :3].argmax(1)
+    torch.manual_seed(seed)
+    made = MODELS[model]() if isinstance(model, str) else model
+    splits = {name: torch.arange(SAMPLES) for name in ("train", "validation", "test")}
+    return Classification(made, inputs, labels, splits, seed).to(dtype)
+
+
+def stepper(problem, **settings):
+    return Stepper(problem.train(), WORLD, protocol_of({"steps": 9, **settings}))
+
+
+def steps(taking, batches):
+    """The sums of steps with these batches, and the weights that they lead to."""
+    sums = [taking.take(batch, number).sums for number, batch in enumerate(batches)]
+    return sums, taking.flat.values.clone()
+
+
+def batches(count, samples):
+    generator = torch.Generator().manual_seed(2)
+    return [torch.randperm(SAMPLES, generator=generator)[:samples] for _ in range(count)]
+
+
+def refused(monkeypatch):
+    """No step is offered without autograd."""
+    monkeypatch.setattr(direct.Direct, "sums", lambda self, indices, step: None)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The number of samples of each step that was taken without autograd."""
+    taken, own = [], direct.Direct.sums
+
+    def sums(self, indices, step):
+        found = own(self, indices, step)
+        if found is not None:
+            taken.append(indices.shape[-1])
+        return found
+
+    monkeypatch.setattr(direct.Direct, "sums", sums)
+    return taken
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("samples", [1, 5, 8])
+def test_a_run_has_the_bits_that_autograd_gives_it(model, dtype, samples, counted, monkeypatch):
+    chosen = batches(7, samples)
+    mine = steps(stepper(posed(model, dtype=dtype)), chosen)
+    assert counted == [samples] * 7
+    refused(monkeypatch)
+    theirs = steps(stepper(posed(model, dtype=dtype)), chosen)
+    assert all(torch.equal(a, b) for a, b in zip(mine[0], theirs[0], strict=True))
+    assert torch.equal(mine[1], theirs[1])
+
+
+def test_a_sampled_step_has_the_same_bits_and_its_spans(counted):
+    chosen = batches(3, 8)
+    plain, sampled = (stepper(posed()) for _ in range(2))
+    recorder = Recorder(torch.device("cpu"))
+    for number, batch in enumerate(chosen):
+        expected = plain.take(batch, number).sums
+        with recording(recorder):
+            assert torch.equal(sampled.take(batch, number).sums, expected)
+    assert counted == [8] * 6 and torch.equal(plain.flat.values, sampled.flat.values)
+    found = {name for name, seconds in recorder.exclusive_s.items() if seconds > 0}
+    assert {"data", "classical.forward", "circuit.forward", "circuit.backward", "classical.backward"} <= found
+
+
+def stack(model, count, dtype=torch.float64):
+    protocols = [protocol_of({"steps": 9, "learning_rate": 1e-3 * (1 + seed)}) for seed in range(count)]
+    problems = [posed(model, seed, dtype).train() for seed in range(count)]
+    for problem in problems:
+        share(problem, problems[0])
+    return Stack(problems, protocols, Pace(protocols[0], WORLD, lambda: False, lambda: False, together=True))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-4)])
+def test_members_of_a_stack_have_their_own_numbers(model, dtype, tolerance, counted):
+    """After two steps the second of them leaves."""
+    count, chosen = 3, batches(5 * 3, 8)
+    together = stack(model, count, dtype)
+    alone = [
+        Stepper(
+            posed(model, seed, dtype).train(),
+            WORLD,
+            protocol_of({"steps": 9, "learning_rate": 1e-3 * (1 + seed)}),
+        )
+        for seed in range(count)
+    ]
+    members = [0, 1, 2]
+    for number in range(5):
+        if number == 2:
+            members = [0, 2]
+            together.keep(members)
+        own = [chosen[number * 3 + member] for member in members]
+        made = together.take(own, number)
+        for member, batch, figures in zip(members, own, made, strict=True):
+            expected = alone[member].take(batch, number)
+            torch.testing.assert_close(figures.sums, expected.sums, rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(figures.norm, expected.norm[0], rtol=tolerance, atol=tolerance)
+    assert len(counted) == 5 + 2 * 3 + 3 * 2 and set(counted) == {8}
+
+
+def test_the_last_member_of_a_stack_has_the_bits_of_a_run_alone(counted):
+    together, chosen = stack("vqc", 2), batches(4, 8)
+    together.keep([1])
+    alone = Stepper(posed("vqc", 1).train(), WORLD, protocol_of({"steps": 9, "learning_rate": 2e-3}))
+    for number, batch in enumerate(chosen):
+        assert torch.equal(together.take([batch], number)[0].sums, alone.take(batch, number).sums)
+    assert counted == [8] * 8
+
+
+class Shifted(VQC):
+    """A subclass with arithmetic of its own, which `pulled` does not know."""
+
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+class Ours(Classification):
+    def sums(self, indices, step):
+        return 2 * super().sums(indices, step)
+
+
+def frozen(problem):
+    problem.model.head[0].weight.requires_grad_(False)
+
+
+def hooked(problem):
+    problem.model.register_forward_hook(lambda module, given, made: 2 * made)
+
+
+def inner_hook(problem):
+    problem.model.head[3].register_forward_hook(lambda module, given, made: 2 * made)
+
+
+def exchanged(problem):
+    problem.model.head[1] = nn.GELU()
+
+
+@pytest.mark.parametrize(
+    "change", [frozen, hooked, inner_hook, exchanged], ids=lambda change: change.__name__
+)
+def test_what_pulled_does_not_know_is_trained_by_autograd(change, counted, monkeypatch):
+    """And it counts: the losses differ from those of the plain model, but for the frozen weight, which stays."""
+    chosen, problem = batches(3, 8), posed()
+    change(problem)
+    before = problem.model.head[0].weight.clone()
+    sums, _ = steps(stepper(problem), chosen)
+    assert counted == []
+    if change is frozen:
+        assert torch.equal(before, problem.model.head[0].weight)
+        return
+    plain, _ = steps(stepper(posed()), chosen)
+    assert not torch.equal(sums[0], plain[0])
+
+
+def test_a_subclass_that_changes_one_method_alone_offers_nothing(counted):
+    torch.manual_seed(0)
+    shifted = Shifted(qubits=3, layers=2, inputs=12, outputs=3)
+    assert offered(shifted, "forward") is None
+    assert offered(VQC(qubits=3, layers=2, inputs=12, outputs=3), "forward") is not None
+    steps(stepper(posed(shifted)), batches(2, 8))
+    problem = posed()
+    problem.__class__ = Ours
+    steps(stepper(problem), batches(2, 8))
+    assert counted == []
+
+
+@pytest.mark.parametrize("settings", [{"precision": "amp"}, {"mistake": "unsharded"}], ids=str)
+def test_protocols_that_need_autograd_have_it(settings, counted):
+    steps(stepper(posed(dtype=torch.float32), **settings), batches(2, 8))
+    assert counted == []
+
+
+def test_a_method_of_the_object_counts(counted):
+    """As that of a test or a notebook that puts its own in place, later too."""
+    problem = posed()
+    taking, own = stepper(problem), problem.sums
+    taking.take(torch.arange(8), 0)
+    problem.sums = lambda indices, step: 2 * own(indices, step)
+    taking.take(torch.arange(8), 1)
+    assert counted == [8]
+
+
+def test_another_simulator_is_differentiated_by_autograd(counted):
+    torch.manual_seed(0)
+    other = VQC(qubits=3, layers=2, inputs=12, outputs=3, simulator="default.qubit")
+    steps(stepper(posed(other)), batches(2, 8))
+    assert counted == []
+
+
+def test_a_gradient_that_is_left_out_is_an_error():
+    """It would be the one of the step before."""
+
+    class Forgetful(VQC):
+        def forward(self, x):
+            return super().forward(x)
+
+        def pulled(self, x):
+            made = super().pulled(x)
+            return Pulled(made.value, lambda cotangent, slots: None)
+
+    torch.manual_seed(0)
+    taking = stepper(posed(Forgetful(qubits=3, layers=2, inputs=12, outputs=3)))
+    with pytest.raises(RuntimeError, match="wrote 0 gradients of 11 parameters"):
+        taking.take(torch.arange(8), 0)

@@ -1,0 +1,51 @@
+"""The sums of a training step and their gradients without autograd, where a problem offers that: see `engines.pulled`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ketscale.engines.pulled import Pulled
+from ketscale.problems.randomness import Step
+from ketscale.training.flat import Flat
+
+# `Problem.pulled` of one run or of several.
+Offer = Callable[[torch.Tensor, Step], Pulled | None]
+
+
+class Direct:
+    """Computes sums, and puts their gradients into a `Flat`.
+
+    offer: None if there is none.
+    """
+
+    def __init__(self, offer: Offer | None, flat: Flat) -> None:
+        self._offer, self._flat = offer, flat
+        # The numbers of samples for which nothing was offered, as for none.
+        self._without = {0}
+
+    def sums(self, indices: torch.Tensor, step: Step) -> Pulled | None:
+        """The sums for indices (n,) or (runs, n); None without an offer."""
+        samples = indices.shape[-1]
+        if self._offer is None or samples in self._without:
+            return None
+        with torch.no_grad():
+            found = self._offer(indices, step)
+        if found is None:
+            self._without.add(samples)
+        return found
+
+    def back(self, sums: Pulled, pull: torch.Tensor) -> None:
+        """Put the gradients into their slots, for the gradient of the loss by the sums.
+
+        Raises:
+            RuntimeError: the problem left out a parameter, or has one in two places.
+        """
+        self._flat.written = 0
+        with torch.no_grad():
+            sums.back(pull, self._flat)
+        if self._flat.written != len(self._flat.leaves):
+            raise RuntimeError(
+                f"a problem's `pulled` wrote {self._flat.written} gradients of {len(self._flat.leaves)} parameters"
+            )
