@@ -1,8 +1,8 @@
 """`ddp` (NCCL, one GPU per rank) and `ddp-cpu` (Gloo): ranks of torch.distributed, started by torchrun.
 
-A gradient of up to `ONE_MESSAGE` bytes is one all-reduce in its own buffer. Torch's DistributedDataParallel would send
-it in one message too, with nothing left to overlap, but copy it to a bucket and back, and wait for Python callbacks on
-other threads. It sums larger gradients, in buckets, while the backward pass goes on.
+A gradient of up to `ONE_MESSAGE` bytes is summed in its own buffer, after the backward pass. Torch's
+DistributedDataParallel would send it in one message too, with nothing left to overlap, but copy it to a bucket and back,
+and wait for Python callbacks on other threads. It sums larger gradients, in buckets, while the backward pass goes on.
 """
 
 # No `from __future__ import annotations` here: torch compares the reduction hook's annotations as types.
@@ -42,6 +42,8 @@ class Ddp:
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
             dist.init_process_group("gloo")
             self.library = f"Gloo of torch {torch.__version__}"
+        # With pairs of ranks Gloo's own all-reduce has more messages, each handed over between threads.
+        self._pairs = BACKENDS[run.backend].device == "cpu" and self.ranks.bit_count() == 1
         self._overlapped = False
         # Squared norms of this rank's gradients, bucket by bucket.
         self._squares: list[torch.Tensor] = []
@@ -88,7 +90,29 @@ class Ddp:
 
     def add(self, values: torch.Tensor) -> None:
         """Sum over ranks in place."""
+        if self._pairs and values.nbytes <= ONE_MESSAGE:
+            self._exchange(values)
+        else:
+            self.library_add(values)
+
+    def library_add(self, values: torch.Tensor) -> None:
+        """The library's own all-reduce."""
         dist.all_reduce(values)
+
+    def _exchange(self, values: torch.Tensor) -> None:
+        """Recursive doubling: ranks 1, 2, 4, ... apart exchange what they have and add it up.
+
+        All ranks get the same bits, since a + b is b + a.
+        """
+        theirs, apart = torch.empty_like(values), 1
+        while apart < self.ranks:
+            partner = self.rank ^ apart
+            received, sent = dist.irecv(theirs, partner), dist.isend(values, partner)
+            assert received is not None and sent is not None  # only for ranks outside of the group
+            received.wait()
+            sent.wait()
+            values.add_(theirs)
+            apart *= 2
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over ranks."""

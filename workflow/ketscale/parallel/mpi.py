@@ -57,6 +57,8 @@ class Mpi:
         """Sum over ranks in place."""
         self._world.Allreduce(self._mpi.IN_PLACE, values.numpy(), op=self._mpi.SUM)
 
+    library_add = add
+
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over ranks."""
         total = values.detach().clone().contiguous()

@@ -35,7 +35,11 @@ class World(Protocol):
         ...
 
     def add(self, values: torch.Tensor) -> None:
-        """Replace a contiguous real tensor by its sum over ranks, in place, by the library's own all-reduce."""
+        """Replace a contiguous real tensor by its sum over ranks, in place; every rank gets the same bits."""
+        ...
+
+    def library_add(self, values: torch.Tensor) -> None:
+        """`add` by the library's own all-reduce, which the benchmark measures beside it."""
         ...
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
