@@ -49,9 +49,13 @@ class _Descent:
 
     def _clip(self, norms: torch.Tensor) -> None:
         """Clip the gradients, whose norms these are."""
-        if any(self.clip_norms):
-            limits = norms.new_tensor([limit or math.inf for limit in self.clip_norms])
-            self.flat.gradients.mul_((limits / (norms + TINY)).clamp_(max=1.0).unsqueeze(1))
+        limits = [limit or math.inf for limit in self.clip_norms]
+        if min(limits) == math.inf:
+            return
+        # A captured CUDA graph cannot copy from the host, but it has numbers.
+        alike = len(set(limits)) == 1
+        scales = (norms + TINY).reciprocal_().mul_(limits[0] if alike else norms.new_tensor(limits))
+        self.flat.gradients.mul_(scales.clamp_(max=1.0).unsqueeze(1))
 
 
 class Adam(_Descent):
