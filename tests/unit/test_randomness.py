@@ -176,3 +176,29 @@ def test_a_compiled_mask_is_the_scaled_choice_of_the_samples(p, columns, dtype):
     ):
         assert found.dtype == dtype and torch.equal(found, expected)
     assert masks.scaled(key, samples[:0], columns, p, dtype).shape == (0, columns)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(5, 4, 12), (3, 32), (7, 18), (900, 160)], ids=str)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_dropout_multiplies_by_the_mask(dtype, shape, threads):
+    """In whole rows of vectors by one operator, to the last bit, with first and second derivatives; by any threads."""
+    dropout = SampleDropout(0.3)
+    name_dropouts(nn.Sequential(dropout))
+    x = torch.randn(shape, dtype=dtype).requires_grad_()
+    samples = torch.arange(shape[0]) * 7
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with keyed(3, 11, samples):
+            made = dropout(x)
+    finally:
+        torch.set_num_threads(before)
+    columns = x[0].numel()
+    assert (made.grad_fn.name() == "_TimesBackward") == (columns % 16 == 0)
+    mask = masks.scaled(MASKS.key(3, 11, dropout.number), samples, columns, 0.3, dtype).reshape(shape)
+    assert torch.equal(made, x * mask) and 0 < (mask == 0).double().mean() < 0.6
+    (first,) = torch.autograd.grad((made**3).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    torch.testing.assert_close(first, 3 * (x * mask) ** 2 * mask)
+    torch.testing.assert_close(second, 6 * (x * mask) * mask**2)

@@ -171,7 +171,7 @@ def _values(
     x: torch.Tensor, samples: torch.Tensor, form: _Form, parameters: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
     """The inputs and each layer's outputs, after their dropout or tanh."""
-    name = "forward_double" if x.dtype == torch.float64 else "forward_single"
+    name = masks.named("forward", x.dtype)
     values = [x]
     for place, (keys, p) in enumerate(form.masks):
         weight, bias = parameters[2 * place : 2 * place + 2]
@@ -197,7 +197,7 @@ def _gradients(
     to_x: bool,
 ) -> torch.Tensor | None:
     """Put the gradients of each layer's weight and bias `into` their memory; that by the inputs if it is wanted."""
-    name = "backward_double" if cotangent.dtype == torch.float64 else "backward_single"
+    name = masks.named("backward", cotangent.dtype)
     if form.tanh:
         cotangent = torch.ops.aten.tanh_backward(cotangent, values[-1])
     torch.sum(cotangent, -2, out=into[-1])

@@ -38,7 +38,6 @@ def _forward(w: Writer) -> None:
         value = b.fadd(w.load(place, w.bytes), w.load(own_bias, w.bytes))
         positive = b.select(b.fcmp_ordered("<", value, zero), zero, value)
         w.store(b.fmul(positive, mask.values), place, w.bytes)
-    b.ret_void()
 
 
 def _backward(w: Writer) -> None:
@@ -52,7 +51,10 @@ def _backward(w: Writer) -> None:
     zero = w.constant(0.0)
     total = b.alloca(w.vector)
     total.align = w.bytes * w.lanes
-    with w.loop(runs) as run, w.loop(vectors) as vector:
+    counter = w.argument_address(BACKWARD.index("next_chunk"))
+    # Threads share the columns.
+    with w.taken(counter, b.mul(runs, vectors)) as column:
+        run, vector = b.udiv(column, vectors), b.urem(column, vectors)
         w.store(zero, total)
         with w.loop(rows) as row:
             place = b.mul(b.add(b.mul(run, rows), row), vectors)
@@ -63,4 +65,3 @@ def _backward(w: Writer) -> None:
             w.store(part, address, w.bytes)
             w.store(b.fadd(w.load(total), part), total)
         w.store(w.load(total), w.at(w.element(to_bias, b.mul(run, apart)), vector), w.bytes)
-    b.ret_void()

@@ -72,16 +72,13 @@ class SampleDropout(nn.Module):
         if _key is None:
             return nn.functional.dropout(x, self.p)
         seed, step, samples = _key
-        form = (x[0].numel(), self.p, x.dtype)
         if isinstance(seed, int):
-            mask = masks.scaled(self.key(seed, step), samples, *form)
-        else:
-            mask = at_once(
-                lambda seeds, rows: masks.of_runs([self.key(s, step) for s in seeds.tolist()], rows, *form),
-                seed,
-                samples,
-            )
-        return x * mask.reshape(x.shape)
+            return masks.times(x, samples, [self.key(seed, step)], self.p)
+
+        def of_members(x: torch.Tensor, samples: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
+            return masks.times(x, samples, [self.key(seed, step) for seed in seeds.tolist()], self.p)
+
+        return at_once(of_members, x, samples, seed)
 
     @overload
     def key(self, seed: int, step: int) -> int: ...

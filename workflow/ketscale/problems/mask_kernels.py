@@ -20,9 +20,13 @@ DRAWN = (
     "samples",  # (runs, rows) int64
     "keys",  # (runs,) int64
     "threshold",  # int16
+    "chunk_rows",  # that a thread takes at a time
+    "next_chunk",  # counter, 0 at the start
     "scale",  # a float in its first bytes
 )  # fmt: skip
-ARGUMENTS = ("out", *DRAWN)  # out: (runs, rows, vectors)
+# (runs, rows, vectors)
+DRAW = ("out", *DRAWN)
+APPLY = ("out", "values", *DRAWN)
 LANES = 16
 
 
@@ -36,35 +40,45 @@ class Mask(NamedTuple):
 
 
 def module() -> ir.Module:
-    """The functions `single` and `double`, which take the address of `ARGUMENTS`."""
+    """The functions `draw` and `apply` of either precision, which take the address of `DRAW` and `APPLY`."""
     written = ir.Module("ketscale_masks")
-    for name in ("single", "double"):
-        w = Writer(written, name, LANES, double=name == "double")
-        out = w.argument(ARGUMENTS.index("out"), pointer=True)
-        vectors = w.argument(ARGUMENTS.index("vectors"))
-        with each_mask(w, ARGUMENTS) as mask:
-            place = w.at(out, w.b.mul(mask.row, vectors), mask.vector)
-            w.store(mask.values, place, w.bytes)
-        w.b.ret_void()
+    for double in (False, True):
+        precision = "double" if double else "single"
+        for name, arguments in (("draw", DRAW), ("apply", APPLY)):
+            w = Writer(written, f"{name}_{precision}", LANES, double)
+            buffers = [w.argument(slot, pointer=True) for slot in range(len(arguments) - len(DRAWN))]
+            vectors = w.argument(arguments.index("vectors"))
+            with each_mask(w, arguments) as mask:
+                out, *values = (w.at(buffer, w.b.mul(mask.row, vectors), mask.vector) for buffer in buffers)
+                result = w.b.fmul(w.load(values[0], w.bytes), mask.values) if values else mask.values
+                w.store(result, out, w.bytes)
     return written
 
 
 @contextmanager
 def each_mask(w: Writer, arguments: Sequence[str]) -> Iterator[Mask]:
-    """Write the body for each vector of the masks that are drawn from `arguments`, which have those of `DRAWN`."""
+    """Write the body for each vector of the masks that are drawn from `arguments`, which have those of `DRAWN`.
+
+    It ends the function, whose threads share the rows.
+    """
     b = w.b
     words, shorts = ir.VectorType(I64, LANES // 4), ir.VectorType(ir.IntType(16), LANES)
     samples, keys = (w.argument(arguments.index(name), pointer=True) for name in ("samples", "keys"))
-    runs, rows, vectors, threshold = (
-        w.argument(arguments.index(name)) for name in ("runs", "rows", "vectors", "threshold")
+    runs, rows, vectors, threshold, chunk_rows = (
+        w.argument(arguments.index(name)) for name in ("runs", "rows", "vectors", "threshold", "chunk_rows")
     )
     least = _splat(w, b.trunc(threshold, shorts.element), shorts)
     scale = w.load_splat(w.argument_address(arguments.index("scale")))
     offsets = ir.Constant(words, [signed((1 + word) * GAMMA) for word in range(words.count)])
-    with w.loop(runs) as run:
-        key = b.load(w.element(keys, run, I64), typ=I64)
-        with w.loop(rows) as own:
-            row = b.add(b.mul(run, rows), own)
+    every = b.mul(runs, rows)
+    chunks = b.udiv(b.add(every, b.sub(chunk_rows, w.integer(1))), chunk_rows)
+    with w.taken(w.argument_address(arguments.index("next_chunk")), chunks) as chunk:
+        first_row = b.mul(chunk, chunk_rows)
+        left = b.sub(every, first_row)
+        with w.loop(b.select(b.icmp_unsigned("<", chunk_rows, left), chunk_rows, left)) as own:
+            row = b.add(first_row, own)
+            run = b.udiv(row, rows)
+            key = b.load(w.element(keys, run, I64), typ=I64)
             sample = b.load(w.element(samples, row, I64), typ=I64)
             start = _mixed(w, b.add(b.mul(sample, w.integer(signed(GAMMA))), key))
             with w.loop(vectors) as vector:
