@@ -61,14 +61,9 @@ resource_scopes:
 
 
 @functools.lru_cache(maxsize=4)
-def run_with(axes):
-    """The run with these axes, in pairs."""
-    return grid.Run.of(dict(axes))
-
-
 def run_of(wildcards):
-    """The run that wildcards name; Snakemake asks some twenty functions about each run, one after the other."""
-    return run_with(tuple(wildcards.items()))
+    """The run that wildcards name; Snakemake asks several functions about each run, one after the other."""
+    return grid.Run.of(wildcards)
 
 
 def record_of(run):
