@@ -434,6 +434,34 @@ def test_untimed_runs_share_the_machine(fresh: Path) -> None:
     assert any(a["start"] < b["start"] < a["stop"] for a in made for b in made)
 
 
+def functions_of_a_run(project: Path, *options: str) -> set[str]:
+    """What Snakemake has to work out by a function for each run: its resources, and its group."""
+    told = """
+train = workflow.get_rule("train")
+print("FUNCTIONS", *(name for name, value in train.resources.items() if value.is_evaluable()))
+print("FUNCTIONS", "group" if callable(train._group) else "")
+"""
+    (project / "Snakefile").write_text((ROOT / "Snakefile").read_text() + told)
+    lines = run_in(project, *options, "--list-rules").stdout.splitlines()
+    return {name for line in lines if line.startswith("FUNCTIONS") for name in line.split()[1:]}
+
+
+@pytest.mark.parametrize("options", [(), ("--profile", "profiles/local"), ("--profile", "profiles/mpi")])
+def test_on_one_machine_snakemake_asks_few_functions_about_each_run(
+    fresh: Path, options: tuple[str, ...]
+) -> None:
+    """Each takes a tenth of a millisecond per run: with all of them, planning a large study took half as long again."""
+    assert functions_of_a_run(fresh, *options) == {"_cores", "host", "tmpdir"}
+
+
+def test_what_runs_need_is_known_where_it_is_asked(fresh: Path) -> None:
+    needs = {"mem_mb", "runtime"}
+    assert needs | {"group", "nodes", "gres"} <= functions_of_a_run(fresh, "--profile", "slurm")
+    for limit in ("mem_mb=4000", "mem=4GB", "runtime=60"):
+        done = run_in(fresh, "--profile", "profiles/local", "--resources", limit, "-n", record(RUNS[0]))
+        assert all(f"{name}=" in done.stdout for name in needs)
+
+
 # ---------------------------------------------------------------- where it runs
 
 MODULE = """

@@ -1,5 +1,4 @@
-# What a scheduler is told about a job: its job group ("pack") and the resources it asks for. No rules. On one machine
-# Snakemake has no groups; most of these functions return None there, and nothing limits the others.
+# What a scheduler is told about a job: its job group ("pack") and the resources it asks for. No rules.
 
 # If this folder has no site file, the workflow's own is used. Set before anything reads it.
 if not Path("profiles/slurm/site.yaml").exists():
@@ -10,9 +9,18 @@ from ketscale.jobs.slurm import check as cluster
 from ketscale.jobs.slurm import packs
 from ketscale.jobs.slurm import site as sites
 
+# Whether anything may ask what jobs need: a scheduler, to which Snakemake submits only with --jobs; the allocation that
+# this process is in; or a limit of --resources. If nothing does, jobs have no group and none of these resources:
+# Snakemake evaluates each of them for each run, which was a third of a dry run of 20,000 runs.
+ASKED = bool(
+    not workflow.is_main_process
+    or workflow.resource_settings.nodes
+    or {"mem_mb", "runtime"} & workflow.global_resources.keys()
+)
+
 try:
     SITE = sites.load_site(CONFIG.sizes, CONFIG.size_names)
-    PACKS = packs.packs(RUNS, CONFIG.timed, SITE)
+    PACKS = packs.packs(RUNS, CONFIG.timed, SITE) if ASKED else {}
 except UserError as error:
     sys.exit(f"Error: {error}")
 
@@ -91,37 +99,37 @@ def gres(run):
     return f"gpu:{kind}{sites.gpus_per_node(run)}" if sites.gpus_per_node(run) else None
 
 
-# For every job.
-OF_SITE = {
-    "slurm_account": lambda wildcards: SITE.file.account if scheduled() else None,
-    "qos": lambda wildcards: SITE.file.qos if scheduled() else None,
-    "constraint": lambda wildcards: SITE.file.constraint if scheduled() else None,
-    # Inside an allocation this keeps Snakemake from wrapping a run in srun; the run starts its own (see
-    # jobs/launch.py).
-    "mpi": lambda wildcards: None if workflow.is_main_process else 1,
-}
-
-# One task per node, with all cores of the run's ranks there; srun divides them among the ranks.
-OF_TRAIN = OF_SITE | {
-    "slurm_partition": of_run(lambda run: SITE.partition_of(run)),
-    "runtime": lambda wildcards, attempt: minutes(attempt, run_of(wildcards)),
-    "mem_mb": lambda wildcards, attempt: memory_mb(attempt, run_of(wildcards)),
-    "nodes": of_run(lambda run: run.nodes),
-    "tasks": of_run(lambda run: run.nodes),
-    "cpus_per_task": of_run(lambda run: sites.cores_per_node(run)),
-    "gres": of_run(lambda run: gres(run)),
-    "tasks_per_gpu": of_run(lambda run: 0 if gres(run) else None),
-    "slurm_extra": of_run(lambda run: sbatch_options(run)),
-}
-
-# Features are computed by two threads on every machine, so that they are the same.
-OF_FEATURES = OF_SITE | {
-    "slurm_partition": lambda wildcards: SITE.file.partition if scheduled() else None,
-    "runtime": lambda wildcards, attempt: minutes(attempt),
-    "mem_mb": lambda wildcards, attempt: memory_mb(attempt),
-    "nodes": lambda wildcards: 1 if scheduled() else None,
-    "cpus_per_task": lambda wildcards: 2 if scheduled() else None,
-}
+OF_TRAIN = OF_FEATURES = {}
+if ASKED:
+    # For every job.
+    of_site = {
+        "slurm_account": SITE.file.account,
+        "qos": SITE.file.qos,
+        "constraint": SITE.file.constraint,
+        # Inside an allocation this keeps Snakemake from wrapping a run in srun; the run starts its own (see
+        # jobs/launch.py).
+        "mpi": None if workflow.is_main_process else 1,
+    }
+    # One task per node, with all cores of the run's ranks there; srun divides them among the ranks.
+    OF_TRAIN = of_site | {
+        "slurm_partition": of_run(lambda run: SITE.partition_of(run)),
+        "runtime": lambda wildcards, attempt: minutes(attempt, run_of(wildcards)),
+        "mem_mb": lambda wildcards, attempt: memory_mb(attempt, run_of(wildcards)),
+        "nodes": of_run(lambda run: run.nodes),
+        "tasks": of_run(lambda run: run.nodes),
+        "cpus_per_task": of_run(lambda run: sites.cores_per_node(run)),
+        "gres": of_run(lambda run: gres(run)),
+        "tasks_per_gpu": of_run(lambda run: 0 if gres(run) else None),
+        "slurm_extra": of_run(lambda run: sbatch_options(run)),
+    }
+    # Features are computed by two threads on every machine, so that they are the same.
+    OF_FEATURES = of_site | {
+        "slurm_partition": SITE.file.partition,
+        "runtime": lambda wildcards, attempt: minutes(attempt),
+        "mem_mb": lambda wildcards, attempt: memory_mb(attempt),
+        "nodes": 1,
+        "cpus_per_task": 2,
+    }
 
 
 def say_why():

@@ -1,5 +1,6 @@
 # What the rules share: the checked config, the runs of the grid, and where and when a run may start. No rules.
 import functools
+import gc
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,10 @@ from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures as
 from ketscale.analysis.claims import LEDGER
 from ketscale.errors import UserError
 from ketscale.jobs import finished, prepared
+
+# Snakemake keeps all jobs that it plans, and Python's collector looks through all that is kept again and again: with
+# its usual threshold (700 objects) that is a tenth of a dry run of 20,000 runs.
+gc.set_threshold(100_000)
 
 
 wildcard_constraints:
@@ -61,14 +66,9 @@ resource_scopes:
 
 
 @functools.lru_cache(maxsize=4)
-def run_with(axes):
-    """The run with these axes, in pairs."""
-    return grid.Run.of(dict(axes))
-
-
 def run_of(wildcards):
-    """The run that wildcards name; Snakemake asks some twenty functions about each run, one after the other."""
-    return run_with(tuple(wildcards.items()))
+    """The run that wildcards name; Snakemake asks several functions about each run, one after the other."""
+    return grid.Run.of(wildcards)
 
 
 def record_of(run):

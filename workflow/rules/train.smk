@@ -14,7 +14,7 @@ rule train:
         f"{RUN}/train.log",
     priority: priority
     group:
-        pack
+        pack if ASKED else None
     conda:
         "../../envs/ketscale.yaml"
     threads: lambda wildcards: int(wildcards.ranks) * int(wildcards.threads)

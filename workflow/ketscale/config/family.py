@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -342,7 +342,7 @@ class Settings:
     def content(self) -> dict[str, Any]:
         """Everything as plain values; `of` is its inverse."""
         return {
-            "run": asdict(self.run),
+            "run": dict(vars(self.run)),
             "family": self.family.name,
             "workload": {"kind": self.workload_kind, **self.workload.content()},
             "model": {"kind": self.model_kind, **self.model.content()},

@@ -180,8 +180,8 @@ def _alpha(name: str) -> float:
 
 def _compared(config: Config, run: Run) -> bool:
     """Whether a run of several workers has its like on one worker."""
-    one = replace(run, **layout(serial(run.backend)))
-    return workers(run.backend, run.ranks, run.threads) > 1 and one in config.run_set
+    several = workers(run.backend, run.ranks, run.threads) > 1
+    return several and replace(run, **layout(serial(run.backend))) in config.run_set
 
 
 MAP = Figure(
