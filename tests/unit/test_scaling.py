@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from ketscale.analysis import intervals, laws, points
-from ketscale.analysis.kinds import kinds
+from ketscale.analysis.kinds import kinds, speed
 from ketscale.analysis.kinds.scaling import WEAK
 from ketscale.analysis.laws.table import COLUMNS
 from ketscale.config import Config
@@ -189,6 +189,23 @@ def test_the_best_serial_run_does_the_same_work() -> None:
     found = [point for point in rows_of("strong", rows) if point["size"] == "q4-l3"]
     assert {point["best_serial_reference"] for point in found} == {"cpu-n1r1t1"}
     assert [point["speedup_best_serial"] for point in found] == [1.0, 2.0]
+
+
+def test_the_runs_of_a_point_are_not_looked_at_again_for_each_other_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the table of thousands of points takes the square of their number."""
+    looked = 0
+
+    def usable(group: points.Group) -> tuple[list[points.Row], str]:
+        nonlocal looked
+        looked += 1
+        return points.usable(group)
+
+    monkeypatch.setattr(speed, "usable", usable)
+    rows = [threads(count + 1) for count in range(50)]
+    assert len(points_of("strong", rows)) == len(rows)
+    assert looked <= 3 * len(rows)
 
 
 def test_weak_scaling_compares_with_one_workers_share_of_the_batch() -> None:

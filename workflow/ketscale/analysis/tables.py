@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ def _identity(config: Config, finding: Finding) -> dict[str, Any]:
     """The columns that identify a run; a size is empty if its family has no such axis."""
     run = finding.run
     sizes = dict.fromkeys(size_axes(config)) | sizes_of(config, run)
-    return {**asdict(run), "family": config.family(run.workload).name, **sizes, "layout": run.layout}
+    return {**vars(run), "family": config.family(run.workload).name, **sizes, "layout": run.layout}
 
 
 def _runs_columns(config: Config) -> tuple[str, ...]:

@@ -75,6 +75,10 @@ class Reference:
         return " ".join([first["layout"], *others])
 
 
+# References by what `_work` says of them.
+References = dict[tuple[Any, ...], list[Reference]]
+
+
 @dataclass(frozen=True)
 class Ratios:
     """A point's speedup over its baseline, with efficiency and serial fraction if its kind defines them."""
@@ -106,18 +110,25 @@ class Speed(Kind):
         seeds: dict[Point, set[int]] = {}
         for run in study.runs:
             seeds.setdefault(point_of(run), set()).add(run.seed)
+        references = _serial_references(collected.points)
         for key, asked in seeds.items():
             if key in collected.points:
-                yield self._row(study, list(seeds), collected.points[key], collected, asked)
+                yield self._row(study, list(seeds), collected.points[key], references, collected, asked)
 
     def _row(
-        self, study: Study, asked: Sequence[Point], group: Group, collected: Collected, seeds: set[int]
+        self,
+        study: Study,
+        asked: Sequence[Point],
+        group: Group,
+        references: References,
+        collected: Collected,
+        seeds: set[int],
     ) -> dict[str, Any]:
         used, flag = usable(group)
         first, time = group[0], summarise([row["step_s"] for row in used])
-        count = workers(first["backend"], first["ranks"], first["threads"])
+        count = _workers(first)
         same = self.reference(first, asked, collected.points)
-        best = _best_serial(first, collected.points)
+        best = _best_serial(first, references)
         ratio = paired_ratio(same.rows, used) if same else None
         ratios = self.ratios(ratio, first, same) if ratio and same else Ratios(None)
         flags = [flag, *(f"{found.flag} reference" for found in (same, best) if found and found.flag)]
@@ -164,26 +175,37 @@ class Speed(Kind):
         return gains.answer(inputs.points(study.name), inputs, ("layout",), says, cost)
 
 
-def _best_serial(row: Row, points: Mapping[Point, Group]) -> Reference | None:
-    """The fastest timed single-process runs that do the same work on at most as many cores, with any simulator.
+def _work(row: Row) -> tuple[Any, ...]:
+    """What is equal for points that do the same work on the same hardware and kind of device.
 
     The same work means the same workload, model, size, global batch and precision. Cached and inline features are the
     same work, since they give the same numbers.
     """
-    count = workers(row["backend"], row["ranks"], row["threads"])
+    return (*(row[name] for name in (*WORK, "precision", "hardware")), serial(row["backend"]))
 
-    def may(other: Row) -> bool:
-        return (
-            all(other[name] == row[name] for name in (*WORK, "precision", "hardware"))
-            and serial(other["backend"]) == serial(row["backend"])
-            and not BACKENDS[other["backend"]].several_ranks
-            and workers(other["backend"], other["ranks"], other["threads"]) <= count
-            and other["timed"]
-        )
 
-    candidates = [Reference.of(group) for group in points.values() if may(group[0])]
-    found = [reference for reference in candidates if reference]
+def _serial_references(points: Mapping[Point, Group]) -> References:
+    """The timed single-process runs, with any simulator, by their work: looked for once, not by each point."""
+    found: References = {}
+    for group in points.values():
+        first, reference = group[0], Reference.of(group)
+        if reference and first["timed"] and not BACKENDS[first["backend"]].several_ranks:
+            found.setdefault(_work(first), []).append(reference)
+    return found
+
+
+def _best_serial(row: Row, references: References) -> Reference | None:
+    """The fastest single-process runs that do the same work on at most as many cores."""
+    found = [
+        reference
+        for reference in references.get(_work(row), [])
+        if _workers(reference.rows[0]) <= _workers(row)
+    ]
     return min(found, key=lambda reference: (reference.flag in HOLLOW, reference.step_s), default=None)
+
+
+def _workers(row: Row) -> int:
+    return workers(row["backend"], row["ranks"], row["threads"])
 
 
 def _median(values: Iterable[float | None]) -> float | None:
