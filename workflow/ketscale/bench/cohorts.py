@@ -39,7 +39,7 @@ class CohortSelection:
     threads: int = 1
 
     def cells(self) -> Iterator[ModelCell]:
-        """All cells; a classical model has no qubits to vary."""
+        """All cells; see `steps.cells`."""
         return steps.cells(self.models, self.qubits, self.batches)
 
 

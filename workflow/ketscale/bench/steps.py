@@ -109,8 +109,11 @@ class ModelCell(NamedTuple):
 
 
 def cells(models: Iterable[str], qubits: Sequence[int], batches: Sequence[int]) -> Iterator[ModelCell]:
-    """All cells; a classical model has no qubits to vary."""
+    """All cells; a classical model has no qubits to vary, the one on sentences one size."""
     for model in models:
+        if model in ON_SENTENCES:
+            yield ModelCell(model, MODELS[model].sizes["qubits"], SENTENCES)
+            continue
         for number in (0,) if MODELS[model].classical else qubits:
             for batch in batches:
                 yield ModelCell(model, number, batch)
