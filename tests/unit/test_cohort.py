@@ -10,9 +10,15 @@ import torch
 from torch import nn
 
 from ketscale.bench import steps
+from ketscale.engines.dynamics import propagator
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
+from ketscale.problems.control.adaptation import Inner
+from ketscale.problems.control.meta_learning import MetaLearning
+from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.policy import Policy, RobustPulse
+from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.library import construct
 from ketscale.problems.registry import FAMILIES
@@ -41,7 +47,7 @@ def perceptron(seed, dtype=torch.float64):
 
 def sentences(seed, dtype=torch.float64, arm="fused"):
     """Sentences of three to six words."""
-    words = "one two three four five six seven eight".split()
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
     lines = [" ".join(words[start : start + 3 + start % 4]) for start in range(5)]
     lines += [" ".join(reversed(line.split())) for line in lines] + [f"{line} {line}" for line in lines]
     rows = np.arange(len(lines))
@@ -50,6 +56,23 @@ def sentences(seed, dtype=torch.float64, arm="fused"):
     torch.manual_seed(seed)
     likelihood = build_likelihood(arm, steps.LIKELIHOODS[arm], 1, transitions(data), torch.device("cpu"))
     return NextWord(SuperpositionTransformer(1), likelihood, data).convert(torch.device("cpu"), dtype)
+
+
+def control(seed, dtype=torch.float64, kind="fomaml", tasks=None, loop=False):
+    """Meta-learning of a policy, or of one pulse for all tasks; drawn afresh in each step, or of fixed tasks."""
+    workload = QubitSpectrum(
+        detuning=(-2.0, 2.0), environment_spread=0.1, validation=4, test=3, epoch_steps=3, tasks=tasks
+    )
+    torch.manual_seed(seed)
+    if kind == "robust":
+        network = RobustPulse(segments=4)
+    else:
+        low, high = zip(*((each.low, each.high) for each in workload.varied), strict=True)
+        network = Policy(4, "normalised", low, high, width=6, depth=1)
+    adaptation = "multi-task" if kind == "robust" else kind
+    objective, inner = Objective(workload, propagator("exact", strict=False)), Inner(2, 0.05)
+    problem = MetaLearning(network, objective, adaptation, inner, seed, {}, loop)
+    return problem.convert(torch.device("cpu"), dtype)
 
 
 def trainer(problem, seed, protocol, **more):
@@ -114,6 +137,9 @@ MADE = {
     "vqc": classification,
     "sentences": sentences,
     "sentences, closed form": partial(sentences, arm="closed-form"),
+    **{kind: partial(control, kind=kind) for kind in ("fomaml", "maml", "reptile", "multi-task", "robust")},
+    "fixed tasks": partial(control, tasks=11),
+    "loop": partial(control, loop=True),
 }
 of_every_kind = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 
