@@ -19,12 +19,15 @@ from ketscale.errors import UserError
 def test_a_whole_benchmark_of_cohorts(tmp_path: Path, capsys: Any) -> None:
     files = {kind: tmp_path / f"bench.{kind}" for kind in ("json", "csv", "markdown")}
     options = [text for kind, path in files.items() for text in (f"--{kind}", str(path))]
-    asked = "--models vqc,mlp,superposition_transformer --qubits 2 --batch 3 --runs 2,3 --repeats 5"
+    asked = (
+        "--models vqc,mlp,superposition_transformer,robust_grape --qubits 2 --batch 3 --runs 2,3 --repeats 5"
+    )
     assert cli.main(["bench", "cohorts", *asked.split(), *options]) == 0
     rows = json.loads(files["json"].read_text())["rows"]
     assert [(row["model"], row["qubits"], row["runs"]) for row in rows] == [
         ("vqc", 2, 2), ("vqc", 2, 3), ("mlp", 0, 2), ("mlp", 0, 3),
         ("superposition_transformer", 4, 2), ("superposition_transformer", 4, 3),
+        ("robust_grape", 1, 2), ("robust_grape", 1, 3),
     ]  # fmt: skip
     for row in rows:
         assert row["status"] == "timed" and row["repeats"] == 5
