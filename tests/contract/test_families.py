@@ -9,6 +9,7 @@ import copy
 import inspect
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ import yaml
 from ketscale import analysis
 from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.jobs import cohorts
 from ketscale.problems.models import implementation
 from ketscale.problems.registry import FAMILIES
 from tests.contract.tiny_study import Project
@@ -87,10 +89,7 @@ def test_a_resumed_run_ends_bitwise_as_an_uninterrupted_one(project: Project) ->
     record = project.record_path(protocol="long", seed=7)
     resumed = project.interrupted_and_resumed(record)
     assert resumed["resumed"] >= 1
-    other = record.replace("out/tiny", "out/again")
-    features = project.features()
-    project.run("ketscale", "launch", other, *(["--features", str(features)] if features else []))
-    undisturbed = json.loads((project.folder / other).read_text())
+    undisturbed = again(project, record)
     assert undisturbed["resumed"] == 0
     assert resumed["weights_hash"] == undisturbed["weights_hash"]
     assert resumed["losses"] == undisturbed["losses"]
@@ -110,19 +109,63 @@ def test_the_trained_model_is_kept_and_loads(project: Project) -> None:
         assert ("predictions.npz" in record["files"]) == (record["quality"] is not None)
 
 
-def test_seeds_are_trained_together_where_the_models_say_so_and_only_there(project: Project) -> None:
+def test_seeds_are_trained_together_where_models_and_simulators_can_and_only_there(project: Project) -> None:
     for record in project.records():
-        config = record["config"]
-        stacks = FAMILIES[record["family"]].models[config["model"]["kind"]].stacks
-        simulated = config["simulator"] is None or config["simulator"]["device"] == "fused"
-        several = record["run"]["protocol"] == "quality" and stacks and simulated
-        assert record["cohort"] == ([f"quality/seed{1 - record['run']['seed']}"] if several else [])
+        run = record["run"]
+        settings = project.settings(project.record_path(**run | {"backend": _layout(run)}))
+        simulated = settings.simulator is None or settings.simulator.stacks
+        several = run["protocol"] == "quality" and settings.model.stacks and simulated
+        assert record["cohort"] == ([f"quality/seed{1 - run['seed']}"] if several else [])
         if several:
             assert record["timing"]["step"]["count"] == 0
     assert {row["cohort"] for row in project.table("runs")} == {
         str(1 + len(r["cohort"])) for r in project.records()
     }
     assert not (project.results / "cohorts").exists()
+
+
+def test_a_seed_that_is_trained_together_is_as_good_as_alone(project: Project) -> None:
+    found = [record for record in project.records() if record["cohort"]]
+    if not found:
+        pytest.skip("its models do not say `stacks`")
+    for together in found:
+        record = project.record_path(**together["run"] | {"backend": _layout(together["run"])})
+        alone = again(project, record)
+        assert alone["cohort"] == []
+        assert together["losses"] == pytest.approx(alone["losses"], rel=1e-3)
+        assert together["quality"]["epochs"] == alone["quality"]["epochs"]
+        loss = together["quality"]["validation"]["loss"]
+        assert loss == pytest.approx(alone["quality"]["validation"]["loss"], rel=1e-3)
+
+
+def test_a_stopped_cohort_resumes_bitwise_and_has_the_losses_of_its_runs_alone(project: Project) -> None:
+    records = [project.record_path(protocol="long", seed=seed) for seed in (8, 9)]
+    if cohorts.shape(project.settings(records[0])) is None:
+        pytest.skip("its models do not say `stacks`")
+    others = [record.replace("out/tiny", "out/once-more") for record in records]
+    with project.one_cohort(records):
+        project.interrupted_and_resumed(records[0])
+        launch(project, others[0])
+    for record, other in zip(records, others, strict=True):
+        resumed, undisturbed = (json.loads((project.folder / each).read_text()) for each in (record, other))
+        assert (resumed["resumed"], undisturbed["resumed"]) == (1, 0)
+        assert len(resumed["cohort"]) == len(undisturbed["cohort"]) == 1
+        assert resumed["weights_hash"] == undisturbed["weights_hash"]
+        assert resumed["losses"] == undisturbed["losses"]
+        assert resumed["losses"] == pytest.approx(again(project, record)["losses"], rel=1e-10)
+
+
+def again(project: Project, record: str) -> dict[str, Any]:
+    """The record of a run that is trained once more, alone and elsewhere."""
+    other = record.replace("out/tiny", "out/again")
+    launch(project, other)
+    return json.loads((project.folder / other).read_text())
+
+
+def launch(project: Project, record: str) -> None:
+    """Train a run whose features are in the tiny study's folder."""
+    features = project.features()
+    project.run("ketscale", "launch", record, *(["--features", str(features)] if features else []))
 
 
 def _layout(run: dict[str, object]) -> str:

@@ -10,14 +10,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from ketscale import grid
+from ketscale.config import Config, Settings
+from ketscale.jobs import cohorts
+from ketscale.problems.registry import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -97,6 +102,8 @@ class Project:
     def __init__(self, folder: Path, tiny: Mapping[str, Any], checkout: Path = ROOT) -> None:
         self.folder, self.checkout = folder, checkout
         self.config = config(tiny)
+        # Variables of its commands, beside those of `environment`.
+        self.variables: dict[str, str] = {}
         self.simulators = simulators_of(tiny)
         self.results = folder / self.config["results"]
         folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +114,7 @@ class Project:
         done = subprocess.run(
             command,
             cwd=self.folder,
-            env=environment(self.checkout / "workflow"),
+            env=environment(self.checkout / "workflow") | self.variables,
             capture_output=True,
             text=True,
             timeout=500,
@@ -149,6 +156,21 @@ class Project:
         axes = {**asdict(grid.Run.parse(str(paths[0]))), "simulator": self.simulators[0], **layout, **axes}
         return f"{self.config['results']}/{grid.Run.of(axes).path}"
 
+    def settings(self, record: str) -> Settings:
+        """All that decides the run with this record."""
+        return Config.of(self.config, FAMILIES).settings(grid.Run.parse(record))
+
+    @contextmanager
+    def one_cohort(self, records: Sequence[str]) -> Iterator[None]:
+        """Inside the block, commands belong to a call that trains the runs with these records together."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("KETSCALE_CALL", "a-call")
+            patch.setenv(cohorts.VARIABLE, "")
+            cohorts.write(self.folder / "call", [[self.settings(record) for record in records]])
+            self.variables = {name: os.environ[name] for name in ("KETSCALE_CALL", cohorts.VARIABLE)}
+            yield
+        self.variables = {}
+
     def features(self) -> Path | None:
         """The manifest of the workload's data, where there are any."""
         return next(iter(sorted((self.results / "features").glob("*/features.json"))), None)
@@ -159,7 +181,7 @@ class Project:
         process = subprocess.Popen(
             ["ketscale", "launch", record],
             cwd=self.folder,
-            env=environment(self.checkout / "workflow"),
+            env=environment(self.checkout / "workflow") | self.variables,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

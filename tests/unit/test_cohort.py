@@ -2,17 +2,30 @@
 
 import copy
 import math
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from ketscale.bench import steps
+from ketscale.engines.dynamics import propagator
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
+from ketscale.problems.control.adaptation import Inner
+from ketscale.problems.control.meta_learning import MetaLearning
+from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.policy import Policy, RobustPulse
+from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.library import construct
 from ketscale.problems.registry import FAMILIES
+from ketscale.problems.sentences.build import build_likelihood
+from ketscale.problems.sentences.next_word import NextWord, transitions
+from ketscale.problems.sentences.sentences import Prepared, Sentences
+from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training import cohort
 from ketscale.training.loop import Diverged, Trainer
 from ketscale.training.pace import Pace
@@ -30,6 +43,36 @@ def perceptron(seed, dtype=torch.float64):
     model = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), SampleDropout(0.2), nn.Linear(9, 3)).to(dtype)
     splits = {name: problem.get_buffer(f"rows_{name}") for name in problem.splits}
     return Classification(model, problem.get_buffer("inputs"), problem.get_buffer("labels"), splits, seed)
+
+
+def sentences(seed, dtype=torch.float64, arm="fused"):
+    """Sentences of three to six words."""
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
+    lines = [" ".join(words[start : start + 3 + start % 4]) for start in range(5)]
+    lines += [" ".join(reversed(line.split())) for line in lines] + [f"{line} {line}" for line in lines]
+    rows = np.arange(len(lines))
+    splits = {"train": rows[:10], "validation": rows[10:13], "test": rows[13:]}
+    data = Prepared(Sentences.of(lines), splits, seed=4, shared=0, hash="", data_hash="")
+    torch.manual_seed(seed)
+    likelihood = build_likelihood(arm, steps.LIKELIHOODS[arm], 1, transitions(data), torch.device("cpu"))
+    return NextWord(SuperpositionTransformer(1), likelihood, data).convert(torch.device("cpu"), dtype)
+
+
+def control(seed, dtype=torch.float64, kind="fomaml", tasks=None, loop=False):
+    """Meta-learning of a policy, or of one pulse for all tasks; drawn afresh in each step, or of fixed tasks."""
+    workload = QubitSpectrum(
+        detuning=(-2.0, 2.0), environment_spread=0.1, validation=4, test=3, epoch_steps=3, tasks=tasks
+    )
+    torch.manual_seed(seed)
+    if kind == "robust":
+        network = RobustPulse(segments=4)
+    else:
+        low, high = zip(*((each.low, each.high) for each in workload.varied), strict=True)
+        network = Policy(4, "normalised", low, high, width=6, depth=1)
+    adaptation = "multi-task" if kind == "robust" else kind
+    objective, inner = Objective(workload, propagator("exact", strict=False)), Inner(2, 0.05)
+    problem = MetaLearning(network, objective, adaptation, inner, seed, {}, loop)
+    return problem.convert(torch.device("cpu"), dtype)
 
 
 def trainer(problem, seed, protocol, **more):
@@ -89,7 +132,19 @@ def weights(trainer):
     return torch.cat([p.detach().reshape(-1) for p in trainer.problem.parameters()])
 
 
-@pytest.mark.parametrize("make", [perceptron, classification], ids=["mlp", "vqc"])
+MADE = {
+    "mlp": perceptron,
+    "vqc": classification,
+    "sentences": sentences,
+    "sentences, closed form": partial(sentences, arm="closed-form"),
+    **{kind: partial(control, kind=kind) for kind in ("fomaml", "maml", "reptile", "multi-task", "robust")},
+    "fixed tasks": partial(control, tasks=11),
+    "loop": partial(control, loop=True),
+}
+of_every_kind = pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+
+
+@of_every_kind
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-10), (torch.float32, 1e-3)])
 def test_each_run_of_a_cohort_has_the_losses_that_it_has_alone(make, dtype, tolerance):
     protocols = [{}, {"learning_rate": 1e-3}, {"weight_decay": 0.0, "clip_norm": None}, {"clip_norm": 0.1}]
@@ -104,32 +159,35 @@ def test_each_run_of_a_cohort_has_the_losses_that_it_has_alone(make, dtype, tole
     assert len(set(losses)) == 4
 
 
-def test_each_run_stops_early_by_its_own_numbers_and_keeps_its_own_best_weights():
+@of_every_kind
+def test_each_run_stops_early_by_its_own_numbers_and_keeps_its_own_best_weights(make):
     rates = [{"learning_rate": rate} for rate in (0.3, 3e-3, 0.1)]
     settings = {**EPOCHS, "plateau": {"factor": 0.5, "patience": 0}}
-    made = Together(perceptron, rates, **settings).train()
+    made = Together(make, rates, **settings).train()
     lengths = set()
     for seed, own in enumerate(rates):
-        together, (single, _) = made.trainers[seed], alone(perceptron, seed, {**settings, **own})
+        together, (single, _) = made.trainers[seed], alone(make, seed, {**settings, **own})
         assert together.step == single.step
         assert together.best["epoch"] == single.best["epoch"]
         torch.testing.assert_close(weights(together), weights(single), rtol=0, atol=1e-9)
         for mine, theirs in zip(together.history, single.history, strict=True):
             assert mine["epoch_s"] > 0 and mine.keys() == theirs.keys()
             assert mine["learning_rate"] == theirs["learning_rate"]
-            assert mine["validation_loss"] == pytest.approx(theirs["validation_loss"], rel=1e-9)
+            for name in (name for name in theirs if name.startswith("validation_")):
+                assert mine[name] == pytest.approx(theirs[name], rel=1e-9)
         lengths.add(single.step)
     assert len(lengths) > 1
 
 
-def test_a_run_that_diverges_leaves_the_others_going():
+@of_every_kind
+def test_a_run_that_diverges_leaves_the_others_going(make):
     protocols = [{}, {"learning_rate": 1e300, "clip_norm": None}, {}]
-    made = Together(perceptron, protocols, steps=30).train()
+    made = Together(make, protocols, steps=30).train()
     assert isinstance(made.ends[1], Diverged) and made.ends[0] is None and made.ends[2] is None
-    single, error = alone(perceptron, 1, {"steps": 30, **protocols[1]})
+    single, error = alone(make, 1, {"steps": 30, **protocols[1]})
     assert str(made.ends[1]) == str(error)
     for seed in (0, 2):
-        single, _ = alone(perceptron, seed, {"steps": 30})
+        single, _ = alone(make, seed, {"steps": 30})
         torch.testing.assert_close(weights(made.trainers[seed]), weights(single), rtol=0, atol=1e-10)
         assert all(math.isfinite(loss) for loss in made.trainers[seed].losses)
 

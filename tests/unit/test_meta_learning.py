@@ -20,6 +20,7 @@ from ketscale.problems.control.meta_learning import MetaLearning
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.outputs import Outputs
 from ketscale.problems.control.policy import Policy, RobustPulse
+from ketscale.problems.control.tasks import Drawn
 from ketscale.problems.control.workloads import QubitSpectrum
 from tests.toys import trainer
 
@@ -63,10 +64,15 @@ def learning(
     return problem.convert(torch.device("cpu"), torch.float64)
 
 
+def drawn(problem: MetaLearning, numbers: torch.Tensor, step: int) -> Drawn:
+    """The training tasks of a step."""
+    return problem._training(step, torch.as_tensor(problem.seed), numbers)
+
+
 def reference(problem: MetaLearning, kind: str, step: int) -> tuple[float, list[torch.Tensor]]:
     """The mean query loss after adaptation and its meta-gradient, task after task on copies of all weights."""
     weights = {name: p.detach().clone().requires_grad_() for name, p in problem.model.named_parameters()}
-    tasks = problem._training(torch.arange(TASKS), step)
+    tasks = drawn(problem, torch.arange(TASKS), step)
     total, gradients = 0.0, [torch.zeros_like(p) for p in weights.values()]
     for number in range(TASKS):
 
@@ -211,7 +217,7 @@ def test_the_cache_changes_no_number(spread: float, monkeypatch: pytest.MonkeyPa
 
 def test_support_and_query_are_one_environment_unless_they_are_spread() -> None:
     numbers = torch.arange(4)
-    same, spread = (learning("fomaml", spread=by)._training(numbers, 0) for by in (0.0, 0.3))
+    same, spread = (drawn(learning("fomaml", spread=by), numbers, 0) for by in (0.0, 0.3))
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(same.support, same.query, strict=True))
     assert torch.equal(same.inputs, spread.inputs)
     for mine, theirs in zip(spread.support, spread.query, strict=True):
@@ -222,10 +228,10 @@ def test_support_and_query_are_one_environment_unless_they_are_spread() -> None:
 
 def test_a_task_is_a_function_of_seed_step_and_number() -> None:
     problem = learning("fomaml")
-    every = problem._training(torch.arange(6), 4).inputs
-    assert torch.equal(problem._training(torch.tensor([5, 2]), 4).inputs, every[[5, 2]])
+    every = drawn(problem, torch.arange(6), 4).inputs
+    assert torch.equal(drawn(problem, torch.tensor([5, 2]), 4).inputs, every[[5, 2]])
     others = [
-        problem._training(torch.arange(6), 5),
+        drawn(problem, torch.arange(6), 5),
         problem.distribution.fixed("test", torch.arange(6), torch.float64),
     ]
     assert not any(torch.isclose(other.inputs, every).any() for other in others)

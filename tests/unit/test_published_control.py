@@ -133,7 +133,7 @@ def test_a_step_of_training_is_the_published_one(scheme: Scheme, dt: float, dtyp
     loss.backward()
 
     start = [part for pair in network.layers() for part in pair]
-    tasks = problem.distribution.fresh(5, 4, numbers, torch.float64).inputs
+    tasks = problem.distribution.fresh([5], 4, numbers, torch.float64).inputs
     losses, gradients = [], [torch.zeros_like(part) for part in start]
     for task in tasks:
         adapted = [part.detach().clone().requires_grad_() for part in start]

@@ -39,13 +39,13 @@ class CohortSelection:
     threads: int = 1
 
     def cells(self) -> Iterator[ModelCell]:
-        """All cells; a classical model has no qubits to vary."""
+        """All cells; see `steps.cells`."""
         return steps.cells(self.models, self.qubits, self.batches)
 
 
 @dataclass(frozen=True)
 class CohortRow:
-    """Steps of a model by several runs together, of a classical model's own kind or by fused.
+    """Steps of a model by several runs together, of a classical model's own kind, by fused, or of control by exact.
 
     median_s, iqr_s: of a step of all runs, median and interquartile range over `repeats`. alone_s, alone_iqr_s: of one
     run's step, in turns with it. gain: how many times as long the runs take one after the other. None if their losses
@@ -80,7 +80,7 @@ def parse(
         UserError: a value is not a number, too small, or not the name of a model that trains in cohorts.
     """
     default = CohortSelection()
-    able = [name for name, kind in steps.MODELS.items() if kind.stacks]
+    able = [name for name, kind in (steps.MODELS | steps.ON_TASKS).items() if kind.stacks]
     return CohortSelection(
         models=names_of("--models", models, able) or default.models,
         qubits=numbers_of("--qubits", qubits, 2) or default.qubits,

@@ -53,15 +53,9 @@ class ModelSelection:
         return [arm for arm in steps.arms(model) if arm in wanted]
 
     def cells(self) -> Iterator[ModelCell]:
-        """All cells; a classical model has no qubits to vary, the one on sentences one size."""
-        for model in filter(self.arms, self.models):
-            kind = steps.MODELS[model]
-            if model in steps.ON_SENTENCES:
-                yield ModelCell(model, kind.sizes["qubits"], steps.SENTENCES)
-                continue
-            for qubits in (0,) if kind.classical else self.qubits:
-                for batch in sorted(self.batches or BATCHES[self.device]):
-                    yield ModelCell(model, qubits, batch)
+        """All cells; see `steps.cells`."""
+        batches = sorted(self.batches or BATCHES[self.device])
+        return steps.cells(filter(self.arms, self.models), self.qubits, batches)
 
 
 def parse(

@@ -9,13 +9,16 @@ from typing import NamedTuple
 
 import torch
 
-from ketscale.config import Model, Protocol, Simulator
+from ketscale.config import Model, Protocol, Settings, Simulator
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.grid import Run, encode, layout
 from ketscale.measure import spans
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
+from ketscale.problems.control.build import problem as control
+from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.library import construct
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import DeviceStep, Step
@@ -88,6 +91,12 @@ LIKELIHOODS: dict[str, Simulator] = {
 PROJECTED = {"literal": 97, "literal-bound": 97}
 
 MODELS: dict[str, type[Model]] = {**ON_TRIALS, **ON_IMAGES, **ON_SENTENCES}
+
+# Models on the tasks of a qubit with the published pulse, which have one way to be evaluated here.
+ON_TASKS = {name: kind for name, kind in FAMILIES["control"].models.items() if kind.stacks}
+EXACT = DynamicsSimulator(device="exact")
+SEGMENTS = 20
+TASKS_PROTOCOL = Protocol(precision="fp64", timed=True, learning_rate=1e-4, clip_norm=1.0)
 CLASSICAL = "none"
 # Of every kind of model, in the order of figures.
 ALL_ARMS = tuple(dict.fromkeys((*ARMS, *LIKELIHOODS, CLASSICAL)))
@@ -109,9 +118,13 @@ class ModelCell(NamedTuple):
 
 
 def cells(models: Iterable[str], qubits: Sequence[int], batches: Sequence[int]) -> Iterator[ModelCell]:
-    """All cells; a classical model has no qubits to vary."""
+    """All cells; a model that is classical or on tasks has no qubits to vary, the one on sentences one size."""
     for model in models:
-        for number in (0,) if MODELS[model].classical else qubits:
+        if model in ON_SENTENCES:
+            yield ModelCell(model, MODELS[model].sizes["qubits"], SENTENCES)
+            continue
+        one = 1 if model in ON_TASKS else 0 if MODELS[model].classical else None
+        for number in qubits if one is None else (one,):
             for batch in batches:
                 yield ModelCell(model, number, batch)
 
@@ -120,6 +133,8 @@ def arms(model: str) -> tuple[str, ...]:
     """The arms that a model is timed by."""
     if model in ON_SENTENCES:
         return tuple(LIKELIHOODS)
+    if model in ON_TASKS:
+        return (EXACT.device,)
     if MODELS[model].classical:
         return (CLASSICAL,)
     # Where nothing is left out of the published circuits, both kinds of circuits are the same.
@@ -194,8 +209,13 @@ def _in_a_world(cell: ModelCell, arm: str, device: torch.device) -> tuple[Proble
 def posed(cell: ModelCell, arm: str, device: torch.device) -> tuple[Problem, Protocol]:
     """The problem of a cell, in training mode, in its precision on the device, and its protocol."""
     torch.manual_seed(SEED)
-    protocol = SENTENCES_PROTOCOL if cell.model in ON_SENTENCES else LABELLED_PROTOCOL
-    problem = _sentences(arm, device) if cell.model in ON_SENTENCES else _labelled(cell, arm, device)
+    problem: Problem
+    if cell.model in ON_SENTENCES:
+        problem, protocol = _sentences(arm, device), SENTENCES_PROTOCOL
+    elif cell.model in ON_TASKS:
+        problem, protocol = _tasks(cell, arm), TASKS_PROTOCOL
+    else:
+        problem, protocol = _labelled(cell, arm, device), LABELLED_PROTOCOL
     problem.convert(device, torch.float64 if protocol.precision == "fp64" else torch.float32).train()
     return problem, protocol
 
@@ -203,8 +223,12 @@ def posed(cell: ModelCell, arm: str, device: torch.device) -> tuple[Problem, Pro
 def run_at(cell: ModelCell, arm: str, where: str) -> Run:
     """A run of the cell in a layout such as mpi-n1r2t1."""
     family = next(family for family in FAMILIES.values() if cell.model in family.models)
-    layers = LABELLED[family.name].layers if family.name in LABELLED else 1
-    size = {"qubits": cell.qubits, "layers": 0 if MODELS[cell.model].classical else layers}
+    size = {"qubits": cell.qubits}
+    if cell.model in ON_TASKS:
+        size["segments"] = SEGMENTS
+    else:
+        layers = LABELLED[family.name].layers if family.name in LABELLED else 1
+        size["layers"] = 0 if MODELS[cell.model].classical else layers
     axes = {
         "workload": "bench",
         "model": cell.model,
@@ -239,6 +263,13 @@ def _sentences(arm: str, device: torch.device) -> Problem:
     data = Prepared.of(BUILT_IN, SEED)
     likelihood = build_likelihood(arm, LIKELIHOODS[arm], 1, transitions(data), device)
     return NextWord(SuperpositionTransformer(1), likelihood, data)
+
+
+def _tasks(cell: ModelCell, arm: str) -> Problem:
+    """Control of a qubit, with the model's own settings."""
+    run, kind = run_at(cell, arm, "cpu-n1r1t1"), ON_TASKS[cell.model]
+    workload = ("qubit-spectrum", QubitSpectrum())
+    return control(Settings(run, FAMILIES["control"], *workload, cell.model, kind(), EXACT, TASKS_PROTOCOL))
 
 
 def _reducible(model: str) -> bool:

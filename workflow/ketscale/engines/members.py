@@ -63,6 +63,14 @@ def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> to
     return _functorch._add_batch_dim(made, 0, level)
 
 
+def together(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+    """The result of a function that takes members or none, (..., *shape): under vmap in one call of all members.
+
+    So each of its operators takes as long as without vmap, which for small tensors is most of the time.
+    """
+    return at_once(function, *tensors) if only_mapped() else function(*tensors)
+
+
 def selected(table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """The rows (n, ...) of a table (rows, ...), for int64 (n,) on its device."""
     if not only_mapped() or torch._C._functorch.is_batchedtensor(table):

@@ -8,6 +8,7 @@ the samples, determines the numbers: `uniform(NOISE.key(seed, step), indices, 3)
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeAlias, overload
 
@@ -81,8 +82,14 @@ class DeviceStep:
 
 
 Step: TypeAlias = int | DeviceStep
-# 64 bits: of a step's number, or in a device's memory.
+# 64 bits: of a step's number, or in a device's memory; or int64 (samples,), one for each sample.
 Key: TypeAlias = int | torch.Tensor
+
+
+def each(keys: Sequence[Key], samples: torch.Tensor) -> torch.Tensor:
+    """A key for each of several samples (n,), of which each of the keys has as many in turn."""
+    own = torch.tensor([signed(int(key)) for key in keys], device=samples.device)
+    return own.repeat_interleave(len(samples) // len(keys))
 
 
 def number_of(name: str) -> int:

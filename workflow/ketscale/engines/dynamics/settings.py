@@ -62,6 +62,11 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
     ) = None
 
     @property
+    def stacks(self) -> bool:
+        """Whether several runs' tasks are one batch: a loop would take as long for them as before."""
+        return self.batching == "broadcast"
+
+    @property
     def method(self) -> Method:
         """Scheme and batching."""
         return Method(self.device, self.batching)

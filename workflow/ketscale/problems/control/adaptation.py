@@ -3,6 +3,8 @@
 First- and second-order MAML: Finn, Abbeel and Levine, arXiv:1703.03400. Reptile: Nichol, Achiam and Schulman,
 arXiv:1803.02999, whose gradient is the difference of the weights before and after, over the inner rate. All are sums
 over tasks, so ranks that share the tasks compute the same.
+
+All tensors may have a leading dimension, as those of `policy`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from ketscale.problems.control.policy import Layers, Network, Update
+from ketscale.problems.control.policy import Layers, Network, Update, linear
 from ketscale.problems.control.specification import Adaptation
 
 # The losses (n,) of the controls (n, segments, controls) of tasks, each of its own task's alone.
@@ -45,14 +47,19 @@ def stepped(
 
 
 def meta_loss(
-    kind: Adaptation, network: Network, tasks: torch.Tensor, inner: Inner, support: Losses, query: Losses
+    kind: Adaptation,
+    network: Network,
+    live: Layers,
+    tasks: torch.Tensor,
+    inner: Inner,
+    support: Losses,
+    query: Losses,
 ) -> torch.Tensor:
     """The sum over tasks (n, inputs) of the query losses after adaptation, whose gradient is the sum of meta-gradients.
 
     fomaml: the query loss's gradient at the adapted weights. maml: its gradient by the weights before adaptation.
-    reptile: the sum of the inner gradients. multi-task: there is no adaptation.
+    reptile: the sum of the inner gradients. multi-task: there is no adaptation. live: the network's layers.
     """
-    live = network.layers()
     fixed = [(weight.detach(), bias.detach()) for weight, bias in live]
     updates: list[Update] = []
     for _ in range(0 if kind == "multi-task" else inner.steps):
@@ -61,21 +68,23 @@ def meta_loss(
         )
     if kind != "reptile":
         # The updates are constants but for maml, so the gradient passes through the adapted weights unchanged.
-        return query(network.evaluated(live, tasks, updates, inner.rate).controls).sum()
+        return query(network.evaluated(live, tasks, updates, inner.rate).controls).sum(-1)
     with torch.no_grad():
-        loss = query(network.evaluated(fixed, tasks, updates, inner.rate).controls).sum()
+        loss = query(network.evaluated(fixed, tasks, updates, inner.rate).controls).sum(-1)
     along = torch.stack(
         [
-            ((update.inputs @ weight.T + bias) * update.slopes).sum()
-            for update, (weight, bias) in zip(updates, live, strict=True)
+            (linear(update.inputs.flatten(-3, -2), *layer) * update.slopes.flatten(-3, -2)).sum((-2, -1))
+            for update, layer in zip(updates, live, strict=True)
         ]
-    ).sum()
+    ).sum(0)
     return loss + (along - along.detach())
 
 
-def course(network: Network, tasks: torch.Tensor, inner: Inner, support: Losses) -> Iterator[torch.Tensor]:
+def course(
+    network: Network, live: Layers, tasks: torch.Tensor, inner: Inner, support: Losses
+) -> Iterator[torch.Tensor]:
     """The controls (n, segments, controls) after 0, 1, ... steps of adaptation, without gradients."""
-    layers = [(weight.detach(), bias.detach()) for weight, bias in network.layers()]
+    layers = [(weight.detach(), bias.detach()) for weight, bias in live]
     updates: list[Update] = []
     for step in range(inner.steps + 1):
         if step:

@@ -63,6 +63,7 @@ def adapted(
     pulses = list(
         course(
             model,
+            model.layers(),
             values.to(parameter.dtype),
             Inner(steps, rate),
             lambda controls: objective.losses(controls, environment),

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 
+from ketscale.engines.members import together
 from ketscale.measure.spans import span
 from ketscale.problems.control.adaptation import Inner, Losses, course, meta_loss
 from ketscale.problems.control.deviations import deviations
 from ketscale.problems.control.metrics import SHOWN, all_figures, figures
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.outputs import Outputs
-from ketscale.problems.control.policy import Network
+from ketscale.problems.control.policy import Layers, Network
 from ketscale.problems.control.specification import Adaptation
 from ketscale.problems.control.tasks import Distribution, Drawn
 from ketscale.problems.control.workload import Rates
@@ -57,8 +59,7 @@ class MetaLearning(Problem):
 
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The summed loss, shape (1,)."""
-        parts = indices.split(1) if self.loop else [indices]
-        return torch.stack([self._sum(part, step) for part in parts]).sum().reshape(1)
+        return self._together(partial(self._sums, step), indices)
 
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
         """The mean over tasks."""
@@ -66,13 +67,7 @@ class MetaLearning(Problem):
 
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
         """The rows of `Outputs`, with overlaps to the last step that metrics show."""
-        drawn = self._fixed(split, indices)
-        inner = self.inner._replace(steps=max(self.inner.steps, *SHOWN))
-        support, query = self._environments(drawn)
-        pulses = list(course(self.model, drawn.inputs, inner, self._losses(support)))
-        with torch.no_grad():
-            overlaps = torch.stack([self.objective.overlaps(each, query()) for each in pulses], 1)
-        return Outputs(overlaps, pulses[self.inner.steps]).rows
+        return self._together(partial(self._outputs, split), indices)
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """The loss and the infidelity after the model's own number of steps, and when full all other metrics."""
@@ -89,16 +84,45 @@ class MetaLearning(Problem):
         tasks = self.distribution.fixed(split, torch.arange(len(outputs)), torch.float64).inputs
         return {**Outputs.of(outputs, self.model.shape)._asdict(), "tasks": tasks}
 
-    def _sum(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
-        with span("data"):
-            drawn = self._training(indices, step)
-        support, query = (self._losses(environment) for environment in self._environments(drawn))
-        return meta_loss(self.kind, self.model, drawn.inputs, self.inner, support, query)
+    def _together(
+        self, function: Callable[[torch.Tensor, torch.Tensor, Layers], torch.Tensor], indices: torch.Tensor
+    ) -> torch.Tensor:
+        """A function of seeds (...), indices (..., n) and the layers, in one call of all runs that train together."""
 
-    def _training(self, indices: torch.Tensor, step: Step) -> Drawn:
+        def of_all(seeds: torch.Tensor, indices: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
+            return function(seeds, indices, list(zip(parts[::2], parts[1::2], strict=True)))
+
+        return together(of_all, torch.as_tensor(self.seed), indices, *chain(*self.model.layers()))
+
+    def _sums(self, step: Step, seeds: torch.Tensor, indices: torch.Tensor, layers: Layers) -> torch.Tensor:
+        """(..., 1)"""
+        parts = indices.split(1, -1) if self.loop else [indices]
+        return torch.stack([self._sum(step, seeds, part, layers) for part in parts], -1).sum(-1, keepdim=True)
+
+    def _sum(self, step: Step, seeds: torch.Tensor, indices: torch.Tensor, layers: Layers) -> torch.Tensor:
+        with span("data"):
+            drawn = self._training(step, seeds, indices.flatten())
+        inputs = drawn.inputs.unflatten(0, indices.shape)
+        support, query = (self._losses(environment) for environment in self._environments(drawn))
+        return meta_loss(self.kind, self.model, layers, inputs, self.inner, support, query)
+
+    def _outputs(
+        self, split: str, seeds: torch.Tensor, indices: torch.Tensor, layers: Layers
+    ) -> torch.Tensor:
+        drawn = self._fixed(split, indices.flatten())
+        inputs = drawn.inputs.unflatten(0, indices.shape)
+        inner = self.inner._replace(steps=max(self.inner.steps, *SHOWN))
+        support, query = self._environments(drawn)
+        pulses = list(course(self.model, layers, inputs, inner, self._losses(support)))
+        with torch.no_grad():
+            overlaps = torch.stack([_by_task(self.objective.overlaps, each, query()) for each in pulses], -1)
+        return Outputs(overlaps, pulses[self.inner.steps]).rows
+
+    def _training(self, step: Step, seeds: torch.Tensor, numbers: torch.Tensor) -> Drawn:
         if self.objective.workload.tasks is None:
-            return self.distribution.fresh(int(self.seed), step, indices, self._dtype_and_device[0])
-        return self._fixed("train", indices)
+            own = seeds.flatten().tolist()
+            return self.distribution.fresh(own, step, numbers, self._dtype_and_device[0])
+        return self._fixed("train", numbers)
 
     def _fixed(self, split: str, numbers: torch.Tensor) -> Drawn:
         dtype, device = self._dtype_and_device
@@ -112,9 +136,16 @@ class MetaLearning(Problem):
         return lambda: drawn.support, lambda: drawn.query
 
     def _losses(self, environment: Environment) -> Losses:
-        return lambda controls: self.objective.losses(controls, environment())
+        return lambda controls: _by_task(self.objective.losses, controls, environment())
 
     @property
     def _dtype_and_device(self) -> tuple[torch.dtype, torch.device]:
         parameter = next(self.model.parameters())
         return parameter.dtype, parameter.device
+
+
+def _by_task(
+    function: Callable[[torch.Tensor, Rates], torch.Tensor], controls: torch.Tensor, environment: Rates
+) -> torch.Tensor:
+    """What a function of tasks' controls (n, segments, controls) gives for (..., n, segments, controls), (..., n)."""
+    return function(controls.flatten(0, -3), environment).unflatten(0, controls.shape[:-2])

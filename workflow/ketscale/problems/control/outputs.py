@@ -21,7 +21,7 @@ class Outputs(NamedTuple):
     @property
     def rows(self) -> torch.Tensor:
         """One row for each task, (n, columns + segments * controls)."""
-        return torch.cat([self.overlaps, self.pulses.flatten(1)], 1)
+        return torch.cat([self.overlaps, self.pulses.flatten(-2)], -1)
 
     @classmethod
     def of(cls, rows: torch.Tensor, shape: tuple[int, ...]) -> Outputs:

@@ -2,6 +2,8 @@
 
 A task's inner steps change the weights of each layer by a sum of outer products, one a step, since the task is one
 input. So they are kept as two vectors a step and layer (`Update`), never as a copy of the weights.
+
+All tensors may have a leading dimension of runs that train together, each with its own weights and tasks.
 """
 
 from __future__ import annotations
@@ -28,18 +30,21 @@ class Update(NamedTuple):
 
     def applied(self, given: torch.Tensor) -> torch.Tensor:
         """What it adds to the layer's output for inputs (n, in), over minus the rate."""
-        weights = torch.bmm(self.inputs, given[:, :, None]) + 1
-        return torch.bmm(weights.transpose(1, 2), self.slopes)[:, 0]
+        weights = self.inputs @ given[..., None] + 1
+        return (weights.mT @ self.slopes)[..., 0, :]
 
     @classmethod
     def none(cls, inputs: torch.Tensor, slopes: torch.Tensor) -> Update:
         """No step yet, of a layer with such inputs (n, in) and slopes (n, out)."""
-        return cls(*(part.new_empty(len(part), 0, part.shape[1]) for part in (inputs, slopes)))
+        return cls(*(part.new_empty(*part.shape[:-1], 0, part.shape[-1]) for part in (inputs, slopes)))
 
     def then(self, inputs: torch.Tensor, slopes: torch.Tensor) -> Update:
         """With one more step."""
         return Update(
-            *(torch.cat([old, new[:, None]], 1) for old, new in zip(self, (inputs, slopes), strict=True))
+            *(
+                torch.cat([old, new[..., None, :]], -2)
+                for old, new in zip(self, (inputs, slopes), strict=True)
+            )
         )
 
 
@@ -52,6 +57,13 @@ class Evaluated(NamedTuple):
 
 
 Layers = Sequence[tuple[torch.Tensor, torch.Tensor]]
+
+
+def linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """A layer's outputs (n, out) for inputs (n, in)."""
+    if weight.ndim == 2:
+        return functional.linear(inputs, weight, bias)
+    return torch.baddbmm(bias[..., None, :], inputs, weight.mT)
 
 
 class Network(nn.Module):
@@ -85,14 +97,14 @@ class Network(nn.Module):
         for number, (weight, bias) in enumerate(layers):
             value = value.tanh() if number else value
             inputs.append(value)
-            value = functional.linear(value, weight, bias)
+            value = linear(value, weight, bias)
             if updates:
                 value = value - rate * updates[number].applied(inputs[-1])
             if torch.is_grad_enabled() and not value.requires_grad:
                 value.requires_grad_()
             outputs.append(value)
         amplitudes = (self.amplitude * value).clamp(-self.limit, self.limit)
-        return Evaluated(amplitudes.unflatten(1, self.shape), inputs, outputs)
+        return Evaluated(amplitudes.unflatten(-1, self.shape), inputs, outputs)
 
 
 class Policy(Network):
@@ -171,4 +183,4 @@ class RobustPulse(Network):
 
     def features(self, tasks: torch.Tensor) -> torch.Tensor:
         """Nothing, (n, 0)."""
-        return tasks[:, :0]
+        return tasks[..., :0]

@@ -28,6 +28,7 @@ class NetworkSettings(Model, frozen=True, kw_only=True):
     """A model of any number of tasks, which is adapted to each by gradient steps."""
 
     adapts: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
 
     inner_steps: Annotated[
         int, Meta(ge=1, le=1000, description="Gradient steps on a task, after which it is judged")

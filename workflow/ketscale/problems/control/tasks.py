@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -39,9 +40,13 @@ class Distribution:
         self._width = torch.tensor([each.high for each in quantities], dtype=torch.float64) - self._low
         self._seen = [quantities.index(each) for each in workload.varied]
 
-    def fresh(self, seed: int, step: randomness.Step, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
-        """The training tasks of a step with these numbers, int64 (n,)."""
-        return self._drawn(FRESH.key(seed, step), numbers, dtype)
+    def fresh(
+        self, seeds: Sequence[int], step: randomness.Step, numbers: torch.Tensor, dtype: torch.dtype
+    ) -> Drawn:
+        """The training tasks of a step with these numbers, int64 (n,), of which each seed has as many in turn."""
+        keys = [FRESH.key(seed, step) for seed in seeds]
+        key = keys[0] if len(keys) == 1 else randomness.each(keys, numbers)
+        return self._drawn(key, numbers, dtype)
 
     def fixed(self, split: str, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
         """The tasks of a split (train, validation or test) with these numbers, int64 (n,)."""

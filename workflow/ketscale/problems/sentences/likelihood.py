@@ -17,6 +17,7 @@ from torch import nn
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.derivatives import first_derivatives_only
+from ketscale.engines.members import together
 from ketscale.measure.spans import active, span, with_backward_span
 from ketscale.problems.sentences.transformer import TINY, loss, whole_circuit, whole_unitary
 from ketscale.problems.sentences.transitions import PAIR, Transitions
@@ -25,14 +26,27 @@ from ketscale.problems.sentences.transitions import PAIR, Transitions
 class Likelihood(nn.Module, ABC):
     """P of sentences, and differentiable losses.
 
-    tasks: (rank, ranks) that share the (angle, sign, sentence) tasks of parameter-shift; (0, 1) if one rank does all.
+    layers: of V and of W. tasks: (rank, ranks) that share the (angle, sign, sentence) tasks of parameter-shift; (0, 1)
+    if one rank does all.
     """
 
     tasks: tuple[int, int] = (0, 1)
 
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def unitary(self, weights: torch.Tensor) -> torch.Tensor:
+        """W (x) V, complex (..., 16, 16), at weights (..., angles) in radians."""
+        return together(lambda weights: whole_unitary(weights, self.layers), weights)
+
     @abstractmethod
     def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
         """P (sentences,) of the sentences with these indices, int64 (sentences,), at weights (angles,) in radians."""
+
+    def evaluated(self, weights: torch.Tensor, sentences: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """`probabilities` and `unitary`."""
+        return self.probabilities(weights, sentences), self.unitary(weights)
 
     def losses(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
         """The loss of each sentence (sentences,), differentiable in the weights.
@@ -54,37 +68,39 @@ class ClosedForm(Likelihood):
     """P by the closed form, differentiated by torch."""
 
     def __init__(self, layers: int, transitions: Transitions) -> None:
-        super().__init__()
-        self.layers = layers
+        super().__init__(layers)
         self.register_buffer("closed", transitions.closed().flatten(1), persistent=False)
 
     def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
         """P (..., sentences), for weights (..., angles)."""
-        closed = self.get_buffer("closed")[sentences]
-        return _modulus(whole_unitary(weights, self.layers).flatten(-2), closed)
+        return self.evaluated(weights, sentences)[0]
+
+    def evaluated(self, weights: torch.Tensor, sentences: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Likelihood.evaluated`."""
+        unitary = self.unitary(weights)
+        return together(self._probabilities, unitary, sentences), unitary
+
+    def _probabilities(self, unitary: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+        """P (..., sentences) for unitaries (..., 16, 16) and sentences (..., sentences)."""
+        entries = torch.view_as_real(unitary.flatten(-2))
+        return (self.get_buffer("closed")[sentences] @ entries).square().sum(-1)
 
 
-class Simulated(Likelihood):
+class Simulated(ClosedForm):
     """The closed form with W (x) V from a simulator: one circuit on the 16 basis states for all sentences."""
 
     def __init__(self, layers: int, transitions: Transitions, simulator: Simulator) -> None:
-        super().__init__()
+        super().__init__(layers, transitions)
         self.simulator = simulator
         self.circuit = whole_circuit(layers)
-        # Row l of the final states is column l of the matrix, so T is transposed too.
-        self.register_buffer("closed", transitions.closed().transpose(1, 2).flatten(1), persistent=False)
-        self.register_buffer("basis", torch.eye(PAIR, dtype=torch.float64), persistent=False)
+        self.register_buffer("basis", torch.eye(PAIR, dtype=torch.complex128), persistent=False)
 
-    def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
-        """P (sentences,)."""
-        basis = self.get_buffer("basis")
-        inputs = weights.new_empty(PAIR, 0)
-        columns = self.simulator.state(
-            self.circuit, Angles(inputs, weights), torch.complex(basis, torch.zeros_like(basis))
-        )
-        return _modulus(
-            columns.flatten().to(weights.dtype.to_complex()), self.get_buffer("closed")[sentences]
-        )
+    def unitary(self, weights: torch.Tensor) -> torch.Tensor:
+        """See `Likelihood.unitary`, for weights (angles,)."""
+        angles = Angles(weights.new_empty(PAIR, 0), weights)
+        columns = self.simulator.state(self.circuit, angles, self.get_buffer("basis"))
+        # Row l of the final states is column l of the matrix.
+        return columns.to(weights.dtype.to_complex()).mT
 
     def losses(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
         """The loss of each sentence; the simulator records its own spans."""
@@ -121,7 +137,7 @@ class ShiftedClosedForm(Shifted):
     """The closed form differentiated by parameter-shift, all shifted angles in one batch."""
 
     def __init__(self, layers: int, transitions: Transitions) -> None:
-        super().__init__()
+        super().__init__(layers)
         self.form = ClosedForm(layers, transitions)
 
     def probabilities(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
@@ -172,9 +188,3 @@ class _ByShift(torch.autograd.Function):
                 factor = -cotangent / (2 * (probabilities + TINY))
                 gradient.index_add_(0, shifts.angle, shifts.sign.to(values.dtype) * values * factor[row])
         return gradient, None, None
-
-
-def _modulus(matrices: torch.Tensor, closed: torch.Tensor) -> torch.Tensor:
-    """|sum_k closed[s, k] matrices[..., k]|^2, real (..., sentences)."""
-    real, imaginary = matrices.real @ closed.T, matrices.imag @ closed.T
-    return real.square() + imaginary.square()

@@ -40,7 +40,7 @@ class LiteralCircuit(Shifted):
     """
 
     def __init__(self, layers: int, transitions: Transitions, rebuild: bool = True) -> None:
-        super().__init__()
+        super().__init__(layers)
         for sentence, count in enumerate(transitions.counts.tolist(), 1):
             if count not in COUNTS:
                 raise UserError(
@@ -49,7 +49,7 @@ class LiteralCircuit(Shifted):
                 )
         with needed_for("simulator literal"):
             import qiskit  # noqa: F401
-        self.layers, self.rebuild = layers, rebuild
+        self.rebuild = rebuild
         self._transitions = transitions
         self._built: dict[int, Any] = {}
 

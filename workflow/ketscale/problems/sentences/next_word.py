@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
+from ketscale.engines.members import selected, together
 from ketscale.measure.spans import span
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import Shuffled
 from ketscale.problems.sentences.likelihood import Likelihood
 from ketscale.problems.sentences.sentences import Prepared, embed
-from ketscale.problems.sentences.transformer import SuperpositionTransformer, loss, whole_unitary
-from ketscale.problems.sentences.transitions import Transitions
+from ketscale.problems.sentences.transformer import SuperpositionTransformer, loss
+from ketscale.problems.sentences.transitions import PAIR, Transitions
 
 
 def transitions(prepared: Prepared) -> Transitions:
@@ -45,25 +46,24 @@ class NextWord(Problem):
         self.model, self.likelihood = model, likelihood
         words, vocabulary = torch.from_numpy(prepared.sentences.words), prepared.sentences.vocabulary
         data = transitions(prepared)
-        # For every transition the next word's index, and the vectors that all words would have in its place.
-        following = words[data.sentence, data.positions + 1]
-        candidates = torch.stack(
+        # The vectors of all words at each position.
+        vectors = torch.stack(
             [
                 torch.from_numpy(embed(vocabulary, [position] * len(vocabulary), prepared.seed))
                 for position in range(words.shape[1])
             ]
-        )[data.positions + 1]
-        # Contracting z (x) x with the true x, a unit vector, leaves z.
-        true = candidates[torch.arange(len(following)), following]
-        current = torch.einsum("nab,nb->na", data.target.unflatten(1, (4, 4)), true)
+        )
+        # A row for each sentence and a column for each transition; after a sentence's last word the next one is -1.
+        current, following = words[:, :-1], words[:, 1:]
+        psi = data.psi.new_zeros(*current.shape, PAIR)
+        psi[data.sentence, data.positions] = data.psi
         buffers = {
-            "psi": data.psi.unflatten(1, (4, 4)), "current": current, "candidates": candidates,
-            "following": following, "sentence": data.sentence, "position": data.positions,
+            "psi": psi, "current": vectors[torch.arange(current.shape[1]), current], "following": following,
+            "candidates": vectors[1:],
         }  # fmt: skip
         buffers |= {f"rows_{name}": torch.from_numpy(rows) for name, rows in prepared.splits.items()}
         for name, tensor in buffers.items():
             self.register_buffer(name, tensor, persistent=False)
-        self.longest = words.shape[1] - 1
         self.splits: Mapping[str, int] = {name: len(rows) for name, rows in prepared.splits.items()}
         self.sampler = Shuffled(self.splits["train"])
 
@@ -73,13 +73,13 @@ class NextWord(Problem):
 
     def _rows(self, split: str, indices: torch.Tensor) -> torch.Tensor:
         rows = self.get_buffer(f"rows_{split}")
-        return rows[indices.to(rows.device)]
+        return selected(rows, indices.to(rows.device))
 
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The summed loss, shape (1,)."""
         with span("data"):
             rows = self._rows("train", indices)
-        return self.likelihood.losses(self.model.weights, rows).sum().reshape(1)
+        return self.likelihood.losses(self.model.weights, rows).sum(0, keepdim=True)
 
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
         """The mean over sentences."""
@@ -89,26 +89,23 @@ class NextWord(Problem):
         """fp64 (sentences, 1 + longest): P, then the true word's rank (from 1) at each transition, then 0."""
         with torch.no_grad():
             rows = self._rows(split, indices)
-            found = torch.zeros(len(rows), 1 + self.longest, dtype=torch.float64, device=rows.device)
-            if len(rows):
-                found[:, 0] = self.likelihood.probabilities(self.model.weights, rows)
-                for i, sentence in enumerate(rows):
-                    mine = self.get_buffer("sentence") == sentence
-                    found[i, 1 + self.get_buffer("position")[mine]] = self._ranks(mine)
-            return found
+            return together(self._outputs, *self.likelihood.evaluated(self.model.weights, rows), rows)
 
-    def _ranks(self, mine: torch.Tensor) -> torch.Tensor:
-        """The number of words that score at least as well as the true one, itself included, at these transitions."""
-        unitary = (
-            whole_unitary(self.model.weights, self.model.layers).unflatten(0, (4, 4)).unflatten(2, (4, 4))
-        )
-        psi, current, candidates = (
-            self.get_buffer(name)[mine].to(unitary.dtype) for name in ("psi", "current", "candidates")
-        )
-        scores = torch.einsum("na,abcd,ncd,nvb->nv", current, unitary, psi, candidates).abs()
-        following = self.get_buffer("following")[mine]
-        own = scores.gather(1, following[:, None])
-        return (scores >= own).sum(1).double()
+    def _outputs(
+        self, probabilities: torch.Tensor, unitary: torch.Tensor, rows: torch.Tensor
+    ) -> torch.Tensor:
+        """The outputs (..., n, 1 + longest) for P (..., n), W (x) V (..., 16, 16) and sentences (..., n).
+
+        A rank is the number of words that score at least as well as the true one, itself included.
+        """
+        psi, current, following = (self.get_buffer(name)[rows] for name in ("psi", "current", "following"))
+        turned = psi.to(unitary.dtype) @ unitary.mT.unsqueeze(-3)
+        # Real and imaginary parts: a complex product with the real candidates takes longer.
+        parts = torch.view_as_real((current[..., None] * turned.unflatten(-1, (4, 4))).sum(-2))
+        scores = torch.einsum("...lbc,lvb->...lvc", parts, self.get_buffer("candidates")).square().sum(-1)
+        own = scores.gather(-1, following.clamp(min=0)[..., None])
+        ranks = (scores >= own).sum(-1) * (following >= 0)
+        return torch.cat([probabilities[..., None], ranks], -1).double()
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Loss, and as accuracy the share of transitions whose true word ranks first.

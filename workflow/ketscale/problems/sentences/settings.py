@@ -70,6 +70,11 @@ class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
     placement: Annotated[Literal["model"], Meta(description="model: on the model's device")] = "model"
 
     @property
+    def stacks(self) -> bool:
+        """Whether it evaluates several sets of weights at once: what autograd differentiates does."""
+        return self.gradient == "backprop"
+
+    @property
     def has_tasks(self) -> bool:
         """The evaluations of parameter-shift are."""
         return self.gradient == "parameter-shift"

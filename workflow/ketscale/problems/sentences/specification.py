@@ -29,6 +29,7 @@ class TransformerSettings(Model, frozen=True, kw_only=True):
 
     implementation: ClassVar[str] = "ketscale.problems.sentences.transformer:SuperpositionTransformer"
     sizes: ClassVar[Mapping[str, int]] = {"qubits": 4}
+    stacks: ClassVar[bool] = True
 
 
 def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
@@ -77,8 +78,8 @@ FAMILY = Family(
             "batch": 6,
         },
         "simulators": {
-            "closed-form": {"device": "closed-form", "gradient": "backprop", "batching": "broadcast"},
             "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
+            "closed-form": {"device": "closed-form", "gradient": "backprop", "batching": "broadcast"},
         },
     },
     build=build,
