@@ -224,8 +224,17 @@ def test_every_model_that_stacks_trains_as_it_does_alone(kind, variant):
         torch.testing.assert_close(weights(made.trainers[seed]), weights(single), rtol=0, atol=1e-9)
 
 
-def test_every_model_of_the_images_stacks():
-    assert {kind for kind, of in FAMILIES["images"].models.items() if of.stacks} == {"vqc", "mlp"}
+@pytest.mark.parametrize(
+    "family, expected",
+    [
+        ("images", {"vqc", "mlp"}),
+        ("sentences", {"superposition_transformer"}),
+        ("control", {"policy", "robust_grape"}),
+        ("pulses", set()),
+    ],
+)
+def test_the_models_of_these_families_that_stack(family, expected):
+    assert {kind for kind, of in FAMILIES[family].models.items() if of.stacks} == expected
 
 
 def test_a_checkpoint_at_which_a_run_leaves_has_all_losses_of_the_others():

@@ -3,9 +3,11 @@
 import msgspec
 import pytest
 
+from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.errors import UserError
 from ketscale.jobs import cohorts
 from ketscale.problems.registry import FAMILIES
+from ketscale.problems.sentences.settings import LikelihoodSimulator
 from tests.integration import study
 from tests.integration.test_cohorts import runs
 
@@ -69,6 +71,15 @@ def test_several_ranks_and_simulators_that_take_one_set_of_weights_train_alone()
     assert cohorts.shape(settings(study.run(simulator="default.qubit", protocol="epochs"))) is None
     assert cohorts.shape(settings(study.run("gpu-n1r1t1", simulator="fused", protocol="epochs"))) is None
     assert cohorts.shape(settings(study.run(simulator="fused", protocol="epochs"))) is not None
+    sentences = {"workload": "sentences", "model": "superposition_transformer", "size": "q4-l1"}
+    for simulator, together in (("closed-form-shift", False), ("default.qubit", False), ("fused", True)):
+        found = cohorts.shape(settings(study.run(**sentences, simulator=simulator, protocol="descent")))
+        assert (found is not None) == together
+    closed = {"device": "closed-form", "batching": "broadcast"}
+    for gradient, together in (("backprop", True), ("parameter-shift", False)):
+        assert LikelihoodSimulator(**closed, gradient=gradient).stacks == together
+    for batching, together in (("broadcast", True), ("loop", False)):
+        assert DynamicsSimulator(device="rk4", dt=0.1, tolerance=0.1, batching=batching).stacks == together
 
 
 def test_runs_are_dealt_so_that_every_place_has_one():
