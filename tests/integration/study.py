@@ -33,7 +33,7 @@ CONFIG: dict[str, Any] = {
     "title": "test",
     "workloads": {
         "digits": DIGITS,
-        "imagenet": {**DIGITS, "kind": "digits", "weights": "imagenet"},
+        "imagenet": {"kind": "digits", "split_seed": 0, "weights": "imagenet", "image_size": 8},
         "sentences": {"seed": 1, "held_out": 2, "split_seed": 0},
     },
     "simulators": {
