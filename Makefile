@@ -113,15 +113,17 @@ clean: ## delete results and results-* (the environment is kept)
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1: \2/p' Makefile
 
-# $(1): the folder, $(2): its lock. torch is installed first, alone, for the reason given in the lock.
+# $(1): the folder, $(2): its lock. torch is installed first, alone, for the reason given in the lock. pip would compile on
+# one core, which takes longer than all else that it does; templates among the packages do not compile, for pip either.
 define install
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 was not found: install it, or name it with make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@"$(PYTHON)" $(IS_311) || { echo "PYTHON=$(PYTHON) is not a Python 3.11" >&2; exit 1; }
 	@echo "==> Making $(1) from $(2) (about three minutes, once)"
 	@"$(PYTHON)" -m venv --clear $(1)
-	@$(1)/bin/python -m pip install -qq "$$(grep '^torch==' $(2))"
-	@$(1)/bin/python -m pip install -qq --no-deps --requirement $(2)
+	@$(1)/bin/python -m pip install -qq --no-compile "$$(grep '^torch==' $(2))"
+	@$(1)/bin/python -m pip install -qq --no-compile --no-deps --requirement $(2)
 	@$(1)/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
+	@$(1)/bin/python -m compileall -qq -j 0 $(1)/lib || true
 	@$(1)/bin/python -m pip check
 	@touch $@
 endef

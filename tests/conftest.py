@@ -11,18 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from ketscale.problems.registry import FAMILIES
 from ketscale.process import THREAD_VARIABLES
 
 # `ketscale`, mpirun and torchrun of this environment, however pytest was started.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 # Tests that run side by side get one thread each, set before torch is imported: with as many threads as cores in each
-# of them they would wait for each other's, which took seven times as long. What several threads do is tested by name.
+# of them they would wait for each other's, which took seven times as long. What several threads do is tested by name;
+# a thread of theirs that waits for another one sleeps, instead of keeping a core from the other tests.
 SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
 if SIDE_BY_SIDE:
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"), OMP_WAIT_POLICY="PASSIVE")
 
-DIGITS = {"split_seed": 0, "weights": "selfsupervised", "image_size": 16}
+DIGITS = FAMILIES["images"].tiny["workloads"]["digits"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,9 +40,10 @@ def digits_features(tmp_path_factory) -> Path:
     """features.json of digits, made once for all workers; two steps of pre-training give real if poor features."""
     if not SIDE_BY_SIDE:
         return prepared_digits(tmp_path_factory.mktemp("features"))
-    folder = tmp_path_factory.getbasetemp().parent / "features"
+    shared = tmp_path_factory.getbasetemp().parent
+    folder = shared / "features"
     folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    with (shared / "features.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = folder / "features.json"
         return made if made.exists() else prepared_digits(folder)
@@ -48,14 +51,10 @@ def digits_features(tmp_path_factory) -> Path:
 
 def prepared_digits(folder: Path) -> Path:
     """Pre-train, and compute the features into the folder, whose features.json is written last."""
-    from ketscale.problems.images.features import compute
-    from ketscale.problems.images.pretrain import pretrain
+    from ketscale.problems.images.features import prepare
     from ketscale.problems.images.workloads import Digits
 
-    digits = Digits(**DIGITS)
-    images, weights = digits.load(None), folder / "weights.safetensors"
-    pretrain(images, digits.image_size, weights, steps=2)
-    compute(digits, images, weights, folder / "features.json")
+    prepare(Digits(**DIGITS), folder / "features.json", None)
     return folder / "features.json"
 
 

@@ -129,8 +129,8 @@ def inserted(checkout: Path, file: str, before: str, text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A copy with the page's model, backend and kind of study, and a study that asks for all of them."""
+def extended(tmp_path_factory: pytest.TempPathFactory, digits_features: Path) -> Project:
+    """A copy with the page's model, backend and kind of study, and studies that ask for all of them."""
     folder = tmp_path_factory.mktemp("extended")
     checkout = with_files(folder / "checkout", "reupload.py", "gathered.py", "threads.py")
 
@@ -150,12 +150,13 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Project:
     axes = {**tiny["axes"], "model": "reupload"}
     models = yaml.safe_load(block_with("reupload-wide"))["models"]
     project = Project(folder / "project", {**tiny, "axes": axes, "models": models}, checkout)
+    project.take(digits_features)
     study = project.config["studies"]
+    study["accuracy"] |= {"axes": {**study["accuracy"]["axes"], "seed": 0}, "points": [{}]}
     study["parity"]["points"] = [{"backend": ["cpu-n1r1t1", "gathered-n1r2t1"]}, {"model": "reupload-wide"}]
     timed = {
-        **study["simulators"]["axes"],
+        **study.pop("simulators")["axes"],
         "simulator": "fused",
-        "seed": 0,
         "backend": ["cpu-n1r1t1", "cpu-n1r1t2"],
     }
     study["threads"] = {"kind": "threads", "question": "Do threads help?", "axes": timed}

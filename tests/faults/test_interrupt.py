@@ -41,7 +41,7 @@ def test_an_interrupted_study_resumes_to_the_same_end(place: str, tmp_path: Path
     while not list(checkpoints.glob("*.pt")):
         assert time.monotonic() < end and driver.poll() is None, subject.said()
         time.sleep(0.02)
-    time.sleep(rng.uniform(0, 1))
+    time.sleep(rng.uniform(0, 0.3))
     os.killpg(driver.pid, signal.SIGINT)
     assert driver.wait(PATIENCE_S) != 0, subject.said()
     end = time.monotonic() + PATIENCE_S

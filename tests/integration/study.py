@@ -33,7 +33,7 @@ CONFIG: dict[str, Any] = {
     "title": "test",
     "workloads": {
         "digits": DIGITS,
-        "imagenet": {**DIGITS, "kind": "digits", "weights": "imagenet"},
+        "imagenet": {"kind": "digits", "split_seed": 0, "weights": "imagenet", "image_size": 8},
         "sentences": {"seed": 1, "held_out": 2, "split_seed": 0},
     },
     "simulators": {
@@ -57,8 +57,9 @@ CONFIG: dict[str, Any] = {
         "short": {**TRAINING, "steps": 12, "sampled_steps": 2},
         "timed": {**TRAINING, "steps": 12, "timed": True},
         "inline": {**TRAINING, "steps": 12, "features": "inline"},
-        "long": {**TRAINING, "steps": 400, "checkpoint_steps": 20},
-        "longer": {**TRAINING, "steps": 6000, "checkpoint_steps": 100},
+        "long": {**TRAINING, "steps": 600, "checkpoint_steps": 25},
+        # Ends when it is told to.
+        "longer": {**TRAINING, "steps": 50_000, "checkpoint_steps": 100},
         "limited": {**TRAINING, "steps": 400, "limit_s": 1e-3},
         "wild": {**TRAINING, "steps": 12, "learning_rate": 1e38},
         "epochs": {**TRAINING, "epochs": 2, "dropout": 0.2},
@@ -84,13 +85,13 @@ CONFIG: dict[str, Any] = {
 
 
 def run(where: str = "cpu-n1r1t1", **axes: Any) -> grid.Run:
-    """A vqc run of the config in a layout."""
+    """A vqc run of the config in a layout, under the simulator whose processes start in the least time."""
     base = {
         "workload": "digits",
         "model": "vqc",
         "size": "q2-l1",
         "batch": 16,
-        "simulator": "default.qubit",
+        "simulator": "fused",
         "protocol": "short",
         "seed": 0,
     }

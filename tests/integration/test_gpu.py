@@ -15,8 +15,8 @@ pytestmark = [
 
 @pytest.mark.parametrize("where", ["gpu-n1r1t1", "ddp-n1r1t1"])
 def test_gpu_trains_as_the_cpu_does(tmp_path, digits_features, where):
-    on_cpu = study.train(tmp_path, study.run(), digits_features)
-    on_gpu = study.train(tmp_path, study.run(where), digits_features)
+    on_cpu = study.train(tmp_path, study.run(simulator="default.qubit"), digits_features)
+    on_gpu = study.train(tmp_path, study.run(where, simulator="default.qubit"), digits_features)
     assert on_gpu["losses"] == pytest.approx(on_cpu["losses"], rel=1e-3)
     assert on_gpu["machine"]["ranks"][0]["gpu_uuid"]
     assert on_gpu["machine"]["ranks"][0]["peak_device_bytes"] > 0

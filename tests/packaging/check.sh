@@ -29,10 +29,11 @@ echo "- sdist and wheel"
 diff <(cd workflow && find ketscale -type f ! -name '*.pyc' | sort) \
   <("$python" -m zipfile --list "$work"/ketscale-*.whl | grep -o '^ketscale/[^ ]*' | sort)
 
-# torch first, by itself: pip then takes the CPU wheel where it is set up to find one.
+# torch first, by itself: pip then takes the CPU wheel where it is set up to find one. Little of it is used here, and
+# Python compiles that when it is imported.
 echo "- torch, then the wheel with its base dependencies"
-"$python" -m pip install "$(grep '^torch==' "$work/constraints.txt")"
-"$python" -m pip install "$work"/ketscale-*.whl
+"$python" -m pip install --no-compile "$(grep '^torch==' "$work/constraints.txt")"
+"$python" -m pip install --no-compile "$work"/ketscale-*.whl
 "$python" -m pip check
 
 cd "$work/elsewhere"

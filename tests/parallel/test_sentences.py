@@ -1,5 +1,7 @@
 """Sentences over ranks: one trajectory whatever their number (fp64: 1e-12), for every way to share the work."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -17,16 +19,21 @@ CASES = [
 ]
 
 
+@functools.cache
+def trained(where):
+    return worlds.train(where, CASES)
+
+
 @pytest.fixture(scope="module")
 def alone():
-    return worlds.train("cpu-n1r1t1", CASES)
+    return trained("cpu-n1r1t1")
 
 
 @pytest.mark.parametrize(
     "where", ["mpi-n1r1t1", "mpi-n1r2t1", "mpi-n1r3t1", "mpi-n1r4t1", "mpi-n1r8t1", "ddp-cpu-n1r2t1"]
 )
 def test_the_trajectory_is_that_of_one_rank(where, alone):
-    for case, one, several in zip(CASES, alone, worlds.train(where, CASES), strict=True):
+    for case, one, several in zip(CASES, alone, trained(where), strict=True):
         np.testing.assert_allclose(several["losses"], one["losses"], rtol=0, atol=1e-12, err_msg=str(case))
         np.testing.assert_allclose(
             several["parameters"], one["parameters"], rtol=0, atol=1e-12, err_msg=str(case)
@@ -46,8 +53,8 @@ def test_the_loss_falls(alone):
 
 @pytest.mark.parametrize("where", ["mpi-n1r2t1", "ddp-cpu-n1r2t1"])
 def test_the_history_has_the_gradient_before_and_after_the_reduction(where, alone):
-    (several,) = worlds.train(where, CASES[:1])
-    for (norm, own), (norm_alone, own_alone) in zip(several["norms"], alone[0]["norms"], strict=True):
+    norms, norms_alone = trained(where)[0]["norms"], alone[0]["norms"]
+    for (norm, own), (norm_alone, own_alone) in zip(norms, norms_alone, strict=True):
         assert norm == pytest.approx(norm_alone) and own_alone == norm_alone
         # Rank 0 has four of seven sentences.
         assert 0 < own < 2 * norm and own != pytest.approx(norm, rel=1e-6)

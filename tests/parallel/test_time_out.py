@@ -1,27 +1,33 @@
 """Time that is over by rank 0's clock ends all ranks after the same step; by another rank's it does nothing."""
 
-import ast
+import functools
+import json
 
 import pytest
 
 from tests.parallel import worlds
 
 PLACES = ["mpi-n1r2t1", "ddp-cpu-n1r2t1"]
+STEPS = [1, 5, 23]
+# On which rank time is over, and from which step on.
+CASES = [*((0, step) for step in STEPS), (1, 5)]
 
 
-def ends(where, late_rank, late_step):
-    """Status, last step and reason of each rank, if time is over on one rank from a step on."""
-    command = f"{worlds.sys.executable} -m tests.parallel.time_out {where} {late_rank} {late_step}"
-    done = worlds.start(where, command)
+@functools.cache
+def ends(where):
+    """Status, last step and reason of each rank, by case."""
+    done = worlds.start(
+        where, f"{worlds.sys.executable} -m tests.parallel.time_out {where} '{json.dumps(CASES)}'"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    said = [line for line in done.stdout.splitlines() if line.startswith("[(")]
-    return ast.literal_eval(said[0])
+    (said,) = (line.partition("ENDS ")[2] for line in done.stdout.splitlines() if "ENDS " in line)
+    return dict(zip(CASES, json.loads(said), strict=True))
 
 
 @pytest.mark.parametrize("where", PLACES)
-@pytest.mark.parametrize("late_step", [1, 5, 23])
+@pytest.mark.parametrize("late_step", STEPS)
 def test_all_ranks_end_after_the_same_step(where, late_step):
-    first, second = ends(where, 0, late_step)
+    first, second = ends(where)[0, late_step]
     assert first == second
     status, step, reason = first
     # They agree at most ten steps later, at the end of an epoch, or sooner.
@@ -31,4 +37,4 @@ def test_all_ranks_end_after_the_same_step(where, late_step):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_the_clock_of_another_rank_decides_nothing(where):
-    assert ends(where, 1, 5) == [("completed", 40, None)] * 2
+    assert ends(where)[1, 5] == [["completed", 40, None]] * 2

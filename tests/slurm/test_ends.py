@@ -1,6 +1,6 @@
 """The ends of a job: cancelled, warned, preempted, requeued, out of memory, a rank lost, the driver killed.
 
-The runs here train the transformer on its eight sentences by parameter-shift: some twenty seconds of small, exact steps.
+The runs here train the transformer on its eight sentences by parameter-shift: a dozen seconds of small, exact steps.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from ketscale.grid import Run
 from ketscale.jobs.slurm import queue
 from tests.slurm.project import DRIVER, Project, accounted, ask, target, wait_for
 
-STEPS = 1500
+STEPS = 1000
 TWO_NODES = ["mpi-n2r2t1", "ddp-cpu-n2r2t1"]
 # After a rank has died the others have ended, and the job with them, within this time. What takes longest is torchrun
 # on another node, which gives its ranks 30 s.

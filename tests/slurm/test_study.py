@@ -31,8 +31,9 @@ SEEDS = {"strong": [0, 1], "batch": [0, 1], "accuracy": [0, 1, 2]}
 
 
 def on_the_cluster(config: dict) -> dict:
-    """The study with fewer seeds, and with its ranks on two nodes too."""
+    """The study with fewer seeds and fewer of its slowest steps, and with its ranks on two nodes too."""
     changed = copy.deepcopy(config)
+    changed["protocols"]["timing-eeg"]["steps"] = 16
     for name, study in changed["studies"].items():
         study["axes"] = {**study["axes"], "seed": SEEDS.get(name, 0)}
     changed["studies"]["strong"]["points"][0]["backend"] += ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]

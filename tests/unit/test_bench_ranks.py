@@ -24,8 +24,9 @@ def measured(monkeypatch, answers):
     return measure(selection)["rows"]
 
 
-def test_ranks_compute_the_loss_of_one_rank():
-    """Real processes. Times are of no interest."""
+def test_ranks_compute_the_loss_of_one_rank(monkeypatch):
+    """Real processes. Times are of no interest, so each layout is started once."""
+    monkeypatch.setattr(ranks, "ROUNDS", 1)
     selection = RanksSelection(models=("mlp",), batches=(8,), repeats=5)
     found = measure(selection)
     assert [row["layout"] for row in found["rows"]] == [ALONE, "ddp-cpu-n1r2t1", "mpi-n1r2t1"]

@@ -375,7 +375,7 @@ def test_a_partial_report_is_made_anew_when_a_record_goes(finished: Path) -> Non
     [
         ("epochs: 1", "epoch: 1", "protocols.quick.epoch: unknown setting; did you mean epochs?"),
         ("seed: [0, 1]", "seed: zero", "studies.batch.axes.seed: 'zero' should be"),
-        ("simulator: none}", "simulator: default.qubit}", "studies.accuracy: mlp is classical"),
+        ("simulator: none}", "simulator: fused}", "studies.accuracy: mlp is classical"),
         ("title:", "title: twice\ntitle:", "line 3: 'title' is given twice"),
     ],
 )
