@@ -132,10 +132,10 @@ def test_a_seed_that_is_trained_together_is_as_good_as_alone(project: Project) -
         record = project.record_path(**together["run"] | {"backend": _layout(together["run"])})
         alone = again(project, record)
         assert alone["cohort"] == []
-        assert together["losses"] == pytest.approx(alone["losses"], rel=1e-3)
+        assert together["losses"] == pytest.approx(alone["losses"], rel=1e-10)
         assert together["quality"]["epochs"] == alone["quality"]["epochs"]
         loss = together["quality"]["validation"]["loss"]
-        assert loss == pytest.approx(alone["quality"]["validation"]["loss"], rel=1e-3)
+        assert loss == pytest.approx(alone["quality"]["validation"]["loss"], rel=1e-8)
 
 
 def test_a_stopped_cohort_resumes_bitwise_and_has_the_losses_of_its_runs_alone(project: Project) -> None:

@@ -6,10 +6,12 @@ For a small model that graph takes as long as all the arithmetic of a training s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Slots(Protocol):
@@ -36,23 +38,37 @@ class Pulled(NamedTuple):
     back: PullBack
 
 
-def offered(module: nn.Module, instead_of: str) -> Callable[..., Any] | None:
-    """The method `pulled` of a module, which does what the named one does; None if it does not, or somebody watches.
+def instead_of(called: Callable[..., torch.Tensor]) -> Callable[[Method], Method]:
+    """Decorates a method `pulled` with the method of its class whose value it computes.
 
-    A subclass or an object that changes one of the two alone does not have it. Hooks see only calls of modules.
+    A class that changes that method, as a subclass or later, has to state a `pulled` of its own, or none is used.
     """
-    own = vars(module)
-    changed = instead_of in own or "pulled" in own or not _together(type(module), instead_of)
-    if changed or module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+
+    def marked(method: Method) -> Method:
+        method.instead_of = called  # type: ignore[attr-defined]
+        return method
+
+    return marked
+
+
+def offered(module: nn.Module) -> Callable[..., Any] | None:
+    """The method `pulled` of a module; None if it has none for the method that is called, or somebody watches."""
+    kind, own = type(module), vars(module)
+    called = getattr(getattr(kind, "pulled", None), "instead_of", None)
+    if called is None or getattr(kind, called.__name__) is not called:
+        return None
+    if called.__name__ in own or "pulled" in own or watched(module):
         return None
     function: Callable[..., Any] = module.pulled  # type: ignore[assignment]
     return function
 
 
-def _together(kind: type, instead_of: str) -> bool:
-    """Whether the first class that defines one of the two methods defines both."""
-    for each in kind.__mro__:
-        names = vars(each)
-        if instead_of in names or "pulled" in names:
-            return instead_of in names and "pulled" in names
-    return False
+def watched(module: nn.Module) -> bool:
+    """Whether a module has hooks, which see only calls of modules, or tensors that autograd makes of parameters."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or "parametrizations" in module._modules
+    )

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ketscale.engines.members import selected
-from ketscale.engines.pulled import Pulled, offered
+from ketscale.engines.pulled import Pulled, instead_of, offered
 from ketscale.measure.spans import span
 from ketscale.problems import cross_entropy
 from ketscale.problems.dropout import keyed, name_dropouts
@@ -82,9 +82,10 @@ class Classification(Problem):
             logits = self.model(inputs)
         return cross_entropy.summed(logits, labels, self.classes)
 
+    @instead_of(sums)
     def pulled(self, indices: torch.Tensor, step: Step) -> Pulled | None:
         """`sums`, see `engines.pulled`; of a model that has such a method too."""
-        model = offered(self.model, "forward")
+        model = offered(self.model)
         if model is None or self.backbone is not None:
             return None
         if indices.ndim == 1:

@@ -16,7 +16,7 @@ from torch import nn
 from ketscale.engines.compiled.library import Library, Recipe
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
-from ketscale.engines.pulled import Pulled, Slots
+from ketscale.engines.pulled import Pulled, Slots, instead_of, watched
 from ketscale.problems import dense_kernels, dropout, masks
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.mask_kernels import LANES
@@ -66,6 +66,7 @@ class Dense(nn.Sequential):
 
         return at_once(of_runs, input, samples, seed, *parameters)
 
+    @instead_of(forward)
     def pulled(self, input: torch.Tensor, to_input: bool) -> Pulled | None:
         """`forward`, see `engines.pulled`; None where it is not one operator. Inputs may be (runs, batch, inputs).
 
@@ -100,8 +101,7 @@ class Dense(nn.Sequential):
         layers = tuple(self._modules.values())
         if self._asked[0] != layers:
             self._asked = layers, _fits(layers)
-        watched = any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
-        if not self._asked[1] or watched or layers[0].weight.dtype != x.dtype:
+        if not self._asked[1] or any(map(watched, layers)) or layers[0].weight.dtype != x.dtype:
             return None
         return _Given(layers, key.seed, key.step, key.samples)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from ketscale.engines.pulled import Pulled
+from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.training.flat import Flat
 
@@ -49,3 +51,11 @@ class Direct:
             raise RuntimeError(
                 f"a problem's `pulled` wrote {self._flat.written} gradients of {len(self._flat.leaves)} parameters"
             )
+
+
+def possible(problem: Problem) -> bool:
+    """Whether a problem may be differentiated without autograd: on a CPU, all of it trained, and no hook of a tensor."""
+    parameters: list[Any] = list(problem.parameters())
+    return all(p.is_cpu and p.requires_grad for p in parameters) and not any(
+        p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters
+    )

@@ -15,7 +15,7 @@ from ketscale.engines.pulled import Pulled, offered
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.training import optimiser
-from ketscale.training.direct import Direct
+from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 from ketscale.training.pace import Pace
 from ketscale.training.stacked import stacked
@@ -74,9 +74,8 @@ class Stack:
         self.template = stacked(problems[0]).train()
         names = (name for name, p in problems[0].named_parameters() if p.requires_grad)
         self._slots = [_slot(self.template, name) for name in (*names, *self._fixed)]
-        device = self._flat.values.device
-        able = device.type == "cpu" and not self._fixed and all(p.requires_grad for p in every.values())
-        self._direct = Direct(self._offered if able and offered(self.template, "sums") else None, self._flat)
+        able = not self._fixed and possible(problems[0])
+        self._direct = Direct(self._offered if able and offered(self.template) else None, self._flat)
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Go on with some of the members, in this order; the others keep their parameters' values."""

@@ -17,7 +17,7 @@ from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.training import optimiser
-from ketscale.training.direct import Direct
+from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 
 
@@ -69,10 +69,9 @@ class Stepper:
         # The reductions of DistributedDataParallel are part of autograd's backward pass.
         able = (
             self._module is problem
-            and world.device.type == "cpu"
             and protocol.precision != "amp"
             and not self._unsharded
-            and all(parameter.requires_grad for parameter in problem.parameters())
+            and possible(problem)
         )
         self._direct = Direct(self._offered if able else None, self.flat)
 
@@ -129,7 +128,7 @@ class Stepper:
 
     def _offered(self, indices: torch.Tensor, step: Step) -> Pulled | None:
         """What `Problem.pulled` offers, as `Direct` asks for it."""
-        function = offered(self.problem, "sums")
+        function = offered(self.problem)
         return function and function(indices, step)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:

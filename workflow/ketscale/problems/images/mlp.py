@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ketscale.engines.pulled import Pulled, Slots
+from ketscale.engines.pulled import Pulled, Slots, instead_of, offered, watched
 from ketscale.problems.images.vqc import classifier, head
 from ketscale.problems.shapes import check_inputs
+from ketscale.problems.stacked_linear import StackedLinear
 
 
 class MLP(nn.Module):
@@ -32,14 +33,16 @@ class MLP(nn.Module):
         check_inputs(self, x, self.inputs)
         return self.classifier(torch.tanh(self.mixer(self.head(x))))
 
+    @instead_of(forward)
     def pulled(self, x: torch.Tensor) -> Pulled | None:
         """`forward`, see `engines.pulled`; the gradient by the features is not computed."""
         check_inputs(self, x, *x.shape[1:-1], self.inputs)
-        head = self.head.pulled(x, to_input=False)
-        if head is None:
+        through_head, through_classifier = offered(self.head), offered(self.classifier)
+        head = through_head and through_head(x, to_input=False)
+        if head is None or through_classifier is None or not self._mixes():
             return None
         mixed = torch.matmul(head.value, self.mixer.weight.mT).tanh_()
-        classifier = self.classifier.pulled(mixed, to_input=True)
+        classifier = through_classifier(mixed, to_input=True)
         if classifier is None:
             return None
 
@@ -50,3 +53,8 @@ class MLP(nn.Module):
             head.back(torch.matmul(to_sums, self.mixer.weight), slots)
 
         return Pulled(classifier.value, back)
+
+    def _mixes(self) -> bool:
+        """Whether the mixer is the one that `pulled` knows."""
+        plain = type(self.mixer) in (nn.Linear, StackedLinear) and self.mixer.bias is None
+        return plain and not watched(self.mixer)

@@ -10,7 +10,7 @@ from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.pulled import Pulled, Slots
+from ketscale.engines.pulled import Pulled, Slots, instead_of, offered
 from ketscale.problems.dense import Dense
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.shapes import check_inputs
@@ -72,14 +72,16 @@ class VQC(nn.Module):
         angles = Angles(self.head(x).to(self.weights.dtype), self.weights)
         return self.classifier(self.simulator.expval(self.circuit, angles, self.paulis))
 
+    @instead_of(forward)
     def pulled(self, x: torch.Tensor) -> Pulled | None:
         """`forward`, see `engines.pulled`; the gradient by the features is not computed."""
         check_inputs(self, x, *x.shape[1:-1], self.inputs)
-        head = self.head.pulled(x, to_input=False)
+        through_head, through_classifier = offered(self.head), offered(self.classifier)
+        head = through_head and through_head(x, to_input=False)
         circuit = head and simulator.pulled(
             self.simulator, self.circuit, Angles(head.value, self.weights), self.paulis
         )
-        classifier = circuit and self.classifier.pulled(circuit[0], to_input=True)
+        classifier = circuit and through_classifier and through_classifier(circuit[0], to_input=True)
         if head is None or circuit is None or classifier is None:
             return None
         back = circuit[1]
