@@ -6,10 +6,12 @@ and wait for Python callbacks on other threads. It sums larger gradients, in buc
 """
 
 # No `from __future__ import annotations` here: torch compares the reduction hook's annotations as types.
+import contextlib
 import os
 import socket
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,6 +43,7 @@ class Ddp:
                 # Ranks of one host communicate over loopback; the host's name may not resolve to an address.
                 os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
             dist.init_process_group("gloo")
+            _let_gloo_wait()
             self.library = f"Gloo of torch {torch.__version__}"
         # With pairs of ranks Gloo's own all-reduce has more messages, each handed over between threads.
         self._pairs = BACKENDS[run.backend].device == "cpu" and self.ranks.bit_count() == 1
@@ -175,6 +178,18 @@ def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.f
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _let_gloo_wait() -> None:
+    """Let Gloo's thread for messages never interrupt a thread that computes: it is a batch job for the kernel.
+
+    It spins while another thread has the lock of a connection. If it has interrupted that thread, on the one core that a
+    timed rank has for both, it spins for its whole share of time: a message of microseconds takes milliseconds.
+    """
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            if Path("/proc/self/task", thread, "comm").read_text().startswith("gloo_tcp"):
+                os.sched_setscheduler(int(thread), os.SCHED_BATCH, os.sched_param(0))
 
 
 def _loopback() -> str:
