@@ -134,12 +134,17 @@ def changed(how):
         dense[0], dense[3] = nn.Linear(5, 20).double(), nn.Linear(20, 16).double()
     elif how == "no bias":
         dense[0].bias = None
+    elif how == "strided bias":
+        apart = torch.zeros(2 * len(dense[0].bias), dtype=torch.float64)
+        dense[0].bias = nn.Parameter(apart[::2].copy_(dense[0].bias.detach()))
     elif how == "another layer":
         dense[1] = nn.GELU()
     return dense
 
 
-@pytest.mark.parametrize("how", ["evaluation", "subclass", "hook", "width", "no bias", "another layer"])
+@pytest.mark.parametrize(
+    "how", ["evaluation", "subclass", "hook", "width", "no bias", "strided bias", "another layer"]
+)
 def test_other_layers_are_called_one_by_one(how, monkeypatch):
     """With the numbers that they have as a `Sequential`."""
     monkeypatch.setattr(_Dense, "apply", lambda *arguments: pytest.fail("one operator"))

@@ -115,7 +115,7 @@ def _fits(layers: Layers) -> bool:
     return (
         found == kinds
         and all(set(layer._parameters) == {"weight", "bias"} and layer.bias is not None for layer in linear)
-        and all(layer.out_features % LANES == 0 for layer in linear[:-1])
+        and all(layer.out_features % LANES == 0 and layer.bias.stride(-1) == 1 for layer in linear[:-1])
         and linear[0].weight.dtype in (torch.float32, torch.float64)
         and len({parameter.dtype for layer in linear for parameter in layer.parameters()}) == 1
     )
