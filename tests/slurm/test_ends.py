@@ -230,8 +230,10 @@ def test_after_the_driver_was_killed_recover_and_go_on(project, tmp_path):
     """The documented recovery, then the tables of a study that nothing happened to."""
     quiet = Project(tmp_path / "quiet")
     quiet.site()
-    runs = ready(project, config(PLACES))
-    ready(quiet, config(PLACES))
+    # So many steps that it still trains when Snakemake has refused to start again.
+    disturbed = config(PLACES, steps=3 * STEPS)
+    runs = ready(project, disturbed)
+    ready(quiet, disturbed)
     job = kill_the_driver(project, runs[0])
     refused = project.snakemake(check=False)
     assert refused.returncode == 1 and "lock" in refused.stderr.lower()
@@ -242,9 +244,9 @@ def test_after_the_driver_was_killed_recover_and_go_on(project, tmp_path):
         project.snakemake()
         assert driver.wait(300) == 0, quiet.log
     for run in runs:
-        disturbed, other = project.record(run), quiet.record(run)
-        assert disturbed["weights_hash"] == other["weights_hash"]
-        assert disturbed["losses"] == other["losses"]
+        resumed, other = project.record(run), quiet.record(run)
+        assert resumed["weights_hash"] == other["weights_hash"]
+        assert resumed["losses"] == other["losses"]
     assert project.record(runs[0])["resumed"] == 1
     for table in ("parity.csv", "history.csv", "completeness.csv"):
         ours, theirs = (pd.read_csv(p.folder / "results/tables" / table) for p in (project, quiet))
