@@ -90,7 +90,7 @@ def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
     def full(*_):
         raise error
 
-    # A class whose `forward` is another than that of its `pulled` is differentiated by autograd.
+    # A class whose `forward` is another than that of its `vjp` is differentiated by autograd.
     place = {"wrap": Single, "forward": VQC}.get(where, session)
     monkeypatch.setattr(place, where, full)
     run = study.run()

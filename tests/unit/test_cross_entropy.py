@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from ketscale.problems.cross_entropy import pulled, summed
+from ketscale.problems.cross_entropy import summed, vjp
 
 
 def reference(logits, labels):
@@ -51,7 +51,7 @@ def test_members_under_vmap_have_their_own():
     labels = torch.randint(0, 4, (3, 20))
     sums = torch.func.vmap(lambda x, y: summed(x, y, 4))(logits, labels)
     (gradient,) = torch.autograd.grad(sums.sum(), logits)
-    direct = pulled(logits.detach(), labels, 4)
+    direct = vjp(logits.detach(), labels, 4)
     assert torch.equal(direct.value, sums)
     assert torch.equal(direct.back(torch.ones(3, 1, dtype=torch.float64), None), gradient)
     for member in range(3):
@@ -75,4 +75,4 @@ def test_second_derivatives_are_refused():
 def test_half_precision_is_torchs(dtype):
     logits, labels = torch.randn(5, 3).to(dtype), torch.tensor([0, 1, 2, 0, 1])
     assert torch.equal(summed(logits, labels, 3), reference(logits, labels)[0])
-    assert pulled(logits, labels, 3) is None
+    assert vjp(logits, labels, 3) is None

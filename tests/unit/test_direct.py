@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from ketscale.engines.pulled import Pulled, instead_of, offered
+from ketscale.engines.vjp import VJP, offered, vjp_of
 from ketscale.measure.spans import Recorder, recording
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
@@ -153,7 +153,7 @@ def test_the_last_member_of_a_stack_has_the_bits_of_a_run_alone(counted):
 
 
 class Shifted(VQC):
-    """A subclass with arithmetic of its own, which `pulled` does not know."""
+    """A subclass with arithmetic of its own, which `vjp` does not know."""
 
     def forward(self, x):
         return 2 * VQC.forward(self, x)
@@ -198,7 +198,7 @@ def another_head(problem):
 
 def another_forward(problem):
     """Of the class, as in a notebook."""
-    problem.model.__class__ = type("Changed", (VQC,), {"pulled": VQC.pulled, "forward": Shifted.forward})
+    problem.model.__class__ = type("Changed", (VQC,), {"vjp": VQC.vjp, "forward": Shifted.forward})
 
 
 class Doubled(nn.Module):
@@ -221,7 +221,7 @@ class Doubled(nn.Module):
     ],
     ids=lambda change: change.__name__,
 )
-def test_what_pulled_does_not_know_is_trained_by_autograd(change, counted):
+def test_what_a_vjp_does_not_know_is_trained_by_autograd(change, counted):
     """And it counts: the losses differ from those of the plain model."""
     chosen, problem = batches(3, 8), posed()
     change(problem)
@@ -273,10 +273,10 @@ def test_a_gradient_that_is_left_out_is_an_error():
         def forward(self, x):
             return super().forward(x)
 
-        @instead_of(forward)
-        def pulled(self, x):
-            made = super().pulled(x)
-            return Pulled(made.value, lambda cotangent, slots: None)
+        @vjp_of(forward)
+        def vjp(self, x):
+            made = super().vjp(x)
+            return VJP(made.value, lambda cotangent, slots: None)
 
     torch.manual_seed(0)
     taking = stepper(posed(Forgetful(qubits=3, layers=2, inputs=12, outputs=3)))

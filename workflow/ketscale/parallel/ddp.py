@@ -189,7 +189,14 @@ def _let_gloo_wait() -> None:
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             if Path("/proc/self/task", thread, "comm").read_text().startswith("gloo_tcp"):
-                os.sched_setscheduler(int(thread), os.SCHED_BATCH, os.sched_param(0))
+                try:
+                    os.sched_setscheduler(int(thread), os.SCHED_BATCH, os.sched_param(0))
+                except PermissionError:
+                    warnings.warn(
+                        "this system lets no process change its threads' scheduling (a container's seccomp profile?): "
+                        "Gloo's messages may take milliseconds",
+                        stacklevel=2,
+                    )
 
 
 def _loopback() -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ketscale.engines.members import selected
-from ketscale.engines.pulled import Pulled, instead_of, offered
+from ketscale.engines.vjp import VJP, offered, vjp_of
 from ketscale.measure.spans import span
 from ketscale.problems import cross_entropy
 from ketscale.problems.dropout import keyed, name_dropouts
@@ -82,9 +82,9 @@ class Classification(Problem):
             logits = self.model(inputs)
         return cross_entropy.summed(logits, labels, self.classes)
 
-    @instead_of(sums)
-    def pulled(self, indices: torch.Tensor, step: Step) -> Pulled | None:
-        """`sums`, see `engines.pulled`; of a model that has such a method too."""
+    @vjp_of(sums)
+    def vjp(self, indices: torch.Tensor, step: Step) -> VJP | None:
+        """`sums`, see `engines.vjp`; of a model that has such a method too."""
         model = offered(self.model)
         if model is None or self.backbone is not None:
             return None
@@ -95,10 +95,10 @@ class Classification(Problem):
             rows, inputs, labels = (part.unflatten(0, indices.shape) for part in parts)
         with keyed(self.seed, step, rows):
             made = model(inputs)
-        loss = made and cross_entropy.pulled(made.value, labels, self.classes)
+        loss = made and cross_entropy.vjp(made.value, labels, self.classes)
         if loss is None:
             return None
-        return Pulled(loss.value, lambda cotangent, slots: made.back(loss.back(cotangent, slots), slots))
+        return VJP(loss.value, lambda cotangent, slots: made.back(loss.back(cotangent, slots), slots))
 
     def combine(self, sums: torch.Tensor, count: int) -> torch.Tensor:
         """The mean cross-entropy."""

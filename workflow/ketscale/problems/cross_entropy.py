@@ -13,7 +13,7 @@ from torch import nn
 from ketscale.engines.compiled.library import Library, Recipe
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
-from ketscale.engines.pulled import Pulled
+from ketscale.engines.vjp import VJP
 from ketscale.problems import cross_entropy_kernels
 
 
@@ -32,12 +32,12 @@ def summed(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Te
     return made
 
 
-def pulled(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> Pulled | None:
-    """`summed`, see `engines.pulled`; None where it is not compiled."""
+def vjp(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> VJP | None:
+    """`summed`, see `engines.vjp`; None where it is not compiled."""
     if not _compiled(logits, classes):
         return None
     sums, gradient = _summed(logits, labels)
-    return Pulled(sums, lambda cotangent, slots: gradient * cotangent.unsqueeze(-1))
+    return VJP(sums, lambda cotangent, slots: gradient * cotangent.unsqueeze(-1))
 
 
 def _compiled(logits: torch.Tensor, classes: int) -> bool:

@@ -16,7 +16,7 @@ from torch import nn
 from ketscale.engines.compiled.library import Library, Recipe
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
-from ketscale.engines.pulled import Pulled, Slots, instead_of, watched
+from ketscale.engines.vjp import VJP, Slots, vjp_of, watched
 from ketscale.problems import dense_kernels, dropout, masks
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.mask_kernels import LANES
@@ -66,9 +66,9 @@ class Dense(nn.Sequential):
 
         return at_once(of_runs, input, samples, seed, *parameters)
 
-    @instead_of(forward)
-    def pulled(self, input: torch.Tensor, to_input: bool) -> Pulled | None:
-        """`forward`, see `engines.pulled`; None where it is not one operator. Inputs may be (runs, batch, inputs).
+    @vjp_of(forward)
+    def vjp(self, input: torch.Tensor, to_input: bool) -> VJP | None:
+        """`forward`, see `engines.vjp`; None where it is not one operator. Inputs may be (runs, batch, inputs).
 
         to_input: whether the gradient by the inputs is wanted.
         """
@@ -83,7 +83,7 @@ class Dense(nn.Sequential):
             into = [slots.slot(parameter) for parameter in parameters]
             return _gradients(cotangent, samples, form, parameters[::2], values, into, to_input)
 
-        return Pulled(values[-1], back)
+        return VJP(values[-1], back)
 
     def _given(self, x: torch.Tensor) -> _Given | None:
         """What the operator works with; None where there is none."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from ketscale.engines.pulled import Pulled
+from ketscale.engines.vjp import VJP
 from ketscale.errors import UserError
 from ketscale.problems.precision import convert
 from ketscale.problems.randomness import Step
@@ -66,7 +66,7 @@ class Problem(nn.Module, ABC):
     def seeded(self, seed: torch.Tensor | Sequence[int]) -> Iterator[None]:
         """Inside the block the problem draws with other seeds.
 
-        seed: under torch.func.vmap each member's own, int64 (); for `pulled` those of all runs.
+        seed: under torch.func.vmap each member's own, int64 (); for `vjp` those of all runs.
         """
         own, self.seed = self.seed, seed
         try:
@@ -84,10 +84,10 @@ class Problem(nn.Module, ABC):
             return self.sums(torch.zeros(1, dtype=torch.int64, device=indices.device), step) * 0
         return self.sums(indices, step)
 
-    def pulled(self, indices: torch.Tensor, step: Step) -> Pulled | None:
+    def vjp(self, indices: torch.Tensor, step: Step) -> VJP | None:
         """`sums` for n >= 1 samples of a training step on a CPU, without autograd; None if there is no such way.
 
-        See `engines.pulled`. Only for a problem without a penalty. Of several runs, which share its buffers, there are
+        See `engines.vjp`. Only for a problem without a penalty. Of several runs, which share its buffers, there are
         indices (runs, n), sums (runs, ...), one `seed` each, and parameters with a first dimension of runs.
         """
         return None

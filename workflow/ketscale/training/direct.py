@@ -1,4 +1,4 @@
-"""The sums of a training step and their gradients without autograd, where a problem offers that: see `engines.pulled`."""
+"""The sums of a training step and their gradients without autograd, where a problem offers that: see `engines.vjp`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from ketscale.engines.pulled import Pulled
+from ketscale.engines.vjp import VJP
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.training.flat import Flat
 
-# `Problem.pulled` of one run or of several.
-Offer = Callable[[torch.Tensor, Step], Pulled | None]
+# `Problem.vjp` of one run or of several.
+Offer = Callable[[torch.Tensor, Step], VJP | None]
 
 
 class Direct:
@@ -27,7 +27,7 @@ class Direct:
         # The numbers of samples for which nothing was offered, as for none.
         self._without = {0}
 
-    def sums(self, indices: torch.Tensor, step: Step) -> Pulled | None:
+    def sums(self, indices: torch.Tensor, step: Step) -> VJP | None:
         """The sums for indices (n,) or (runs, n); None without an offer."""
         samples = indices.shape[-1]
         if self._offer is None or samples in self._without:
@@ -38,7 +38,7 @@ class Direct:
             self._without.add(samples)
         return found
 
-    def back(self, sums: Pulled, pull: torch.Tensor) -> None:
+    def back(self, sums: VJP, pull: torch.Tensor) -> None:
         """Put the gradients into their slots, for the gradient of the loss by the sums.
 
         Raises:
@@ -49,7 +49,7 @@ class Direct:
             sums.back(pull, self._flat)
         if self._flat.written != len(self._flat.leaves):
             raise RuntimeError(
-                f"a problem's `pulled` wrote {self._flat.written} gradients of {len(self._flat.leaves)} parameters"
+                f"a problem's `vjp` wrote {self._flat.written} gradients of {len(self._flat.leaves)} parameters"
             )
 
 

@@ -98,7 +98,7 @@ class Flat:
             leaf.grad = slot
 
     def slot(self, parameter: torch.Tensor) -> torch.Tensor:
-        """The view of `gradients` for a leaf; see `engines.pulled`."""
+        """The view of `gradients` for a leaf; see `engines.vjp`."""
         self.written += 1
         return self._places[id(parameter)]
 

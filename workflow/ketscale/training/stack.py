@@ -11,7 +11,7 @@ from torch import nn
 
 from ketscale.config import Protocol
 from ketscale.engines.derivatives import pull_back
-from ketscale.engines.pulled import Pulled, offered
+from ketscale.engines.vjp import VJP, offered
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
 from ketscale.training import optimiser
@@ -19,7 +19,7 @@ from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 from ketscale.training.pace import Pace
 from ketscale.training.stacked import stacked
-from ketscale.training.step import Figures, placed, pulled
+from ketscale.training.step import Figures, cotangent, placed
 
 
 @dataclass
@@ -119,15 +119,15 @@ class Stack:
         self._flat.collect()
         return sums, penalty[0] if penalty else None
 
-    def _offered(self, indices: torch.Tensor, step: Step) -> Pulled | None:
-        """`Problem.pulled` of all members, as `Direct` asks for it."""
+    def _offered(self, indices: torch.Tensor, step: Step) -> VJP | None:
+        """`Problem.vjp` of all members, as `Direct` asks for it."""
         if len(self.members) == 1:
             # As the run would alone, to the last bit.
-            found = self._problems[0].pulled(indices[0], step)
-            return found and Pulled(found.value[None], lambda pull, slots: found.back(pull[0], slots))
+            found = self._problems[0].vjp(indices[0], step)
+            return found and VJP(found.value[None], lambda pull, slots: found.back(pull[0], slots))
         self._bind(self._flat.leaves)
         with self.template.seeded([int(problem.seed) for problem in self._problems]):
-            return self.template.pulled(indices, step)
+            return self.template.vjp(indices, step)
 
     def _bind(self, tensors: Sequence[torch.Tensor]) -> None:
         """Let the template work with these tensors in place of its own."""
@@ -136,12 +136,12 @@ class Stack:
             owner[name] = tensor
 
     def _pull(self, sums: torch.Tensor, count: int) -> torch.Tensor:
-        """`pulled` of each member, (members, ...) as the sums."""
+        """`cotangent` of each member, (members, ...) as the sums."""
         first = self._problems[0]
         if not first.linear:
-            return torch.stack([pulled(first, own, count) for own in sums])
+            return torch.stack([cotangent(first, own, count) for own in sums])
         if count not in self._pulls:
-            self._pulls[count] = pulled(first, sums[0], count)
+            self._pulls[count] = cotangent(first, sums[0], count)
         return self._pulls[count].expand_as(sums)
 
     def outputs(self, split: str, most: int) -> list[torch.Tensor]:

@@ -10,7 +10,7 @@ import torch
 
 from ketscale.config import Protocol
 from ketscale.engines.derivatives import pull_back
-from ketscale.engines.pulled import Pulled, offered
+from ketscale.engines.vjp import VJP, offered
 from ketscale.measure.spans import span
 from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
@@ -107,7 +107,7 @@ class Stepper:
         else:
             with span("communication.sums"):
                 total = world.allreduce(sums)
-            pull = pulled(problem, total, count)
+            pull = cotangent(problem, total, count)
         with span("classical.backward"):
             if direct is None:
                 self._backward(sums, pull, penalty)
@@ -126,8 +126,8 @@ class Stepper:
             norm if own_norm is None else own_norm,
         )
 
-    def _offered(self, indices: torch.Tensor, step: Step) -> Pulled | None:
-        """What `Problem.pulled` offers, as `Direct` asks for it."""
+    def _offered(self, indices: torch.Tensor, step: Step) -> VJP | None:
+        """What `Problem.vjp` offers, as `Direct` asks for it."""
         function = offered(self.problem)
         return function and function(indices, step)
 
@@ -137,9 +137,9 @@ class Stepper:
         return contextlib.nullcontext()
 
     def _pull(self, sums: torch.Tensor, count: int) -> torch.Tensor:
-        """`pulled` of a linear problem, which depends on the number of samples alone."""
+        """`cotangent` of a linear problem, which depends on the number of samples alone."""
         if count not in self._pulls:
-            self._pulls[count] = pulled(self.problem, sums.detach(), count)
+            self._pulls[count] = cotangent(self.problem, sums.detach(), count)
         return self._pulls[count]
 
     def _backward(self, sums: torch.Tensor, pull: torch.Tensor, penalty: torch.Tensor | None) -> None:
@@ -159,7 +159,7 @@ class Stepper:
         return shard(indices, self.world.rank, self.world.ranks, self.protocol.sharding)
 
 
-def pulled(problem: Problem, sums: torch.Tensor, count: int) -> torch.Tensor:
+def cotangent(problem: Problem, sums: torch.Tensor, count: int) -> torch.Tensor:
     """The gradient of a problem's loss by its sums, from all ranks, at sums of `count` samples."""
     with torch.enable_grad():
         own = sums.detach().requires_grad_()

@@ -49,12 +49,12 @@ def stacks(simulator: Simulator) -> bool:
     return bool(getattr(simulator, "stacks", False))
 
 
-def pulled(
+def vjp(
     simulator: Simulator, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]
 ) -> tuple[torch.Tensor, CircuitPullBack] | None:
     """What `simulator.expval` gives and its pullback, without autograd; None of a simulator that has no such method.
 
-    See `engines.pulled`. Of several runs there are inputs (runs, batch, columns) and weights (runs, columns).
+    See `engines.vjp`. Of several runs there are inputs (runs, batch, columns) and weights (runs, columns).
     """
-    function: Any = getattr(simulator, "pulled", None)
+    function: Any = getattr(simulator, "vjp", None)
     return None if function is None else function(circuit, angles, paulis)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import CircuitPullBack, Simulator, pulled, stacks
+from ketscale.engines.circuits.simulator import CircuitPullBack, Simulator, stacks, vjp
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.measure.spans import active, span, with_backward_span
 
@@ -33,12 +33,12 @@ class Spanned:
             return self.simulator.expval(circuit, angles, paulis, initial)
         return _counted(lambda a, i: self.simulator.expval(circuit, a, paulis, *i), angles, *_given(initial))
 
-    def pulled(
+    def vjp(
         self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]
     ) -> tuple[torch.Tensor, CircuitPullBack] | None:
-        """See `simulator.pulled`."""
+        """See `simulator.vjp`."""
         with span("circuit.forward"):
-            found = pulled(self.simulator, circuit, angles, paulis)
+            found = vjp(self.simulator, circuit, angles, paulis)
         if found is None or active() is None:
             return found
         values, back = found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ketscale.engines.pulled import Pulled, Slots, instead_of, offered, watched
+from ketscale.engines.vjp import VJP, Slots, offered, vjp_of, watched
 from ketscale.problems.images.vqc import classifier, head
 from ketscale.problems.shapes import check_inputs
 from ketscale.problems.stacked_linear import StackedLinear
@@ -33,9 +33,9 @@ class MLP(nn.Module):
         check_inputs(self, x, self.inputs)
         return self.classifier(torch.tanh(self.mixer(self.head(x))))
 
-    @instead_of(forward)
-    def pulled(self, x: torch.Tensor) -> Pulled | None:
-        """`forward`, see `engines.pulled`; the gradient by the features is not computed."""
+    @vjp_of(forward)
+    def vjp(self, x: torch.Tensor) -> VJP | None:
+        """`forward`, see `engines.vjp`; the gradient by the features is not computed."""
         check_inputs(self, x, *x.shape[1:-1], self.inputs)
         through_head, through_classifier = offered(self.head), offered(self.classifier)
         head = through_head and through_head(x, to_input=False)
@@ -52,9 +52,9 @@ class MLP(nn.Module):
             torch.matmul(to_sums.mT, head.value, out=slots.slot(self.mixer.weight))
             head.back(torch.matmul(to_sums, self.mixer.weight), slots)
 
-        return Pulled(classifier.value, back)
+        return VJP(classifier.value, back)
 
     def _mixes(self) -> bool:
-        """Whether the mixer is the one that `pulled` knows."""
+        """Whether the mixer is the one that `vjp` knows."""
         plain = type(self.mixer) in (nn.Linear, StackedLinear) and self.mixer.bias is None
         return plain and not watched(self.mixer)

@@ -10,7 +10,7 @@ from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.pulled import Pulled, Slots, instead_of, offered
+from ketscale.engines.vjp import VJP, Slots, offered, vjp_of
 from ketscale.problems.dense import Dense
 from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.shapes import check_inputs
@@ -72,13 +72,13 @@ class VQC(nn.Module):
         angles = Angles(self.head(x).to(self.weights.dtype), self.weights)
         return self.classifier(self.simulator.expval(self.circuit, angles, self.paulis))
 
-    @instead_of(forward)
-    def pulled(self, x: torch.Tensor) -> Pulled | None:
-        """`forward`, see `engines.pulled`; the gradient by the features is not computed."""
+    @vjp_of(forward)
+    def vjp(self, x: torch.Tensor) -> VJP | None:
+        """`forward`, see `engines.vjp`; the gradient by the features is not computed."""
         check_inputs(self, x, *x.shape[1:-1], self.inputs)
         through_head, through_classifier = offered(self.head), offered(self.classifier)
         head = through_head and through_head(x, to_input=False)
-        circuit = head and simulator.pulled(
+        circuit = head and simulator.vjp(
             self.simulator, self.circuit, Angles(head.value, self.weights), self.paulis
         )
         classifier = circuit and through_classifier and through_classifier(circuit[0], to_input=True)
@@ -93,4 +93,4 @@ class VQC(nn.Module):
             slots.slot(self.weights).copy_(to_weights)
             head.back(to_angles, slots)
 
-        return Pulled(classifier.value, all_back)
+        return VJP(classifier.value, all_back)

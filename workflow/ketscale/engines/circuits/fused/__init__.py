@@ -61,7 +61,7 @@ class Fused:
         self.choices: dict[tuple[Circuit, int], Choice] = {}
         # Checks and choices depend on shapes alone, and take longer than a small circuit does.
         self._ways: dict[object, Way] = {}
-        # Of `pulled`; None for what is answered in another way.
+        # Of `vjp`; None for what is answered in another way.
         self._sweeps: dict[object, Any] = {}
 
     def __reduce__(self) -> tuple[type[Fused], tuple[str]]:
@@ -83,19 +83,19 @@ class Fused:
         """See `Simulator.expval`."""
         return self._run(circuit, tuple(paulis), *angles, initial)
 
-    def pulled(
+    def vjp(
         self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]
     ) -> tuple[torch.Tensor, CircuitPullBack] | None:
-        """See `simulator.pulled`; where the answer is one sweep of all samples on a CPU."""
+        """See `simulator.vjp`; where the answer is one sweep of all samples on a CPU."""
         inputs, weights = angles
         key = (circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype)
         if key not in self._sweeps:
             self._sweeps[key] = self._swept(circuit, angles, paulis)
         compiled = self._sweeps[key]
-        return None if compiled is None else self._cpu.pulled(compiled, inputs, weights)
+        return None if compiled is None else self._cpu.vjp(compiled, inputs, weights)
 
     def _swept(self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]) -> Any:
-        """The kernel of `pulled`, or None."""
+        """The kernel of `vjp`, or None."""
         inputs, weights = angles
         *groups, batch, _ = inputs.shape
         check_request(circuit, Angles(inputs[0], weights[0]) if groups else angles, None, paulis)

@@ -314,10 +314,10 @@ class _Evaluate(torch.autograd.Function):
         return to_inputs, to_weights, to_initial, to_mix, None
 
 
-def pulled(
+def vjp(
     compiled: Kernel, inputs: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, CircuitPullBack]:
-    """See `simulator.pulled`; by a kernel of which just the gradients by inputs and weights are wanted.
+    """See `simulator.vjp`; by a kernel of which just the gradients by inputs and weights are wanted.
 
     inputs, weights: of one group, or (groups, batch, columns) and (groups, columns).
     """

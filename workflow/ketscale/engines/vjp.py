@@ -1,4 +1,4 @@
-"""Values whose gradients are computed without a graph of autograd, by calls of our own.
+"""Vector-Jacobian products that are computed without a graph of autograd, by calls of our own.
 
 For a small model that graph takes as long as all the arithmetic of a training step.
 """
@@ -27,8 +27,8 @@ class Slots(Protocol):
 PullBack: TypeAlias = Callable[[torch.Tensor, Slots], torch.Tensor | None]
 
 
-class Pulled(NamedTuple):
-    """A value, and what to call with its cotangent, once at most; both without gradients enabled.
+class VJP(NamedTuple):
+    """A value, and its vector-Jacobian product: what to call with its cotangent, once at most; without gradients enabled.
 
     All numbers of one run are those of the same call with autograd, to the last bit. Where all parameters and inputs have
     a first dimension of runs, so has the value.
@@ -38,28 +38,28 @@ class Pulled(NamedTuple):
     back: PullBack
 
 
-def instead_of(called: Callable[..., torch.Tensor]) -> Callable[[Method], Method]:
-    """Decorates a method `pulled` with the method of its class whose value it computes.
+def vjp_of(called: Callable[..., torch.Tensor]) -> Callable[[Method], Method]:
+    """Decorates a method `vjp` with the method of its class whose value it computes.
 
-    A class that changes that method, as a subclass or later, has to state a `pulled` of its own, or none is used.
+    A class that changes that method, as a subclass or later, has to state a `vjp` of its own, or none is used.
     """
 
     def marked(method: Method) -> Method:
-        method.instead_of = called  # type: ignore[attr-defined]
+        method.vjp_of = called  # type: ignore[attr-defined]
         return method
 
     return marked
 
 
 def offered(module: nn.Module) -> Callable[..., Any] | None:
-    """The method `pulled` of a module; None if it has none for the method that is called, or somebody watches."""
+    """The method `vjp` of a module; None if it has none for the method that is called, or somebody watches."""
     kind, own = type(module), vars(module)
-    called = getattr(getattr(kind, "pulled", None), "instead_of", None)
+    called = getattr(getattr(kind, "vjp", None), "vjp_of", None)
     if called is None or getattr(kind, called.__name__) is not called:
         return None
-    if called.__name__ in own or "pulled" in own or watched(module):
+    if called.__name__ in own or "vjp" in own or watched(module):
         return None
-    function: Callable[..., Any] = module.pulled  # type: ignore[assignment]
+    function: Callable[..., Any] = module.vjp  # type: ignore[assignment]
     return function
 
 
