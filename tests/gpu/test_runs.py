@@ -225,9 +225,6 @@ def test_the_transformer_trains_on_a_gpu_as_on_the_cpu(folder: Folder) -> None:
 
 @pytest.mark.gpu
 def test_epochs_and_validation_on_a_gpu(folder: Folder) -> None:
-    pytest.importorskip(
-        "sklearn", reason="scikit-learn, which computes areas under curves, is not installed here"
-    )
     cpu, gpu = (folder.record(trials(where, "quality")) for where in ("cpu-n1r1t1", "gpu-n1r1t1"))
     assert gpu["quality"]["epochs"] == cpu["quality"]["epochs"] == 2
     assert gpu["quality"]["test"]["loss"] == pytest.approx(cpu["quality"]["test"]["loss"], rel=1e-3)

@@ -1,4 +1,4 @@
-"""The default study on the cluster, as a user runs it: with fewer seeds, and with runs across two nodes."""
+"""The default study on the cluster, as a user runs it: with fewer points and seeds, and with runs across two nodes."""
 
 import copy
 import json
@@ -17,27 +17,32 @@ from tests.slurm.project import ROOT, Project, target
 DEFAULT = yaml.safe_load((ROOT / "config.yaml").read_text())
 CONFIG = analysis.of(DEFAULT)
 RUNS = CONFIG.runs
-# The study gives each run ten seconds, which these do not keep.
-SLOW = {"default.qubit-loop-shift", "qiskit"}
 # The partition allows an hour, for all timed runs of a seed together.
 LIMITS = [
     {"minutes": 3, "memory_mb": 1200},
-    {"simulator": sorted(SLOW), "minutes": 8},
+    {"simulator": ["default.qubit", "lightning.qubit"], "minutes": 5},
 ]
-
-
 # Enough to tell seeds from each other; `make` trains all.
-SEEDS = {"strong": [0, 1], "batch": [0, 1], "accuracy": [0, 1, 2]}
+SEEDS = {"strong": [0, 1], "accuracy": [0, 1, 2]}
+TWO_NODES = ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]
 
 
 def on_the_cluster(config: dict) -> dict:
-    """The study with fewer seeds and fewer of its slowest steps, and with its ranks on two nodes too."""
+    """The study with fewer seeds and without its slowest points, and with its ranks on two nodes too."""
     changed = copy.deepcopy(config)
-    changed["protocols"]["timing-eeg"]["steps"] = 16
-    for name, study in changed["studies"].items():
+    studies = changed["studies"]
+    for name, study in studies.items():
         study["axes"] = {**study["axes"], "seed": SEEDS.get(name, 0)}
-    changed["studies"]["strong"]["points"][0]["backend"] += ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]
-    changed["studies"]["parity"]["points"][1]["backend"] += ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]
+    simulators = ["fused", "default.qubit", "lightning.qubit"]
+    studies["simulators"]["points"] = [{"simulator": simulators}]
+    studies["qubits"]["axes"]["qubits"] = [4, 8]
+    small, medium, _ = studies["strong"]["points"]
+    small["backend"] += TWO_NODES
+    for name in ("strong", "break-even"):
+        studies[name]["points"] = [small, {**medium, "seed": 0}]
+    of_simulators, of_layouts = studies["parity"]["points"]
+    of_simulators["simulator"] = simulators
+    of_layouts["backend"] += TWO_NODES
     return changed
 
 
@@ -102,16 +107,17 @@ def test_losses_in_fp64_hold_on_two_nodes_and_are_those_of_the_local_study(finis
     parity = table(tables_of(finished), "parity")
     double = parity[parity["precision"] == "fp64"]
     assert double["held"].all() and (double["difference"] <= double["limit"]).all()
-    for place in ("/ddp-cpu-n2r2t1/", "/mpi-n2r2t1/"):
-        rows = double[double["run"].str.contains(place)]
+    for place in TWO_NODES:
+        rows = double[double["run"].str.contains(f"/{place}/")]
         assert len(rows) > 0 and (rows["difference"] <= 1e-10).all()
-    for run in RUNS:
-        if run.protocol == "parity":
-            here, there = (
-                np.array(r["losses"])
-                for r in (finished.record(run), json.loads((ROOT / target(run)).read_text()))
-            )
-            np.testing.assert_allclose(here, there, rtol=1e-10, err_msg=run.path)
+    both = [run for run in ASKED if run.protocol == "parity" and run in RUNS]
+    assert len(both) == 7
+    for run in both:
+        here, there = (
+            np.array(r["losses"])
+            for r in (finished.record(run), json.loads((ROOT / target(run)).read_text()))
+        )
+        np.testing.assert_allclose(here, there, rtol=1e-10, err_msg=run.path)
 
 
 def test_quality_lies_within_the_spread_of_the_seeds(finished: Project, local: Path):
@@ -128,9 +134,9 @@ def test_quality_lies_within_the_spread_of_the_seeds(finished: Project, local: P
 def test_the_columns_of_timing_are_there(finished: Project, local: Path):
     here, there = (table(folder, "scaling") for folder in (tables_of(finished), local))
     assert list(here.columns) == list(there.columns)
-    assert set(there["layout"]) | {"ddp-cpu-n2r2t1", "mpi-n2r2t1"} == set(here["layout"])
+    assert set(there["layout"]) | set(TWO_NODES) == set(here["layout"])
     assert ((here["step_s"] > 0) | (here["timed_out"] > 0)).all()
-    assert here["efficiency"].notna().sum() > there["efficiency"].notna().sum()
+    assert here.loc[here["layout"].isin(TWO_NODES), "efficiency"].notna().any()
 
 
 def test_one_missing_seed_is_a_target(finished: Project):

@@ -11,7 +11,7 @@ from torch import nn
 from ketscale.engines.members import selected
 from ketscale.engines.vjp import VJP, offered, vjp_of
 from ketscale.measure.spans import span
-from ketscale.problems import cross_entropy
+from ketscale.problems import cross_entropy, scores
 from ketscale.problems.dropout import keyed, name_dropouts
 from ketscale.problems.problem import Problem
 from ketscale.problems.randomness import Step
@@ -129,18 +129,13 @@ class Classification(Problem):
             "accuracy": float((logits.argmax(1) == labels).double().mean()),
         }
         if full:
-            from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score
-
-            probabilities = logits.softmax(1).numpy()
             everything = len(labels.unique()) == self.classes
-            scores = probabilities[:, 1] if self.classes == 2 else probabilities
+            confusion = scores.confusion(labels, logits.argmax(1), self.classes)
             figures["count"] = len(labels)
             figures["chance"] = float(labels.bincount().max()) / len(labels)
-            figures["auc"] = float(roc_auc_score(labels, scores, multi_class="ovr")) if everything else None
-            figures["f1"] = float(f1_score(labels, logits.argmax(1), average="weighted"))
-            figures["confusion"] = confusion_matrix(
-                labels, logits.argmax(1), labels=range(self.classes)
-            ).tolist()
+            figures["auc"] = scores.auc(labels, logits.softmax(1)) if everything else None
+            figures["f1"] = scores.weighted_f1(confusion)
+            figures["confusion"] = confusion.tolist()
         return figures
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
