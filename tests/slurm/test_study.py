@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ RUNS = CONFIG.runs
 # The partition allows an hour, for all timed runs of a seed together.
 LIMITS = [
     {"minutes": 3, "memory_mb": 1200},
-    {"simulator": ["default.qubit", "lightning.qubit"], "minutes": 5},
+    {"simulator": ["default.qubit"], "minutes": 5},
 ]
 # Enough to tell seeds from each other; `make` trains all.
 SEEDS = {"strong": [0, 1], "accuracy": [0, 1, 2]}
@@ -33,9 +34,10 @@ def on_the_cluster(config: dict) -> dict:
     studies = changed["studies"]
     for name, study in studies.items():
         study["axes"] = {**study["axes"], "seed": SEEDS.get(name, 0)}
-    simulators = ["fused", "default.qubit", "lightning.qubit"]
+    changed["protocols"]["timing"]["steps"] = 100
+    simulators = ["fused", "default.qubit"]
     studies["simulators"]["points"] = [{"simulator": simulators}]
-    studies["qubits"]["axes"]["qubits"] = [4, 8]
+    del studies["qubits"], studies["batch"]
     small, medium, _ = studies["strong"]["points"]
     small["backend"] += TWO_NODES
     for name in ("strong", "break-even"):
@@ -56,6 +58,10 @@ def finished(cluster, tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = Project(tmp_path_factory.mktemp("study") / "project")
     project.site(partition="study", limits=LIMITS)
     project.study(**STUDY)
+    features = ROOT / "results/features/digits"
+    if features.exists():
+        # To pre-train takes a minute here.
+        shutil.copytree(features, project.folder / "results/features/digits")
     project.snakemake(seconds=1500)
     return project
 
@@ -99,7 +105,7 @@ def test_the_points_of_a_ratio_share_a_host(finished: Project):
     runs = [run for run in ASKED if run.protocol == "timing" and run.simulator == "fused"]
     for seed in SEEDS["strong"]:
         points = [run for run in runs if (run.seed, run.size) == (seed, "q4-l3") and run.nodes == 1]
-        assert len(points) > 4
+        assert len(points) >= 4
         assert len({finished.record(run)["machine"]["host"] for run in points}) == 1
 
 
@@ -111,7 +117,7 @@ def test_losses_in_fp64_hold_on_two_nodes_and_are_those_of_the_local_study(finis
         rows = double[double["run"].str.contains(f"/{place}/")]
         assert len(rows) > 0 and (rows["difference"] <= 1e-10).all()
     both = [run for run in ASKED if run.protocol == "parity" and run in RUNS]
-    assert len(both) == 7
+    assert len(both) == 6
     for run in both:
         here, there = (
             np.array(r["losses"])
@@ -154,9 +160,9 @@ def test_one_missing_seed_is_a_target(finished: Project):
 
 
 def test_a_second_study_trains_only_what_is_new(finished: Project):
-    second = copy.deepcopy(DEFAULT)
+    second = {**copy.deepcopy(DEFAULT), "protocols": STUDY["protocols"]}
     sizes = second["studies"]["qubits"]
-    sizes["axes"]["qubits"] = [4, 6, 8]
+    sizes["axes"]["qubits"] = [4, 6]
     sizes["axes"]["seed"] = 0
     second["studies"] = {"qubits": sizes}
     (finished.folder / "second.yaml").write_text(yaml.safe_dump(second))

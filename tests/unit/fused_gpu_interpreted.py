@@ -82,7 +82,7 @@ def start(kind: str, qubits: int, batch: int) -> torch.Tensor | None:
 
 
 # 17 samples are no whole number of blocks, of which each of these circuits needs several.
-@pytest.mark.parametrize("batch, kind", [(1, "zero"), (1, "own"), (3, "shared"), (17, "zero"), (17, "own")])
+@pytest.mark.parametrize("batch, kind", [(1, "zero"), (3, "shared"), (17, "own")])
 @pytest.mark.parametrize("qubits", [1, 2, 3])
 def test_expectation_values_and_gradients(qubits: int, batch: int, kind: str) -> None:
     initial = start(kind, qubits, batch)
@@ -91,7 +91,7 @@ def test_expectation_values_and_gradients(qubits: int, batch: int, kind: str) ->
 
 @pytest.mark.parametrize(
     "qubits, batch, kind",
-    [(4, 1, "shared"), (4, 3, "own"), (4, 17, "zero"), (5, 1, "zero"), (5, 3, "own"), (5, 17, "shared")],
+    [(4, 3, "own"), (4, 17, "zero"), (5, 3, "shared")],
 )
 def test_expectation_values_and_gradients_of_more_qubits(qubits: int, batch: int, kind: str) -> None:
     initial = start(kind, qubits, batch)
@@ -126,7 +126,7 @@ def test_circuits_of_real_amplitudes(qubits: int, batch: int) -> None:
 
 
 # The largest states within one warp, and the smallest that several share.
-@pytest.mark.parametrize("qubits, kind", [(8, "zero"), (8, "own"), (9, "zero"), (9, "own")])
+@pytest.mark.parametrize("qubits, kind", [(8, "own"), (9, "zero")])
 def test_states_of_a_warp_and_of_several(qubits: int, kind: str) -> None:
     gates = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
     gates += [Gate("CRZ", (w, (w + 1) % qubits), (Column("weight", w),)) for w in range(0, qubits, 2)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
+from ketscale.bench import kernels
 from ketscale.bench.kernels import KERNELS, REGISTERS, SHARED_BYTES, occupancy, resources
-from ketscale.bench.kernels import compiled as as_compiled
 from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, pauli_words
@@ -125,8 +126,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[int, Any]:
 
 
 @needs_triton
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("qubits", [4, 8, 12])
+@pytest.mark.parametrize("qubits, dtype", [(4, torch.float64), (8, torch.float32), (12, torch.float32)])
 def test_one_kernel_each_way_serves_all_circuits_and_batches(
     qubits: int, dtype: torch.dtype, compiled: dict[int, Any]
 ) -> None:
@@ -144,22 +144,25 @@ def test_one_kernel_each_way_serves_all_circuits_and_batches(
         assert kernel.metadata.shared <= 64 * 1024
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each kernel is compiled once: that takes a second or two."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        patch.setattr(kernels, "compiled", functools.cache(kernels.compiled))
+        yield
+
+
 @needs_triton
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("qubits", [2, 4, 6, 8])
 @pytest.mark.parametrize("kernel, exchanges", [("forward", 2), ("backward", 3)])
 def test_a_thread_holds_all_rows(
-    kernel: str,
-    exchanges: int,
-    qubits: int,
-    dtype: torch.dtype,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    kernel: str, exchanges: int, qubits: int, dtype: torch.dtype, once: None
 ) -> None:
     """Numbers are shuffled for an exchange of lanes, and for few sums; if rows were lanes, for each of their masks."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     shape = gpu.block(qubits + 1)
-    made, _ = as_compiled(kernel, shape, dtype, 90)
+    made, _ = kernels.compiled(kernel, shape, dtype, 90, False)
     shuffles = made.asm["ptx"].count("shfl.sync")
     assert shuffles <= (exchanges * shape.rows + 8) * dtype.itemsize // 4
     assert made.metadata.shared == 0
@@ -169,12 +172,9 @@ def test_a_thread_holds_all_rows(
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("arch", [80, 90, 100])
-def test_compiled_kernels_fit_a_processor(
-    arch: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    # All sizes for one kind of chip, and each kind of block for the others, since compiling takes a second or two.
-    for qubits in range(2, gpu.MOST_QUBITS + 1) if arch == 90 else (4, 8, 9, gpu.MOST_QUBITS):
+def test_compiled_kernels_fit_a_processor(arch: int, dtype: torch.dtype, once: None) -> None:
+    # All sizes for one kind of chip; for the others the largest states of one warp, and of several.
+    for qubits in range(2, gpu.MOST_QUBITS + 1) if arch == 90 else (8, gpu.MOST_QUBITS):
         for kernel in KERNELS:
             made = resources(kernel, qubits, dtype, arch)
             if (kernel, qubits, dtype) == ("backward", 12, torch.float64):
@@ -192,8 +192,7 @@ def test_compiled_kernels_fit_a_processor(
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize("qubits", [4, 8, 12])
-def test_kernels_of_states_do_not_spill(qubits: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+def test_kernels_of_states_do_not_spill(qubits: int, once: None) -> None:
     for kernel in KERNELS:
         assert resources(kernel, qubits, torch.float32, 90, states=True).spill_bytes == 0
 

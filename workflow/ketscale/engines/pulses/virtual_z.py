@@ -54,7 +54,8 @@ def best_angles(rows: torch.Tensor) -> torch.Tensor:
     for sweep in range(SWEEPS if qubits else 0):
         if sweep >= SWEEPS_ALONE:
             angles = _stepped(given, angles)
-        if _sweep(given, angles) <= GRADIENT * np.abs(given).sum():
+        # Written so that rows that are not numbers end it too.
+        if not _sweep(given, angles) > GRADIENT * np.abs(given).sum():
             break
     best = angles[np.abs(_turned(given, angles).sum(-1)).argmax()]
     return torch.from_numpy(np.angle(np.exp(1j * best))).to(rows.device)
