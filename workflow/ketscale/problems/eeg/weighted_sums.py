@@ -29,7 +29,8 @@ class ComplexSum(nn.Module):
         if last is not None:
             # The weights of the steps do not add up to 1, so neither do those of the biases.
             parts = nn.functional.linear(parts, last.weight) + scaled.sum(0)[:, None] * last.bias
-        return torch.linalg.vector_norm(parts, dim=1)
+        # Over parts that lie apart torch takes twenty times as long.
+        return torch.linalg.vector_norm(parts.transpose(1, 2).contiguous(), dim=2)
 
 
 class SoftmaxSum(nn.Module):

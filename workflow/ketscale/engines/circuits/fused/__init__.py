@@ -147,7 +147,8 @@ class Fused:
             compiled = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, partners)
             sums = self._cpu.call(compiled, inputs, weights, None, mix)
         values, squares = sums.split([len(paulis), 1], dim=1)
-        return values * (squares.sqrt() + TINY).pow(-2)
+        # Not a power, whose derivative is another one, element by element.
+        return values * (squares.sqrt() + TINY).square().reciprocal()
 
     def _run(
         self,
