@@ -84,7 +84,7 @@ def test_it_is_trained_tabulated_drawn_and_reported(toy: Project) -> None:
 
 def test_its_numbers_are_the_same_on_1_2_and_3_ranks_and_under_both_propagators(toy: Project) -> None:
     rows = [row for row in toy.table("parity") if row["precision"] == "fp64"]
-    assert len(rows) >= 4
+    assert len(rows) >= 3
     assert all(row["held"] == "True" for row in rows), rows
 
 

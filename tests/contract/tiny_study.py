@@ -38,6 +38,8 @@ PROTOCOLS: dict[str, Any] = {
         "precision": "fp64", "timed": False, "steps": 1000, "learning_rate": 0.001, "checkpoint_steps": 25,
     },
 }  # fmt: skip
+# Of `long`, for models whose steps take longer: to be stopped in its middle, a run takes a second or more.
+STEPS = {"policy": 400, "piecewise_pulse": 300}
 LAYOUTS = ["cpu-n1r1t1", "mpi-n1r3t1", "ddp-cpu-n1r2t1"]
 
 
@@ -77,12 +79,19 @@ def config(tiny: Mapping[str, Any]) -> dict[str, Any]:
         "workloads": tiny["workloads"],
         "models": tiny.get("models", {}),
         "simulators": tiny.get("simulators", {}),
-        "protocols": {
-            name: {**protocol, "precision": tiny.get("precision", protocol["precision"])}
-            for name, protocol in PROTOCOLS.items()
-        },
+        "protocols": protocols(tiny),
         "studies": studies,
     }
+
+
+def protocols(tiny: Mapping[str, Any]) -> dict[str, Any]:
+    """The protocols of a family's tiny study."""
+    made = {
+        name: {**protocol, "precision": tiny.get("precision", protocol["precision"])}
+        for name, protocol in PROTOCOLS.items()
+    }
+    made["long"]["steps"] = STEPS.get(tiny["axes"]["model"], made["long"]["steps"])
+    return made
 
 
 def environment(package: Path) -> dict[str, str]:

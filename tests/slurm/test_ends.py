@@ -1,52 +1,22 @@
-"""The ends of a job: cancelled, warned, preempted, requeued, out of memory, a rank lost, the driver killed.
-
-The runs here train the transformer on its eight sentences by parameter-shift: a dozen seconds of small, exact steps.
-"""
+"""The ends of a job: cancelled, warned, preempted, requeued, out of memory, a rank lost."""
 
 import contextlib
-import os
 import re
-import signal
-import subprocess
 import time
 from typing import Any
 
-import pandas as pd
 import psutil
 import pytest
 
 from ketscale.grid import Run
 from ketscale.jobs.slurm import queue
-from tests.slurm.project import DRIVER, Project, accounted, ask, target, wait_for
+from tests.slurm.disturbed import config, one_run, ready
+from tests.slurm.project import Project, accounted, ask, target, wait_for
 
-STEPS = 1000
 TWO_NODES = ["mpi-n2r2t1", "ddp-cpu-n2r2t1"]
 # After a rank has died the others have ended, and the job with them, within this time. What takes longest is torchrun
 # on another node, which gives its ranks 30 s.
 DEAD_RANK_S = 60
-
-
-def config(places: list[str], steps: int = STEPS, seeds: int = 1) -> dict[str, Any]:
-    return {
-        "title": "Runs that are disturbed",
-        "workloads": {"sentences": {"seed": 42, "held_out": 2, "split_seed": 0}},
-        "simulators": {
-            "shift": {"device": "closed-form", "gradient": "parameter-shift", "batching": "broadcast", "placement": "model"}
-        },
-        "protocols": {
-            "long": {"precision": "fp64", "features": "cached", "timed": False, "steps": steps, "learning_rate": 0.003, "checkpoint_steps": 100}
-        },
-        "studies": {
-            "long": {
-                "kind": "parity",
-                "question": "Do disturbed runs end as others do?",
-                "axes": {
-                    "workload": "sentences", "model": "superposition_transformer", "qubits": 4, "layers": 1, "batch": 8,
-                    "simulator": "shift", "backend": places, "protocol": "long", "seed": list(range(seeds)),
-                },
-            }
-        },
-    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -69,19 +39,6 @@ def assert_same_end(project: Project, run: Run, undisturbed: dict[str, dict[str,
     assert record["losses"] == undisturbed["losses"]
     assert record["resumed"] >= 1
     assert record["lost_s"] > 0
-
-
-def one_run(project: Project, place: str = "cpu-n1r1t1", **site: Any) -> Run:
-    project.site(**site)
-    (run,) = ready(project, config([place]))
-    return run
-
-
-def ready(project: Project, settings: dict[str, Any]) -> list[Run]:
-    """The runs of a study whose sentences are prepared."""
-    runs = project.study(**settings)
-    project.prepare()
-    return runs
 
 
 def until_saved(project: Project, run: Run) -> queue.Job:
@@ -199,86 +156,3 @@ def rank_process(job: str, rank: int) -> psutil.Process | None:
             if "train" in words and variables.get("SLURM_JOB_ID") == job and mine == str(rank):
                 return process
     return None
-
-
-# ---------------------------------------------------------------- the driver
-
-
-PLACES = ["cpu-n1r1t1", "mpi-n1r2t1"]
-
-
-def kill_the_driver(project: Project, run: Run) -> queue.Job:
-    """Snakemake dies while the run trains; its job lives on."""
-    with_driver = subprocess.Popen(
-        DRIVER,
-        cwd=project.folder,
-        env=project.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_for("a checkpoint", lambda: project.checkpoint(run))
-    os.kill(with_driver.pid, signal.SIGKILL)
-    with_driver.wait()
-    job = project.job()
-    assert job is not None
-    return job
-
-
-def test_after_the_driver_was_killed_recover_and_go_on(project, tmp_path):
-    """The documented recovery, then the tables of a study that nothing happened to."""
-    quiet = Project(tmp_path / "quiet")
-    quiet.site()
-    # So many steps that it still trains when Snakemake has refused to start again.
-    disturbed = config(PLACES, steps=3 * STEPS)
-    runs = ready(project, disturbed)
-    ready(quiet, disturbed)
-    job = kill_the_driver(project, runs[0])
-    refused = project.snakemake(check=False)
-    assert refused.returncode == 1 and "lock" in refused.stderr.lower()
-    said = project.ketscale("recover").stdout
-    assert job.id in said
-    assert not queue.jobs(project.folder)
-    with quiet.running() as driver:
-        project.snakemake()
-        assert driver.wait(300) == 0, quiet.log
-    for run in runs:
-        resumed, other = project.record(run), quiet.record(run)
-        assert resumed["weights_hash"] == other["weights_hash"]
-        assert resumed["losses"] == other["losses"]
-    assert project.record(runs[0])["resumed"] == 1
-    for table in ("parity.csv", "history.csv", "completeness.csv"):
-        ours, theirs = (pd.read_csv(p.folder / "results/tables" / table) for p in (project, quiet))
-        untimed = [c for c in ours.columns if not c.endswith("_s") and c not in ("resumed", "note")]
-        pd.testing.assert_frame_equal(ours[untimed], theirs[untimed])
-
-
-@pytest.mark.long
-def test_a_second_writer_waits_and_takes_the_result(project):
-    """Without the recovery: a second call submits the run again, while the first call's job trains it."""
-    run = one_run(project)
-    job = kill_the_driver(project, run)
-    project.snakemake("--unlock")
-    project.snakemake(target(run))
-    record = project.record(run)
-    assert (record["slurm_job_id"], record["resumed"]) == (job.id, 0)
-    log = (project.results(run) / "train.log").read_text()
-    assert f"job {job.id}" in log and "waiting until it ends" in log
-
-
-def test_a_pack_that_is_tried_again_does_not_train_its_finished_runs_again(project):
-    """One run of the pack fails at first; the others are there already, and are not trained twice."""
-    runs = ready(project, config(["cpu-n1r1t1"], steps=50, seeds=3))
-    # Its lease cannot be written: root may write anywhere, so a file stands where the folder should.
-    broken = project.results(runs[1]) / "lease"
-    broken.parent.mkdir(parents=True)
-    broken.write_text("not a folder")
-    with project.running("runs") as driver:
-        wait_for("the failure", lambda: (project.results(runs[1]) / "failure.json").exists())
-        wait_for(
-            "the others",
-            lambda: all((project.results(r) / "metrics.json").exists() for r in (runs[0], runs[2])),
-        )
-        broken.unlink()
-        assert driver.wait(300) == 0, project.log
-    jobs = [project.record(run)["slurm_job_id"] for run in runs]
-    assert jobs[0] == jobs[2] != jobs[1]

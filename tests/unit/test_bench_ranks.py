@@ -1,5 +1,7 @@
 """`ketscale bench ranks`: the same losses on one rank and on several, and what is compared with what."""
 
+import os
+
 import pytest
 
 from ketscale.bench import ranks
@@ -25,8 +27,9 @@ def measured(monkeypatch, answers):
 
 
 def test_ranks_compute_the_loss_of_one_rank(monkeypatch):
-    """Real processes. Times are of no interest, so each layout is started once."""
+    """Real processes, from an environment that is not activated. Times are of no interest: each layout starts once."""
     monkeypatch.setattr(ranks, "ROUNDS", 1)
+    monkeypatch.setenv("PATH", os.defpath)
     selection = RanksSelection(models=("mlp",), batches=(8,), repeats=5)
     found = measure(selection)
     assert [row["layout"] for row in found["rows"]] == [ALONE, "ddp-cpu-n1r2t1", "mpi-n1r2t1"]

@@ -485,11 +485,7 @@ def _launch(options: argparse.Namespace) -> int:
     for name, value in (("features", options.features), ("trace", options.trace), ("cohort", cohort)):
         if value:
             arguments += [f"--{name}", str(value)]
-    # Launchers of this Python's environment come before any others.
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
-    }
+    environment = launch.environment()
     job = slurm_job()
     if job is not None:
         from ketscale.jobs.slurm import queue

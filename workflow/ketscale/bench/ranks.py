@@ -22,7 +22,7 @@ from ketscale.bench.selection import all_cores, at_least, names_of, numbers_of
 from ketscale.bench.steps import ModelCell
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS
-from ketscale.jobs.launch import prefix_here
+from ketscale.jobs.launch import environment, prefix_here
 from ketscale.measure.duration import duration
 
 ALONE = "cpu-n1r1t1"
@@ -173,7 +173,10 @@ def _started(cell: ModelCell, layout: str, repeats: int) -> dict[str, Any] | str
     run = steps.run_at(cell, ARM[steps.MODELS[cell.model].classical], layout)
     command = [sys.executable, "-m", "ketscale.bench.rank", layout, *map(str, (*cell, repeats))]
     done = subprocess.run(
-        ["sh", "-c", f"exec {prefix_here(run)} {shlex.join(command)}"], capture_output=True, text=True
+        ["sh", "-c", f"exec {prefix_here(run)} {shlex.join(command)}"],
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     for line in done.stdout.splitlines():
         if MARK in line:

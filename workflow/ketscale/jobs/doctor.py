@@ -10,11 +10,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs.launch import prefix_here
+from ketscale.jobs.launch import environment, prefix_here
 from ketscale.jobs.slurm import queue
 from ketscale.optional import EXTRAS, remedy
 from ketscale.process import THREAD_VARIABLES
@@ -121,11 +120,10 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
         start = prefix_here(run)
     except UserError as error:
         return False, str(error)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     try:
         done = subprocess.run(
             ["sh", "-c", f'exec {start} {sys.executable} -c "{probe}"'],
-            env={**os.environ, "PATH": path},
+            env=environment(),
             capture_output=True,
             text=True,
             timeout=120,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 from ketscale.files import home
 from ketscale.grid import BACKENDS, Run
 from ketscale.process import THREAD_VARIABLES, slurm_job
@@ -58,6 +62,12 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
     if torchrun:
         return f"env {variables} torchrun {_HERE} --nproc-per-node={per_node} --no-python"
     return f"env {variables}"
+
+
+def environment() -> dict[str, str]:
+    """This process's variables, for what it starts: launchers of this Python's environment come before any others."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, "PATH": path}
 
 
 def prefix_here(run: Run) -> str:

@@ -83,7 +83,7 @@ def save(figure: Figure, data: pd.DataFrame, name: str, out: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure.canvas.draw()
-    figure.set_layout_engine("none")  # lay out and measure once, not once per format
+    figure.set_layout_engine(None)  # lay out and measure once, not once per format
     box = figure.get_tightbbox().padded(0.15)
     for kind, metadata in DATELESS.items():
         buffer = io.BytesIO()
