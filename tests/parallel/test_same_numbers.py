@@ -75,10 +75,8 @@ def test_ranks_that_all_do_every_sample_by_mistake_compute_the_same(alone):
     "launched, wanted",
     [
         ("cpu-n1r1t1", "mpi-n1r2t1"),
-        ("cpu-n1r1t1", "ddp-cpu-n1r2t1"),
         ("mpi-n1r2t1", "mpi-n1r3t1"),
         ("mpi-n1r2t1", "cpu-n1r1t1"),
-        ("mpi-n1r2t1", "ddp-cpu-n1r2t1"),
         ("mpi-n1r2t1", "mpi-n2r2t1"),
     ],
 )

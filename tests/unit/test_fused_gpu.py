@@ -170,8 +170,9 @@ def test_a_thread_holds_all_rows(
 
 @needs_triton
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("arch", [80, 90, 100])
+@pytest.mark.parametrize(
+    "arch, dtype", [(80, torch.float32), (90, torch.float32), (90, torch.float64), (100, torch.float32)]
+)
 def test_compiled_kernels_fit_a_processor(arch: int, dtype: torch.dtype, once: None) -> None:
     # All sizes for one kind of chip; for the others the largest states of one warp, and of several.
     for qubits in range(2, gpu.MOST_QUBITS + 1) if arch == 90 else (8, gpu.MOST_QUBITS):
