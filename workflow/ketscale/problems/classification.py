@@ -129,8 +129,9 @@ class Classification(Problem):
             "accuracy": float((logits.argmax(1) == labels).double().mean()),
         }
         if full:
-            everything = len(labels.unique()) == self.classes
-            confusion = scores.confusion(labels, logits.argmax(1), self.classes)
+            classes = logits.shape[1]
+            everything = len(labels.unique()) == classes
+            confusion = scores.confusion(labels, logits.argmax(1), classes)
             figures["count"] = len(labels)
             figures["chance"] = float(labels.bincount().max()) / len(labels)
             figures["auc"] = scores.auc(labels, logits.softmax(1)) if everything else None
