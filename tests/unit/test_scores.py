@@ -8,6 +8,7 @@ import torch
 from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score
 
 from ketscale.problems import scores
+from ketscale.problems.classification import Classification
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -38,3 +39,13 @@ def test_a_class_without_samples_has_no_weight() -> None:
     found = scores.confusion(labels, named, 4)
     assert found.shape == (4, 4) and found.sum() == 3
     assert scores.weighted_f1(found) == pytest.approx(f1_score(labels, named, average="weighted"))
+
+
+def test_outputs_beyond_the_classes_of_the_data_leave_no_area() -> None:
+    rows = torch.arange(4)
+    problem = Classification(
+        torch.nn.Linear(2, 3), torch.zeros(4, 2), rows % 2, {"test": rows, "train": rows}, 0
+    )
+    found = problem.metrics("test", torch.tensor([[0.0, 1, 2]] * 4), full=True)
+    assert found["auc"] is None and found["f1"] == 0
+    assert found["confusion"] == [[0, 0, 2], [0, 0, 2], [0, 0, 0]]
