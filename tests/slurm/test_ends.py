@@ -115,16 +115,18 @@ def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for
         "device": "default.qubit", "gradient": "backprop", "batching": "broadcast", "placement": "model",
     }  # fmt: skip
     (run,) = ready(project, settings)
-    note = project.results(run) / "failure.json"
-    with project.running(target(run), "--retries", "1") as driver:
-        wait_for("the note", note.exists, 300)
-        failed = project.note(run)
-        assert driver.wait(300) == 0, project.log
-    assert "out of memory: the job asked for 1100 MB per node" in failed["reason"]
-    assert "gets 2200 MB" in failed["reason"]
+    done = project.snakemake(target(run), "--retries", "0", check=False)
+    assert done.returncode == 1
+    reason = project.note(run)["reason"]
+    assert "out of memory: the job asked for 1100 MB per node" in reason and "gets 2200 MB" in reason
+    assert reason in done.stderr
+    job = project.note(run)["job"]
+    assert "OUT_OF_MEMORY" in ask("sacct", "-n", "-P", "-j", job, "-o", "State")
+    assert "failed" in project.ketscale("status").stdout
+    project.snakemake(target(run), "--retries", "2")
     record = project.record(run)
     assert record["status"] == "completed"
-    assert record["slurm_job_id"] != failed["job"]
+    assert record["slurm_job_id"] != job
 
 
 @pytest.mark.parametrize("place", TWO_NODES)
