@@ -23,8 +23,9 @@ PYTHON ?= $(shell for name in python3.11 python3; do "$$name" $(IS_311) && { ech
 # Of the machine that has the GPU: torch with CUDA, triton and numpy.
 GPU_PYTHON ?= python3
 
-# Commands find the environment's programs first, and no settings of another environment.
-ENV := env -u PYTHONPATH -u PYTHONHOME PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+# Commands find the environment's programs first, and no settings of another environment. Images of containers set
+# PYTHONDONTWRITEBYTECODE; then every process would compile this package's modules anew.
+ENV := env -u PYTHONPATH -u PYTHONHOME -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
 # A live display on a terminal; a log file gets plain lines, which say more.
 LIVE := $(shell test -t 2 && echo --logger rich)

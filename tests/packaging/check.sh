@@ -3,7 +3,7 @@
 # from an empty folder: version, doctor, a notebook's first lines, one run from its data to its record. The versions
 # are those of envs/cpu.lock. PYTHON names the interpreter (default python3.11).
 set -euo pipefail
-unset PYTHONPATH PYTHONHOME
+unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d "${TMPDIR:-/tmp}/ketscale-wheel-XXXXXX")
 trap 'rm -rf "$work"' EXIT
