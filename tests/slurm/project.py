@@ -72,7 +72,13 @@ class Project:
         kept = {
             k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SNAKEMAKE", "KETSCALE_CALL"))
         }
-        return {**kept, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "workflow")}
+        return {
+            **kept,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "workflow"),
+            # The nodes share a machine's cores: a rank that waits for another must not hold the one that it needs.
+            "OMPI_MCA_mpi_yield_when_idle": "1",
+        }
 
     def site(self, **settings: Any) -> None:
         """Edit profiles/slurm/site.yaml as a user does."""

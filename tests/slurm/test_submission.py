@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ketscale.jobs.slurm import check
-from tests.slurm.project import Project, accounted, ask, target
+from tests.slurm.project import Project, accounted, ask, target, wait_for
 
 AXES = {
     "workload": "sentences", "model": "superposition_transformer", "qubits": 4, "layers": 1, "batch": 8,
@@ -60,14 +60,25 @@ def line(pack: str, options: str) -> str:
 
 def test_the_command_lines_of_gpu_runs(project: Project):
     """On the cluster's stand-in GPUs: SLURM gives them, and torch, which sees none, stops the runs with a line."""
-    project.site(gpu_partition="gpu", gpu_type="h200", limits=[{"minutes": 3, "memory_mb": 500}])
+    project.site(
+        gpu_partition="gpu",
+        gpu_type="h200",
+        qos="normal",
+        setup="export TO=${PWD:?}/set-up.txt; date >> $TO",
+        limits=[{"minutes": 3, "memory_mb": 500}],
+    )
     _, *runs = project.study(**config("cpu-n1r1t1", "gpu-n1r1t2", "ddp-n1r2t1", "ddp-n2r4t1"))
     done = project.snakemake("--retries", "0", *(target(run) for run in runs), check=False)
     assert done.returncode == 1
-    common = "-A ci -p gpu -t {minutes} --mem {memory} --nodes={nodes} --requeue --cpus-per-task=2 --exclusive --signal=USR1@120 --gres=gpu:h200:{gpus}"
+    # The site's own commands ran before each job's work: preparing, and three runs.
+    assert len((project.folder / "set-up.txt").read_text().splitlines()) == 1 + 3
+    common = "-A ci -p gpu -t {minutes} --qos=normal --mem {memory} --nodes={nodes} --requeue --cpus-per-task=2 --exclusive --signal=USR1@120 --gres=gpu:h200:{gpus}"
     found = submitted(project)
     # A job of a rule, not of a pack, logs into a folder of its own kind.
-    assert " -A ci -p cpu " in found.pop("rule_prepare_wildcards_sentences")
+    prepared = found.pop("rule_prepare_wildcards_sentences")
+    assert prepared.endswith(
+        "-A ci -p cpu -t 30 --qos=normal --mem 2000 --nodes=1 --requeue --ntasks=1 --cpus-per-task=2"
+    )
     assert found == {
         "rule_timed-n1g1-0_train": line("timed-n1g1-0", common.format(minutes=3, memory=1200, nodes=1, gpus=1)),
         "rule_timed-n1g2-0_train": line("timed-n1g2-0", common.format(minutes=3, memory=1700, nodes=1, gpus=2)),
@@ -78,31 +89,28 @@ def test_the_command_lines_of_gpu_runs(project: Project):
         assert "torch sees no GPU here" in note["reason"]
         assert f"gres/gpu={gpus}" in accounted(note["job"], "ReqTRES")
         assert note["reason"] in done.stderr
+    assert project.ketscale("status").stdout.count("failed") >= 1
 
 
 def test_the_command_lines_of_cpu_runs(project: Project):
-    project.site(
-        qos="normal",
-        setup="export TO=${PWD:?}/set-up.txt; date >> $TO",
-        limits=[{"minutes": 3, "memory_mb": 500}],
-    )
-    project.study(**config("cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1", "mpi-n2r4t1", "ddp-cpu-n2r2t1"))
-    project.snakemake("runs")
-    project.study(**config("cpu-n1r1t1", "mpi-n1r2t1", protocol="parity"))
-    project.snakemake("runs")
-    # The site's own commands ran before each job's work: preparing, and seven runs.
-    assert len((project.folder / "set-up.txt").read_text().splitlines()) == 1 + 7
-    found = submitted(project)
-    prepared = found.pop("rule_prepare_wildcards_sentences")
-    head = "-A ci -p cpu -t {minutes} --qos=normal --mem {memory} --nodes={nodes} --requeue --ntasks={nodes} --cpus-per-task={cores}"
-    timed, untimed = " --exclusive --signal=USR1@120", " --signal=USR1@120"
-    assert prepared.endswith(head.format(minutes=30, memory=2000, nodes=1, cores=2))
-    assert found == {
+    """From a partition whose jobs wait, so that nothing is trained for its command line."""
+    project.site(partition="waiting", qos="normal", limits=[{"minutes": 3, "memory_mb": 500}])
+    timed = config("cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1", "mpi-n2r4t1", "ddp-cpu-n2r2t1")
+    untimed = config("cpu-n1r1t1", "mpi-n1r2t1", protocol="parity")["studies"]["places"]
+    project.study(**timed | {"studies": {**timed["studies"], "parity": untimed}})
+    project.prepare()
+    with project.running("runs"):
+        # The accounting hears of a job seconds later.
+        wait_for("four jobs", lambda: len(submitted(project)) >= 4)
+        assert len(jobs(project)) == 4
+    head = "-A ci -p waiting -t {minutes} --qos=normal --mem {memory} --nodes={nodes} --requeue --ntasks={nodes} --cpus-per-task={cores}"
+    exclusive, shared = " --exclusive --signal=USR1@120", " --signal=USR1@120"
+    assert submitted(project) == {
         # Three runs of one scaling block, one after another: one allocation, as wide as the widest.
-        "rule_timed-n1-0_train": line("timed-n1-0", head.format(minutes=9, memory=1700, nodes=1, cores=2) + timed),
-        "rule_timed-n2-0_train": line("timed-n2-0", head.format(minutes=6, memory=1700, nodes=2, cores=2) + timed),
-        "rule_shared-n1c1-0_train": line("shared-n1c1-0", head.format(minutes=3, memory=1200, nodes=1, cores=1) + untimed),
-        "rule_shared-n1c2-0_train": line("shared-n1c2-0", head.format(minutes=3, memory=1700, nodes=1, cores=2) + untimed),
+        "rule_timed-n1-0_train": line("timed-n1-0", head.format(minutes=9, memory=1700, nodes=1, cores=2) + exclusive),
+        "rule_timed-n2-0_train": line("timed-n2-0", head.format(minutes=6, memory=1700, nodes=2, cores=2) + exclusive),
+        "rule_shared-n1c1-0_train": line("shared-n1c1-0", head.format(minutes=3, memory=1200, nodes=1, cores=1) + shared),
+        "rule_shared-n1c2-0_train": line("shared-n1c2-0", head.format(minutes=3, memory=1700, nodes=1, cores=2) + shared),
     }  # fmt: skip
 
 
@@ -134,7 +142,7 @@ def test_a_run_is_started_by_hand_in_a_step_of_an_allocation(project: Project):
         (
             {"partition": "fast"},
             "cpu-n1r1t1",
-            "partition fast does not exist; the cluster has: cpu, gpu, scavenge, urgent, study",
+            "partition fast does not exist; the cluster has: cpu, gpu, scavenge, urgent, study, waiting",
         ),
         ({"qos": "high"}, "cpu-n1r1t1", "qos high is not one of this account's: normal"),
         (
