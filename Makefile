@@ -114,17 +114,16 @@ clean: ## delete results and results-* (the environment is kept)
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1: \2/p' Makefile
 
-# $(1): the folder, $(2): its lock. torch is installed first, alone, for the reason given in the lock. pip would compile on
-# one core, which takes longer than all else that it does; templates among the packages do not compile, for pip either.
+# $(1): the folder, $(2): its lock. torch is installed first, alone, for the reason given in the lock. Nothing is compiled:
+# Python keeps the bytecode of what it imports, a small part of what is installed.
 define install
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 was not found: install it, or name it with make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@"$(PYTHON)" $(IS_311) || { echo "PYTHON=$(PYTHON) is not a Python 3.11" >&2; exit 1; }
-	@echo "==> Making $(1) from $(2) (about three minutes, once)"
+	@echo "==> Making $(1) from $(2) (a minute or two, once)"
 	@"$(PYTHON)" -m venv --clear $(1)
 	@$(1)/bin/python -m pip install -qq --no-compile "$$(grep '^torch==' $(2))"
 	@$(1)/bin/python -m pip install -qq --no-compile --no-deps --requirement $(2)
 	@$(1)/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
-	@$(1)/bin/python -m compileall -qq -j 0 $(1)/lib || true
 	@$(1)/bin/python -m pip check
 	@touch $@
 endef
@@ -137,17 +136,17 @@ $(SETUP_DYNAMICS):
 
 $(BENCH): $(SETUP)
 	@echo "==> Adding envs/bench.lock to $(VENV)"
-	@$(VENV)/bin/python -m pip install -qq --no-deps --requirement envs/bench.lock
+	@$(VENV)/bin/python -m pip install -qq --no-compile --no-deps --requirement envs/bench.lock
 	@touch $@
 
 $(TRITON): $(SETUP)
 	@echo "==> Adding envs/triton.lock to $(VENV)"
-	@$(VENV)/bin/python -m pip install -qq --no-deps --requirement envs/triton.lock
+	@$(VENV)/bin/python -m pip install -qq --no-compile --no-deps --requirement envs/triton.lock
 	@touch $@
 
 $(DOCS): $(SETUP)
 	@echo "==> Adding envs/docs.lock to $(VENV)"
-	@$(VENV)/bin/python -m pip install -qq --no-deps --requirement envs/docs.lock
+	@$(VENV)/bin/python -m pip install -qq --no-compile --no-deps --requirement envs/docs.lock
 	@touch $@
 
 # If pip is configured to prefer CPU wheels, it installs that build of torch here too: refused, never used silently.

@@ -216,19 +216,6 @@ def test_a_deleted_seed_is_trained_again_and_the_tables_refreshed_and_nothing_el
     assert "Nothing to be done" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("project", ["images"], indirect=True)
-def test_a_partial_report_names_the_missing_run(project: Project) -> None:
-    gone = next(project.results.rglob("metrics.json"))
-    saved, name = gone.read_bytes(), str(gone.relative_to(project.folder))
-    gone.unlink()
-    try:
-        project.snakemake("report", "--config", "partial=true")
-        assert [row["run"] for row in project.table("completeness") if row["state"] == "missing"] == [name]
-        assert name in (project.results / "report.html").read_text()
-    finally:
-        gone.write_bytes(saved)
-
-
 @pytest.mark.parametrize("damage", ["workload", "model", "size", "metric", "simulator"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_bad_settings_are_refused_in_words(family: str, tmp_path: Path, damage: str) -> None:

@@ -15,7 +15,7 @@ CASES = [
     ("columns", 4, 8, LBFGS),
     ("grape", 5, 8, LBFGS),
 ]
-PLACES = ["mpi-n1r2t1", "mpi-n1r3t1", "ddp-cpu-n1r3t1"]
+PLACES = ["mpi-n1r3t1", "ddp-cpu-n1r3t1"]
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,15 @@ import json
 import sys
 from typing import Any
 
-import torch
+from ketscale.process import end, uncollected
 
-from ketscale.measure.clock import Clock
-from ketscale.parallel.world import World, open_world
-from ketscale.process import end
-from ketscale.training.loop import Trainer
-from tests.toys import PROBLEMS, QUIETLY, protocol_of, run_at
+with uncollected():  # as `ketscale train` does
+    import torch
+
+    from ketscale.measure.clock import Clock
+    from ketscale.parallel.world import World, open_world
+    from ketscale.training.loop import Trainer
+    from tests.toys import PROBLEMS, QUIETLY, protocol_of, run_at
 
 
 def main(where: str, cases: list[tuple[Any, ...]]) -> None:
@@ -23,8 +25,7 @@ def main(where: str, cases: list[tuple[Any, ...]]) -> None:
     if world.rank == 0:
         print("RESULT", json.dumps(results), flush=True)
     world.close()
-    if where.startswith("ddp"):
-        end(0)  # as `ketscale train` does
+    end(0)
 
 
 def train(world: World, name: str, batch: int, steps: int, **settings: Any) -> dict[str, Any]:

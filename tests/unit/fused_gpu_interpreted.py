@@ -99,7 +99,7 @@ def test_expectation_values_and_gradients_of_more_qubits(qubits: int, batch: int
 
 
 @pytest.mark.parametrize("kind", ["zero", "shared", "own"])
-@pytest.mark.parametrize("qubits", [1, 4])
+@pytest.mark.parametrize("qubits", [1, 3])
 def test_states_and_gradients(qubits: int, kind: str) -> None:
     assert_as_expected(random_circuit(qubits, 10 + qubits), 3, None, start(kind, qubits, 3))
 
@@ -136,9 +136,9 @@ def test_states_of_a_warp_and_of_several(qubits: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["inputs", "weights", "initial"])
-@pytest.mark.parametrize("words", [random_words(3, 4), None])
+@pytest.mark.parametrize("words", [random_words(2, 4), None])
 def test_gradients_of_one_tensor_alone(wanted: str, words: Words | None) -> None:
-    circuit, initial = random_circuit(3, 4), random_states(8)
+    circuit, initial = random_circuit(2, 4), random_states(4)
     angles = Angles(
         *(t.detach().requires_grad_(n == wanted) for n, t in random_angles(circuit, 3)._asdict().items())
     )
@@ -205,11 +205,11 @@ def test_tensors_that_are_views_conjugate_or_negative() -> None:
     torch.testing.assert_close(gradient.resolve_conj(), other.resolve_conj(), atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("words", [random_words(3, 8), None])
+@pytest.mark.parametrize("words", [random_words(2, 8), None])
 def test_single_precision_is_kept(words: Words | None) -> None:
-    circuit = random_circuit(3, 8)
+    circuit = random_circuit(2, 8)
     angles = random_angles(circuit, 3, torch.float32)
-    initial = random_states(8, dtype=torch.complex64).requires_grad_()
+    initial = random_states(4, dtype=torch.complex64).requires_grad_()
     exact = Angles(*(t.detach().double().requires_grad_() for t in angles))
     start_ = initial.detach().to(torch.complex128).requires_grad_()
     single = found(circuit, angles, words, initial)

@@ -18,10 +18,11 @@ _CARRIERS = '"OMPI_MCA_btl=${OMPI_MCA_btl:-^ofi}"'
 # SLURM's warning before the time limit reaches every process of a step. It would end those that do not handle it (a
 # shell, torchrun, Python while it starts), so they ignore it. A rank that is ready for it installs a handler.
 _DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
+_TORCHRUN = "python -m ketscale.jobs.torchrun"
 # Ports below the kernel's own range; two jobs on one node, or two runs of one job, get different ports.
 _PORT = "$((15000 + (SLURM_JOB_ID * 31 + SLURM_STEP_ID) % 15000))"
 _RENDEZVOUS = (
-    """sh -c 'trap "" USR1; exec torchrun --node-rank=$SLURM_NODEID """
+    f"""sh -c 'trap "" USR1; exec {_TORCHRUN} --node-rank=$SLURM_NODEID """
     f"""--master-addr=$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1) --master-port={_PORT} "$@"' sh"""
 )
 
@@ -55,12 +56,12 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
         if torchrun and run.nodes > 1:
             return f"{srun} {_RENDEZVOUS} --nnodes={run.nodes} --nproc-per-node={per_node} --no-python"
         return f"{srun} {_DEAF}" + (
-            f" torchrun {_HERE} --nproc-per-node={per_node} --no-python" if torchrun else ""
+            f" {_TORCHRUN} {_HERE} --nproc-per-node={per_node} --no-python" if torchrun else ""
         )
     if launcher == "mpirun":
         return f"env {variables} {' '.join(_ROOT)} {_CARRIERS} mpirun -n {run.ranks} --bind-to none"
     if torchrun:
-        return f"env {variables} torchrun {_HERE} --nproc-per-node={per_node} --no-python"
+        return f"env {variables} {_TORCHRUN} {_HERE} --nproc-per-node={per_node} --no-python"
     return f"env {variables}"
 
 
