@@ -40,8 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The tests themselves are run with the garbage collector, which leaves alone what was imported for them."""
-    gc.freeze()
+    """The tests themselves are run with the garbage collector."""
     gc.enable()
 
 

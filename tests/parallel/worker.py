@@ -6,9 +6,9 @@ import json
 import sys
 from typing import Any
 
-from ketscale.process import end, uncollected
+from ketscale.process import end, kept_for_good
 
-with uncollected():  # as `ketscale train` does
+with kept_for_good():  # as `ketscale train` does
     import torch
 
     from ketscale.measure.clock import Clock

@@ -443,12 +443,12 @@ def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
 
 def _train(options: argparse.Namespace) -> NoReturn:
     settings = _settings(options)
-    from ketscale.process import THREAD_VARIABLES, end, uncollected
+    from ketscale.process import THREAD_VARIABLES, end, kept_for_good
 
     # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, str(settings.run.threads))
-    with uncollected():
+    with kept_for_good():
         from ketscale.jobs.session import train
         from ketscale.training.loop import Stopped
 

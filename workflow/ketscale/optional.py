@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ketscale.errors import UserError
+from ketscale.process import uncollected
 
 
 class Extra(NamedTuple):
@@ -67,7 +68,8 @@ def needed_for(purpose: str) -> Iterator[None]:
         UserError: a package is not installed; names it, the extra and the Makefile target.
     """
     try:
-        yield
+        with uncollected():
+            yield
     except ModuleNotFoundError as missing:
         module = (missing.name or "").partition(".")[0]
         for name, extra in EXTRAS.items():

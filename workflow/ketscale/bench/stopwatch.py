@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from ketscale.process import uncollected
 
 # A timed loop lasts at least this long, far above the clock's resolution and a timer interrupt.
 LOOP_S = 5e-3
@@ -33,7 +33,8 @@ class Timing:
 
 def once(call: Callable[[], Any], clock: Clock = time.perf_counter) -> float:
     """Seconds of a single call."""
-    with _uncollected():
+    # The collector's passes would be charged to whoever's call they fall into.
+    with uncollected():
         start = clock()
         call()
         return clock() - start
@@ -85,15 +86,3 @@ def _looped(call: Callable[[], Any], times: int) -> Callable[[], None]:
 def _timing(seconds: list[float]) -> Timing:
     low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
     return Timing(float(middle), float(high - low), len(seconds))
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the garbage collector, whose passes would be charged to whoever's call they fall into."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

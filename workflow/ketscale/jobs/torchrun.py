@@ -1,8 +1,8 @@
 """torchrun as runs start it, `python -m ketscale.jobs.torchrun`: the same program, ready half a second sooner."""
 
-from ketscale.process import end, uncollected
+from ketscale.process import end, kept_for_good
 
-with uncollected():
+with kept_for_good():
     from torch.distributed.run import main
 
 if __name__ == "__main__":
