@@ -114,16 +114,25 @@ clean: ## delete results and results-* (the environment is kept)
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1: \2/p' Makefile
 
-# $(1): the folder, $(2): its lock. torch is installed first, alone, for the reason given in the lock. Nothing is compiled:
-# Python keeps the bytecode of what it imports, a small part of what is installed.
+# $(1): the folder, $(2): its lock. torch is installed first, alone, for the reason given in the lock. Little of what is
+# installed is ever imported, and only that is compiled: here, since later commands may be told to write no bytecode.
+define COMPILED
+from importlib import import_module, util
+for name in ("torch.distributed.run", "llvmlite.binding", "pennylane", "qiskit", "seaborn", "snakemake.cli"):
+    if util.find_spec(name.partition(".")[0]):
+        import_module(name)
+endef
+export COMPILED
+
 define install
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 was not found: install it, or name it with make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@"$(PYTHON)" $(IS_311) || { echo "PYTHON=$(PYTHON) is not a Python 3.11" >&2; exit 1; }
-	@echo "==> Making $(1) from $(2) (a minute or two, once)"
+	@echo "==> Making $(1) from $(2) (minutes, once)"
 	@"$(PYTHON)" -m venv --clear $(1)
 	@$(1)/bin/python -m pip install -qq --no-compile "$$(grep '^torch==' $(2))"
 	@$(1)/bin/python -m pip install -qq --no-compile --no-deps --requirement $(2)
 	@$(1)/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
+	@env -u PYTHONDONTWRITEBYTECODE $(1)/bin/python -c "$$COMPILED"
 	@$(1)/bin/python -m pip check
 	@touch $@
 endef

@@ -16,6 +16,7 @@ from ketscale.problems.registry import FAMILIES
 from ketscale.process import THREAD_VARIABLES
 
 # Until all tests are collected, as in `ketscale.process.uncollected`: what they import takes a fifth longer otherwise.
+# (Where tests run side by side, the process that hands them out collects nothing, and stays without.)
 gc.disable()
 
 # `ketscale`, mpirun and Python of this environment, however pytest was started.

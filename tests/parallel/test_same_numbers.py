@@ -64,6 +64,12 @@ def test_ranks_compute_what_one_process_computes(where, alone):
         assert max(several["samples"]) < one["samples"][0]
 
 
+def test_one_rank_of_mpi_computes_what_one_process_computes(alone):
+    (one,) = worlds.train("mpi-n1r1t1", CASES[:1])
+    np.testing.assert_allclose(one["losses"], alone[0]["losses"], rtol=1e-10, atol=0)
+    assert one["samples"] == alone[0]["samples"]
+
+
 def test_ranks_that_all_do_every_sample_by_mistake_compute_the_same(alone):
     for one, several in zip(alone, trained("mpi-n1r2t1")[len(CASES) :], strict=True):
         np.testing.assert_allclose(several["losses"], one["losses"], rtol=1e-10, atol=0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ketscale.process import end, kept_for_good
 
-with kept_for_good():  # as `ketscale train` does
+with kept_for_good():
     import torch
 
     from ketscale.measure.clock import Clock
@@ -25,7 +25,7 @@ def main(where: str, cases: list[tuple[Any, ...]]) -> None:
     if world.rank == 0:
         print("RESULT", json.dumps(results), flush=True)
     world.close()
-    end(0)
+    end(0)  # as `ketscale train` does
 
 
 def train(world: World, name: str, batch: int, steps: int, **settings: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ketscale.jobs.slurm import queue, site
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 # The profile's first look at a job comes after ten seconds, and each next one ten seconds later than the last: too rare for
-# runs of seconds. Everything else is as a user has it.
+# runs of seconds. Everything else is as a user has it, but for ranks that yield (`Project.environment`).
 DRIVER = ("snakemake", "--profile", "slurm", "--slurm-init-seconds-before-status-checks", "2")
 OFTEN = """
 if workflow.is_main_process:

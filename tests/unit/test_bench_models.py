@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ketscale import cli
-from ketscale.bench import memory, models, steps
+from ketscale.bench import memory, models, steps, traffic
 from ketscale.bench.rows import OUT_OF_MEMORY, ModelRow
 from ketscale.bench.steps import ModelCell
 from ketscale.config import Protocol
@@ -31,13 +31,35 @@ def test_a_whole_benchmark_of_models(tmp_path: Path, capsys: Any) -> None:
         ("literal", "timed"),
     ]
     for row in result["rows"]:
-        assert row["median_s"] > 0 and row["peak_bytes"] > 0
+        assert row["median_s"] > 0 and row["peak_bytes"] > 0 and row["operand_bytes"] > 0
         assert {"circuit.forward", "circuit.backward", "classical.forward", "optimiser"} <= set(row["spans"])
     with files["csv"].open() as file:
         assert tuple(next(csv.reader(file))) == tuple(field.name for field in fields(ModelRow))
     assert "| mamba_hybrid | 2 | 2 | literal |" in files["md"].read_text()
     assert files["png"].read_bytes().startswith(b"\x89PNG")
     assert "mamba_hybrid 2q x 2: together " in capsys.readouterr().out
+
+
+def test_operands_by_hand() -> None:
+    """Of operators forward and backward; neither of views nor of memory that is only taken."""
+    ones, one = torch.ones(10), torch.ones(1)
+    assert traffic.operand_bytes(lambda: ones.add(ones)) == 3 * 40
+    assert traffic.operand_bytes(lambda: ones.mul_(1)) == 2 * 40
+    assert traffic.operand_bytes(lambda: torch._foreach_mul_([ones, one], 1)) == 2 * (40 + 4)
+    assert traffic.operand_bytes(lambda: ones.fill_(1)) == 40
+    assert traffic.operand_bytes(lambda: ones.copy_(ones.clone())) == 2 * 40 + 2 * 40
+    assert traffic.operand_bytes(lambda: torch.add(ones, ones, out=ones.clone())) == 2 * 40 + 3 * 40
+    assert traffic.operand_bytes(lambda: torch.equal(ones, ones)) == 2 * 40
+    assert traffic.operand_bytes(lambda: ones.view(5, 2).T.detach()) == 0
+    assert traffic.operand_bytes(lambda: torch.empty(1000)) == 0
+    # What is expanded is there once.
+    assert traffic.operand_bytes(lambda: one.expand(10).sum()) == 4 + 4
+    leaf = torch.ones(10, requires_grad=True)
+    forward = traffic.operand_bytes(lambda: (leaf * leaf).sum())
+    # The gradient of the sum is expanded; two products with it are added.
+    backward = traffic.operand_bytes(lambda: (leaf * leaf).sum().backward()) - forward
+    assert forward == 3 * 40 + (40 + 4)
+    assert backward >= 2 * (4 + 40 + 40) + 3 * 40
 
 
 def test_factors_by_hand() -> None:

@@ -64,6 +64,8 @@ def remedy(name: str) -> str:
 def needed_for(purpose: str) -> Iterator[None]:
     """Wrap imports, direct or indirect, of packages of an extra; `purpose` says what needs them.
 
+    The garbage collector is off meanwhile.
+
     Raises:
         UserError: a package is not installed; names it, the extra and the Makefile target.
     """

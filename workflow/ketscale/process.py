@@ -70,9 +70,9 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def kept_for_good() -> Iterator[None]:
-    """Make inside what this process needs to its end: the collector searches it neither meanwhile nor later.
+    """What is made inside lives until the process ends, so the garbage collector never searches it.
 
-    For processes of our own. In a user's, what is garbage at the end would be kept too.
+    Only for KetScale's own processes: garbage that is there at the end is never freed.
     """
     with uncollected():
         yield

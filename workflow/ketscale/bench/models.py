@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from ketscale.bench import ceiling, machine, memory, steps, stopwatch, traffic
 from ketscale.bench import device as devices
-from ketscale.bench import machine, memory, steps, stopwatch
 from ketscale.bench.captured import WARM_CALLS, Refused, captured
 from ketscale.bench.rows import FAILED, OUT_OF_MEMORY, OVER_BUDGET, TIMED, WRONG, ModelRow, failure
 from ketscale.bench.selection import all_cores, at_least, device_of, names_of, numbers_of
@@ -107,6 +107,7 @@ def measure(
     device = devices.opened(selection.device)
     bench = Bench(selection, device)
     rows: list[ModelRow] = []
+    rates: dict[str, float | None] = {}
     cells, measured = list(selection.cells()), 0
     # Ctrl-C keeps the cells that are finished.
     with machine.prepared(selection.threads) as cores, suppress(KeyboardInterrupt):
@@ -117,8 +118,10 @@ def measure(
             show(cell, done)
             rows += done
             measured += 1
+        with suppress(RuntimeError):  # no memory is left for it
+            rates["copy_gbs"] = ceiling.copy_gbs(device)
     return {
-        "machine": machine.describe(selection.threads, selection.budget_s, cores, {}, device),
+        "machine": machine.describe(selection.threads, selection.budget_s, cores, rates, device),
         "cells": {"asked": len(cells), "measured": measured},
         "rows": [asdict(row) for row in rows],
     }
@@ -219,12 +222,21 @@ class Bench:
                 continue
             self._last[cell.model, cell.qubits, name] = (cell.batch, timing.median_s)
             spans = steps.spans_of(calls[name], min(3, timing.repeats), self._device)
-            row = replace(rows[name], **asdict(timing), spans=spans)
+            moved = _operand_bytes(calls[name])
+            row = replace(rows[name], **asdict(timing), spans=spans, operand_bytes=moved)
             graph = results.get(name + GRAPH)
             if graph:
                 row = replace(row, graph_median_s=graph.median_s, graph_iqr_s=graph.iqr_s)
             rows[name] = _whole_step(row, steps.evaluations(cell, name))
         return list(rows.values())
+
+
+def _operand_bytes(call: Call) -> int | None:
+    """See `ModelRow`; None if the call fails while it is watched, which must not end a benchmark of hours."""
+    try:
+        return traffic.operand_bytes(call)
+    except Exception:
+        return None
 
 
 def _alike(loss: float, other: float, tolerance: float) -> bool:
@@ -240,6 +252,7 @@ def _whole_step(row: ModelRow, evaluations: int) -> ModelRow:
         projected_from=evaluations,
         median_s=row.median_s * evaluations,
         iqr_s=row.iqr_s * evaluations,
+        operand_bytes=None if row.operand_bytes is None else row.operand_bytes * evaluations,
         spans={name: seconds * evaluations for name, seconds in (row.spans or {}).items()},
     )
 

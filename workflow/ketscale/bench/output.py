@@ -99,19 +99,19 @@ def models_markdown(result: Mapping[str, Any]) -> bytes:
         "interquartile range",
         "as a graph",
         "peak memory",
+        "torch operands",
         "first step",
         "spans of a step",
     )
     table = []
     for row in result["rows"]:
         timed = row["status"] == TIMED
-        peak = row["peak_bytes"]
         cells = [
             *(row[name] for name in ("model", "qubits", "batch", "simulator")),
             duration(row["median_s"]) if timed else row["status"],
             duration(row["iqr_s"]) if timed else "",
             "" if row["graph_median_s"] is None else duration(row["graph_median_s"]),
-            "" if peak is None else f"{peak / 2**20:.0f} MiB",
+            *("" if n is None else f"{n / 2**20:.0f} MiB" for n in (row["peak_bytes"], row["operand_bytes"])),
             "" if row["first_s"] is None else duration(row["first_s"]),
             ", ".join(f"{name} {duration(value)}" for name, value in (row["spans"] or {}).items()),
         ]

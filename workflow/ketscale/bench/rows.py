@@ -80,6 +80,8 @@ class ModelRow:
     graph_reason: why there is no graph, on a GPU.
     peak_bytes: what two steps need beyond what the process had before; of a GPU's memory, what one step needs
         beyond data, parameters and the optimiser's state.
+    operand_bytes: what torch's own operators read and write in a step; not what compiled code (circuits, layers, loss,
+        clipping, optimiser) and other libraries do, so simulators cannot be compared by it.
     projected_from: how many equal evaluations a step is made of, where one of them was timed and multiplied; None
         where a step was timed.
     spans: exclusive seconds of a step by span, of further steps.
@@ -99,5 +101,6 @@ class ModelRow:
     graph_iqr_s: float | None = None
     graph_reason: str | None = None
     peak_bytes: int | None = None
+    operand_bytes: int | None = None
     projected_from: int | None = None
     spans: dict[str, float] | None = None

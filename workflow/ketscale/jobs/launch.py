@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -18,12 +19,14 @@ _CARRIERS = '"OMPI_MCA_btl=${OMPI_MCA_btl:-^ofi}"'
 # SLURM's warning before the time limit reaches every process of a step. It would end those that do not handle it (a
 # shell, torchrun, Python while it starts), so they ignore it. A rank that is ready for it installs a handler.
 _DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
-_TORCHRUN = "python -m ketscale.jobs.torchrun"
+# Of this Python. With -P no file of the folder that it is started in takes a module's place.
+_PYTHON = shlex.quote(sys.executable)
+_TORCHRUN = "-P -m ketscale.jobs.torchrun"
 # Ports below the kernel's own range; two jobs on one node, or two runs of one job, get different ports.
 _PORT = "$((15000 + (SLURM_JOB_ID * 31 + SLURM_STEP_ID) % 15000))"
 _RENDEZVOUS = (
-    f"""sh -c 'trap "" USR1; exec {_TORCHRUN} --node-rank=$SLURM_NODEID """
-    f"""--master-addr=$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1) --master-port={_PORT} "$@"' sh"""
+    f"""sh -c 'trap "" USR1; exec "$0" {_TORCHRUN} --node-rank=$SLURM_NODEID """
+    f"""--master-addr=$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1) --master-port={_PORT} "$@"' {_PYTHON}"""
 )
 
 
@@ -56,12 +59,12 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
         if torchrun and run.nodes > 1:
             return f"{srun} {_RENDEZVOUS} --nnodes={run.nodes} --nproc-per-node={per_node} --no-python"
         return f"{srun} {_DEAF}" + (
-            f" {_TORCHRUN} {_HERE} --nproc-per-node={per_node} --no-python" if torchrun else ""
+            f" {_PYTHON} {_TORCHRUN} {_HERE} --nproc-per-node={per_node} --no-python" if torchrun else ""
         )
     if launcher == "mpirun":
         return f"env {variables} {' '.join(_ROOT)} {_CARRIERS} mpirun -n {run.ranks} --bind-to none"
     if torchrun:
-        return f"env {variables} {_TORCHRUN} {_HERE} --nproc-per-node={per_node} --no-python"
+        return f"env {variables} {_PYTHON} {_TORCHRUN} {_HERE} --nproc-per-node={per_node} --no-python"
     return f"env {variables}"
 
 

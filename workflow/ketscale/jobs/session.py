@@ -183,7 +183,7 @@ def _train(
     # Known even if the data do not fit in memory: a record belongs to them.
     data, problem, data_s = Data(features_hash=prepared.features_hash(manifest)), None, 0.0
     start = time.perf_counter()
-    with outcome.Memory() as memory, process.kept_for_good():
+    with outcome.Memory() as memory, process.uncollected():
         data = read(settings, manifest)
         data_s = time.perf_counter() - start
         problem = build(settings, data, world.device)

@@ -2,9 +2,8 @@
 
 from ketscale.process import end, kept_for_good
 
-with kept_for_good():
-    from torch.distributed.run import main
-
 if __name__ == "__main__":
+    with kept_for_good():
+        from torch.distributed.run import main
     main()
     end(0)
