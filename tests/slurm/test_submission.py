@@ -38,12 +38,14 @@ def config(*places: str, protocol: str = "timing") -> dict[str, Any]:
 def submitted(project: Project) -> dict[str, str]:
     """sbatch's command lines of the project's jobs, without what differs from call to call, by pack."""
     lines = {}
-    for command in ask("sacct", "-X", "-n", "-P", "-o", "SubmitLine").splitlines():
-        if f" -D {project.folder} " in command:
-            command = re.sub(r" -D \S+", "", command.split(" --wrap=")[0])
-            command = re.sub(r"--job-name \S+", "--job-name NAME", command)
-            command = re.sub(r"--output \S*/slurm_logs/", "--output LOGS/", command)
-            lines[re.search(r"--comment (\S+)", command)[1]] = command
+    # By their ids: the accounting may know jobs of another day whose project had the same folder.
+    for command in ask(
+        "sacct", "-X", "-n", "-P", "-j", ",".join(jobs(project)), "-o", "SubmitLine"
+    ).splitlines():
+        command = re.sub(r" -D \S+", "", command.split(" --wrap=")[0])
+        command = re.sub(r"--job-name \S+", "--job-name NAME", command)
+        command = re.sub(r"--output \S*/slurm_logs/", "--output LOGS/", command)
+        lines[re.search(r"--comment (\S+)", command)[1]] = command
     return lines
 
 
@@ -100,9 +102,8 @@ def test_the_command_lines_of_cpu_runs(project: Project):
     project.study(**timed | {"studies": {**timed["studies"], "parity": untimed}})
     project.prepare()
     with project.running("runs"):
-        # The accounting hears of a job seconds later.
-        wait_for("four jobs", lambda: len(submitted(project)) >= 4)
-        assert len(jobs(project)) == 4
+        wait_for("four jobs", lambda: len(jobs(project)) == 4)
+        wait_for("the accounting, which hears of them later", lambda: len(submitted(project)) == 4)
     head = "-A ci -p waiting -t {minutes} --qos=normal --mem {memory} --nodes={nodes} --requeue --ntasks={nodes} --cpus-per-task={cores}"
     exclusive, shared = " --exclusive --signal=USR1@120", " --signal=USR1@120"
     assert submitted(project) == {
