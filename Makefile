@@ -114,8 +114,8 @@ clean: ## delete results and results-* (the environment is kept)
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1: \2/p' Makefile
 
-# $(1): the folder, $(2): its lock. torch is installed first, alone, for the reason given in the lock. Little of what is
-# installed is ever imported, and only that is compiled: here, since later commands may be told to write no bytecode.
+# Little of what is installed is ever imported, and only that is compiled: at once, since later commands may be told to
+# write no bytecode.
 define COMPILED
 from importlib import import_module, util
 for name in ("torch.distributed.run", "llvmlite.binding", "pennylane", "qiskit", "seaborn", "snakemake.cli"):
@@ -124,6 +124,7 @@ for name in ("torch.distributed.run", "llvmlite.binding", "pennylane", "qiskit",
 endef
 export COMPILED
 
+# $(1): the folder, $(2): its lock. torch is installed first, alone, for the reason given in the lock.
 define install
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 was not found: install it, or name it with make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@"$(PYTHON)" $(IS_311) || { echo "PYTHON=$(PYTHON) is not a Python 3.11" >&2; exit 1; }

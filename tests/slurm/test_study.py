@@ -26,10 +26,10 @@ LIMITS = [
 # Enough to tell seeds from each other; `make` trains all.
 SEEDS = {"accuracy": [0, 1, 2]}
 # Of the timed runs some have a second seed.
-SECOND = ["cpu-n1r1t1", "mpi-n1r2t1"]
+SECOND_SEED = ["cpu-n1r1t1", "mpi-n1r2t1"]
 TWO_NODES = ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]
 # Of the runs in fp64, with several ranks on a node too.
-FAR = ["ddp-cpu-n2r2t1", "mpi-n2r4t1"]
+IN_FP64 = ["ddp-cpu-n2r2t1", "mpi-n2r4t1"]
 
 
 def on_the_cluster(config: dict) -> dict:
@@ -45,10 +45,10 @@ def on_the_cluster(config: dict) -> dict:
     small, medium, _ = studies["strong"]["points"]
     small["backend"] += TWO_NODES
     for name in ("strong", "break-even"):
-        studies[name]["points"] = [small, {"backend": SECOND, "seed": 1}, medium]
+        studies[name]["points"] = [small, {"backend": SECOND_SEED, "seed": 1}, medium]
     of_simulators, of_layouts = studies["parity"]["points"]
     of_simulators["simulator"] = simulators
-    of_layouts["backend"] += FAR
+    of_layouts["backend"] += IN_FP64
     return changed
 
 
@@ -107,7 +107,7 @@ def test_every_run_ends_and_the_report_is_made(finished: Project):
 
 def test_the_points_of_a_ratio_share_a_host(finished: Project):
     runs = [run for run in ASKED if run.protocol == "timing" and run.simulator == "fused"]
-    for seed, least in ((0, 4), (1, len(SECOND))):
+    for seed, least in ((0, 4), (1, len(SECOND_SEED))):
         points = [run for run in runs if (run.seed, run.size) == (seed, "q4-l3") and run.nodes == 1]
         assert len(points) >= least
         assert len({finished.record(run)["machine"]["host"] for run in points}) == 1
@@ -117,7 +117,7 @@ def test_losses_in_fp64_hold_on_two_nodes_and_are_those_of_the_local_study(finis
     parity = table(tables_of(finished), "parity")
     double = parity[parity["precision"] == "fp64"]
     assert double["held"].all() and (double["difference"] <= double["limit"]).all()
-    for place in FAR:
+    for place in IN_FP64:
         rows = double[double["run"].str.contains(f"/{place}/")]
         assert len(rows) > 0 and (rows["difference"] <= 1e-10).all()
     both = [run for run in ASKED if run.protocol == "parity" and run in RUNS]

@@ -107,7 +107,7 @@ def measure(
     device = devices.opened(selection.device)
     bench = Bench(selection, device)
     rows: list[ModelRow] = []
-    rates: dict[str, float | None] = {}
+    rates: dict[str, float | None] = {"copy_gbs": None}
     cells, measured = list(selection.cells()), 0
     # Ctrl-C keeps the cells that are finished.
     with machine.prepared(selection.threads) as cores, suppress(KeyboardInterrupt):
@@ -184,7 +184,7 @@ class Bench:
         assert row.first_s is not None
         if row.first_s > self._selection.budget_s:
             return replace(row, status=OVER_BUDGET, reason=f"first step {row.first_s:.3g} s"), {}
-        row = replace(row, status=TIMED)
+        row = replace(row, status=TIMED, operand_bytes=traffic.operand_bytes(call))
         if self._device.type == "cuda":
             row = replace(row, peak_bytes=devices.peak_bytes(call, self._device))
         if self.capture is None:
@@ -222,21 +222,12 @@ class Bench:
                 continue
             self._last[cell.model, cell.qubits, name] = (cell.batch, timing.median_s)
             spans = steps.spans_of(calls[name], min(3, timing.repeats), self._device)
-            moved = _operand_bytes(calls[name])
-            row = replace(rows[name], **asdict(timing), spans=spans, operand_bytes=moved)
+            row = replace(rows[name], **asdict(timing), spans=spans)
             graph = results.get(name + GRAPH)
             if graph:
                 row = replace(row, graph_median_s=graph.median_s, graph_iqr_s=graph.iqr_s)
             rows[name] = _whole_step(row, steps.evaluations(cell, name))
         return list(rows.values())
-
-
-def _operand_bytes(call: Call) -> int | None:
-    """See `ModelRow`; None if the call fails while it is watched, which must not end a benchmark of hours."""
-    try:
-        return traffic.operand_bytes(call)
-    except Exception:
-        return None
 
 
 def _alike(loss: float, other: float, tolerance: float) -> bool:
