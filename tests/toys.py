@@ -260,10 +260,19 @@ QUIETLY: dict[str, Any] = {
     "save": lambda state: None,
     "stop_requested": lambda: False,
     "save_requested": lambda: False,
-    "report": lambda history: None,
     "progress": False,
     "metrics": FAMILY.metrics,
 }
+
+
+class Rows(list[dict[str, Any]]):
+    """A history whose rows a test can read."""
+
+    def state(self) -> dict[str, Any]:
+        return {"rows": list(self)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self[:] = state["rows"]
 
 
 def protocol_of(settings: dict[str, Any]) -> Protocol:
@@ -289,4 +298,6 @@ def trainer(problem: Problem, protocol: dict[str, Any], batch: int = 8, **hooks:
     """A trainer on one CPU process."""
     clock = Clock(torch.device("cpu"), 2, frozenset())
     world = Single(run_at("cpu-n1r1t1"))
-    return Trainer(problem, world, clock, protocol_of(protocol), batch, 0, **{**QUIETLY, **hooks})
+    return Trainer(
+        problem, world, clock, protocol_of(protocol), batch, 0, **{**QUIETLY, "history": Rows(), **hooks}
+    )

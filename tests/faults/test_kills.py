@@ -7,6 +7,7 @@ and nothing is left over.
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import itertools
 import json
@@ -94,6 +95,14 @@ def of_mark(mark: str) -> list[psutil.Process]:
     return found
 
 
+def rows(folder: Path) -> list[dict[str, str]]:
+    """A run's history without its times."""
+    with (folder / grid.HISTORY).open(newline="") as file:
+        return [
+            {name: value for name, value in row.items() if name != "epoch_s"} for row in csv.DictReader(file)
+        ]
+
+
 def strike(rng: random.Random, process: subprocess.Popen[bytes], mark: str) -> str:
     """Kill one process of a run, or all of them; what was done, in words."""
     how = rng.choices([signal.SIGKILL, signal.SIGTERM, signal.SIGINT], [3, 2, 1])[0]
@@ -139,6 +148,7 @@ def until_it_ends(subject: Subject, results: str, rng: random.Random, kills: int
     for name in ("weights_hash", "losses", "quality"):
         assert found.record[name] == subject.undisturbed[name], f"{told}: another {name}"
     folder = subject.record(results).parent
+    assert rows(folder) == rows(subject.record("undisturbed").parent), f"{told}: another history"
     assert found.record["resumed"] <= len(done)
     kept = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert {name for name in kept if not name.startswith("lease/")} == FILES, told

@@ -8,7 +8,7 @@ from ketscale.measure.clock import Clock
 from ketscale.parallel.world import open_world
 from ketscale.process import end
 from ketscale.training.loop import Stopped, Trainer
-from tests.toys import QUIETLY, protocol_of, run_at, without_dropout
+from tests.toys import QUIETLY, Rows, protocol_of, run_at, without_dropout
 
 torch.set_num_threads(1)
 world = open_world(run_at(sys.argv[1]))
@@ -19,6 +19,7 @@ trainer = Trainer(
     protocol_of({"optimiser": "l-bfgs", "steps": 20}),
     batch=37,
     seed=0,
+    history=Rows(),
     **{**QUIETLY, "stop_requested": lambda: world.rank == world.ranks - 1 and trainer.step == 3},
 )
 try:

@@ -13,7 +13,7 @@ from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World, open_world
 from ketscale.process import end
 from ketscale.training.loop import Trainer
-from tests.toys import QUIETLY, classification, protocol_of, run_at
+from tests.toys import QUIETLY, Rows, classification, protocol_of, run_at
 
 
 def ended(world: World, late_rank: int, late_step: int) -> tuple[Any, ...]:
@@ -25,6 +25,7 @@ def ended(world: World, late_rank: int, late_step: int) -> tuple[Any, ...]:
         protocol_of({"steps": 40, "limit_s": 1800}),
         batch=2,
         seed=0,
+        history=Rows(),
         **QUIETLY,
     )
     original = trainer.problem.sums

@@ -14,7 +14,7 @@ with kept_for_good():
     from ketscale.measure.clock import Clock
     from ketscale.parallel.world import World, open_world
     from ketscale.training.loop import Trainer
-    from tests.toys import PROBLEMS, QUIETLY, protocol_of, run_at
+    from tests.toys import PROBLEMS, QUIETLY, Rows, protocol_of, run_at
 
 
 def main(where: str, cases: list[tuple[Any, ...]]) -> None:
@@ -37,7 +37,9 @@ def train(world: World, name: str, batch: int, steps: int, **settings: Any) -> d
             for parameter in problem.model.parameters():
                 parameter.add_(1.0)
     clock = Clock(world.device, warmup=1, sampled=frozenset({2}))
-    trainer = Trainer(problem, world, clock, protocol_of({"steps": steps, **settings}), batch, 0, **QUIETLY)
+    trainer = Trainer(
+        problem, world, clock, protocol_of({"steps": steps, **settings}), batch, 0, history=Rows(), **QUIETLY
+    )
     trainer.run()
     parameters = [torch.view_as_real(p) if p.is_complex() else p for p in trainer.stepper.parameters]
     return {

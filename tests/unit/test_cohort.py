@@ -30,7 +30,7 @@ from ketscale.training import cohort
 from ketscale.training.loop import Diverged, Trainer
 from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, share
-from tests.toys import QUIETLY, classification, protocol_of, run_at
+from tests.toys import QUIETLY, Rows, classification, protocol_of, run_at
 
 WORLD = Single(run_at("cpu-n1r1t1"))
 EPOCHS = {"epochs": 8, "early_stopping": {"monitor": "loss", "patience": 2}}
@@ -78,7 +78,7 @@ def control(seed, dtype=torch.float64, kind="fomaml", tasks=None, loop=False):
 def trainer(problem, seed, protocol, **more):
     """A trainer of one run of a batch of 8."""
     clock = Clock(torch.device("cpu"), 2, frozenset())
-    return Trainer(problem, WORLD, clock, protocol, 8, seed, **{**QUIETLY, **more})
+    return Trainer(problem, WORLD, clock, protocol, 8, seed, **{**QUIETLY, "history": Rows(), **more})
 
 
 class Together:

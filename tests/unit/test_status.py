@@ -301,12 +301,16 @@ def test_progress_is_the_last_row_of_the_history_against_the_protocol():
     run = config.runs[0]
     hold(run, at=at(1))
     assert see(config)[0].progress == ""
-    (folder_of(run) / "history.csv").write_text("epoch,step,loss\n0,20,1.5\n1,40,1.2\n")
+    history = folder_of(run) / "checkpoint" / "0123456789abcdef.csv"
+    history.parent.mkdir()
+    history.write_text("epoch,step,loss\n0,20,1.5\n1,40,1.2\n2,6")
     assert see(config)[0].progress == "epoch 2 of 100"
     config = study(seed=0, protocol="parity")
     run = config.runs[0]
     hold(run, at=at(1))
-    (folder_of(run) / "history.csv").write_text("epoch,step\n0,10\n")
+    history = folder_of(run) / "checkpoint" / "0123456789abcdef.csv"
+    history.parent.mkdir()
+    history.write_text("epoch,step\n0,10\n")
     assert see(config)[0].progress == "step 10 of 20"
 
 

@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ketscale import process
 from ketscale.errors import UserError
@@ -58,6 +58,19 @@ def write_atomic(path: Path, data: bytes) -> None:
     Raises:
         OSError: it cannot be written; names `path`, or the folder that cannot be made.
     """
+    with _replacing(path) as file:
+        file.write(data)
+
+
+def copy_atomic(source: Path, path: Path) -> None:
+    """Replace the content of `path` with that of `source`, as `write_atomic` does, without holding it in memory."""
+    with source.open("rb") as content, _replacing(path) as file:
+        shutil.copyfileobj(content, file)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file that takes the place of `path` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{temporary_prefix(path)}tmp")
     with naming(path):
@@ -66,7 +79,7 @@ def write_atomic(path: Path, data: bytes) -> None:
             raise OSError(errno.EINVAL, "is not a file", str(path))
         try:
             with temporary.open("wb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

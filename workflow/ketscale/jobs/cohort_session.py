@@ -19,7 +19,6 @@ from ketscale.config import Data, Settings
 from ketscale.engines.circuits.fused import routes_taken
 from ketscale.errors import UserError
 from ketscale.files import clear
-from ketscale.grid import HISTORY
 from ketscale.jobs import finished, outcome, session, supervise
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.session import Here
@@ -30,6 +29,7 @@ from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
 from ketscale.training import checkpoint, cohort
 from ketscale.training.cohort import States
+from ketscale.training.history import History
 from ketscale.training.loop import Stopped, Trainer
 from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, share
@@ -115,6 +115,7 @@ class _Cohort:
         pace = Pace(first.protocol, world, lambda: signals.stop, signals.save, together=True)
         self._stack = Stack(problems, [member.settings.protocol for member in members], pace)
         self._asked: States = {}
+        self._began_as = self._key(range(len(members)))
         self._trainers = {
             number: self._trainer(number, problem, signals) for number, problem in enumerate(problems)
         }
@@ -152,7 +153,7 @@ class _Cohort:
             save=partial(self._asked.__setitem__, number),
             stop_requested=lambda: signals.stop,
             save_requested=signals.save,
-            report=session.seldom(partial(session.write_history, member.folder / HISTORY)),
+            history=History(checkpoint.history_of(member.folder, self._began_as)),
             progress=number == 0 and sys.stderr.isatty(),
             metrics=settings.family.metrics,
             member=self._stack.members[number],
@@ -173,7 +174,7 @@ class _Cohort:
         checkpoint.save(folder, self._key(list(states)), found[0] if len(found) == 1 else {"runs": found})
 
     def _restore(self) -> None:
-        folder, key = self._members[0].folder, self._key(list(self._trainers))
+        folder, key = self._members[0].folder, self._began_as
         saved = checkpoint.load(folder, key)
         if saved is None:
             session.say_if_anew(folder, key)

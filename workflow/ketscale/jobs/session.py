@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import torch
 from ketscale import process
 from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError, in_words
-from ketscale.files import clear, sha256, write_csv
+from ketscale.files import clear
 from ketscale.grid import HISTORY, RECORD
 from ketscale.jobs import cohorts, finished, kept, outcome, prepared, supervise, waiting
 from ketscale.jobs.lease import Lease
@@ -32,10 +31,8 @@ from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.samplers import SAMPLERS
 from ketscale.training import checkpoint
+from ketscale.training.history import History
 from ketscale.training.loop import Stopped, Trainer
-
-# During a run the history on disk is only for people who watch; at the end it is written with the record.
-_REPORT_S = 2.0
 
 
 def train(
@@ -216,7 +213,7 @@ def _train(
                 save=save,
                 stop_requested=lambda: signals.stop,
                 save_requested=signals.save,
-                report=seldom(lambda history: write_history(folder / HISTORY, history)),
+                history=History(checkpoint.history_of(folder, key) if world.rank == 0 else None),
                 progress=sys.stderr.isatty(),
                 metrics=settings.family.metrics,
             )
@@ -308,8 +305,8 @@ def finish(
     """
     # The copy first: what Snakemake deletes at the start of the run's own job is then never the only one.
     places = [*finished.copies(folder, together=bool(cohort)), folder]
-    history = trainer.history if trainer else []
-    write_history(places[0] / HISTORY, history)
+    history = trainer.history if trainer else History(None)
+    hashes = [history.finish(place / HISTORY) for place in places]
     problem = trainer.problem if trainer else None
     on_host = sum(rank["cpu_s"] for rank in ranks if rank["host"] == process.node_name())
     measured = {
@@ -318,7 +315,7 @@ def finish(
         "mpi_library": here.world.library,
         "machine": {**here.machine, "ranks": ranks},
         "quiet": here.quiet.report(on_host),
-        "files": {HISTORY: sha256(places[0] / HISTORY), **kept.keep(settings, problem, ended, folder)},
+        "files": {HISTORY: hashes[0], **kept.keep(settings, problem, ended, folder)},
         "timing": {"startup_s": here.startup_s, **timing},
         **outcome.spent(
             here.started, time.monotonic() - here.clock_s, settings.run, here.world.device, share_s
@@ -326,7 +323,6 @@ def finish(
     }
     made = outcome.record_of(settings, data, trainer, ended, measured)
     for place in places:
-        write_history(place / HISTORY, history)
         record.write(place / RECORD, settings, made)
     (folder / supervise.NOTE).unlink(missing_ok=True)
     checkpoint.clear(folder)
@@ -430,22 +426,3 @@ def _bind(settings: Settings, world: World, local_ranks: int) -> list[int]:
             "its own: start the ranks unbound (srun --cpu-bind=none, mpiexec -bind-to none)"
         )
     return cores
-
-
-def seldom(report: Callable[[list[dict[str, Any]]], None]) -> Callable[[list[dict[str, Any]]], None]:
-    """Report the history less often: if an epoch is one small step, writing the file would take most of the time."""
-    last = -math.inf
-
-    def unless_just_done(history: list[dict[str, Any]]) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= _REPORT_S:
-            last = now
-            report(history)
-
-    return unless_just_done
-
-
-def write_history(path: Path, history: list[dict[str, Any]]) -> None:
-    """Write the history as CSV, one row per epoch (only a header if there is none), atomically."""
-    write_csv(path, history, list(history[0]) if history else ["epoch", "step"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import time
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,43 @@ import torch
 from ketscale.files import write_atomic
 from ketscale.measure.spans import Event, Recorder
 
+# So many durations of steps, epochs or validations are kept.
+_KEPT = 1 << 16
 
-def quartiles(seconds: list[float]) -> dict[str, Any]:
+
+class Durations:
+    """Durations in seconds, however many: their number, and as many of them as memory of half a megabyte holds.
+
+    When it is full, a random half is kept, and later ones at half the rate; so those that are kept are a fair sample.
+    Every n-th would not be: ranks look for requests every ten steps.
+    """
+
+    def __init__(self) -> None:
+        self.kept = array("d")
+        self._count = 0
+        self._share = 1.0
+        self._random = random.Random(0)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, seconds: float) -> None:
+        """Add a duration."""
+        self._count += 1
+        if self._share < 1 and self._random.random() >= self._share:
+            return
+        if len(self.kept) == _KEPT:
+            self.kept = array("d", self._random.sample(self.kept, _KEPT // 2))
+            self._share /= 2
+        self.kept.append(seconds)
+
+
+def quartiles(seconds: list[float] | Durations) -> dict[str, Any]:
     """Median, quartiles and count of durations in seconds; None and a count of 0 if there are none."""
     if not seconds:
         return {"median_s": None, "q25_s": None, "q75_s": None, "count": 0}
-    q25, median, q75 = (float(q) for q in np.quantile(seconds, (0.25, 0.5, 0.75)))
+    kept = seconds.kept if isinstance(seconds, Durations) else seconds
+    q25, median, q75 = (float(q) for q in np.quantile(kept, (0.25, 0.5, 0.75)))
     return {"median_s": median, "q25_s": q25, "q75_s": q75, "count": len(seconds)}
 
 
@@ -41,10 +74,10 @@ class Clock:
         self.warmup = warmup
         self.sampled = sampled
         self.first_s: float | None = None
-        self.steady_s: list[float] = []
+        self.steady_s = Durations()
         self.sampled_s: list[float] = []
-        self.epochs_s: list[float] = []
-        self.validations_s: list[float] = []
+        self.epochs_s = Durations()
+        self.validations_s = Durations()
         self.spans_s: dict[str, list[float]] = {}
         self.events: list[Event] = []
         self._taken = 0

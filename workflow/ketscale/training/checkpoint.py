@@ -27,6 +27,11 @@ def path_of(folder: Path, key: str) -> Path:
     return folder / FOLDER / f"{key[:16]}.pt"
 
 
+def history_of(folder: Path, key: str) -> Path:
+    """The history of a training that began under this key. It is no output of Snakemake, which would delete it."""
+    return path_of(folder, key).with_suffix(".csv")
+
+
 def save(folder: Path, key: str, state: dict[str, Any]) -> None:
     """Write a JSON header line and the state (tensors, numbers, strings, lists and dicts), atomically."""
     buffer = io.BytesIO()
@@ -78,5 +83,6 @@ def others(folder: Path, key: str) -> bool:
 
 def clear(folder: Path) -> None:
     """Delete all checkpoints of a run that has its record, so that a rerun starts from the beginning."""
-    for path in (folder / FOLDER).glob("*.pt"):
-        path.unlink()
+    for kind in ("*.pt", "*.csv"):
+        for path in (folder / FOLDER).glob(kind):
+            path.unlink()

@@ -27,6 +27,7 @@ from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
 from ketscale.training import lbfgs, optimiser, parts
 from ketscale.training.flat import state_of
+from ketscale.training.history import History
 from ketscale.training.pace import Look, Pace
 from ketscale.training.stack import Member
 from ketscale.training.step import Figures, Stepper
@@ -61,7 +62,7 @@ class Trainer:
         save: writes a checkpoint of the given state (called on rank 0 only).
         stop_requested: whether this rank was told to stop.
         save_requested: whether this rank was told to save a checkpoint since the last call.
-        report: called on rank 0 with the history after every epoch.
+        history: gets a row after every epoch.
         metrics: those of the problem's family, which say in which direction each is better.
         member: the run's part of a process that trains several runs together, which drives their `course`s; None if
             it trains alone. Times of a step are those of all of them, so that none are kept; of an epoch's time the
@@ -79,14 +80,14 @@ class Trainer:
         save: Callable[[dict[str, Any]], None],
         stop_requested: Callable[[], bool],
         save_requested: Callable[[], bool],
-        report: Callable[[list[dict[str, Any]]], None],
+        history: History,
         progress: bool,
         metrics: Sequence[Metric] = (),
         member: Member | None = None,
     ) -> None:
         self.problem, self.world, self.clock = problem, world, clock
         self.protocol, self.batch, self.seed = protocol, batch, seed
-        self._save, self._report = save, report
+        self._save, self.history = save, history
         # First, so that a batch that the sampler refuses raises an error before the ranks communicate.
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
         self._alone = member is None
@@ -104,7 +105,6 @@ class Trainer:
         self.step = 0
         self.samples_seen = 0
         self.losses: list[float] = []
-        self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] = {"epoch": -1, "figure": math.inf, "state": None}
         self._waited = 0
         self._finished = False
@@ -319,8 +319,6 @@ class Trainer:
         self._bar.set_postfix(
             {k: f"{v:.4g}" for k, v in row.items() if k.endswith(self._shown) and v is not None}
         )
-        if self.world.rank == 0:
-            self._report(self.history)
         self._end_if_over()
         if self._second_order:
             return
@@ -404,7 +402,7 @@ class Trainer:
             "schedule": self.schedule.state_dict() if self.schedule else None,
             "step": self.step,
             "losses": self.losses,
-            "history": self.history,
+            "history": self.history.state(),
             "best": self.best,
             "waited": self._waited,
             "epoch": self._epoch,
@@ -418,6 +416,7 @@ class Trainer:
         if self.schedule:
             self.schedule.load_state_dict(state["schedule"])
         self.step = state["step"]
-        self.losses, self.history, self.best = state["losses"], state["history"], state["best"]
+        self.losses, self.best = state["losses"], state["best"]
+        self.history.restore(state["history"])
         self._waited, self._epoch, self.trained_s = state["waited"], state["epoch"], state["trained_s"]
         self._bar.update(self.step)

@@ -11,7 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ketscale import grid
 from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -28,6 +27,8 @@ from ketscale.measure.record import Checked
 STATES = ("done", "running", "waiting", "queued", "failed", "interrupted", "stale", "refused", "missing")
 TROUBLE = ("failed", "interrupted", "stale", "refused")
 SNAKEMAKE = Path(".snakemake")
+# Bytes at the end of a history that have its last two rows.
+_TAIL = 4096
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _see(
     held = lease.read(folder) if "lease" in names else None
     checkpoint = "checkpoint" in names and any((folder / "checkpoint").glob("*.pt"))
     if held and not held["released"] and is_alive(held, note, queue, now):
-        progress = _progress(folder / grid.HISTORY, settings.protocol)
+        progress = _progress(folder / "checkpoint", settings.protocol)
         return Seen(
             run,
             "running",
@@ -203,12 +204,16 @@ def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Que
     return lease.shows_life(held, now, queue.is_running(held["job"]))
 
 
-def _progress(path: Path, protocol: Protocol) -> str:
-    """The progress in the history's last row, such as 'epoch 12 of 100'; '' if there is none."""
+def _progress(checkpoints: Path, protocol: Protocol) -> str:
+    """The progress in the last whole row of the newest history, such as 'epoch 12 of 100'; '' if there is none."""
     unit = "epoch" if protocol.by_epochs else "step"
     try:
-        header, *rows = path.read_text().splitlines()
-        last = int(rows[-1].split(",")[header.split(",").index(unit)])
+        newest = max(checkpoints.glob("*.csv"), key=lambda path: path.stat().st_mtime)
+        with newest.open("rb") as file:
+            place = file.readline().decode().rstrip("\n").split(",").index(unit)
+            file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - _TAIL))
+            # What follows the last line's end is a row that is being written.
+            last = int(file.read().split(b"\n")[-2].split(b",")[place])
     except (OSError, ValueError, IndexError):
         return ""
     # Epochs count from 0, and a row is written at the end of each.

@@ -1,0 +1,178 @@
+"""A history is appended to, a checkpoint has none of it, and a resumption cuts it where the checkpoint was written."""
+
+import csv
+import hashlib
+import os
+
+import numpy as np
+import pytest
+
+from ketscale.errors import UserError
+from ketscale.files import write_csv
+from ketscale.jobs import session
+from ketscale.jobs.lease import Lease
+from ketscale.measure import clock
+from ketscale.measure.clock import Durations, quartiles
+from ketscale.training import checkpoint
+from ketscale.training.history import History
+from tests.toys import classification, trainer
+
+KEY = "a" * 64
+
+
+def rows(count, first=0):
+    return [{"epoch": n, "step": 3 * n, "loss": 1 / (n + 1), "auc": None} for n in range(first, count)]
+
+
+def filled(path, count, first=0):
+    history = History(path)
+    for row in rows(count, first):
+        history.append(row)
+    return history
+
+
+def steps(path):
+    with path.open(newline="") as file:
+        return [int(row["step"]) for row in csv.DictReader(file)]
+
+
+def test_the_file_is_the_table_of_its_rows(tmp_path):
+    history = filled(tmp_path / "rows.csv", 40)
+    assert len(history) == 40
+    digest = history.finish(tmp_path / "history.csv")
+    write_csv(tmp_path / "expected.csv", rows(40), list(rows(1)[0]))
+    assert (tmp_path / "history.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
+    assert digest == hashlib.sha256((tmp_path / "history.csv").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("path", [None, "rows.csv"])
+def test_without_rows_it_is_a_header(tmp_path, path):
+    digest = History(path and tmp_path / path).finish(tmp_path / "history.csv")
+    assert (tmp_path / "history.csv").read_text() == "epoch,step\n"
+    assert digest == hashlib.sha256(b"epoch,step\n").hexdigest()
+
+
+def test_rows_are_appended_to_one_file(tmp_path):
+    """What was written once is never written again: the file and its first bytes stay, and only new rows come."""
+    path = tmp_path / "rows.csv"
+    history = filled(path, 5)
+    history.state()
+    before, number = path.read_bytes(), path.stat().st_ino
+    for row in rows(9, 5):
+        history.append(row)
+    waiting = len(history._waiting)
+    history.state()
+    after = path.read_bytes()
+    assert after.startswith(before) and path.stat().st_ino == number
+    assert waiting == len(after) - len(before) > 0
+
+
+@pytest.mark.parametrize("later", [0, 1, 30])
+def test_a_resumption_cuts_what_came_after_its_checkpoint(tmp_path, later):
+    path = tmp_path / "rows.csv"
+    history = filled(path, 12)
+    state = history.state()
+    for row in rows(12 + later, 12):
+        history.append(row)
+    resumed = History(path)
+    resumed.restore(state)
+    assert len(resumed) == 12
+    for row in rows(20, 12):
+        resumed.append(row)
+    assert resumed.finish(tmp_path / "a.csv") == filled(tmp_path / "whole.csv", 20).finish(tmp_path / "b.csv")
+    assert steps(tmp_path / "a.csv") == [3 * n for n in range(20)]
+
+
+def test_it_goes_on_in_the_file_that_it_began(tmp_path):
+    """A cohort that goes on without some of its runs has another key."""
+    history = filled(tmp_path / "many.csv", 3)
+    resumed = History(tmp_path / "few.csv")
+    resumed.restore(history.state())
+    resumed.append(rows(4)[3])
+    resumed.finish(tmp_path / "history.csv")
+    assert steps(tmp_path / "history.csv") == [0, 3, 6, 9]
+    assert not (tmp_path / "few.csv").exists()
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def edit(path):
+    path.write_bytes(path.read_bytes().replace(b"3", b"4", 1))
+
+
+@pytest.mark.parametrize("damage, said", [(os.unlink, "missing"), (cut, "damaged"), (edit, "damaged")])
+def test_a_history_that_was_tampered_with_is_refused(tmp_path, damage, said):
+    path = tmp_path / "rows.csv"
+    history = filled(path, 3)
+    state = history.state()
+    damage(path)
+    with pytest.raises(ValueError, match=f"rows.csv beside it, is {said}"):
+        History(path).restore(state)
+
+
+def test_a_rank_that_writes_none_counts_its_rows(tmp_path):
+    state = filled(tmp_path / "rows.csv", 3).state()
+    other = History(None)
+    other.restore(state)
+    other.append(rows(1)[0])
+    assert len(other) == 4 and os.listdir(tmp_path) == ["rows.csv"]
+
+
+def test_an_error_of_writing_names_the_file(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.symlink_to("/dev/full")
+    history = filled(path, 3)
+    with pytest.raises(OSError, match=r"No space left on device: '.*rows\.csv'"):
+        history.state()
+
+
+def test_checkpoints_do_not_grow_with_the_epochs(tmp_path):
+    """Nor does what a trainer keeps: with ten times the epochs its state has the same number of values."""
+    sizes = []
+    for epochs in (20, 200):
+        folder = tmp_path / str(epochs)
+        history = History(checkpoint.history_of(folder, KEY))
+        loop = trainer(classification(), {"epochs": epochs}, batch=1000, history=history)
+        loop.run()
+        checkpoint.save(folder, KEY, loop.state())
+        assert len(loop.history) == epochs and len(steps(checkpoint.history_of(folder, KEY))) == epochs
+        sizes.append(checkpoint.path_of(folder, KEY).stat().st_size)
+    assert sizes[1] <= sizes[0] + 64
+
+
+def test_a_run_without_its_history_does_not_go_on(tmp_path):
+    """As a run's own session says it: which file is missing, and what to delete."""
+    path = checkpoint.history_of(tmp_path, KEY)
+    loop = trainer(classification(), {"epochs": 3}, history=History(path))
+    loop.run()
+    saved = {**loop.state(), "resumed": 0, "lost_s": 0.0, "saved": 0.0}
+    path.unlink()
+    other = trainer(classification(), {"epochs": 3}, history=History(path))
+    with pytest.raises(
+        UserError, match=f"{path.name} beside it, is missing.*delete it and start the run again"
+    ):
+        session.restore(other, saved, Lease(tmp_path), checkpoint.path_of(tmp_path, KEY))
+
+
+def test_many_durations_take_bounded_memory_and_keep_their_quartiles(monkeypatch):
+    monkeypatch.setattr(clock, "_KEPT", 1 << 12)
+    rng = np.random.default_rng(0)
+    # Every tenth step is slow, as where ranks agree; every n-th duration alone would see too many of them or none.
+    seconds = rng.uniform(0.9, 1.1, 100_000) + (np.arange(100_000) % 10 == 0)
+    found = Durations()
+    for second in seconds:
+        found.append(second)
+    assert len(found) == 100_000 and (1 << 11) <= len(found.kept) <= 1 << 12
+    assert quartiles(found)["count"] == 100_000
+    for name, level in (("q25_s", 0.25), ("median_s", 0.5), ("q75_s", 0.75)):
+        assert quartiles(found)[name] == pytest.approx(np.quantile(seconds, level), abs=0.01)
+    assert np.mean(np.asarray(found.kept) > 1.5) == pytest.approx(0.1, abs=0.025)
+
+
+def test_few_durations_have_exact_quartiles():
+    found, plain = Durations(), [0.3, 0.1, 0.2, 0.7]
+    for second in plain:
+        found.append(second)
+    assert quartiles(found) == quartiles(plain)
