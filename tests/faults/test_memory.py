@@ -66,8 +66,6 @@ def test_memory_does_not_grow_with_the_epochs(tmp_path: Path) -> None:
     assert launcher.returncode == 0
     found = json.loads((tmp_path / record).read_text())
     assert found["status"] == "timed_out"
-    told = (
-        f"{first / 2**20:.1f} MiB after {BEGUN_S:g} s, {most / 2**20:.1f} MiB in all, {found['timing']['steps']} steps"
-    )
+    told = f"{first / 2**20:.1f} MiB after {BEGUN_S:g} s, {most / 2**20:.1f} MiB in all, {found['timing']['steps']} steps"
     print(told)
     assert most <= (1 + GROWTH) * first, told
