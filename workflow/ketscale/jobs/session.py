@@ -91,11 +91,10 @@ def train(
                 if cohort is not None:
                     from ketscale.jobs import cohort_session
 
-                    hashed = prepared.features_hash(manifest)
                     others = cohorts.read(cohort, FAMILIES)
-                    with cohort_session.runs(settings, folder, lease, others, hashed) as runs:
-                        if len(runs) > 1:
-                            return cohort_session.train(settings, runs, manifest, world, signals)
+                    together = cohort_session.train(settings, folder, lease, others, manifest, world, signals)
+                    if together is not None:
+                        return together
                 return _train(settings, folder, manifest, trace, world, signals, lease)
             except Stopped as stopped:
                 if world.rank == 0 and not lease.finished:
