@@ -18,8 +18,8 @@ import torch
 from ketscale import process
 from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError, in_words
-from ketscale.files import clear, sha256, write_csv
-from ketscale.grid import HISTORY, RECORD
+from ketscale.files import clear, sha256, write_atomic, write_csv
+from ketscale.grid import CURVES, HISTORY, RECORD
 from ketscale.jobs import cohorts, finished, kept, outcome, prepared, supervise, waiting
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.signals import Signals
@@ -326,6 +326,8 @@ def finish(
     made = outcome.record_of(settings, data, trainer, ended, measured)
     for place in places:
         write_history(place / HISTORY, history)
+        if CURVES in made["files"] and place != folder:
+            write_atomic(place / CURVES, (folder / CURVES).read_bytes())
         record.write(place / RECORD, settings, made)
     (folder / supervise.NOTE).unlink(missing_ok=True)
     checkpoint.clear(folder)
