@@ -18,6 +18,7 @@ from ketscale import analysis
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import cohorts
+from ketscale.problems.library import predictions
 from ketscale.problems.models import implementation
 from ketscale.problems.registry import FAMILIES
 from tests.contract.tiny_study import Project
@@ -135,9 +136,23 @@ def test_a_seed_that_is_trained_together_is_as_good_as_alone(project: Project) -
         alone = again(project, record)
         assert alone["cohort"] == []
         assert together["losses"] == pytest.approx(alone["losses"], rel=1e-10)
+        for name in ("split", "data_hash", "features_hash", "parameters"):
+            assert together[name] == alone[name], name
         assert together["quality"]["epochs"] == alone["quality"]["epochs"]
-        loss = together["quality"]["validation"]["loss"]
-        assert loss == pytest.approx(alone["quality"]["validation"]["loss"], rel=1e-8)
+        for part in ("validation", "test"):
+            mine, its = (each["quality"][part] for each in (together, alone))
+            assert mine["loss"] == pytest.approx(its["loss"], rel=1e-8)
+            # How many samples there are, and of which classes.
+            assert [mine.get(name) for name in ("count", "chance")] == [
+                its.get(name) for name in ("count", "chance")
+            ]
+        kept, expected = (
+            predictions((project.folder / place).parent)
+            for place in (record, record.replace("out/tiny", "out/again"))
+        )
+        for name, rows in expected.items():
+            if name in ("samples", "labels"):
+                assert (kept[name] == rows).all()
 
 
 def test_a_stopped_cohort_resumes_bitwise_and_has_the_losses_of_its_runs_alone(project: Project) -> None:

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,31 +41,39 @@ FILES = {grid.RECORD, grid.HISTORY, "model.safetensors"}
 
 
 class Subject:
-    """A long run of a family's tiny study, which is started again and again."""
+    """Long runs of a family's tiny study, which are started again and again: one, or several seeds as a cohort."""
 
-    def __init__(self, folder: Path, family: str, place: str) -> None:
-        self.project = Project(folder / "project", FAMILIES[family].tiny)
+    def __init__(
+        self, folder: Path, tiny: Mapping[str, Any], place: str, seeds: Sequence[int] = (0,)
+    ) -> None:
+        self.project = Project(folder / "project", tiny)
         config = analysis.read(self.project.folder / "config.yaml")
         usual = next(run for run in config.runs if run.protocol == "parity")
-        self.run = dataclasses.replace(usual, protocol="long", **grid.layout(place))
-        self.settings: Settings = config.settings(self.run)
-        self.manifest = prepared.manifest(config, Path(config.results), self.run.workload)
+        self.runs = [
+            dataclasses.replace(usual, protocol="long", seed=seed, **grid.layout(place)) for seed in seeds
+        ]
+        self.settings: list[Settings] = [config.settings(run) for run in self.runs]
+        self.manifest = prepared.manifest(config, Path(config.results), usual.workload)
         if self.manifest:
             self.project.snakemake(str(self.manifest))
+
+    def measure(self) -> None:
+        """Train them once, and take the time."""
         self.undisturbed, self.duration_s = self._undisturbed()
 
-    def record(self, results: str) -> Path:
-        return self.project.folder / results / self.run.path
+    def records(self, results: str) -> list[Path]:
+        return [self.project.folder / results / run.path for run in self.runs]
 
     def start(self, results: str) -> tuple[subprocess.Popen[bytes], str]:
-        """Start it; every process of it has the mark, which is returned too, in its environment."""
+        """Start the first that has no record; every process has the mark, which is returned too, in its environment."""
+        left = next(path for path in self.records(results) if not path.exists())
         features = [] if self.manifest is None else ["--features", str(self.manifest)]
         mark = uuid.uuid4().hex
         with (self.project.folder / "said").open("wb") as said:
             process = subprocess.Popen(
-                ["ketscale", "launch", f"{results}/{self.run.path}", *features],
+                ["ketscale", "launch", str(left.relative_to(self.project.folder)), *features],
                 cwd=self.project.folder,
-                env=environment(ROOT / "workflow") | {MARK: mark},
+                env=environment(ROOT / "workflow") | self.project.variables | {MARK: mark},
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
@@ -74,15 +83,17 @@ class Subject:
     def said(self) -> str:
         return (self.project.folder / "said").read_text(errors="replace")
 
-    def checked(self, results: str) -> Any:
+    def checked(self, results: str) -> list[Any]:
         features = prepared.features_hash(self.manifest and self.project.folder / self.manifest)
-        return check(self.record(results), self.settings, features)
+        found = zip(self.records(results), self.settings, strict=True)
+        return [check(path, settings, features) for path, settings in found]
 
-    def _undisturbed(self) -> tuple[dict[str, Any], float]:
+    def _undisturbed(self) -> tuple[list[dict[str, Any]], float]:
         begun = time.monotonic()
         process, _ = self.start("undisturbed")
         assert process.wait(600) == 0, self.said()
-        return json.loads(self.record("undisturbed").read_text()), time.monotonic() - begun
+        records = [json.loads(path.read_text()) for path in self.records("undisturbed")]
+        return records, time.monotonic() - begun
 
 
 def of_mark(mark: str) -> list[psutil.Process]:
@@ -141,26 +152,49 @@ def until_it_ends(subject: Subject, results: str, rng: random.Random, kills: int
             assert time.monotonic() < end, f"{told}: {left} did not end"
             time.sleep(0.05)
         found = subject.checked(results)
-        if found.state != "missing":
-            assert found.state == "completed", f"{told}: {found.why}"
+        for each in found:
+            assert each.state in ("missing", "completed"), f"{told}: {each.why}"
+        if all(each.state == "completed" for each in found):
             break
         assert struck and status != 0, f"{told}: status {status} without a record\n{subject.said()}"
-    for name in ("weights_hash", "losses", "quality"):
-        assert found.record[name] == subject.undisturbed[name], f"{told}: another {name}"
-    folder = subject.record(results).parent
-    assert rows(folder) == rows(subject.record("undisturbed").parent), f"{told}: another history"
-    assert found.record["resumed"] <= len(done)
-    kept = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert {name for name in kept if not name.startswith("lease/")} == FILES, told
+    for each, path, undisturbed in zip(found, subject.records(results), subject.undisturbed, strict=True):
+        # A seed that was killed after others of its cohort had ended starts anew, with fewer or alone.
+        if each.record["cohort"] == undisturbed["cohort"]:
+            for name in ("weights_hash", "losses", "quality", "split"):
+                assert each.record[name] == undisturbed[name], f"{told}: another {name}"
+            before = subject.records("undisturbed")[found.index(each)]
+            assert rows(path.parent) == rows(before.parent), f"{told}: another history"
+        assert each.record["losses"] == pytest.approx(undisturbed["losses"], rel=1e-9), told
+        assert each.record["split"] == undisturbed["split"], told
+        assert each.record["resumed"] <= len(done)
+        kept = {str(file.relative_to(path.parent)) for file in path.parent.rglob("*") if file.is_file()}
+        # The copies of a call are deleted at its end.
+        passing = ("lease/", "checkpoint/finished/") if undisturbed["cohort"] else ("lease/",)
+        assert {name for name in kept if not name.startswith(passing)} == FILES, told
     return done
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_killed_run_ends_as_if_nothing_had_happened(family: str, place: str, tmp_path: Path) -> None:
-    subject = Subject(tmp_path, family, place)
-    rng = random.Random(f"{SEED} {family} {place}")
-    done = 0
+    kill(Subject(tmp_path, FAMILIES[family].tiny, place), f"{SEED} {family} {place}")
+
+
+def test_a_killed_cohort_of_several_folds_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    tiny = FAMILIES["eeg"].tiny
+    ((name, workload),) = tiny["workloads"].items()
+    by_recording = {name: {**workload, "subjects": 1, "trials": 45, "split": "runs"}}
+    subject = Subject(tmp_path, {**tiny, "workloads": by_recording}, PLACES[0], seeds=(0, 1, 2))
+    with subject.project.one_cohort([f"results/{run.path}" for run in subject.runs]):
+        kill(subject, f"{SEED} cohort")
+    assert [record["split"]["fold"] for record in subject.undisturbed] == [0, 1, 2]
+    assert all(len(record["cohort"]) == 2 for record in subject.undisturbed)
+
+
+def kill(subject: Subject, seed: str) -> None:
+    """Kill its runs KILLS times, and compare what they end as with what they are when nothing happens."""
+    subject.measure()
+    rng, done = random.Random(seed), 0
     for number in itertools.count():
         done += len(until_it_ends(subject, f"killed{number}", rng, KILLS - done))
         if done >= KILLS:

@@ -29,7 +29,7 @@ from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training import cohort
 from ketscale.training.loop import Diverged, Trainer
 from ketscale.training.pace import Pace
-from ketscale.training.stack import Stack, share
+from ketscale.training.stack import Stack, fits, share
 from tests.toys import QUIETLY, Rows, classification, protocol_of, run_at
 
 WORLD = Single(run_at("cpu-n1r1t1"))
@@ -82,11 +82,12 @@ def trainer(problem, seed, protocol, **more):
 
 
 class Together:
-    """A cohort of problems made by `make` for seeds 0, 1, ..., one for each of the protocols."""
+    """A cohort of problems made by `make` for seeds 0, 1, ... or those given, one for each of the protocols."""
 
-    def __init__(self, make, protocols, stop_at=None, **settings):
+    def __init__(self, make, protocols, stop_at=None, seeds=None, **settings):
         protocols = [protocol_of({**settings, **own}) for own in protocols]
-        problems = [make(seed) for seed in range(len(protocols))]
+        seeds = range(len(protocols)) if seeds is None else seeds
+        problems = [make(seed) for seed in seeds]
         for problem in problems:
             share(problem, problems[0])
 
@@ -104,8 +105,8 @@ class Together:
                 member=member,
                 save=lambda state, seed=seed: self.asked.update({seed: state}),
             )
-            for seed, (problem, protocol, member) in enumerate(
-                zip(problems, protocols, self.stack.members, strict=True)
+            for seed, problem, protocol, member in zip(
+                seeds, problems, protocols, self.stack.members, strict=True
             )
         }
         pace.begin()
@@ -236,6 +237,85 @@ def test_every_model_that_stacks_trains_as_it_does_alone(kind, variant):
 )
 def test_the_models_of_these_families_that_stack(family, expected):
     assert {kind for kind, of in FAMILIES[family].models.items() if of.stacks} == expected
+
+
+def fold(problem, number, train=None):
+    """The problem with another fold: its samples are dealt anew to parts of the same sizes, or to fewer of training."""
+    rows = torch.cat([problem.get_buffer(f"rows_{name}") for name in problem.splits])
+    dealt = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(number))]
+    parts = dealt.split(list(problem.splits.values()))
+    splits = dict(zip(problem.splits, parts, strict=True))
+    splits["train"] = splits["train"][:train]
+    inputs, labels = problem.get_buffer("inputs"), problem.get_buffer("labels")
+    return Classification(problem.model, inputs, labels, splits, problem.seed)
+
+
+def by_fold(make, folds):
+    """As `make`, where seed s has fold s modulo `folds`."""
+    return lambda seed: fold(make(seed), seed % folds)
+
+
+def same_as_alone(made, make, seeds, settings, tolerance=1e-10):
+    """Assert that the runs of a cohort have the losses, steps, metrics and test outputs that they have alone."""
+    for seed in seeds:
+        together, (single, _) = made.trainers[seed], alone(make, seed, settings)
+        assert together.losses[:20] == pytest.approx(single.losses[:20], rel=tolerance)
+        assert (together.step, together.best["epoch"]) == (single.step, single.best["epoch"])
+        for name, size in single.problem.splits.items():
+            rows = torch.arange(size)
+            mine, its = (each.problem.outputs(name, rows) for each in (together, single))
+            torch.testing.assert_close(mine, its, rtol=0, atol=1e-8)
+            kept, wanted = (each.problem.predictions(name, its) for each in (together, single))
+            assert torch.equal(kept["samples"], wanted["samples"])
+            assert torch.equal(kept["labels"], wanted["labels"])
+            metrics, expected = (
+                each.problem.metrics(name, made, full=True)
+                for each, made in ((together, mine), (single, its))
+            )
+            assert metrics.pop("confusion") == expected.pop("confusion")
+            assert metrics == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("make", [perceptron, classification], ids=["mlp", "vqc"])
+def test_runs_of_several_folds_train_together_as_each_does_on_its_own_samples(make):
+    folds = by_fold(make, 3)
+    settings = {**EPOCHS, "learning_rate": 0.03}
+    made = Together(folds, [{}] * 5, **settings).train()
+    same_as_alone(made, folds, range(5), settings)
+    labels = {tuple(made.trainers[s].problem.predictions("test", None)["samples"].tolist()) for s in range(5)}
+    assert len(labels) == 3
+
+
+def test_those_that_are_left_end_bitwise_as_when_they_resume_from_their_checkpoint():
+    """Of folds 0, 1, 0 two equal ones are left, whose steps are taken as those of equal data are; and then one."""
+    make, protocols = by_fold(classification, 2), [{"epochs": 5}, {"epochs": 1}, {"epochs": 3}]
+    made = Together(make, protocols).train()
+    assert [sorted(states) for states in made.saved] == [[0, 2], [0]]
+    two = Together(make, [protocols[0], protocols[2]], seeds=(0, 2))
+    for seed, state in made.saved[0].items():
+        two.trainers[seed].restore(copy.deepcopy(state))
+    two.train()
+    for seed in (0, 2):
+        assert torch.equal(weights(two.trainers[seed]), weights(made.trainers[seed]))
+    last = trainer(make(0), 0, protocol_of(protocols[0]))
+    last.restore(copy.deepcopy(made.saved[1][0]))
+    last.run()
+    assert torch.equal(weights(last), weights(made.trainers[0]))
+
+
+@pytest.mark.parametrize("kind, variant", VARIANTS, ids=str)
+def test_every_model_of_series_trains_on_the_fold_of_its_run(kind, variant):
+    sizes = {} if FAMILIES["eeg"].models[kind].classical else {"qubits": 3, "layers": 1}
+    make = by_fold(partial(series, kind, **sizes, **variant), 2)
+    made = Together(make, [{}, {}, {}], steps=4).train()
+    same_as_alone(made, make, range(3), {"steps": 4})
+
+
+def test_problems_with_other_numbers_of_samples_are_not_stacked():
+    one, other = perceptron(0), fold(perceptron(1), 1, train=-1)
+    assert fits(fold(perceptron(1), 1), one) and not fits(other, one)
+    with pytest.raises(ValueError, match="other shapes cannot be stacked"):
+        Together(lambda seed: [one, other][seed], [{}, {}], steps=3)
 
 
 def test_a_checkpoint_at_which_a_run_leaves_has_all_losses_of_the_others():

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from ketscale import grid
+from ketscale import analysis, grid
 from ketscale.jobs import finished
+from ketscale.problems.registry import FAMILIES
+from tests.contract import tiny_study
 from tests.unit import record_maker as maker
 
 CONFIG = maker.config(one=maker.study(seed=0))
@@ -34,6 +36,23 @@ def test_the_same_call_gets_the_record_and_the_history_back(folder):
     found = finished.of_this_code(folder / grid.RECORD, SETTINGS, maker.FEATURES)
     assert found is not None and found["call"] == "one"
     assert (folder / "history.csv").read_text() == "epoch,step\n"
+
+
+def test_a_run_with_curves_is_given_back_with_them(tmp_path, monkeypatch, one_thread):
+    from ketscale.jobs import session
+
+    monkeypatch.setenv("KETSCALE_CALL", "one")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    config = analysis.of(tiny_study.config(FAMILIES["pulses"].tiny))
+    settings = config.settings(next(run for run in config.runs if run.protocol == "quality"))
+    folder = tmp_path / settings.run.folder
+    session.train(settings, folder, None, None)
+    left = (grid.RECORD, grid.HISTORY, grid.CURVES)
+    contents = {name: (folder / name).read_bytes() for name in left}
+    for name in left:
+        (folder / name).unlink()
+    assert finished.restore(folder, settings, None)
+    assert {name: (folder / name).read_bytes() for name in left} == contents
 
 
 @pytest.mark.parametrize("what", ["call", "by hand", "settings", "features", "code"])

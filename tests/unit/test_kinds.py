@@ -283,8 +283,10 @@ def test_without_its_declared_control_a_model_is_compared_with_a_classical_one(t
 
 
 def test_accuracy_is_pooled_where_every_fold_was_the_test_once(tmp_path: Path) -> None:
-    axes = factory.point(protocol="quality")
-    config = factory.small_config({"s": {"kind": "accuracy", "question": "?", "axes": axes}})
+    axes = factory.point(workload="eeg-synthetic", model="hydra", protocol="quality")
+    study = factory.small_study({"s": {"kind": "accuracy", "question": "?", "axes": axes}})
+    study["workloads"]["eeg-synthetic"] |= {"subjects": 1, "trials": 45, "split": "runs"}
+    config = analysis.of(study)
 
     def fold(run: Run) -> dict[str, Any]:
         return {"split": {"by": "runs", "fold": run.seed, "folds": 3, "held_out": 4 + run.seed, "shared": 0}}

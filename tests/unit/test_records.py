@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from ketscale import files, grid
+from ketscale.config import Config
 from ketscale.measure import record
+from ketscale.problems.registry import FAMILIES
 from tests.unit import record_maker as maker
 
 CONFIG = maker.config(one=maker.study(seed=0))
@@ -177,6 +179,7 @@ def test_what_training_measures_is_taken(path, changes):
         ({"quiet": {**made()["quiet"], "quiet": True, "oversubscribed": True}}, "it is quiet, though"),
         ({"split": {**made()["split"], "fold": 17}}, "fold 17 is not one of None"),
         ({"split": {**made()["split"], "fold": 3, "folds": 3}}, "fold 3 is not one of 3"),
+        ({"split": {**made()["split"], "fold": 0, "folds": 3}}, "has folds, but its workload has no such"),
         (
             {
                 "machine": {
@@ -191,6 +194,42 @@ def test_what_training_measures_is_taken(path, changes):
 )
 def test_a_record_that_cannot_be_is_neither_written_nor_trusted(path, change, why):
     _refused(path, SETTINGS, change, why)
+
+
+def by_recording(seed):
+    """The settings of a run whose seed chooses the recording that is the test."""
+    study = maker.given(one=maker.study(workload="eeg-synthetic", model="hydra", seed=seed))
+    eeg = study["workloads"]["eeg-synthetic"] | {"subjects": 1, "trials": 45, "split": "runs"}
+    config = Config.of({**study, "workloads": {**study["workloads"], "eeg-synthetic": eeg}}, FAMILIES)
+    return config.settings(config.runs[0])
+
+
+@pytest.mark.parametrize(
+    "seed, fold, why",
+    [
+        (1, 0, "its fold is 0, but seed 1 has number 1 of 3"),
+        (5, 0, "its fold is 0, but seed 5 has number 2 of 3"),
+        (0, None, "it has no folds, but its workload has such"),
+        (1, 1, None),
+        (5, 2, None),
+    ],
+)
+def test_the_fold_of_a_record_is_that_of_its_seed(tmp_path, seed, fold, why):
+    settings = by_recording(seed)
+    split = made()["split"] | {"by": "runs", "fold": fold, "folds": None if fold is None else 3}
+    if why is None:
+        assert check(maker.write(tmp_path, settings, split=split), settings).state == "completed"
+    else:
+        path = tmp_path / settings.run.path
+        path.parent.mkdir(parents=True)
+        (path.parent / grid.HISTORY).write_text(maker.NO_EPOCHS)
+        _refused(path, settings, {"split": split}, why)
+
+
+def test_a_run_whose_data_did_not_fit_in_memory_needs_no_fold(tmp_path):
+    settings = by_recording(1)
+    path = maker.write(tmp_path, settings, status="out_of_memory", reason="no room")
+    assert check(path, settings).state == "out_of_memory"
 
 
 @pytest.mark.parametrize(

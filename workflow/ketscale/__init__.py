@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ketscale.interop.qiskit import from_qasm2, from_qasm3, from_qiskit
     from ketscale.interop.qiskit_primitives import FusedEstimator, FusedSampler
     from ketscale.interop.qnode import from_qnode
-    from ketscale.problems.library import construct, load
+    from ketscale.problems.library import construct, load, predictions
 
 __version__ = "0.4.0"
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "from_qiskit",
     "from_qnode",
     "load",
+    "predictions",
 ]
 
 _HOMES = {
@@ -44,6 +45,7 @@ _HOMES = {
     "from_qiskit": "ketscale.interop.qiskit",
     "from_qnode": "ketscale.interop.qnode",
     "load": "ketscale.problems.library",
+    "predictions": "ketscale.problems.library",
 }
 
 

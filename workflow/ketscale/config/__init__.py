@@ -20,6 +20,7 @@ from ketscale.config.family import (
     Simulator,
     Split,
     Workload,
+    fold_of,
     model_kinds,
     workload_kinds,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "at",
     "checked",
     "conflicts",
+    "fold_of",
     "load",
     "model_kinds",
     "parse",

@@ -79,6 +79,11 @@ class Workload(Part, frozen=True, kw_only=True):
     generated: ClassVar[bool] = False
 
     @property
+    def folded(self) -> bool:
+        """Whether its data have several folds, of which a run's seed chooses one (`fold_of`)."""
+        return False
+
+    @property
     def inline(self) -> bool:
         """Whether a network between the raw data and the model can run in every step (features: inline)."""
         return False
@@ -193,6 +198,11 @@ class Split:
     folds: int | None = None
     held_out: int | None = None
     shared: int | None = None
+
+
+def fold_of(seed: int, folds: int) -> int:
+    """The number of the fold that is the test of the run with this seed, where there are so many folds."""
+    return seed % folds
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ RECORD = "metrics.json"
 HISTORY = "history.csv"
 # What the trained model does over time, of families whose models have curves.
 CURVES = "curves.csv"
+# Its outputs for the test samples.
+PREDICTIONS = "predictions.npz"
 # The manifests of a workload's data, below the results folder: what is prepared for runs, and what is fetched for that.
 PREPARED = "features/{workload}/features.json"
 FETCHED = "data/{workload}/fetched.json"

@@ -9,17 +9,19 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from ketscale.config import Data, Settings
 from ketscale.engines.circuits.fused import routes_taken
 from ketscale.errors import UserError
 from ketscale.files import clear
-from ketscale.jobs import finished, outcome, session, supervise
+from ketscale.jobs import finished, outcome, prepared, session, supervise
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.session import Here
 from ketscale.jobs.signals import Signals
@@ -32,93 +34,134 @@ from ketscale.training.cohort import States
 from ketscale.training.history import History
 from ketscale.training.loop import Stopped, Trainer
 from ketscale.training.pace import Pace
-from ketscale.training.stack import Stack, share
+from ketscale.training.stack import Stack, fits, share
 
 
 @dataclass
 class Run:
     """A run of the cohort.
 
-    name: what the records of the others call it. lost: how often it resumed, and what that cost. share_s: its share of
-    the process's time so far.
+    name: what the records of the others call it. data: its own, without their content. data_s: what reading them took.
+    lost: how often it resumed, and what that cost. share_s: its share of the process's time so far.
     """
 
     settings: Settings
     folder: Path
     lease: Lease
     name: str
+    problem: Problem
+    data: Data
+    data_s: float
     lost: dict[str, Any]
     share_s: float = 0.0
 
 
-@contextlib.contextmanager
-def runs(
-    settings: Settings, folder: Path, lease: Lease, others: Sequence[Settings], hashed: str | None
-) -> Iterator[list[Run]]:
-    """A run whose lease is held, and those of the others that nobody trains and this call has not finished.
-
-    Theirs are leased for the length of the block.
-    """
-    results = Path(str(folder).removesuffix(settings.run.folder))
-    found = []
-    with contextlib.ExitStack() as leases:
-        for each in others:
-            own = each.run == settings.run
-            place = folder if own else results / each.run.folder
-            held = lease if own else Lease(place, job_over=queue.job_over)
-            if not own:
-                if not held.try_acquire():
-                    continue
-                leases.callback(held.release)
-                if finished.in_this_call(place, each, hashed):
-                    held.finished = True
-                    continue
-            name = f"{each.run.protocol}/seed{each.run.seed}"
-            lost = {"resumed": 0, "lost_s": session.lost_s(held, None)}
-            found.append(Run(each, place, held, name, lost))
-        yield found
-
-
 def train(
-    settings: Settings, members: Sequence[Run], manifest: Path | None, world: World, signals: Signals
-) -> str:
-    """Train runs of one shape together, write their records, and return the status of the one with these settings.
+    settings: Settings,
+    folder: Path,
+    lease: Lease,
+    others: Sequence[Settings],
+    manifest: Path | None,
+    world: World,
+    signals: Signals,
+) -> str | None:
+    """Train a run, whose lease is held, together with others of its shape that nobody trains and this call has not
+    finished; write their records and return the status of this one. None, and nothing is done, if there are no such.
+
+    others: of its cohort, with itself.
 
     Raises:
         UserError: as `session.train`; or memory does not suffice for all of them.
         Stopped: a stop was requested and the checkpoint is written.
     """
-    with outcome.Memory() as memory:
-        own = next(number for number, member in enumerate(members) if member.settings.run == settings.run)
-        return _Cohort(members, own, manifest, world, signals).train()
+    here = Here.of(settings, world)
+    with contextlib.ExitStack() as leases, outcome.Memory() as memory:
+        members = _members(settings, folder, lease, others, manifest, world.device, leases)
+        if len(members) < 2:
+            return None
+        own = next(number for number, member in enumerate(members) if member.lease is lease)
+        return _Cohort(members, own, here, signals).train()
     raise UserError(
-        f"memory does not suffice to train {len(members)} runs together ({memory.ran_out}): set cohorts: false in the "
-        "config"
+        f"memory does not suffice to train up to {len(others)} runs together ({memory.ran_out}): set cohorts: false in "
+        "the config"
     )
 
 
+def _members(
+    settings: Settings,
+    folder: Path,
+    lease: Lease,
+    others: Sequence[Settings],
+    manifest: Path | None,
+    device: torch.device,
+    leases: contextlib.ExitStack,
+) -> list[Run]:
+    """The runs to be trained together, in the order of `others`, with their leases; one or none if there are no others.
+
+    Each has the data that it has alone. A run of which a part has another number of samples, such as in another fold,
+    takes other steps: it is left to its own job.
+    """
+    results = Path(str(folder).removesuffix(settings.run.folder))
+    hashed = prepared.features_hash(manifest)
+    wanted = [
+        each
+        for each in others
+        if each.run == settings.run or not finished.in_this_call(results / each.run.folder, each, hashed)
+    ]
+    if len(wanted) == 1:
+        return []
+    first = _posed(settings, manifest, device)
+    members = []
+    for each in wanted:
+        if each.run == settings.run:
+            members.append(_run(settings, folder, lease, first))
+            continue
+        posed = _posed(each, manifest, device)
+        if not fits(posed.problem, first.problem):
+            continue
+        share(posed.problem, first.problem)
+        place = results / each.run.folder
+        held = Lease(place, job_over=queue.job_over)
+        if held.try_acquire():
+            leases.callback(held.release)
+            members.append(_run(each, place, held, posed))
+    return members
+
+
+class _Posed(NamedTuple):
+    """A run's problem, its data without their content, and the seconds that reading them took."""
+
+    problem: Problem
+    data: Data
+    data_s: float
+
+
+def _posed(settings: Settings, manifest: Path | None, device: torch.device) -> _Posed:
+    start = time.perf_counter()
+    data = session.read(settings, manifest)
+    data_s = time.perf_counter() - start
+    return _Posed(session.build(settings, data, device), replace(data, content=None), data_s)
+
+
+def _run(settings: Settings, folder: Path, lease: Lease, posed: _Posed) -> Run:
+    name = f"{settings.run.protocol}/seed{settings.run.seed}"
+    lost = {"resumed": 0, "lost_s": session.lost_s(lease, None)}
+    return Run(settings, folder, lease, name, *posed, lost)
+
+
 class _Cohort:
-    def __init__(
-        self, members: Sequence[Run], own: int, manifest: Path | None, world: World, signals: Signals
-    ) -> None:
-        self._members, self._own, self._world = members, own, world
-        first = members[0].settings
-        self._here = Here.of(first, world)
-        start = time.perf_counter()
-        self._data: Data = session.read(first, manifest)
-        self._data_s = time.perf_counter() - start
-        problems: list[Problem] = []
+    def __init__(self, members: Sequence[Run], own: int, here: Here, signals: Signals) -> None:
+        self._members, self._own, self._here, self._world = members, own, here, here.world
         for member in members:
             clear(member.folder, member.folder / "lease", member.folder / checkpoint.FOLDER)
-            problems.append(session.build(member.settings, self._data, world.device))
-            share(problems[-1], problems[0])
-        pace = Pace(first.protocol, world, lambda: signals.stop, signals.save, together=True)
-        self._stack = Stack(problems, [member.settings.protocol for member in members], pace)
+        pace = Pace(
+            members[0].settings.protocol, here.world, lambda: signals.stop, signals.save, together=True
+        )
+        protocols = [member.settings.protocol for member in members]
+        self._stack = Stack([member.problem for member in members], protocols, pace)
         self._asked: States = {}
         self._began_as = self._key(range(len(members)))
-        self._trainers = {
-            number: self._trainer(number, problem, signals) for number, problem in enumerate(problems)
-        }
+        self._trainers = {number: self._trainer(number, signals) for number in range(len(members))}
         self._restore()
         trainer = self._trainers[0]
         pace.begin(trainer.step, trainer.trained_s)
@@ -140,11 +183,11 @@ class _Cohort:
             raise self._refused
         return self._status
 
-    def _trainer(self, number: int, problem: Problem, signals: Signals) -> Trainer:
+    def _trainer(self, number: int, signals: Signals) -> Trainer:
         member = self._members[number]
         settings, protocol = member.settings, member.settings.protocol
         return Trainer(
-            problem,
+            member.problem,
             self._world,
             Clock(self._world.device, protocol.warmup, frozenset()),
             protocol,
@@ -161,8 +204,12 @@ class _Cohort:
 
     def _key(self, numbers: Sequence[int]) -> str:
         """The key of a checkpoint of these runs; that of a single one is the one that it has alone."""
-        hashes = [self._members[number].settings.hash for number in numbers]
-        return checkpoint.identify(*hashes, self._data.features_hash or "", finished.code_hash())
+        members = [self._members[number] for number in numbers]
+        # All read one manifest.
+        features = members[0].data.features_hash or ""
+        return checkpoint.identify(
+            *(member.settings.hash for member in members), features, finished.code_hash()
+        )
 
     def _save(self, states: States) -> None:
         found = []
@@ -206,12 +253,12 @@ class _Cohort:
         session.finish(
             member.settings,
             member.folder,
-            self._data,
+            member.data,
             trainer,
             ended,
             self._here,
             [self._here.of_rank(trainer)],
-            {"data_s": self._data_s, **outcome.timing(trainer.clock, trainer, ended)},
+            {"data_s": member.data_s, **outcome.timing(trainer.clock, trainer, ended)},
             {**member.lost, "routes": routes_taken(self._stack.template)},
             cohort=[other.name for other in self._members if other is not member],
             share_s=member.share_s,

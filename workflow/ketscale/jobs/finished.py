@@ -34,7 +34,8 @@ _NOT_TRAINING = (
     "jobs/records.py",
     "measure/parity.py",
 )
-_FILES = (grid.HISTORY, grid.RECORD)
+# Without those of the tables that it names a record is refused; it comes last.
+_FILES = (grid.HISTORY, grid.CURVES, grid.RECORD)
 # The copy's folder, beside the checkpoints.
 KEPT = "finished"
 
@@ -61,9 +62,10 @@ def code_hash() -> str:
 
 
 def copies(folder: Path, together: bool) -> list[Path]:
-    """Where a run that finishes in this call leaves a copy of its record and history too.
+    """Where a run that finishes in this call leaves a copy of its record and of the tables beside it too.
 
-    Snakemake deletes both when the run's own job starts, and when a job group is retried, since one of its runs failed.
+    Snakemake deletes record and history when the run's own job starts, and when a job group is retried, since one of
+    its runs failed.
 
     together: whether the run was trained by another run's job, or with it.
     """
@@ -86,7 +88,8 @@ def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool
     record = of_this_code(kept / grid.RECORD, settings, features_hash) if mine is not None else None
     if record is not None and record["call"] == mine:
         for name in _FILES:
-            write_atomic(folder / name, (kept / name).read_bytes())
+            if name == grid.RECORD or name in record["files"]:
+                write_atomic(folder / name, (kept / name).read_bytes())
         return True
     forget(folder)
     return False

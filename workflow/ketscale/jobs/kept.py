@@ -10,12 +10,10 @@ import numpy as np
 
 from ketscale.config import Settings
 from ketscale.files import write_atomic
-from ketscale.grid import CURVES
+from ketscale.grid import CURVES, PREDICTIONS
 from ketscale.jobs.outcome import Outcome
 from ketscale.problems import models
 from ketscale.problems.problem import Problem
-
-PREDICTIONS = "predictions.npz"
 
 
 def keep(settings: Settings, problem: Problem | None, ended: Outcome, folder: Path) -> dict[str, str]:

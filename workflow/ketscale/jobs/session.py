@@ -17,8 +17,8 @@ import torch
 from ketscale import process
 from ketscale.config import Data, Protocol, Settings
 from ketscale.errors import UserError, in_words
-from ketscale.files import clear
-from ketscale.grid import HISTORY, RECORD
+from ketscale.files import clear, copy_atomic
+from ketscale.grid import CURVES, HISTORY, RECORD
 from ketscale.jobs import cohorts, finished, kept, outcome, prepared, supervise, waiting
 from ketscale.jobs.lease import Lease
 from ketscale.jobs.signals import Signals
@@ -88,11 +88,10 @@ def train(
                 if cohort is not None:
                     from ketscale.jobs import cohort_session
 
-                    hashed = prepared.features_hash(manifest)
                     others = cohorts.read(cohort, FAMILIES)
-                    with cohort_session.runs(settings, folder, lease, others, hashed) as runs:
-                        if len(runs) > 1:
-                            return cohort_session.train(settings, runs, manifest, world, signals)
+                    together = cohort_session.train(settings, folder, lease, others, manifest, world, signals)
+                    if together is not None:
+                        return together
                 return _train(settings, folder, manifest, trace, world, signals, lease)
             except Stopped as stopped:
                 if world.rank == 0 and not lease.finished:
@@ -323,6 +322,8 @@ def finish(
     }
     made = outcome.record_of(settings, data, trainer, ended, measured)
     for place in places:
+        if CURVES in made["files"] and place != folder:
+            copy_atomic(folder / CURVES, place / CURVES)
         record.write(place / RECORD, settings, made)
     (folder / supervise.NOTE).unlink(missing_ok=True)
     checkpoint.clear(folder)

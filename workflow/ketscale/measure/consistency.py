@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from ketscale.config import Metric, Protocol, Settings
+from ketscale.config import Metric, Protocol, Settings, fold_of
 from ketscale.grid import Run
 from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing
 from ketscale.measure.quiet import QUIET_SHARE
@@ -45,15 +45,25 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
         yield f"{len(record.machine.ranks)} of {run.ranks} ranks are described"
     if record.quiet.quiet and (record.quiet.oversubscribed or record.quiet.others_share > QUIET_SHARE):
         yield f"it is quiet, though others used {record.quiet.others_share:.0%} or its threads are more than its CPUs"
-    fold, folds = record.split.fold, record.split.folds
-    if (fold is None) != (folds is None) or (fold is not None and folds is not None and fold >= folds):
-        yield f"fold {fold} is not one of {folds} folds, counted from 0"
+    yield from _fold(record, settings)
     yield from _hours(record, run)
     yield from _timing(record.timing, run.batch)
     if record.cohort and (record.timing.step.count or record.timing.epoch.count):
         yield "its steps are those of a cohort, and it has times of its own"
     if record.quality is not None:
         yield from _quality(record.quality, settings.family.metrics)
+
+
+def _fold(record: Record, settings: Settings) -> Iterator[str]:
+    """The seed chooses the fold, of a workload that has several."""
+    fold, folds = record.split.fold, record.split.folds
+    if (fold is None) != (folds is None) or (fold is not None and folds is not None and fold >= folds):
+        yield f"fold {fold} is not one of {folds} folds, counted from 0"
+    elif folds is not None and fold != fold_of(settings.run.seed, folds):
+        yield f"its fold is {fold}, but seed {settings.run.seed} has number {fold_of(settings.run.seed, folds)} of {folds}"
+    # A run whose data did not fit in memory knows of no split.
+    elif settings.workload.folded != (folds is not None) and record.status != "out_of_memory":
+        yield f"it has {'no ' * (folds is None)}folds, but its workload has {'no ' * (folds is not None)}such"
 
 
 def _over(record: Record, protocol: Protocol) -> bool:

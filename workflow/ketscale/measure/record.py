@@ -19,7 +19,7 @@ from ketscale import strict_json
 from ketscale.config import Families, Settings
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
-from ketscale.grid import CURVES, HISTORY, Run, config_hash
+from ketscale.grid import CURVES, HISTORY, RECORD, Run, config_hash
 from ketscale.measure.consistency import contradictions
 from ketscale.measure.form import SCHEMA_VERSION, Record, Status
 
@@ -98,6 +98,34 @@ def read(path: Path) -> Checked:
     return _formed(record)
 
 
+def vouching(folder: Path, name: str) -> dict[str, Any] | None:
+    """The record in a run's folder, which vouches for the folder's file of this name; None if there is no record.
+
+    Raises:
+        UserError: the record cannot be trusted, or is not of the run that the path names; or the file is not the one
+            that the run wrote.
+    """
+    found = read(folder / RECORD)
+    if found.state == "missing":
+        return None
+    why = found.why if found.record is None else _damaged(folder, found.record, name)
+    if found.record is not None and is_of_another(folder, found.record["run"]):
+        why = "the axes in the record differ from those in its path"
+    if found.record is None or why:
+        raise UserError(
+            f"{folder / name}: is refused: {why}; bring back what the run itself left there, or train it again"
+        )
+    return found.record
+
+
+def is_of_another(folder: Path, axes: Mapping[str, Any]) -> bool:
+    """Whether a folder's path is that of another run than the one with these axes; no folder elsewhere is."""
+    try:
+        return asdict(Run.parse(str(folder.resolve()))) != axes
+    except UserError:
+        return False
+
+
 def _complete(folder: Path, found: Checked) -> Checked:
     """Refuse a record whose history, or whose curves if it has any, is not beside it."""
     record = found.record
@@ -119,7 +147,11 @@ def _damaged(folder: Path, record: Mapping[str, Any], name: str) -> str:
         return f"its {name} is missing"
     except OSError as error:
         return f"its {name} cannot be read ({error.strerror})"
-    return "" if found == expected else f"its {name} is not the one that the run wrote: edited or damaged"
+    return (
+        ""
+        if found == expected
+        else f"its {name} is not the one that the run wrote: edited, damaged or of another run"
+    )
 
 
 def _formed(record: dict[str, Any]) -> Checked:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ketscale import strict_json
 from ketscale.config import Settings, model_kinds, suggestion
-from ketscale.errors import UserError, short
-from ketscale.grid import RECORD
+from ketscale.errors import UserError, damaged, short
+from ketscale.grid import PREDICTIONS, RECORD
+from ketscale.measure.record import is_of_another, vouching
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
 
@@ -32,21 +36,20 @@ def construct(kind: str, **arguments: Any) -> nn.Module:
 def load(run: Path | str, simulator: Any = None) -> nn.Module:
     """The trained model of a run, in evaluation mode, on the CPU.
 
-    run: the run's folder, its record, or its model.safetensors.
+    run: the run's folder, its record, or its model.safetensors. Where a record is beside the file, it must vouch for it.
     simulator: a name or an object that evaluates its circuits; None for fused, whatever the model was trained with.
 
     Raises:
-        UserError: there is no trained model, or the file is damaged or from another version; or a simulator is given
-            to a model that takes none.
+        UserError: there is no trained model, or the file is damaged, from another version or of another run; or a
+            simulator is given to a model that takes none.
     """
     import torch
     from safetensors import SafetensorError, safe_open
 
     from ketscale.problems.precision import convert
 
-    path = Path(run)
-    if path.name != models.WEIGHTS:
-        path = (path.parent if path.name == RECORD else path) / models.WEIGHTS
+    path = _beside(run, models.WEIGHTS)
+    record = vouching(path.parent, path.name) if path.exists() else None
     try:
         with safe_open(path, framework="pt") as file:
             about = strict_json.loads((file.metadata() or {})[models.INFO])
@@ -69,6 +72,8 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         raise UserError(
             f"{path}: is damaged, or not a model of this version ({short(error)}); train the run again"
         ) from None
+    if is_of_another(path.parent, vars(settings.run)) or (record and record["config"] != about["settings"]):
+        raise UserError(f"{path}: is the model of another run, {settings.run.path}; train this one again")
     if simulator is not None and not models.takes(settings, "simulator"):
         raise UserError(f"{path}: {settings.model_kind} takes no simulator; leave it out")
     model = models.of_settings(settings, simulator, **about["arguments"])
@@ -80,3 +85,32 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         {name: torch.view_as_complex(tensor) if name in paired else tensor for name, tensor in state.items()}
     )
     return model.eval()
+
+
+def predictions(run: Path | str) -> dict[str, NDArray[Any]]:
+    """What a run kept of its trained model's outputs for the test samples: arrays by name, a row for each sample.
+
+    run: the run's folder, its record, or its predictions.npz.
+
+    Raises:
+        UserError: there are none, or the record beside them does not vouch for them.
+    """
+    path = _beside(run, PREDICTIONS)
+    if not path.exists():
+        raise UserError(
+            f"{path}: there are no predictions; train the run with epochs, and keep_model: true in its protocol"
+        )
+    if vouching(path.parent, path.name) is None:
+        raise UserError(
+            f"{path}: there is no {RECORD} beside it to say whose predictions they are; train the run again"
+        )
+    with damaged(f"{path}: cannot be read", "train the run again"), np.load(path) as archive:
+        return dict(archive)
+
+
+def _beside(run: Path | str, name: str) -> Path:
+    """A file of a run, which is named by its folder, its record or the file itself."""
+    path = Path(run)
+    if path.name == name:
+        return path
+    return (path.parent if path.name == RECORD else path) / name

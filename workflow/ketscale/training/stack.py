@@ -40,7 +40,7 @@ class Member:
 
 
 class Stack:
-    """Takes the steps of several problems together, which differ in their parameters and seeds alone.
+    """Takes the steps of several problems together, which are equal but for numbers: parameters, seeds, folds of data.
 
     Args:
         problems: on one device and in their final precision.
@@ -52,10 +52,12 @@ class Stack:
         template: the problem that is called, with each member's own tensors in place of its own.
 
     Raises:
-        ValueError: the model has a parameter under two names.
+        ValueError: a problem does not fit the first one, or the model has a parameter under two names.
     """
 
     def __init__(self, problems: Sequence[Problem], protocols: Sequence[Protocol], pace: Pace) -> None:
+        if not all(fits(problem, problems[0]) for problem in problems):
+            raise ValueError("problems whose samples or tensors have other shapes cannot be stacked")
         self._problems = list(problems)
         trained = [[p for p in problem.parameters() if p.requires_grad] for problem in problems]
         self._flat = Flat(trained)
@@ -70,22 +72,32 @@ class Stack:
             )
         # Of a linear problem, by the number of samples.
         self._pulls: dict[int, torch.Tensor] = {}
-        self._fixed = _different(self._problems)
         self.template = stacked(problems[0]).train()
-        names = (name for name, p in problems[0].named_parameters() if p.requires_grad)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Find out in what the members differ, and so how their steps are taken."""
+        first = self._problems[0]
+        self._fixed = _different(self._problems)
+        # What those that are left have in common the template may still have of one that left.
+        for name, tensor in _fixed(first):
+            owner, last = _slot(self.template, name)
+            owner[last] = tensor
+        names = (name for name, p in first.named_parameters() if p.requires_grad)
         self._slots = [_slot(self.template, name) for name in (*names, *self._fixed)]
-        able = not self._fixed and possible(problems[0])
+        able = not self._fixed and possible(first)
         self._direct = Direct(self._offered if able and offered(self.template) else None, self._flat)
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Go on with some of the members, in this order; the others keep their parameters' values."""
         self._flat.keep(chosen)
         self._optimiser.keep(chosen)
-        self._fixed = {name: rows[list(chosen)] for name, rows in self._fixed.items()}
         self._problems = [self._problems[index] for index in chosen]
         self.members = [self.members[index] for index in chosen]
         for index, member in enumerate(self.members):
             member.index, member.runs = index, len(self.members)
+        # As a new stack of them would be, since one goes on from their checkpoint.
+        self._arrange()
 
     def take(self, batches: Sequence[torch.Tensor], step: int) -> list[Figures]:
         """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""
@@ -170,6 +182,18 @@ class Stack:
 
         seeds = torch.tensor([int(problem.seed) for problem in self._problems])
         return torch.func.vmap(of_one)([*self._flat.leaves, *self._fixed.values()], seeds, indices)
+
+
+def fits(problem: Problem, first: Problem) -> bool:
+    """Whether a problem can be in one stack with another: all samples, parts and tensors have the same shapes."""
+    return _form(problem) == _form(first)
+
+
+def _form(problem: Problem) -> tuple[Any, ...]:
+    tensors = (*problem.named_parameters(), *problem.named_buffers())
+    shapes = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors}
+    samples = type(problem.sampler), problem.sampler.samples, dict(problem.splits)
+    return type(problem), samples, dict(problem.arguments), shapes
 
 
 def share(problem: Problem, first: Problem) -> None:

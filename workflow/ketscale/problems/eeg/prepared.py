@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ketscale.config import Split
+from ketscale.config import Split, fold_of
 from ketscale.problems import arrays, splits, store
 from ketscale.problems.eeg.series import Series
 from ketscale.problems.splits import SPLITS, Parts
@@ -60,11 +60,11 @@ class Prepared:
     def fold(self, seed: int) -> tuple[Parts, Split]:
         """The split of the run with this seed, and its description for the record.
 
-        With split: runs, fold number seed modulo the number of folds.
+        With split: runs, the fold of this seed (`fold_of`).
         """
         if self.how != "runs":
             return self.folds[0], Split(self.how, shared=self.shared[0])
-        number = seed % len(self.folds)
+        number = fold_of(seed, len(self.folds))
         held_out = int(self.series.groups["runs"][self.folds[number]["test"][0]])
         return self.folds[number], Split("runs", number, len(self.folds), held_out, self.shared[number])
 

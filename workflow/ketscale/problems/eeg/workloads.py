@@ -40,6 +40,11 @@ class SeriesWorkload(Workload, frozen=True, kw_only=True):
     split: str
     split_seed: SplitSeed | None = None
 
+    @property
+    def folded(self) -> bool:
+        """Whether each recording is the test of some seeds."""
+        return self.split == "runs"
+
     def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
         """The trials and the folds of their split; `fetched` is the folder of the fetched files, if there are any.
 

@@ -1,0 +1,253 @@
+"""Runs whose seeds choose different folds of the data, together and alone: each trains on the fold of its own seed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import pytest
+import torch
+
+from ketscale.config import Config, Settings, Workload, workload_kinds
+from ketscale.jobs import cohort_session, cohorts, session
+from ketscale.measure.record import check
+from ketscale.problems.eeg.edf import eeg_file
+from ketscale.problems.registry import FAMILIES
+from ketscale.problems.splits import SPLITS
+from ketscale.training.loop import Stopped
+from ketscale.training.stack import Stack
+from tests.unit.edf_factory import RATE, write_edf
+
+TRAINING = {
+    "precision": "fp64", "features": "cached", "timed": False, "learning_rate": 0.01, "dropout": 0.1,
+    "early_stopping": {"monitor": "loss", "patience": 10},
+}  # fmt: skip
+SEEDS = 5
+
+
+def recordings(folder: Path, counts: tuple[int, ...]) -> dict[str, Any]:
+    """The settings of one subject's recordings of noise, with so many trials each."""
+    rng = np.random.default_rng(7)
+    for run, trials in zip((4, 8, 12), counts, strict=True):
+        cues = [(1.0 + 4 * trial, ("T1", "T2")[trial % 2]) for trial in range(trials)]
+        seconds = 4 * trials + 6
+        write_edf(folder / eeg_file(1, run), 50 * rng.standard_normal((64, seconds * RATE)), cues)
+    return {
+        "kind": "eegmmidb", "folder": str(folder), "subjects": [1], "runs": [4, 8, 12], "rate": 10,
+        "split": "runs", "split_seed": 0,
+    }  # fmt: skip
+
+
+def generated(folder: Path, trials: int) -> dict[str, Any]:
+    """The settings of one subject's generated trials, in recordings of 15."""
+    return {
+        "kind": "eeg-synthetic", "subjects": 1, "trials": trials, "rate": 20, "window_s": 0.5, "seed": 0,
+        "gain": 20, "split": "runs", "split_seed": 0,
+    }  # fmt: skip
+
+
+# By kind of workload: its settings, where all folds have equal sizes; and where the last one is smaller.
+EQUAL = {"eegmmidb": lambda to: recordings(to, (10, 10, 10)), "eeg-synthetic": lambda to: generated(to, 45)}
+UNEQUAL = {"eegmmidb": lambda to: recordings(to, (10, 10, 6)), "eeg-synthetic": lambda to: generated(to, 40)}
+
+
+def test_every_kind_of_workload_with_such_folds_is_tested_here() -> None:
+    folded = {
+        kind
+        for kind, of in workload_kinds(FAMILIES.values()).items()
+        if of.folded is not Workload.folded
+        and "runs" in str(get_type_hints(of, include_extras=True)["split"])
+    }
+    assert folded == EQUAL.keys() == UNEQUAL.keys()
+
+
+class Study:
+    """Runs of one model with several seeds, on a prepared workload."""
+
+    def __init__(self, folder: Path, workload: dict[str, Any], **protocol: Any) -> None:
+        self.folder, self.manifest = folder, folder / "features" / "features.json"
+        axes = {
+            "workload": "trials", "model": "mamba_hybrid", "qubits": 2, "layers": 1, "batch": 8,
+            "simulator": "fused", "backend": "cpu-n1r1t1", "protocol": "quality", "seed": list(range(SEEDS)),
+        }  # fmt: skip
+        config = Config.of(
+            {
+                "title": "test",
+                "workloads": {"trials": workload},
+                "simulators": {"fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}},
+                "protocols": {"quality": {**TRAINING, "epochs": 10, **protocol}},
+                "studies": {"s": {"kind": "accuracy", "question": "?", "axes": axes}},
+            },
+            FAMILIES,
+        )
+        self.settings: list[Settings] = [config.settings(run) for run in config.runs]
+        first = self.settings[0]
+        assert first.family.prepare is not None
+        first.family.prepare(first.workload, self.manifest, None)
+
+    def train(self, where: str, seed: int, cohort: Path | None) -> str:
+        """Train the run of this seed as its job does, with its cohort if one is named."""
+        settings = self.settings[seed]
+        return session.train(settings, self.folder / where / settings.run.folder, self.manifest, None, cohort)
+
+    def path(self, where: str, seed: int) -> Path:
+        """Where a run's record is."""
+        return self.folder / where / self.settings[seed].run.path
+
+    def record(self, where: str, seed: int) -> dict[str, Any]:
+        """A record, checked."""
+        settings = self.settings[seed]
+        hashed = json.loads(self.manifest.read_text())["hash"]
+        found = check(self.path(where, seed), settings, hashed)
+        assert found.record is not None, found.why
+        return found.record
+
+    def cohort(self, monkeypatch: pytest.MonkeyPatch, where: str) -> Path:
+        """Write down the cohort of all runs, as a call of Snakemake does."""
+        monkeypatch.setenv("KETSCALE_CALL", f"call-{where}")
+        cohorts.write(self.folder / where, [self.settings])
+        file = cohorts.of(self.settings[0].run)
+        assert file is not None
+        return file
+
+
+@pytest.fixture
+def stacked(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, Any]]:
+    """The problems of each cohort that is trained, by seed."""
+    found: list[dict[int, Any]] = []
+
+    class Seen(Stack):
+        def __init__(self, problems: Any, *rest: Any) -> None:
+            super().__init__(problems, *rest)
+            found.append({problem.seed: problem for problem in problems})
+
+    monkeypatch.setattr(cohort_session, "Stack", Seen)
+    return found
+
+
+def samples(problem: Any, name: str) -> tuple[torch.Tensor, list[int], torch.Tensor]:
+    """The samples of a part of a problem, how many there are of each class, and what a model sees of them."""
+    rows = problem.get_buffer(f"rows_{name}")
+    labels, inputs = (problem.get_buffer(of)[rows] for of in ("labels", "inputs"))
+    return rows, labels.bincount(minlength=2).tolist(), inputs
+
+
+def same_as_alone(study: Study, where: str, cohort: dict[int, Any]) -> None:
+    """Assert that runs that were trained together left what they leave alone."""
+    for seed, problem in cohort.items():
+        settings = study.settings[seed]
+        own = session.build(settings, session.read(settings, study.manifest), torch.device("cpu"))
+        for name in SPLITS:
+            (rows, classes, inputs), (its_rows, its_classes, its_inputs) = (
+                samples(each, name) for each in (problem, own)
+            )
+            assert torch.equal(rows, its_rows) and classes == its_classes and torch.equal(inputs, its_inputs)
+        study.train("alone", seed, None)
+        together, alone = study.record(where, seed), study.record("alone", seed)
+        assert together["cohort"] == [f"quality/seed{other}" for other in cohort if other != seed]
+        assert together["split"] == alone["split"] and alone["split"]["fold"] == seed % 3
+        assert [together[name] for name in ("data_hash", "features_hash", "parameters")] == [
+            alone[name] for name in ("data_hash", "features_hash", "parameters")
+        ]
+        assert len(alone["losses"]) == 20
+        assert together["losses"] == pytest.approx(alone["losses"], rel=1e-10)
+        for part in ("validation", "test"):
+            figures, its = (each["quality"][part] for each in (together, alone))
+            assert figures.pop("loss") == pytest.approx(its.pop("loss"), rel=1e-8)
+            assert figures == its
+        kept, its = (
+            np.load(study.folder / place / settings.run.folder / "predictions.npz")
+            for place in (where, "alone")
+        )
+        assert all(np.array_equal(kept[name], its[name]) for name in ("samples", "labels"))
+
+
+@pytest.mark.parametrize("kind", EQUAL)
+def test_each_member_of_a_cohort_trains_on_the_fold_of_its_seed(
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    one_thread: None,
+    stacked: list[dict[int, Any]],
+) -> None:
+    study = Study(tmp_path, EQUAL[kind](tmp_path / "given"))
+    assert study.train("together", 0, study.cohort(monkeypatch, "together")) == "completed"
+    (cohort,) = stacked
+    assert list(cohort) == list(range(SEEDS))
+    # What is equal is there once.
+    assert len({problem.get_buffer("inputs").data_ptr() for problem in cohort.values()}) == 1
+    same_as_alone(study, "together", cohort)
+    folds = [study.record("together", seed)["split"]["held_out"] for seed in range(SEEDS)]
+    assert folds[:2] == folds[3:] and len(set(folds)) == 3
+
+
+@pytest.mark.parametrize("kind", UNEQUAL)
+def test_runs_whose_folds_have_other_sizes_train_apart(
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    one_thread: None,
+    stacked: list[dict[int, Any]],
+) -> None:
+    study = Study(tmp_path, UNEQUAL[kind](tmp_path / "given"))
+    file = study.cohort(monkeypatch, "together")
+    for seed in (1, 2):
+        assert study.train("together", seed, file) == "completed"
+    # The last fold is that of seed 2 alone, whose job finds nobody to train with.
+    (cohort,) = stacked
+    assert list(cohort) == [0, 1, 3, 4]
+    same_as_alone(study, "together", cohort)
+    study.train("alone", 2, None)
+    last, alone = study.record("together", 2), study.record("alone", 2)
+    assert last["cohort"] == [] and last["timing"]["step"]["count"] > 0
+    assert last["weights_hash"] == alone["weights_hash"] and last["split"] == alone["split"]
+
+
+def test_a_stopped_cohort_of_several_folds_resumes_bitwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, stacked: list[dict[int, Any]]
+) -> None:
+    early = {"monitor": "loss", "patience": 1}
+    study = Study(tmp_path, generated(tmp_path, 45), early_stopping=early, learning_rate=0.05)
+    study.train("whole", 0, study.cohort(monkeypatch, "whole"))
+    ends = sorted({study.record("whole", seed)["timing"]["steps"] for seed in range(SEEDS)})
+    assert len(ends) > 1, "all stop at the same step"
+    file, take, steps = study.cohort(monkeypatch, "stopped"), Stack.take, 0
+
+    def interrupted(self: Stack, *arguments: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        # Once before any run has ended, and once after the first of them has.
+        if steps in (2, ends[0] + 3):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return take(self, *arguments)
+
+    monkeypatch.setattr(Stack, "take", interrupted)
+    stops = 0
+    while left := [seed for seed in range(SEEDS) if not study.path("stopped", seed).exists()]:
+        try:
+            study.train("stopped", left[0], file)
+        except Stopped:
+            stops += 1
+    assert stops == 2
+    for seed in range(SEEDS):
+        whole, resumed = study.record("whole", seed), study.record("stopped", seed)
+        assert resumed["resumed"] > whole["resumed"] == 0
+        for name in ("weights_hash", "losses", "quality", "split"):
+            assert resumed[name] == whole[name], name
+
+
+def test_a_record_of_another_fold_than_its_seeds_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    """Whatever a family reads."""
+    study = Study(tmp_path, generated(tmp_path, 45))
+    read = study.settings[0].family.read
+    assert read is not None
+    first = read(study.settings[0], study.manifest)
+    monkeypatch.setattr(session, "read", lambda settings, manifest: first)
+    with pytest.raises(ValueError, match="its fold is 0, but seed 1 has number 1 of 3"):
+        study.train("wrong", 1, None)
