@@ -157,13 +157,13 @@ def until_it_ends(subject: Subject, results: str, rng: random.Random, kills: int
         if all(each.state == "completed" for each in found):
             break
         assert struck and status != 0, f"{told}: status {status} without a record\n{subject.said()}"
-    for each, path, undisturbed in zip(found, subject.records(results), subject.undisturbed, strict=True):
+    places = zip(subject.records(results), subject.records("undisturbed"), strict=True)
+    for each, (path, whole), undisturbed in zip(found, places, subject.undisturbed, strict=True):
         # A seed that was killed after others of its cohort had ended starts anew, with fewer or alone.
         if each.record["cohort"] == undisturbed["cohort"]:
             for name in ("weights_hash", "losses", "quality", "split"):
                 assert each.record[name] == undisturbed[name], f"{told}: another {name}"
-            before = subject.records("undisturbed")[found.index(each)]
-            assert rows(path.parent) == rows(before.parent), f"{told}: another history"
+            assert rows(path.parent) == rows(whole.parent), f"{told}: another history"
         assert each.record["losses"] == pytest.approx(undisturbed["losses"], rel=1e-9), told
         assert each.record["split"] == undisturbed["split"], told
         assert each.record["resumed"] <= len(done)
