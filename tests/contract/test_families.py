@@ -155,6 +155,28 @@ def test_a_seed_that_is_trained_together_is_as_good_as_alone(project: Project) -
                 assert (kept[name] == rows).all()
 
 
+def test_the_data_of_two_seeds_are_the_same_unless_the_workload_says_that_it_is_folded(
+    project: Project,
+) -> None:
+    """A record is checked by what the workload says."""
+    import torch
+
+    from ketscale.jobs import session
+
+    manifest, posed = project.features(), []
+    for seed in (0, 1):
+        settings = project.settings(project.record_path(protocol="quality", seed=seed))
+        data = session.read(settings, manifest)
+        problem = session.build(settings, data, torch.device("cpu"))
+        own = {name: each for name, each in problem.named_buffers() if not name.startswith("model.")}
+        posed.append((data.split, own))
+    (split, buffers), (other_split, others) = posed
+    assert (split.folds is not None) == settings.workload.folded
+    if not settings.workload.folded:
+        assert split == other_split and buffers.keys() == others.keys()
+        assert all(torch.equal(each, others[name]) for name, each in buffers.items())
+
+
 def test_a_stopped_cohort_resumes_bitwise_and_has_the_losses_of_its_runs_alone(project: Project) -> None:
     records = [project.record_path(protocol="long", seed=seed) for seed in (8, 9)]
     if cohorts.shape(project.settings(records[0])) is None:
