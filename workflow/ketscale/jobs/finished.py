@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale import grid, process
-from ketscale.files import write_atomic
+from ketscale.files import read_bytes, write_atomic
 
 if TYPE_CHECKING:
     from ketscale.config import Settings
@@ -86,7 +86,7 @@ def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool
     record = of_this_code(kept / grid.RECORD, settings, features_hash) if mine is not None else None
     if record is not None and record["call"] == mine:
         for name in _FILES:
-            write_atomic(folder / name, (kept / name).read_bytes())
+            write_atomic(folder / name, read_bytes(kept / name))
         return True
     forget(folder)
     return False

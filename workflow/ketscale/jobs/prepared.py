@@ -19,7 +19,7 @@ from typing import Any
 from ketscale import grid, strict_json
 from ketscale.config import Config, sources
 from ketscale.errors import UserError
-from ketscale.files import sha256, write_atomic
+from ketscale.files import read_text, sha256, write_atomic
 
 # Beside the manifest: the digest of the sources that it was made from, and the contents that were read so far.
 _MADE_FROM = "made_from.json"
@@ -107,7 +107,7 @@ def _contents(paths: Sequence[str], known: dict[str, Any]) -> dict[str, str]:
 def _read(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if there is none."""
     try:
-        found = strict_json.loads(path.read_text())
+        found = strict_json.loads(read_text(path))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

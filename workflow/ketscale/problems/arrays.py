@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
+from ketscale.files import opened
 
 _ZIP, _NPY = b"PK", b"\x93NUMPY"
 # The versions of the format that NumPy writes for numbers and text.
@@ -26,7 +27,7 @@ def read_npy(path: Path) -> NDArray[Any]:
     Raises:
         UserError: the file is not an .npy file, is damaged, or holds Python objects.
     """
-    with _readable(str(path)), path.open("rb") as file:
+    with _readable(str(path)), opened(path) as file:
         start = file.read(len(_NPY))
         if start.startswith(_ZIP):
             raise UserError(f"{path}: is an .npz archive, not an .npy file; give it as file instead")
@@ -49,7 +50,7 @@ def read_npz(
         UserError: the file is damaged, or an array is missing, is there twice, or holds Python objects.
     """
     found = {}
-    with _readable(str(path)), path.open("rb") as whole:
+    with _readable(str(path)), opened(path) as whole:
         start = whole.read(len(_NPY))
         if start == _NPY:
             raise UserError(f"{path}: is a single array, not an .npz archive; save it with numpy.savez")

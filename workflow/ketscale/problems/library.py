@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ketscale import strict_json
 from ketscale.config import Settings, model_kinds, suggestion
 from ketscale.errors import UserError, short
+from ketscale.files import require_regular
 from ketscale.grid import RECORD
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
@@ -48,6 +49,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
     if path.name != models.WEIGHTS:
         path = (path.parent if path.name == RECORD else path) / models.WEIGHTS
     try:
+        require_regular(path)
         with safe_open(path, framework="pt") as file:
             about = strict_json.loads((file.metadata() or {})[models.INFO])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)

@@ -14,6 +14,7 @@ from typing import Any
 from ketscale import grid
 from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
+from ketscale.files import read_text
 from ketscale.grid import Run
 from ketscale.jobs import lease, records, supervise, waiting
 from ketscale.jobs.lease import time_of
@@ -207,7 +208,7 @@ def _progress(path: Path, protocol: Protocol) -> str:
     """The progress in the history's last row, such as 'epoch 12 of 100'; '' if there is none."""
     unit = "epoch" if protocol.by_epochs else "step"
     try:
-        header, *rows = path.read_text().splitlines()
+        header, *rows = read_text(path).splitlines()
         last = int(rows[-1].split(",")[header.split(",").index(unit)])
     except (OSError, ValueError, IndexError):
         return ""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ketscale.errors import UserError, damaged, short
+from ketscale.files import opened
 from ketscale.optional import needed_for
 from ketscale.problems.eeg.edf import CHANNELS, RATE, TASKS, eeg_file
 from ketscale.problems.eeg.series import Series, standardised
@@ -112,7 +113,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 def _check_size(path: Path) -> None:
     """Raise unless the file is as long as its header says, so that the header asks for no other memory."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         header = file.read(256)
         signals = int(header[252:256])
         # Behind the label (16 bytes), transducer (80), unit (8), four limits (8 each) and filter (80) of each signal.

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
+from ketscale.files import opened
 from ketscale.problems import arrays, splits
 from ketscale.problems.images import idx
 from ketscale.problems.images.images import Images, Vectors
@@ -200,7 +201,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         # A small file can hold more pixels than there is memory.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
-            with Image.open(path, formats=FORMATS) as image:
+            with opened(path) as file, Image.open(file, formats=FORMATS) as image:
                 yield image
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
             raise UserError(
