@@ -230,14 +230,18 @@ def of_cell(cell: str) -> str:
 def csv_of(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
     """The rows as CSV, in UTF-8; None becomes an empty cell, and no text a formula."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(as_cell, columns))
+    # Before Python 3.13 a carriage return in a cell is quoted only if lines end with one.
+    writer = csv.writer(text, lineterminator="\r\n")
+    lines = []
     known = set(columns)
-    for row in rows:
+    for row in (dict(zip(columns, columns, strict=True)), *rows):
         if not row.keys() <= known:
             raise ValueError(f"no columns: {sorted(row.keys() - known)}")
         writer.writerow([as_cell(row.get(name)) for name in columns])
-    return text.getvalue().encode()
+        lines.append(text.getvalue()[:-2])
+        text.seek(0)
+        text.truncate()
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
