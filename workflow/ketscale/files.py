@@ -19,7 +19,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ketscale import process
 from ketscale.errors import UserError
@@ -62,7 +62,6 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
 }
 
 
@@ -76,12 +75,14 @@ def require_regular(path: Path | str) -> None:
 
 
 def _require_regular(status: os.stat_result, path: Path | str) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
         raise OSError(errno.EINVAL, f"is {kind}, not a regular file", str(path))
 
 
-def opened(path: Path | str) -> IO[bytes]:
+def opened(path: Path | str) -> io.BufferedReader:
     """A regular file, opened to read its bytes.
 
     Raises:

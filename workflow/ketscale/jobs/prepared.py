@@ -39,6 +39,12 @@ def features_hash(manifest: Path | None) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def shared(manifest: Path) -> int:
+    """How many samples the parts of the prepared data have in common; of several folds, the most in one."""
+    found = _read(manifest).get("shared", 0)
+    return max(found, default=0) if isinstance(found, list) else int(found)
+
+
 def note(manifest: Path, digest: str) -> None:
     """Note the digest of the sources that the data of a manifest were made from."""
     made = {"features": features_hash(manifest), "sources": digest}

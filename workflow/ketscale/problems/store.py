@@ -43,8 +43,8 @@ def publish(
     """Build the folder of `identity` unless it exists and is intact, then point `manifest` to it.
 
     identity: all that determines the content, with `data_hash`, `settings` and `code_version`.
-    fill: writes `files` into the folder that it is given, and returns further entries of the manifest, with `shared`,
-        `splits.shared` of the split. It may write more files, which are not checked.
+    fill: writes `files` into the folder that it is given, and returns further entries of the manifest. It may write more
+        files, which are not checked. `shared`, the `splits.shared` of the split, is an entry or part of the identity.
     """
     identity = {"schema": SCHEMA, **identity}
     name = _name(identity)
