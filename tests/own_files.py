@@ -24,8 +24,13 @@ ANIMALS = np.array(["cat", "dog", "eel", "dog"] * 10)
 
 def config(block: dict[str, Any], **protocol: Any) -> Config:
     """A config with the workload `mine` and one run."""
+    return Config.of(given(block, **protocol), FAMILIES)
+
+
+def given(block: dict[str, Any], **protocol: Any) -> dict[str, Any]:
+    """The settings of `config`."""
     eeg = block.get("kind") == "series"
-    given = {
+    return {
         "title": "Own data",
         "workloads": {"mine": block},
         "simulators": {"fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}},
@@ -43,7 +48,6 @@ def config(block: dict[str, Any], **protocol: Any) -> Config:
             }
         },
     }  # fmt: skip
-    return Config.of(given, FAMILIES)
 
 
 def loaded(block: dict[str, Any]) -> Any:

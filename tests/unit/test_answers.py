@@ -398,6 +398,20 @@ def test_a_point_with_failed_seeds_is_chosen_last_and_says_so(tmp_path: Path) ->
     assert ", of the seeds that did not fail (" in found["answer"]
 
 
+@pytest.mark.parametrize("shared", [0, 12])
+def test_what_the_test_has_in_common_with_training_is_said_beside_the_accuracy(
+    shared: int, tmp_path: Path
+) -> None:
+    config = models()
+    of = {("vqc", "q4"): (0.9, 0.8), ("vqc", "q6"): (0.85, 0.8), ("mlp", "q0"): (0.88, 0.7)}
+    good = accuracies(config, of)
+    split = {"by": "given", "fold": None, "folds": None, "held_out": None, "shared": shared}
+    found = answered(config, tmp_path, lambda run: {**(good(run) or {}), "split": split}).iloc[0]
+    said = "although 12 samples of validation and test have something in common with training"
+    assert (said in found["answer"]) == bool(shared)
+    assert set(pd.read_csv(tmp_path / "tables/quality.csv")["shared"]) == {shared}
+
+
 def test_a_result_at_chance_and_data_that_are_too_easy_are_called_so(tmp_path: Path) -> None:
     config = models()
     of = {("vqc", "q4"): (0.1, 0.1), ("vqc", "q6"): (0.09, 0.1), ("mlp", "q0"): (0.1, 0.1)}

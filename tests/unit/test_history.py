@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import os
+import resource
 
 import numpy as np
 import pytest
@@ -122,10 +123,16 @@ def test_a_rank_that_writes_none_counts_its_rows(tmp_path):
 
 def test_an_error_of_writing_names_the_file(tmp_path):
     path = tmp_path / "rows.csv"
-    path.symlink_to("/dev/full")
     history = filled(path, 3)
-    with pytest.raises(OSError, match=r"No space left on device: '.*rows\.csv'"):
-        history.state()
+    history.state()
+    history.append(rows(1)[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*rows\.csv'"):
+            history.state()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_checkpoints_do_not_grow_with_the_epochs(tmp_path):

@@ -545,6 +545,13 @@ def _prepare(options: argparse.Namespace) -> None:
     sources = prepared.digest(workload.sources(), out)
     family.prepare(workload, out, fetched)
     prepared.note(out, sources)
+    shared = prepared.shared(out)
+    if shared:
+        print(
+            f"ketscale: {options.workload}: {shared:,} samples of validation and test have something in common with a part "
+            "before theirs (docs/own-data.md)",
+            file=sys.stderr,
+        )
 
 
 def _study(options: argparse.Namespace) -> tuple[Config, Path]:

@@ -1,4 +1,8 @@
-"""Paths that users give, checksums, and atomic writes: readers find the old file or the new one, never a part."""
+"""Paths that users give, checksums, CSV, and atomic writes: readers find the old file or the new one, never a part.
+
+Whatever is read from a path that a user gives, or from a folder of results, is opened by `opened`, `read_bytes` or
+`read_text`: a pipe or a device there is an error at once.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import io
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -52,6 +57,69 @@ def expanded(path: str) -> Path:
         raise UserError(f"{path}: there is no user {path[1:].partition('/')[0]} on this machine") from None
 
 
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def require_regular(path: Path | str) -> None:
+    """Check that a path leads to a regular file, for libraries that open it themselves.
+
+    Raises:
+        OSError: there is none, or it is something else: a pipe has no end, and a device may have none either.
+    """
+    _require_regular(os.stat(path), path)
+
+
+def _require_regular(status: os.stat_result, path: Path | str) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        raise OSError(errno.EINVAL, f"is {kind}, not a regular file", str(path))
+
+
+def opened(path: Path | str) -> io.BufferedReader:
+    """A regular file, opened to read its bytes.
+
+    Raises:
+        OSError: as for `require_regular`, or it cannot be read.
+    """
+    # Before it is opened too, since that alone does something to some devices.
+    require_regular(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _require_regular(os.fstat(descriptor), path)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: Path | str) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        OSError: as for `opened`.
+    """
+    with opened(path) as file:
+        return file.read()
+
+
+def read_text(path: Path | str, encoding: str = "utf-8", errors: str = "strict") -> str:
+    """The text in a regular file, each line with the end "\\n".
+
+    Raises:
+        OSError: as for `opened`.
+        UnicodeDecodeError: it has another encoding.
+    """
+    with io.TextIOWrapper(opened(path), encoding, errors) as file:
+        return file.read()
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace the content of `path` with `data`: write a temporary file, fsync, rename.
 
@@ -64,7 +132,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def copy_atomic(source: Path, path: Path) -> None:
     """Replace the content of `path` with that of `source`, as `write_atomic` does, without holding it in memory."""
-    with source.open("rb") as content, _replacing(path) as file:
+    with opened(source) as content, _replacing(path) as file:
         shutil.copyfileobj(content, file)
 
 
@@ -149,16 +217,68 @@ def naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
 
 
-def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    """Write the rows as CSV, atomically; None becomes an empty cell."""
+# With what a spreadsheet begins a formula, also in its wide form, or what hides such a beginning.
+_FORMULA = re.compile("'*[=+\\-@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]")
+_ESCAPED = re.compile("'" + _FORMULA.pattern)
+
+
+def as_cell(value: Any) -> Any:
+    """A value as a cell of a CSV file: text that a spreadsheet would take for a formula gets an apostrophe.
+
+    Numbers stay as they are, also those that are text. `of_cell` is the inverse.
+    """
+    if not isinstance(value, str) or not _FORMULA.match(value):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+def of_cell(cell: str) -> str:
+    """The text of a cell that `as_cell` made."""
+    return cell[1:] if _ESCAPED.match(cell) else cell
+
+
+def csv_of(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
+    """The rows as CSV, in UTF-8; None becomes an empty cell, and no text a formula."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomic(path, text.getvalue().encode())
+    # Before Python 3.13 a carriage return in a cell is quoted only if lines end with one.
+    writer = csv.writer(text, lineterminator="\r\n")
+    lines = []
+    known = set(columns)
+    for row in (dict(zip(columns, columns, strict=True)), *rows):
+        if not row.keys() <= known:
+            raise ValueError(f"no columns: {sorted(row.keys() - known)}")
+        writer.writerow([as_cell(row.get(name)) for name in columns])
+        lines.append(text.getvalue()[:-2])
+        text.seek(0)
+        text.truncate()
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Write the rows as CSV, atomically, by `csv_of`."""
+    write_atomic(path, csv_of(rows, columns))
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of a file that `write_csv` wrote, as text.
+
+    Raises:
+        OSError: as for `opened`.
+    """
+    with io.TextIOWrapper(opened(path), "utf-8", newline="") as file:
+        head, *rows = ([of_cell(cell) for cell in row] for row in csv.reader(file))
+    return [dict(zip(head, row, strict=True)) for row in rows]
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
-    with path.open("rb") as file:
+    """The SHA-256 of a file's content, in hexadecimal.
+
+    Raises:
+        OSError: as for `opened`.
+    """
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,6 +10,7 @@ from typing import Any
 
 from ketscale.config import Config
 from ketscale.errors import UserError
+from ketscale.files import read_text
 from ketscale.grid import Run
 from ketscale.jobs.records import Records
 from ketscale.measure.record import Checked
@@ -52,7 +53,7 @@ def _of(results: Path, run: Run, studies: tuple[str, ...], found: Checked) -> Fi
 def _last_line(log: Path) -> str:
     """KetScale's last error in a log (launchers print theirs after it), else the log's last line."""
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        lines = read_text(log, errors="replace").splitlines()
     except FileNotFoundError:
         return ""
     said = [line.strip() for line in lines if line.strip()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from ketscale.analysis.kinds.sweep import Sweep
 from ketscale.analysis.laws import table as laws
 from ketscale.analysis.points import Collected, Point, metrics, point_of, size_axes, sizes_of
 from ketscale.config import Config, Metric
-from ketscale.files import clear, write_atomic, write_csv
+from ketscale.files import clear, read_csv, write_atomic, write_csv
 from ketscale.grid import AXES, CURVES, HISTORY, Run
 from ketscale.jobs import records
 
@@ -248,8 +247,8 @@ def _history(config: Config, results: Path, finding: Finding) -> list[dict[str, 
     """Rows of history.csv: the epochs of a run, with the columns of its history file."""
     if finding.record is None:
         return []
-    with (results / finding.run.folder / HISTORY).open(newline="") as file:
-        return [{**row, **_identity(config, finding)} for row in csv.DictReader(file)]
+    rows = read_csv(results / finding.run.folder / HISTORY)
+    return [{**row, **_identity(config, finding)} for row in rows]
 
 
 def _best(config: Config, findings: Iterable[Finding]) -> list[Finding]:
@@ -271,12 +270,12 @@ def _curves(config: Config, results: Path, finding: Finding) -> list[dict[str, A
     """Rows of curves.csv: the curves of a run that its family draws, in the order of their file."""
     drawn = config.family(finding.run.workload).curves
     panels = drawn.panels if drawn else {}
-    with (results / finding.run.folder / CURVES).open(newline="") as file:
-        (_, *names), *rows = csv.reader(file)
+    rows = read_csv(results / finding.run.folder / CURVES)
+    time, *names = rows[0] if rows else [""]
     identity = _identity(config, finding)
     return [
-        {**identity, "curve": name, "panel": panel, "time": row[0], "value": row[number]}
-        for number, name in enumerate(names, 1)
+        {**identity, "curve": name, "panel": panel, "time": row[time], "value": row[name]}
+        for name in names
         if (panel := name.split("_")[0]) in panels
         for row in rows
     ]

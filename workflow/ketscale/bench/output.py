@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ketscale.bench.rows import TIMED, CircuitRow, ModelRow, best_s
 from ketscale.bench.selection import KNOWN, Cell
 from ketscale.bench.summary import factors, lines
+from ketscale.files import csv_of
 from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
@@ -26,12 +25,10 @@ def as_json(result: Mapping[str, Any]) -> bytes:
 
 def as_csv(result: Mapping[str, Any]) -> bytes:
     """The rows, nothing where there is no number."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, tuple(result["rows"][0]), lineterminator="\n")
-    writer.writeheader()
-    for row in result["rows"]:
-        writer.writerow({k: json.dumps(v) if isinstance(v, dict) else v for k, v in row.items()})
-    return text.getvalue().encode()
+    rows = [
+        {k: json.dumps(v) if isinstance(v, dict) else v for k, v in row.items()} for row in result["rows"]
+    ]
+    return csv_of(rows, tuple(rows[0]))
 
 
 def as_markdown(result: Mapping[str, Any]) -> bytes:

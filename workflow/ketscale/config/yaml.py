@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from ketscale.errors import UserError
+from ketscale.files import read_text
 
 _MERGE = "tag:yaml.org,2002:merge"
 # More than any study needs. Aliases of aliases grow exponentially, and every reader of the settings with them.
@@ -58,7 +59,7 @@ def load(path: Path | str) -> dict[str, Any]:
         UserError: the file is missing or is not YAML, gives a key twice, or is too large once its aliases are written out.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
         settings = yaml.load(text, _Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given
 from ketscale.errors import UserError, damaged, short
+from ketscale.files import read_text
 from ketscale.optional import needed_for
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _read(source: str | Path, language: str, load: Callable[[str], QuantumCircui
         with damaged(f"this is no {language}", "correct the text"):
             return load(source)
     with damaged(f"{short(source)} cannot be read as {language}", "give a text or the path of a file"):
-        return load(Path(source).read_text(encoding="utf-8"))
+        return load(read_text(source))
 
 
 class Translation(NamedTuple):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale import strict_json
 from ketscale.errors import UserError
-from ketscale.files import write_atomic
+from ketscale.files import read_text, write_atomic
 from ketscale.grid import BACKENDS, Run, canonical
 from ketscale.jobs import finished
 
@@ -134,7 +134,7 @@ def read(file: Path, families: Families) -> list[Settings]:
 
 def _read(file: Path) -> list[dict[str, Any]]:
     try:
-        found: list[dict[str, Any]] = strict_json.loads(file.read_text())
+        found: list[dict[str, Any]] = strict_json.loads(read_text(file))
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: not the runs of a cohort ({error}); start the call again") from None
     return found

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale import grid, process
-from ketscale.files import write_atomic
+from ketscale.files import copy_atomic
 
 if TYPE_CHECKING:
     from ketscale.config import Settings
@@ -89,7 +89,7 @@ def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool
     if record is not None and record["call"] == mine:
         for name in _FILES:
             if name == grid.RECORD or name in record["files"]:
-                write_atomic(folder / name, (kept / name).read_bytes())
+                copy_atomic(kept / name, folder / name)
         return True
     forget(folder)
     return False

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ketscale.config import Settings
-from ketscale.files import write_atomic
+from ketscale.files import csv_of, write_atomic
 from ketscale.grid import CURVES, PREDICTIONS
 from ketscale.jobs.outcome import Outcome
 from ketscale.problems import models
@@ -33,11 +33,8 @@ def keep(settings: Settings, problem: Problem | None, ended: Outcome, folder: Pa
         files[PREDICTIONS] = buffer.getvalue()
         curves = {name: column.tolist() for name, column in problem.curves().items()}
         if curves:
-            lines = [
-                ",".join(curves),
-                *(",".join(map(repr, row)) for row in zip(*curves.values(), strict=True)),
-            ]
-            files[CURVES] = "".join(f"{line}\n" for line in lines).encode()
+            rows = (dict(zip(curves, row, strict=True)) for row in zip(*curves.values(), strict=True))
+            files[CURVES] = csv_of(rows, list(curves))
     for name, content in files.items():
         write_atomic(folder / name, content)
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}

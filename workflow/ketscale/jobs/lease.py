@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from ketscale import process, strict_json
 from ketscale.errors import UserError
-from ketscale.files import write_atomic
+from ketscale.files import read_bytes, write_atomic
 
 # The file of a generation.
 _NAME = re.compile(r"([1-9][0-9]*)\.json")
@@ -127,7 +127,7 @@ class Lease:
 
     def _is_free(self, generation: int) -> bool:
         try:
-            raw = _path(self.folder, generation).read_bytes()
+            raw = read_bytes(_path(self.folder, generation))
         except OSError as error:
             # The next holder has just deleted it, or it is not readable: neither means that its holder is dead.
             self.holder = f"a process whose lease cannot be read ({error.strerror})"
@@ -220,7 +220,7 @@ class Lease:
         lower = sorted(n for n in _generations(self.folder) if n < self._generation)
         for generation in reversed(lower):
             try:
-                content = parse(_path(self.folder, generation).read_bytes())
+                content = parse(read_bytes(_path(self.folder, generation)))
             except OSError:
                 continue
             if content:
@@ -249,7 +249,7 @@ class Lease:
     def _is_owned(self) -> bool:
         # Check both: NFS may show an old listing for a while, but it opens no deleted file.
         try:
-            content = parse(_path(self.folder, self._generation).read_bytes())
+            content = parse(read_bytes(_path(self.folder, self._generation)))
         except FileNotFoundError:
             return False
         newest = max(_generations(self.folder), default=0)
@@ -271,7 +271,7 @@ def read(folder: Path) -> dict[str, Any] | None:
             generations = _generations(folder)
             if not generations:
                 return None
-            return parse(_path(folder, max(generations)).read_bytes())
+            return parse(read_bytes(_path(folder, max(generations))))
         except FileNotFoundError:  # another process took over between the two lines above
             continue
         except OSError:

@@ -19,7 +19,7 @@ from typing import Any
 from ketscale import grid, strict_json
 from ketscale.config import Config, sources
 from ketscale.errors import UserError
-from ketscale.files import sha256, write_atomic
+from ketscale.files import read_text, sha256, write_atomic
 
 # Beside the manifest: the digest of the sources that it was made from, and the contents that were read so far.
 _MADE_FROM = "made_from.json"
@@ -37,6 +37,12 @@ def features_hash(manifest: Path | None) -> str | None:
     """The features hash in a manifest; None if there is no readable one."""
     found = _read(manifest).get("hash") if manifest else None
     return found if isinstance(found, str) else None
+
+
+def shared(manifest: Path) -> int:
+    """How many samples the parts of the prepared data have in common; of several folds, the most in one."""
+    found = _read(manifest).get("shared", 0)
+    return max(found, default=0) if isinstance(found, list) else int(found)
 
 
 def note(manifest: Path, digest: str) -> None:
@@ -107,7 +113,7 @@ def _contents(paths: Sequence[str], known: dict[str, Any]) -> dict[str, str]:
 def _read(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if there is none."""
     try:
-        found = strict_json.loads(path.read_text())
+        found = strict_json.loads(read_text(path))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -24,7 +24,7 @@ from typing import Any
 
 from ketscale import process, strict_json
 from ketscale.errors import in_words
-from ketscale.files import write_atomic
+from ketscale.files import read_bytes, write_atomic
 from ketscale.grid import RECORD
 
 NOTE = "failure.json"
@@ -166,7 +166,7 @@ def leave_note(folder: Path, reason: str) -> None:
 def read_note(folder: Path) -> dict[str, Any] | None:
     """The note in a run's folder; None if there is none, empty if it cannot be read."""
     try:
-        note = strict_json.loads((folder / NOTE).read_bytes())
+        note = strict_json.loads(read_bytes(folder / NOTE))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):

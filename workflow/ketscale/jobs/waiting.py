@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale import process
-from ketscale.files import write_atomic
+from ketscale.files import read_bytes, write_atomic
 from ketscale.jobs import lease
 
 NAME = "waiting.json"
@@ -52,6 +52,6 @@ class Sign:
 def read(folder: Path) -> dict[str, Any] | None:
     """The sign in a run's folder; None if there is none that can be read."""
     try:
-        return lease.parse((folder / NAME).read_bytes(), _Content) or None
+        return lease.parse(read_bytes(folder / NAME), _Content) or None
     except OSError:
         return None

@@ -170,7 +170,7 @@ class Split(_Part):
 
     by: the unit that is never in two of training, validation and test. fold, folds, held_out: with folds, which one
     is the test set, how many there are and what is held out. shared: how many samples of validation and test equal one
-    of a part before theirs (train, validation, test); None without a split.
+    of a part before theirs (train, validation, test), or have steps or a group in common with one; None without a split.
     """
 
     by: str | None

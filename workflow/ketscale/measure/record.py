@@ -18,7 +18,7 @@ import msgspec
 from ketscale import strict_json
 from ketscale.config import Families, Settings
 from ketscale.errors import UserError
-from ketscale.files import sha256, write_atomic
+from ketscale.files import read_bytes, sha256, write_atomic
 from ketscale.grid import CURVES, HISTORY, RECORD, Run, config_hash
 from ketscale.measure.consistency import contradictions
 from ketscale.measure.form import SCHEMA_VERSION, Record, Status
@@ -83,7 +83,7 @@ def check_alone(path: Path, families: Families) -> tuple[Checked, Settings | Non
 def read(path: Path) -> Checked:
     """Check the record at `path` by itself, whatever settings are asked for now: its form and its digest."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except FileNotFoundError:
         return Checked("missing")
     except OSError as error:

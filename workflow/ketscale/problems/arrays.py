@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
+import unicodedata
 import zipfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
@@ -14,10 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
+from ketscale.files import opened
 
 _ZIP, _NPY = b"PK", b"\x93NUMPY"
 # The versions of the format that NumPy writes for numbers and text.
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+# How an array is called that says which samples belong together, in any case.
+_GROUPS = re.compile(
+    r"(groups?|subjects?|participants?|patients?|persons?|people|sessions?|recordings?|runs?)([_-]?(ids?|numbers?|names?))?",
+    re.IGNORECASE,
+)
+# In plain notation, since 1e5 may be a code.
+_NUMBER = re.compile(r"([+-]?)([0-9]+)\.?([0-9]*)")
 
 
 def read_npy(path: Path) -> NDArray[Any]:
@@ -26,7 +38,7 @@ def read_npy(path: Path) -> NDArray[Any]:
     Raises:
         UserError: the file is not an .npy file, is damaged, or holds Python objects.
     """
-    with _readable(str(path)), path.open("rb") as file:
+    with _readable(str(path)), opened(path) as file:
         start = file.read(len(_NPY))
         if start.startswith(_ZIP):
             raise UserError(f"{path}: is an .npz archive, not an .npy file; give it as file instead")
@@ -37,19 +49,25 @@ def read_npy(path: Path) -> NDArray[Any]:
 
 
 def read_npz(
-    path: Path, wanted: Mapping[str, Sequence[str]], optional: Collection[str] = ()
+    path: Path, wanted: Mapping[str, Sequence[str]], split: str | None = None
 ) -> dict[str, NDArray[Any]]:
-    """The wanted arrays of an .npz file, under the keys of `wanted`.
+    """The wanted arrays of an .npz file, under the keys of `wanted`, and of a data set also `groups` and `split` if it has them.
 
     wanted: for each array the names that it may have in the file, e.g. {'labels': ('labels', 'y')}; exactly one of
         them must be there.
-    optional: keys of `wanted` that may be missing.
+    split: the setting of a data set. With `groups` or `given` the array `groups` or `split` must be there. Otherwise samples are drawn
+        one by one, and no array may be there that says which of them belong together.
 
     Raises:
-        UserError: the file is damaged, or an array is missing, is there twice, or holds Python objects.
+        UserError: the file is damaged, has an array that the split goes against, or an array is missing, is there twice,
+            or holds Python objects.
     """
     found = {}
-    with _readable(str(path)), path.open("rb") as whole:
+    needed = set(wanted)
+    if split is not None:
+        needed |= {"groups"} if split == "groups" else {"split"} if split == "given" else set()
+        wanted = {**wanted, "groups": ("groups",), "split": ("split",)}
+    with _readable(str(path)), opened(path) as whole:
         start = whole.read(len(_NPY))
         if start == _NPY:
             raise UserError(f"{path}: is a single array, not an .npz archive; save it with numpy.savez")
@@ -59,11 +77,13 @@ def read_npz(
             members = [
                 member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")
             ]
+            if split is not None:
+                _check_drawn(members, split, path)
             for what, names in wanted.items():
                 there = sorted(name for name in members if name in names)
                 if len(there) > 1:
                     raise UserError(f"{path}: has both {there[0]} and {there[1]}; keep one")
-                if not there and what not in optional:
+                if not there and what in needed:
                     has = short(", ".join(members)) or "none"
                     raise UserError(
                         f"{path}: has no array called {' or '.join(names)} (it has {has}); save it under that name"
@@ -73,6 +93,27 @@ def read_npz(
                     with _readable(where), archive.open(member) as file:
                         found[what] = _array(file, archive.getinfo(member).file_size, where)
     return found
+
+
+def _check_drawn(members: Iterable[str], split: str, file: Path) -> None:
+    """Raise UserError if a file says which samples go together, or in which part, but the setting `split` does not."""
+    for name in members:
+        if name == "split" and split != "given":
+            raise UserError(
+                f"{file}: has an array split, but the setting split: {split} draws it; set split: given, or rename the "
+                "array"
+            )
+        if _GROUPS.fullmatch(name) and split not in ("groups", "given"):
+            raise UserError(
+                f"{file}: has an array {name}, but split: {split} draws samples one by one, so that those of one of "
+                f"its values would be in training and in the test; {_remedy(name, split)}, or save the file without it"
+            )
+
+
+def _remedy(name: str, split: str) -> str:
+    if split == "samples":  # of images and features, which have no split by groups
+        return "put an array split into the file and set split: given"
+    return "set split: groups" if name == "groups" else "call it groups and set split: groups"
 
 
 def _array(file: IO[bytes], size: int, where: str) -> NDArray[Any]:
@@ -131,35 +172,104 @@ def single(array: NDArray[Any], where: str) -> NDArray[np.float32]:
 
 
 def named(array: NDArray[Any], count: int, where: str, each: str) -> NDArray[Any]:
-    """Return the array if it has an integer or a string for each of `count` samples; bytes are decoded to text.
+    """Return the array if it has an integer or a string for each of `count` samples.
+
+    Bytes are decoded to text, and floats that are whole numbers become integers.
 
     where: the array's name in errors. each: what errors call a sample, e.g. 'image'.
 
     Raises:
-        UserError: the shape is not (count,), or the values are neither integers nor text.
+        UserError: the shape is not (count,); a value is neither a whole number nor text, or is empty; or two texts look
+            like one written in two ways. The error gives the row, counted from 0.
     """
     if array.shape != (count,):
         raise UserError(
             f"{where}: has shape {array.shape}, but there are {count:,} {each}s; give one value each"
         )
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8", "replace")
-    if array.dtype.kind not in "buiU":
+    if array.dtype.kind == "f":
+        return _whole(array, where)
+    if array.dtype.kind not in "buiUS":
         raise UserError(f"{where}: holds {short(array.dtype)}; save whole numbers or text")
-    return array
+    if array.dtype.kind in "bui":
+        return array
+    first, numbers = np.unique(array, return_index=True, return_inverse=True)[1:]
+    with damaged(f"{where}: cannot be read as text", "save text with dtype=str"):
+        texts = {int(row): _text(array[row].item(), int(row), where) for row in sorted(first)}
+    check_apart({f"row {row}": text for row, text in texts.items()}, where)
+    return np.array([texts[row] for row in first.tolist()])[numbers]
+
+
+def _whole(array: NDArray[Any], where: str) -> NDArray[np.int64]:
+    """Whole numbers that were saved as floats. From some size on, different ones may have become the same float."""
+    limit = 2.0 ** min(np.finfo(array.dtype).nmant + 1, 62)
+    with np.errstate(invalid="ignore"):
+        wrong = np.flatnonzero(~((array == np.floor(array)) & (np.abs(array) < limit)))
+    if len(wrong):
+        value = array[wrong[0]].item()
+        why = f"; {value:g} in row {wrong[0]} is no whole number"
+        if np.isfinite(value) and value == math.floor(value):
+            why = f"; in row {wrong[0]}, {value:g} is so large that {array.dtype} rounds it: save it as an integer"
+        raise UserError(f"{where}: holds {short(array.dtype)}; save whole numbers or text{why}")
+    return array.astype(np.int64)
+
+
+def _text(value: Any, row: int, where: str) -> str:
+    """A value of an array of text, or of bytes in UTF-8."""
+    try:
+        return value.decode("utf-8") if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{where}: row {row} is {short(repr(value))}, whose byte 0x{value[error.start]:02x} at {error.start} is not "
+            "UTF-8; save text with dtype=str"
+        ) from None
+
+
+def check_apart(texts: Mapping[str, str], where: str) -> None:
+    """Check that different texts are different names, so that no name is counted as two.
+
+    Case counts. Forms of Unicode, white space, invisible characters, and how a number is written do not.
+
+    texts: by the place that errors name. where: what errors call all of them.
+
+    Raises:
+        UserError: a text is empty, or no Unicode, or two look like one name written in two ways.
+    """
+    seen: dict[str, str] = {}
+    for place, text in texts.items():
+        if any("\ud800" <= mark <= "\udfff" for mark in text):
+            # Python's sign for a byte that is not UTF-8, or half of a character.
+            raise UserError(
+                f"{where}: {place} is {short(ascii(text))}, which is not Unicode; write it in UTF-8"
+            )
+        name = _shown(text)
+        if not name:
+            raise UserError(f"{where}: {place} is empty ({short(ascii(text))}); write a name")
+        other = seen.setdefault(name, place)
+        if texts[other] != text:
+            raise UserError(
+                f"{where}: {short(ascii(texts[other]))} ({other}) and {short(ascii(text))} ({place}) look like one name "
+                "written in two ways; write it in one way, or choose names that differ"
+            )
+
+
+def _shown(text: str) -> str:
+    """What two texts that look the same have in common."""
+    plain = unicodedata.normalize("NFKC", text)
+    visible = "".join(
+        mark for mark in plain if mark.isspace() or unicodedata.category(mark) not in ("Cc", "Cf")
+    )
+    name = " ".join(visible.split())
+    number = _NUMBER.fullmatch(name)
+    if not number:
+        return name
+    value = f"{number[2].lstrip('0') or '0'}.{number[3].rstrip('0')}".rstrip(".")
+    return value if number[1] != "-" or value == "0" else f"-{value}"
 
 
 def coded(values: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Codes 0..k-1 (n,) for the k distinct values, and these values as text in sorted order."""
     different, numbers = np.unique(values, return_inverse=True)
     return numbers.astype(np.int64), tuple(map(str, different.tolist()))
-
-
-def unused_split(file: Path, split: str) -> UserError:
-    """The error for a file that gives the parts where the setting `split` says how they are drawn."""
-    return UserError(
-        f"{file}: has an array split, but the setting split: {split} draws it; set split: given, or rename the array"
-    )
 
 
 def classes_of(

@@ -8,7 +8,7 @@ from pathlib import Path
 from ketscale import strict_json
 from ketscale.config import Workload
 from ketscale.errors import UserError
-from ketscale.files import sha256, write_atomic
+from ketscale.files import read_text, sha256, write_atomic
 
 
 def fetch(workload: Workload, manifest: Path) -> None:
@@ -35,8 +35,7 @@ def folder_of(manifest: Path) -> Path:
     """
     try:
         files = {
-            str(name): str(digest)
-            for name, digest in strict_json.loads(manifest.read_text())["files"].items()
+            str(name): str(digest) for name, digest in strict_json.loads(read_text(manifest))["files"].items()
         }
         if any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
             raise ValueError("names files elsewhere")

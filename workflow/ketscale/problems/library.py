@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ketscale import strict_json
 from ketscale.config import Settings, model_kinds, suggestion
 from ketscale.errors import UserError, damaged, short
+from ketscale.files import opened, require_regular
 from ketscale.grid import PREDICTIONS, RECORD
 from ketscale.measure.record import is_of_another, vouching
 from ketscale.problems import models
@@ -51,6 +52,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
     path = _beside(run, models.WEIGHTS)
     record = vouching(path.parent, path.name) if path.exists() else None
     try:
+        require_regular(path)
         with safe_open(path, framework="pt") as file:
             about = strict_json.loads((file.metadata() or {})[models.INFO])
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -104,7 +106,11 @@ def predictions(run: Path | str) -> dict[str, NDArray[Any]]:
         raise UserError(
             f"{path}: there is no {RECORD} beside it to say whose predictions they are; train the run again"
         )
-    with damaged(f"{path}: cannot be read", "train the run again"), np.load(path) as archive:
+    with (
+        damaged(f"{path}: cannot be read", "train the run again"),
+        opened(path) as file,
+        np.load(file) as archive,
+    ):
         return dict(archive)
 
 

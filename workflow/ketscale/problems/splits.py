@@ -1,7 +1,8 @@
 """Splits of samples into training, validation and test.
 
 A split that is drawn puts equal samples into one part, as if they were one. A split that is given, or that follows
-groups or recordings, is kept as it is, and the samples that two of its parts share are counted.
+groups or recordings, is kept as it is. Of every split those samples are counted that have something in common with one
+of another part.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from ketscale.problems import arrays
 SPLITS = ("train", "validation", "test")
 # The sorted indices of the samples in each of `SPLITS`, which are disjoint.
 Parts = dict[str, NDArray[np.int64]]
+# Pairs (mark, sample), int64 (m, 2). Samples with the same mark have something in common, such as a person.
+Marks = NDArray[np.int64]
+NO_MARKS: Marks = np.empty((0, 2), np.int64)
 
 
 def first_equal(samples: NDArray[Any]) -> NDArray[np.int64]:
@@ -32,6 +36,32 @@ def first_equal(samples: NDArray[Any]) -> NDArray[np.int64]:
     return np.array([first.setdefault(digest, i) for i, digest in enumerate(digests)], dtype=np.int64)
 
 
+def first_equal_features(features: NDArray[np.float64]) -> NDArray[np.int64]:
+    """`first_equal` of features (n, k), where numbers are equal that a model cannot tell apart.
+
+    It gets them in single precision, standardised. So two values of a feature are equal if they are so close that single
+    precision may lose their difference before or after that; and by way of values between them.
+    """
+    return first_equal(np.stack([_levels(column) for column in features.T], axis=1))
+
+
+def _levels(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Numbers (n,) of the levels that a feature's values are on, which single precision can tell apart."""
+    order = np.argsort(values, kind="stable")
+    # In a unit in which nothing overflows.
+    ordered = values[order] / (np.abs(values).max() or 1.0)
+    size = np.maximum(np.abs(ordered), np.abs(ordered - ordered.mean()))
+    nearest = np.finfo(np.float32).eps * np.maximum(np.maximum(size[1:], size[:-1]), ordered.std())
+    levels = np.zeros(len(values), np.int64)
+    levels[order[1:]] = np.cumsum(np.diff(ordered) > nearest)
+    return levels
+
+
+def marked(codes: NDArray[np.int64]) -> Marks:
+    """The marks of samples of which each has one, such as its group, int64 (n,)."""
+    return np.stack([codes, np.arange(len(codes))], axis=1)
+
+
 def with_copies(parts: Parts, equal: NDArray[np.int64]) -> Parts:
     """The parts of the samples that equal no earlier one, and with them those that do.
 
@@ -40,13 +70,19 @@ def with_copies(parts: Parts, equal: NDArray[np.int64]) -> Parts:
     return {name: np.flatnonzero(np.isin(equal, rows)) for name, rows in parts.items()}
 
 
-def shared(parts: Parts, equal: NDArray[np.int64]) -> int:
-    """How many samples of validation and test equal one of a part before theirs (train, validation, test).
+def shared(parts: Parts, equal: NDArray[np.int64], marks: Marks = NO_MARKS) -> int:
+    """How many samples of validation and test have something in common with a part before theirs.
 
-    equal: `first_equal` of all samples.
+    The order is train, validation, test. equal: `first_equal` of all samples. marks: what else may be in common.
     """
-    train, validation, test = (equal[parts[name]] for name in SPLITS)
-    return int(np.isin(validation, train).sum() + np.isin(test, np.append(train, validation)).sum())
+    count, before = 0, parts["train"]
+    for name in SPLITS[1:]:
+        rows = parts[name]
+        known = marks[np.isin(marks[:, 1], before), 0]
+        related = marks[np.isin(marks[:, 0], known), 1]
+        count += int((np.isin(equal[rows], equal[before]) | np.isin(rows, related)).sum())
+        before = np.append(before, rows)
+    return count
 
 
 def stratified(

@@ -17,7 +17,7 @@ from typing import Any
 
 from ketscale import strict_json
 from ketscale.errors import UserError, short
-from ketscale.files import clear, naming, sha256, temporary_prefix, write_atomic
+from ketscale.files import clear, naming, read_bytes, read_text, sha256, temporary_prefix, write_atomic
 
 SCHEMA = 2
 INNER = "manifest.json"
@@ -43,8 +43,8 @@ def publish(
     """Build the folder of `identity` unless it exists and is intact, then point `manifest` to it.
 
     identity: all that determines the content, with `data_hash`, `settings` and `code_version`.
-    fill: writes `files` into the folder that it is given, and returns further entries of the manifest, with `shared`,
-        `splits.shared` of the split. It may write more files, which are not checked.
+    fill: writes `files` into the folder that it is given, and returns further entries of the manifest. It may write more
+        files, which are not checked. `shared`, the `splits.shared` of the split, is an entry or part of the identity.
     """
     identity = {"schema": SCHEMA, **identity}
     name = _name(identity)
@@ -54,7 +54,7 @@ def publish(
         about = {"identified_by": sorted(identity), "hash": name, "folder": name}
         with naming(folder):
             _build(folder, {**identity, **about}, files, fill)
-    write_atomic(manifest, (folder / INNER).read_bytes())
+    write_atomic(manifest, read_bytes(folder / INNER))
 
 
 def opened(
@@ -74,7 +74,7 @@ def opened(
     inner = folder / INNER
     if not inner.is_file():
         raise UserError(f"{inner}: is missing; {remedy}")
-    if inner.read_bytes() != manifest.read_bytes():
+    if read_bytes(inner) != read_bytes(manifest):
         raise UserError(
             f"{manifest}: has changed since the data were prepared; delete it and run the rule prepare again"
         )
@@ -125,7 +125,7 @@ def _build(
 
 def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]:
     try:
-        described = strict_json.loads(path.read_text())
+        described = strict_json.loads(read_text(path))
     except FileNotFoundError:
         raise UserError(
             f"{path}: there are no prepared data; run the rule prepare, or `ketscale prepare`"

@@ -12,7 +12,7 @@ import torch
 
 from ketscale import strict_json
 from ketscale.errors import UserError, short
-from ketscale.files import write_atomic
+from ketscale.files import read_bytes, write_atomic
 
 FOLDER = "checkpoint"
 
@@ -49,7 +49,7 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     """
     path = path_of(folder, key)
     try:
-        header, content = path.read_bytes().split(b"\n", 1)
+        header, content = read_bytes(path).split(b"\n", 1)
         about = strict_json.loads(header)
     except FileNotFoundError:
         return None

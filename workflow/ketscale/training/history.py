@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ketscale.files import copy_atomic, naming, write_atomic
+from ketscale.files import copy_atomic, csv_of, naming, opened, require_regular, write_atomic
 
 # People who watch a run see its rows so many seconds later at most: an epoch may be one small step.
 _SHOWN_S = 2.0
@@ -47,12 +45,8 @@ class History:
         """
         if self._path is not None:
             self._columns = self._columns or list(row)
-            text = io.StringIO()
-            writer = csv.DictWriter(text, self._columns, lineterminator="\n")
-            if not self._rows:
-                writer.writeheader()
-            writer.writerow(row)
-            self._waiting += text.getvalue().encode()
+            header, _, line = csv_of([row], self._columns).partition(b"\n")
+            self._waiting += line if self._rows else header + b"\n" + line
             if time.monotonic() - self._written_s >= _SHOWN_S:
                 self._write()
         self._rows += 1
@@ -80,7 +74,7 @@ class History:
             return
         self._path = self._path.with_name(state["file"])
         try:
-            with self._path.open("rb") as file:
+            with opened(self._path) as file:
                 while part := file.read(min(state["bytes"] - self._bytes, _PART)):
                     self._digest.update(part)
                     self._bytes += len(part)
@@ -104,13 +98,16 @@ class History:
         self._written_s = time.monotonic()
         if not self._rows:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with naming(self._path), self._path.open("r+b" if self._bytes else "wb") as file:
-            file.seek(self._bytes)
-            file.write(self._waiting)
-            file.truncate()
-            file.flush()
-            os.fsync(file.fileno())
+        if not self._bytes:
+            write_atomic(self._path, bytes(self._waiting))
+        else:
+            require_regular(self._path)
+            with naming(self._path), self._path.open("r+b") as file:
+                file.seek(self._bytes)
+                file.write(self._waiting)
+                file.truncate()
+                file.flush()
+                os.fsync(file.fileno())
         self._digest.update(self._waiting)
         self._bytes += len(self._waiting)
         self._waiting.clear()

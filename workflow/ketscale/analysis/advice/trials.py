@@ -16,6 +16,7 @@ import msgspec
 
 from ketscale.config import Config, Settings
 from ketscale.errors import UserError, short
+from ketscale.files import read_text
 from ketscale.grid import PREPARED, RECORD, Run
 from ketscale.measure.record import check
 
@@ -132,7 +133,9 @@ def _try(config: Config, settings: Settings, root: Path, limit_s: float) -> floa
                 f"{manifest}: there are no prepared data; run `ketscale prepare {settings.run.workload}` first"
             )
         call += ["--features", str(manifest)]
-    with (folder / "train.log").open("wb") as log:
+    path = folder / "train.log"
+    path.unlink(missing_ok=True)
+    with path.open("xb") as log:
         child = subprocess.Popen(call, stdout=log, stderr=log, start_new_session=True)
         try:
             status = child.wait(limit_s)
@@ -143,7 +146,7 @@ def _try(config: Config, settings: Settings, root: Path, limit_s: float) -> floa
             return f"did not finish {settings.protocol.steps} steps in {limit_s:.0f} s"
     checked = check(record, settings, None)
     if status or checked.record is None or checked.state != "completed":
-        lines = (folder / "train.log").read_text(errors="replace").strip().splitlines()
+        lines = read_text(path, errors="replace").strip().splitlines()
         return short(checked.why if checked.record else lines[-1] if lines else f"exit status {status}")
     return float(checked.record["timing"]["step"]["median_s"])
 

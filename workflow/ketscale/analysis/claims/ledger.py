@@ -8,6 +8,7 @@ from typing import Any
 
 from ketscale.analysis.claims import arithmetic, conditions, estimates
 from ketscale.errors import UserError
+from ketscale.files import read_text
 
 Claim = Mapping[str, Any]
 
@@ -26,12 +27,12 @@ def load(path: Path = LEDGER) -> list[dict[str, Any]]:
     import yaml
 
     try:
-        ledger = yaml.safe_load(path.read_text())
+        ledger = yaml.safe_load(read_text(path))
     except FileNotFoundError:
         raise UserError(f"{path}: no such claims ledger") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    schema = yaml.safe_load(SCHEMA.read_text())
+    schema = yaml.safe_load(read_text(SCHEMA))
     problem = next(jsonschema.Draft202012Validator(schema).iter_errors(ledger), None)
     if problem is not None:
         problem = jsonschema.exceptions.best_match([problem])

@@ -12,6 +12,7 @@ from ketscale.analysis.intervals import Estimate, paired_ratio
 from ketscale.analysis.points import Row, usable
 from ketscale.config import Config
 from ketscale.errors import UserError
+from ketscale.files import of_cell, opened
 from ketscale.grid import AXES, POINT
 from ketscale.grid.run import INTEGERS
 
@@ -130,12 +131,18 @@ def read_table(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        columns = pd.read_csv(path, nrows=0).columns
+        with opened(path) as file:
+            columns = pd.read_csv(file, nrows=0).columns
+            text = (TEXT | TEXT_OF.get(path.stem, set())).intersection(columns)
+            file.seek(0)
+            found = pd.read_csv(
+                file, dtype=dict.fromkeys(text, str), keep_default_na=False, na_values=[""], low_memory=False
+            )
     except FileNotFoundError:
         raise UserError(f"{path}: no such table; run `ketscale collect` first") from None
     except pd.errors.EmptyDataError:
         raise UserError(f"{path}: is empty; run `ketscale collect` again") from None
-    text = (TEXT | TEXT_OF.get(path.stem, set())).intersection(columns)
-    return pd.read_csv(
-        path, dtype=dict.fromkeys(text, str), keep_default_na=False, na_values=[""], low_memory=False
-    )
+    for name in found.select_dtypes(exclude=["number", "bool"]):
+        if any(isinstance(cell, str) and of_cell(cell) != cell for cell in found[name].unique()):
+            found[name] = found[name].map(lambda cell: of_cell(cell) if isinstance(cell, str) else cell)
+    return found.rename(columns=of_cell)

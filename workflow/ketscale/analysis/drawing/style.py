@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.config import Metric
-from ketscale.files import write_atomic
+from ketscale.files import as_cell, write_atomic
 from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
@@ -90,7 +90,10 @@ def save(figure: Figure, data: pd.DataFrame, name: str, out: Path) -> None:
         figure.savefig(buffer, format=kind, metadata=metadata, bbox_inches=box, dpi=160)
         write_atomic(out / f"{name}.{kind}", buffer.getvalue())
     plt.close(figure)
-    text = data.to_csv(index=False, lineterminator="\n", float_format="%.10g")
+    shown = data.rename(columns=as_cell)
+    for column in shown.select_dtypes(exclude=["number", "bool"]):
+        shown[column] = shown[column].map(as_cell)
+    text = shown.to_csv(index=False, lineterminator="\n", float_format="%.10g")
     write_atomic(out / f"{name}.csv", text.encode())
 
 

@@ -29,7 +29,7 @@ CEILING = 0.95
 def columns(config: Config) -> tuple[str, ...]:
     """The columns of quality.csv: the headline metric as `value`, and every other metric by its name."""
     return (
-        "study", *POINT, "family", *size_axes(config), "n", "failed", "metric", "value", "value_low", "value_high", "chance",
+        "study", *POINT, "family", *size_axes(config), "n", "failed", "metric", "value", "value_low", "value_high", "chance", "shared",
         *_others(config), "epochs", "pooled", "pooled_low", "pooled_high", "pooled_count",
         "control", "difference", "difference_low", "difference_high", "pairs", "verdict",
     )  # fmt: skip
@@ -99,6 +99,7 @@ def _row(study: Study, group: Group, control: Group | None, config: Config) -> d
         "value_low": min(values.values(), default=None),
         "value_high": max(values.values(), default=None),
         "chance": _mean(_finished(group, "test_chance")),
+        "shared": max(_finished(group, "shared"), default=None),
         **{name: _mean(_finished(group, f"test_{name}")) for name in _others(config)},
         "epochs": _mean(_finished(group, "epochs")),
         **(_pooled(group, metric) if metric.is_share else {}),

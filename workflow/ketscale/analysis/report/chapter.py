@@ -16,6 +16,7 @@ from ketscale.analysis.report import answered, cells, provenance
 from ketscale.analysis.report.answered import Answered
 from ketscale.config import Config
 from ketscale.errors import UserError
+from ketscale.files import read_bytes
 from ketscale.grid import Run
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def counts(values: Iterable[str]) -> list[tuple[str, int]]:
 
 def _picture(figure: Figure, folder: Path) -> Picture:
     try:
-        data = (folder / f"{figure.name}.svg").read_bytes()
+        data = read_bytes(folder / f"{figure.name}.svg")
     except FileNotFoundError:
         raise UserError(f"{folder / figure.name}.svg: no such figure; run `ketscale figures` first") from None
     uri = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"

@@ -114,7 +114,7 @@ def _groups(sizes: Mapping[str, str], figures: Sequence[str]) -> dict[str, tuple
                 "result",
                 {
                     "metric": "metric", "value": "mean", "value_low..value_high": "range", "chance": "chance",
-                    "failed": "failed",
+                    "shared": "samples in two parts", "failed": "failed",
                 },
             ),
             Group(

@@ -13,6 +13,7 @@ from ketscale.analysis import catalogue
 from ketscale.analysis.claims.verdicts import NOT_MEASURED
 from ketscale.analysis.report.chapter import Chapter
 from ketscale.errors import UserError
+from ketscale.files import read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,7 @@ def chapters(folders: Sequence[Path], page: Path) -> list[Chapter]:
     for number, (folder, name) in enumerate(zip(folders, _names(folders), strict=True), 1):
         path = folder / catalogue.CONFIG_FILE
         try:
-            given = strict_json.loads(path.read_text(encoding="utf-8"))
+            given = strict_json.loads(read_text(path))
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
                 f"{path}: no such file; run `ketscale collect` and `ketscale figures` with the config of {folder} first"

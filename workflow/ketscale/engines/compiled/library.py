@@ -22,7 +22,7 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from ketscale.errors import UserError
-from ketscale.files import clear, home, write_atomic
+from ketscale.files import clear, home, read_bytes, write_atomic
 
 CHECKSUM = hashlib.sha256().digest_size
 
@@ -185,7 +185,7 @@ def compile_(recipe: Recipe) -> bytes:
 def _read(file: Path) -> bytes | None:
     """The code in a file, or None if the file is missing or incomplete."""
     try:
-        content = file.read_bytes()
+        content = read_bytes(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
     code = content[CHECKSUM:]
@@ -200,7 +200,11 @@ def _write(file: Path, code: bytes) -> None:
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
     """Let one process at a time compile this code; if files cannot be locked, each compiles it itself."""
-    with lock.open("w") as stream:
+    # A pipe of that name is an error, and not waited for.
+    file = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    try:
         with suppress(OSError):  # without locks the same code is written twice, completely each time
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(file)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
+from ketscale.files import opened
 from ketscale.grid import Run
 from ketscale.jobs import lease, records, supervise, waiting
 from ketscale.jobs.lease import time_of
@@ -209,7 +210,7 @@ def _progress(checkpoints: Path, protocol: Protocol) -> str:
     unit = "epoch" if protocol.by_epochs else "step"
     try:
         newest = max(checkpoints.glob("*.csv"), key=lambda path: path.stat().st_mtime)
-        with newest.open("rb") as file:
+        with opened(newest) as file:
             place = file.readline().decode().rstrip("\n").split(",").index(unit)
             file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - _TAIL))
             # What follows the last line's end is a row that is being written.

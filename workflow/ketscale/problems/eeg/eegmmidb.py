@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from ketscale.errors import UserError, damaged, short
+from ketscale.files import opened
 from ketscale.optional import needed_for
+from ketscale.problems.eeg import overlaps
 from ketscale.problems.eeg.edf import CHANNELS, RATE, TASKS, eeg_file
 from ketscale.problems.eeg.series import Series, standardised
 
@@ -33,6 +35,7 @@ def load(
     band: Sequence[float] | None = None,
     standardise: bool = False,
     task: str = "fists",
+    apart: bool = False,
 ) -> Series:
     """The trials of these subjects and runs, in millivolts.
 
@@ -40,34 +43,42 @@ def load(
     band: (low, high) edges in Hz of a band-pass filter before resampling.
     standardise: give each channel of each trial mean 0 and standard deviation 1 instead of its unit.
     task: of `edf.TASKS`; it names the classes of the cues.
+    apart: whether trials of one run may be in two parts of a split, so that they must not overlap.
 
     Raises:
         UserError: a file is missing, damaged or too short, lacks cues, or has other channels or another rate than the
-            database; or MNE is not installed.
+            database; trials overlap although they must not; or MNE is not installed.
     """
     signals, labels, of_subject, of_run = [], [], [], []
     for subject in subjects:
         for run in runs:
             path = folder / eeg_file(subject, run)
-            cut, cues = _trials(path, rate, window, band, standardise)
+            cut, cues = _trials(path, rate, window, band, standardise, apart)
             signals.append(cut)
             labels.append(cues)
             of_subject.append(np.full(len(cues), subject))
             of_run.append(np.full(len(cues), run))
     data = np.concatenate(signals) * TO_MILLIVOLTS
+    plain = data.astype(np.float32)
     return Series(
-        signals=standardised(data) if standardise else data.astype(np.float32),
+        signals=standardised(data) if standardise else plain,
         labels=np.concatenate(labels).astype(np.int64),
         classes=TASKS[task].classes,
         groups={
             "subjects": np.concatenate(of_subject).astype(np.int64),
             "runs": np.concatenate(of_run).astype(np.int64),
         },
+        marks=overlaps.marks(plain),
     )
 
 
 def _trials(
-    path: Path, rate: float, window: Sequence[float], band: Sequence[float] | None, standardise: bool
+    path: Path,
+    rate: float,
+    window: Sequence[float],
+    band: Sequence[float] | None,
+    standardise: bool,
+    apart: bool = False,
 ) -> tuple[Any, Any]:
     """Volts (trials, channels, steps) and labels (trials,) of one run."""
     with needed_for("workload eegmmidb"):
@@ -82,6 +93,8 @@ def _trials(
             raise UserError(
                 f"{path}: has no cue T1 or T2, as if it were of a run at rest; fetch or copy it again"
             )
+        if apart:
+            _check_apart(path, onsets, window)
         if standardise:
             _check_varies(path, raw, onsets, window)
         if band is not None:
@@ -112,7 +125,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 def _check_size(path: Path) -> None:
     """Raise unless the file is as long as its header says, so that the header asks for no other memory."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         header = file.read(256)
         signals = int(header[252:256])
         # Behind the label (16 bytes), transducer (80), unit (8), four limits (8 each) and filter (80) of each signal.
@@ -144,6 +157,17 @@ def _check_recording(path: Path, raw: Any) -> None:
     for wanted, signal in zip(CHANNELS, raw.get_data(), strict=True):
         if not np.isfinite(signal).all():
             raise UserError(f"{path}: channel {wanted} has NaN or infinity; fetch or copy it again")
+
+
+def _check_apart(path: Path, onsets: Sequence[float], window: Sequence[float]) -> None:
+    """Raise UserError if trials of a run overlap."""
+    between, length = np.diff(np.sort(onsets)).min(initial=np.inf), window[1] - window[0]
+    # Up to what decimals lose.
+    if between < length - 1e-6:
+        raise UserError(
+            f"{path}: windows of {length:g} s overlap, since two cues are {between:g} s apart, so validation would have "
+            "signals of training; shorten window, or set split: subjects"
+        )
 
 
 def _check_varies(path: Path, raw: Any, onsets: Sequence[float], window: Sequence[float]) -> None:

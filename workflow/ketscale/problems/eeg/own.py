@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
 from ketscale.problems import arrays, splits
+from ketscale.problems.eeg import overlaps
 from ketscale.problems.eeg.series import Series, standardised
 from ketscale.problems.splits import Parts
 
@@ -22,22 +24,13 @@ class Source(NamedTuple):
 
 
 def read_npz(files: Sequence[Path], split: str) -> dict[str, Source]:
-    """The signals and labels of an .npz file, and the groups or the split that the setting `split` needs.
+    """The signals and labels of an .npz file, and its groups and split, as the setting `split` needs them.
 
     Raises:
-        UserError: as for `arrays.read_npz`, or the file has an array split although the setting is not `given`.
+        UserError: as for `arrays.read_npz`.
     """
     (file,) = files
-    wanted = {
-        "signals": ("signals", "x"),
-        "labels": ("labels", "y"),
-        "groups": ("groups",),
-        "split": ("split",),
-    }
-    needed = {"trials": set(), "groups": {"groups"}, "given": {"split"}}[split]
-    there = arrays.read_npz(file, wanted, optional={"groups", "split"} - needed)
-    if "split" in there and split != "given":
-        raise arrays.unused_split(file, split)
+    there = arrays.read_npz(file, {"signals": ("signals", "x"), "labels": ("labels", "y")}, split)
     return {name: Source(values, f"{file}: {name}") for name, values in there.items()}
 
 
@@ -56,7 +49,8 @@ def load(
 ) -> tuple[Series, list[Parts]]:
     """Trials and their one split.
 
-    there: signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) if the split needs them.
+    there: signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) if the split needs them. With split:
+        given, trials of one group have it in common.
     shares: shares of validation and test.
     standardise: give each channel of each trial mean 0 and standard deviation 1.
 
@@ -67,17 +61,22 @@ def load(
     if signals.ndim != 3 or not signals.size:
         raise UserError(f"{where}: has shape {signals.shape}, not (trials, channels, steps)")
     data = arrays.single(signals, where)
+    marks = overlaps.marks(data)
     if standardise:
         data = standardised(data)
     labels, classes = arrays.classes_of(there["labels"].values, len(data), there["labels"].where, "trial")
     groups = {}
+    if "groups" in there:
+        given = arrays.named(there["groups"].values, len(data), there["groups"].where, "trial")
+        groups["groups"], _ = arrays.coded(given)
     if split == "given":
+        if groups:
+            # No mark of both kinds is the same.
+            marks = np.append(marks, splits.marked(-1 - groups["groups"]), axis=0)
         parts = splits.as_given(there["split"].values, labels, classes, there["split"].where)
     elif split == "trials":
         parts = splits.by_shares(labels, classes, shares, seed, splits.first_equal(data))
     else:
-        given = arrays.named(there["groups"].values, len(data), there["groups"].where, "trial")
-        groups["groups"], _ = arrays.coded(given)
         parts = splits.by_group(groups["groups"], seed=seed, what="groups", **shares)
         splits.check_trained(parts, labels, classes, "choose another split_seed, or add groups")
-    return Series(signals=data, labels=labels, classes=classes, groups=groups), [parts]
+    return Series(signals=data, labels=labels, classes=classes, groups=groups, marks=marks), [parts]

@@ -16,7 +16,7 @@ from ketscale.problems.splits import SPLITS, Parts
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import SeriesWorkload
 
-VERSION = 2  # increase it whenever the arithmetic of a workload of series, or the files, change
+VERSION = 3  # increase it whenever the arithmetic of a workload of series, or the files, change
 FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
 
 
@@ -79,6 +79,7 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
     """
     series, folds = workload.load(fetched)
     named = {f"{i}.{name}": fold[name] for i, fold in enumerate(folds) for name in SPLITS}
+    equal = splits.first_equal(series.signals)
     identity = {
         "workload": type(workload).__name__,
         "settings": workload.content(),
@@ -86,6 +87,8 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
         "classes": series.classes,
         "groups": list(series.groups),
         "splits_hash": arrays.digest(named.values()),
+        # Trials that are equal once they are standardised may differ in what they had in common before.
+        "shared": [splits.shared(fold, equal, series.marks) for fold in folds],
         "code_version": VERSION,
     }
 
@@ -94,11 +97,6 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
         np.save(folder / "labels.npy", series.labels)
         np.savez(folder / "groups.npz", allow_pickle=False, **series.groups)
         np.savez(folder / "splits.npz", allow_pickle=False, **named)
-        equal = splits.first_equal(series.signals)
-        return {
-            "samples": len(series.labels),
-            "shape": list(series.signals.shape[1:]),
-            "shared": [splits.shared(fold, equal) for fold in folds],
-        }
+        return {"samples": len(series.labels), "shape": list(series.signals.shape[1:])}
 
     store.publish(manifest, identity, FILES, fill)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError
 from ketscale.problems import arrays
-from ketscale.problems.splits import Parts, by_group, check_trained, stratified
+from ketscale.problems.splits import NO_MARKS, Marks, Parts, by_group, check_trained, stratified
 
 TRAIN_SHARE, VALIDATION_SHARE = 0.70, 0.15
 # The share of the other runs' trials that early stopping looks at when one run is held out.
@@ -25,12 +25,14 @@ class Series:
     signals: float32 (n, channels, steps), in the unit of the data set (millivolts for eegmmidb) unless standardised.
     labels: int64 (n,), indices into `classes`, which are their names.
     groups: by name, such as subjects or runs, the group of each trial, int64 (n,).
+    marks: what trials have in common besides equal signals, such as steps; empty once the trials are prepared.
     """
 
     signals: NDArray[np.float32]
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     groups: Mapping[str, NDArray[np.int64]]
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
 
     def digest(self) -> str:
         """SHA-256 over all arrays: the data's identity."""

@@ -174,7 +174,15 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         if folder is None:
             raise UserError("workloads: eegmmidb needs its EDF files; run the rule fetch, or set folder")
         trials = eegmmidb.load(
-            folder, self.subjects, self.runs, self.rate, self.window, self.band, self.standardise, self.task
+            folder,
+            self.subjects,
+            self.runs,
+            self.rate,
+            self.window,
+            self.band,
+            self.standardise,
+            self.task,
+            apart=self.split == "runs",
         )
         return trials, series.folds(trials, self.split, self.split_seed)
 

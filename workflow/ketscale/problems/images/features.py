@@ -32,7 +32,7 @@ from ketscale.problems.splits import SPLITS, Parts
 if TYPE_CHECKING:
     from ketscale.problems.images.workloads import ImageWorkload
 
-FEATURES_VERSION = 2  # increase it whenever the arithmetic or the files below change
+FEATURES_VERSION = 3  # increase it whenever the arithmetic or the files below change
 FILES = ("embeddings.npy", "labels.npy", "splits.npz", "norm.npz")
 NETWORK_FILES = (
     "pixels.npy",
@@ -171,10 +171,11 @@ def _publish(
         "classes": data.classes,
         "code_version": FEATURES_VERSION,
         "normalisation": normalisation,
+        "shared": data.shared(),
         **more,
     }
     files = FILES + NETWORK_FILES if isinstance(data, Images) else FILES
-    store.publish(manifest, identity, files, lambda folder: {**fill(folder), "shared": data.shared()})
+    store.publish(manifest, identity, files, fill)
 
 
 def _shown_by(bar: tqdm[NoReturn]) -> Callable[[int, int, float], None]:

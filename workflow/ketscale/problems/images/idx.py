@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, short
+from ketscale.files import opened
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 MOST_DIMENSIONS = 4  # those of images in colour
@@ -30,7 +31,7 @@ def read(path: Path) -> NDArray[Any]:
         UserError: the file cannot be read or is damaged.
     """
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             if not packed:

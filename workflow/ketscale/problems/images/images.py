@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.problems import arrays, splits
-from ketscale.problems.splits import SPLITS, Parts
+from ketscale.problems.splits import NO_MARKS, SPLITS, Marks, Parts
+
+
+def first_equal(values: NDArray[Any]) -> NDArray[np.int64]:
+    """`splits.first_equal` of images, or of features (n, k), as the network or the model sees them.
+
+    Pixels from 0 to 1 are equal up to single precision's step at 1, since brightness is taken from them.
+    """
+    if values.ndim == 2:
+        return splits.first_equal_features(values)
+    if values.dtype.kind == "f":
+        values = np.rint(values / np.finfo(np.float32).eps).astype(np.int32)
+    return splits.first_equal(values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +34,7 @@ class Images:
     splits: the int64 indices of the samples in train, validation and test, which are disjoint.
     peak: the pixel value of full ink (16 for digits, 255 for mnist, 1 for float32).
     classes: the names of the classes.
+    marks: what samples have in common besides equal values, such as groups.
     """
 
     pixels: NDArray[np.uint8] | NDArray[np.float32]
@@ -29,6 +42,7 @@ class Images:
     splits: Parts
     peak: int
     classes: tuple[str, ...]
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
 
     @property
     def channels(self) -> int:
@@ -42,8 +56,8 @@ class Images:
         )
 
     def shared(self) -> int:
-        """How many samples of validation and test equal one of another part; see `splits.shared`."""
-        return splits.shared(self.splits, splits.first_equal(self.pixels))
+        """How many samples have something in common with one of another part; see `splits.shared`."""
+        return splits.shared(self.splits, first_equal(self.pixels), self.marks)
 
     def brightness(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation of each channel's pixels in the training split, with full ink as 1.
@@ -63,18 +77,19 @@ class Images:
 class Vectors:
     """Features as the data set stores them.
 
-    values: float64 (n, features). labels, splits, classes: as in `Images`.
+    values: float64 (n, features). labels, splits, classes, marks: as in `Images`.
     """
 
     values: NDArray[np.float64]
     labels: NDArray[np.int64]
     splits: Parts
     classes: tuple[str, ...]
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
 
     def digest(self) -> str:
         """SHA-256 over values, labels and splits: the data's identity."""
         return arrays.digest((self.values, self.labels, *(self.splits[name] for name in SPLITS)))
 
     def shared(self) -> int:
-        """How many samples of validation and test equal one of another part; see `splits.shared`."""
-        return splits.shared(self.splits, splits.first_equal(self.values))
+        """How many samples have something in common with one of another part; see `splits.shared`."""
+        return splits.shared(self.splits, first_equal(self.values), self.marks)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
-from ketscale.files import write_atomic
+from ketscale.files import read_bytes, write_atomic
 from ketscale.problems.images import idx
 from ketscale.problems.images.images import Images
 from ketscale.problems.splits import stratified
@@ -78,7 +78,7 @@ def fetch(folder: Path, mirror: str = MIRROR) -> list[Path]:
     """
     for name, digest in SHA256.items():
         target = folder / name
-        if target.exists() and hashlib.sha256(target.read_bytes()).hexdigest() == digest:
+        if target.exists() and hashlib.sha256(read_bytes(target)).hexdigest() == digest:
             continue
         _download(f"{mirror}/{name}", target, digest)
     return [folder / name for name in SHA256]

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
+from ketscale.files import opened
 from ketscale.problems import arrays, splits
 from ketscale.problems.images import idx
-from ketscale.problems.images.images import Images, Vectors
-from ketscale.problems.splits import Parts
+from ketscale.problems.images.images import Images, Vectors, first_equal
+from ketscale.problems.splits import NO_MARKS, Marks, Parts
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -28,33 +29,35 @@ _COLOUR = {"P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
 Shares = Mapping[str, float]
 
 
-def from_npz(file: Path, network: bool, shares: Shares | None, seed: int) -> Images | Vectors:
-    """The samples of an .npz file with the arrays images, features or x; labels or y; and maybe split.
+def from_npz(file: Path, network: bool, split: str, shares: Shares, seed: int) -> Images | Vectors:
+    """The samples of an .npz file with the arrays images, features or x; labels or y; and maybe split and groups.
 
     network: whether the samples must be images, for a network, or else features.
-    shares: shares of validation and test, drawn with `seed`; None if the array split gives each sample's part.
+    split: 'samples' if shares of validation and test are drawn with `seed`; 'given' if the array split gives each
+        sample's part. Then samples of one group have it in common.
 
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or a class has too few samples.
     """
-    wanted = {"values": ("images", "features", "x"), "labels": ("labels", "y"), "split": ("split",)}
-    there = arrays.read_npz(file, wanted, optional=() if shares is None else ("split",))
+    wanted = {"values": ("images", "features", "x"), "labels": ("labels", "y")}
+    there = arrays.read_npz(file, wanted, split)
     values, peak = _checked(there["values"], f"{file}: samples", network)
     labels, classes = arrays.classes_of(there["labels"], len(values), f"{file}: labels", "sample")
-    if shares is None:
-        parts = splits.as_given(there["split"], labels, classes, f"{file}: split")
-    elif "split" in there:
-        raise arrays.unused_split(file, "samples")
-    else:
-        parts = splits.by_shares(labels, classes, shares, seed, splits.first_equal(values))
-    return _samples(values, peak, labels, classes, parts)
+    if split == "samples":
+        parts = splits.by_shares(labels, classes, shares, seed, first_equal(values))
+        return _samples(values, peak, labels, classes, parts)
+    parts = splits.as_given(there["split"], labels, classes, f"{file}: split")
+    if "groups" not in there:
+        return _samples(values, peak, labels, classes, parts)
+    groups, _ = arrays.coded(arrays.named(there["groups"], len(values), f"{file}: groups", "sample"))
+    return _samples(values, peak, labels, classes, parts, splits.marked(groups))
 
 
 def from_npy(samples: Path, labels: Path, network: bool, shares: Shares, seed: int) -> Images | Vectors:
     """The samples of a pair of .npy files; arguments and errors are those of `from_npz`."""
     values, peak = _checked(arrays.read_npy(samples), str(samples), network)
     coded, classes = arrays.classes_of(arrays.read_npy(labels), len(values), str(labels), "sample")
-    parts = splits.by_shares(coded, classes, shares, seed, splits.first_equal(values))
+    parts = splits.by_shares(coded, classes, shares, seed, first_equal(values))
     return _samples(values, peak, coded, classes, parts)
 
 
@@ -74,7 +77,7 @@ def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
         raise UserError(f"{files[2]}: its images have another size or type than those of {files[0]}")
     pixels, peak = _pixels(np.concatenate(read[::2]), str(files[0]))
     labels, classes = arrays.classes_of(np.concatenate(read[1::2]), len(pixels), str(files[1]), "image")
-    parts = splits.by_shares(labels[:first], classes, shares, seed, splits.first_equal(pixels[:first]))
+    parts = splits.by_shares(labels[:first], classes, shares, seed, first_equal(pixels[:first]))
     if len(files) == 4:
         if not len(read[2]):
             raise UserError(f"{files[2]}: has no images; leave test_images and test_labels out")
@@ -92,13 +95,14 @@ def from_files(files: Mapping[str, Sequence[Path]], size: int, shares: Shares, s
             few files.
     """
     classes = tuple(files)
+    arrays.check_apart({str(paths[0].parent): name for name, paths in files.items()}, "names of folders")
     counts = [len(paths) for paths in files.values()]
     labels = np.repeat(np.arange(len(classes)), counts)
     paths = [path for of_class in files.values() for path in of_class]
     # Every file is checked, although the first one in colour decides the mode.
     mode = "L" if {_mode(path) for path in paths} <= _GREY else "RGB"
     pixels = np.stack([_resized(path, mode, size) for path in paths])
-    parts = splits.by_shares(labels, classes, shares, seed, splits.first_equal(pixels))
+    parts = splits.by_shares(labels, classes, shares, seed, first_equal(pixels))
     return Images(pixels=pixels, labels=labels, splits=parts, peak=255, classes=classes)
 
 
@@ -120,12 +124,17 @@ def _checked(values: NDArray[Any], where: str, network: bool) -> tuple[NDArray[A
 
 
 def _samples(
-    values: NDArray[Any], peak: int, labels: NDArray[np.int64], classes: tuple[str, ...], parts: Parts
+    values: NDArray[Any],
+    peak: int,
+    labels: NDArray[np.int64],
+    classes: tuple[str, ...],
+    parts: Parts,
+    marks: Marks = NO_MARKS,
 ) -> Images | Vectors:
     """Features if the values have two dimensions, else images."""
     if values.ndim == 2:
-        return Vectors(values=values, labels=labels, splits=parts, classes=classes)
-    return Images(pixels=values, labels=labels, splits=parts, peak=peak, classes=classes)
+        return Vectors(values=values, labels=labels, splits=parts, classes=classes, marks=marks)
+    return Images(pixels=values, labels=labels, splits=parts, peak=peak, classes=classes, marks=marks)
 
 
 def _pixels(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:
@@ -200,7 +209,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         # A small file can hold more pixels than there is memory.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
-            with Image.open(path, formats=FORMATS) as image:
+            with opened(path) as file, Image.open(file, formats=FORMATS) as image:
                 yield image
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
             raise UserError(

@@ -96,9 +96,7 @@ class Arrays(ImageWorkload, frozen=True, kw_only=True):
         shares = {"validation": share(self.validation), "test": share(self.test)}
         if self.file is not None:
             (file,) = self.sources()
-            return own.from_npz(
-                file, network, None if self.split == "given" else shares, self.split_seed or 0
-            )
+            return own.from_npz(file, network, self.split, shares, self.split_seed or 0)
         samples, labels = self.sources()
         return own.from_npy(samples, labels, network, shares, self.split_seed or 0)
 

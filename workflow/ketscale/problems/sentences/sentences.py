@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, short
+from ketscale.files import read_text
 from ketscale.problems import store
 from ketscale.problems.splits import SPLITS, Parts, first_equal, shared, with_copies
 
@@ -82,7 +83,7 @@ def read(path: Path) -> list[str]:
     """
     try:
         # Without a byte-order mark. Only a line's end ends a line: no form feed, no Unicode separator.
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        lines = read_text(path, "utf-8-sig").split("\n")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
@@ -171,7 +172,7 @@ class Prepared:
         folder, described = store.opened(manifest, FILES, VERSION)
         with np.load(folder / "splits.npz") as archive:
             splits = {name: archive[name] for name in SPLITS}
-        vocabulary = tuple((folder / "vocabulary.txt").read_text(encoding="utf-8").split("\n"))
+        vocabulary = tuple(read_text(folder / "vocabulary.txt").split("\n"))
         sentences = Sentences(np.load(folder / "words.npy"), vocabulary)
         return cls(
             sentences,

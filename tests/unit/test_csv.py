@@ -1,0 +1,119 @@
+"""No text in a CSV file is a formula to a spreadsheet, numbers stay numbers, and our readers find what was written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import matplotlib.figure
+import pandas as pd
+import pytest
+
+from ketscale import files
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import read_table
+from ketscale.bench import output
+
+# What a spreadsheet evaluates, or evaluates once it has cut off the white space.
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+NAMES = [
+    "=1+1", "+cmd|' /C calc'!A0", "-x", "@SUM(A1)", "\t=1", "\r=1", "\uff1d1", "'=1", "''=1", "'", "''", "'x", "-", "- 1", "--1",
+    "-1-1", "=", "a=b", "", "=HYPERLINK(\"http://x\",\"y\")", "-inf+1", "e", "1e", "-e3", "it's", "=a,b\n\"c\"",
+]  # fmt: skip
+NUMBERS = [-1, -0.5, -1e-3, float("-inf"), "-1", "-1e-3", "+2", "-inf", "-0.25", 10**20, -(10**20)]
+
+
+def cells(data: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(data.decode(), newline="")))
+
+
+def is_formula(cell: str) -> bool:
+    """Whether a cell is neither a number nor plain text to a spreadsheet."""
+    try:
+        float(cell)
+    except ValueError:
+        return cell.startswith(FORMULAS)
+    return False
+
+
+def test_text_is_no_formula_and_comes_back(tmp_path: Path) -> None:
+    rows = [{"name": name, "=x": name, "why": None} for name in NAMES]
+    files.write_csv(tmp_path / "a.csv", rows, ("name", "=x", "why"))
+    written = cells((tmp_path / "a.csv").read_bytes())
+    assert not any(is_formula(cell) for row in written for cell in row)
+    assert files.read_csv(tmp_path / "a.csv") == [{**row, "why": ""} for row in rows]
+
+
+def test_any_text_comes_back() -> None:
+    rng = random.Random(0)
+    alphabet = "'=+-@\t\r\n1.e ainf\uff1d"
+    some = ("".join(rng.choices(alphabet, k=rng.randint(1, 6))) for _ in range(20_000))
+    for text in itertools.chain(map("".join, itertools.product("'=-1", repeat=5)), some):
+        cell = files.as_cell(text)
+        assert not is_formula(cell)
+        assert files.of_cell(cell) == text
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=repr)
+def test_a_number_stays_one(number: Any) -> None:
+    assert cells(files.csv_of([{"x": number}], ["x"])) == [["x"], [str(number)]]
+
+
+def test_plain_tables_have_the_bytes_that_they_had() -> None:
+    rows = [{"a": 1, "b": 0.1, "c": None, "d": "x,y"}, {"a": True, "d": 'say "yes"'}]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["a", "b", "c", "d"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    assert files.csv_of(rows, ["a", "b", "c", "d"]).decode() == text.getvalue()
+
+
+def test_a_row_with_a_column_too_many_is_an_error() -> None:
+    with pytest.raises(ValueError, match="z"):
+        files.csv_of([{"a": 1, "z": 2}], ["a"])
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
+    names = [name for name in NAMES if name and not {"\r", "\n"} & set(name)]
+    rows = [
+        {"study": name, "reason": name, "quiet": None if i % 3 else True, "value": -i / 8, "-x": name}
+        for i, name in enumerate(names)
+    ]
+    files.write_csv(tmp_path / "runs.csv", rows, tuple(rows[0]))
+    found = read_table(tmp_path / "runs.csv")
+    assert list(found.columns) == list(rows[0])
+    for column in ("study", "reason", "-x"):
+        assert found[column].tolist() == names
+    assert found["value"].tolist() == [row["value"] for row in rows]
+    assert found["quiet"].dropna().tolist() == [True] * len(rows[::3])
+
+
+def test_the_data_of_a_figure_have_no_formula(tmp_path: Path) -> None:
+    names = [name for name in NAMES if "\r" not in name]
+    data = pd.DataFrame({"curve": names, "-y": range(0, -len(names), -1), "kind": pd.Categorical(names)})
+    style.save(matplotlib.figure.Figure(), data, "f", tmp_path)
+    written = cells((tmp_path / "f.csv").read_bytes())
+    assert not any(is_formula(cell) for row in written for cell in row)
+    assert [row[0] for row in written[1:]] == [files.as_cell(name) for name in names]
+    assert [row[1] for row in written[1:]] == [str(-i) for i in range(len(names))]
+    assert list(data.columns) == ["curve", "-y", "kind"]
+
+
+def test_the_rows_of_a_benchmark_have_no_formula() -> None:
+    written = cells(output.as_csv({"rows": [{"simulator": "=x", "median_s": -0.5, "spans": {"a": 1}}]}))
+    assert written == [["simulator", "median_s", "spans"], ["'=x", "-0.5", '{"a": 1}']]
+
+
+def test_csv_is_written_in_one_place() -> None:
+    """Else a table could be forgotten."""
+    package = Path(files.__file__).parent
+    writers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if any(word in path.read_text() for word in ("csv.writer", "DictWriter", "to_csv"))
+    }
+    assert writers == {"files.py", "analysis/drawing/style.py"}
