@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
+import signal
 import socket
 import sys
 import time
@@ -21,6 +23,8 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 LAUNCH = "KETSCALE_LAUNCH"
 _OWN = Path("/proc/self/stat")
 
+# Options of prctl(2).
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # Parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
@@ -36,6 +40,30 @@ def local_rank() -> int:
 def slurm_job() -> str | None:
     """The id of the SLURM job that this process is in; None outside a job."""
     return os.environ.get("SLURM_JOB_ID")
+
+
+def end_with_parent() -> None:
+    """From now on this process gets SIGTERM when the one that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def adopt_orphans() -> None:
+    """From now on all that this process starts stays below it, also what outlives a process between them."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below a process that have not ended, the nearest first."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):  # it is no process, or has just ended
+            state, parent = _fields(Path("/proc", name, "stat").read_text())[:2]
+            if name.isdecimal() and state not in "ZX":
+                children.setdefault(int(parent), []).append(int(name))
+    found = children.get(pid, [])
+    for below in found:  # which grows meanwhile
+        found.extend(children.get(below, []))
+    return found
 
 
 def keep_freed_memory() -> None:

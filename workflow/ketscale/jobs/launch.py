@@ -21,7 +21,8 @@ _CARRIERS = '"OMPI_MCA_btl=${OMPI_MCA_btl:-^ofi}"'
 _DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
 # Of this Python. With -P no file of the folder that it is started in takes a module's place.
 _PYTHON = shlex.quote(sys.executable)
-_TORCHRUN = "-P -m ketscale.jobs.torchrun"
+# Without files for what ranks say, for which torchrun would leave a folder behind.
+_TORCHRUN = "-P -m ketscale.jobs.torchrun --log-dir=/dev/null"
 # Ports below the kernel's own range; two jobs on one node, or two runs of one job, get different ports.
 _PORT = "$((15000 + (SLURM_JOB_ID * 31 + SLURM_STEP_ID) % 15000))"
 _RENDEZVOUS = (

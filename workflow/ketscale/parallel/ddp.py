@@ -8,7 +8,10 @@ and wait for Python callbacks on other threads. It sums larger gradients, in buc
 # No `from __future__ import annotations` here: torch compares the reduction hook's annotations as types.
 import contextlib
 import os
+import select
+import signal
 import socket
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -18,10 +21,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ketscale import process
 from ketscale.grid import BACKENDS, ONE_MESSAGE, Run
 from ketscale.measure.spans import active
 from ketscale.parallel.reduction import reduce_flat
 from ketscale.parallel.world import refuse_world, require_gpu
+
+# How long a rank may save a checkpoint after torchrun has ended.
+_GRACE_S = 10.0
 
 
 class Ddp:
@@ -33,6 +40,7 @@ class Ddp:
         self.local_rank = int(os.environ.get("LOCAL_RANK", 0))
         if self.ranks != run.ranks or "MASTER_ADDR" not in os.environ:
             raise refuse_world(run, self.ranks)
+        _end_with_torchrun()
         if BACKENDS[run.backend].device == "gpu":
             self.device = require_gpu(run, self.local_rank)
             dist.init_process_group("nccl", device_id=self.device)
@@ -178,6 +186,23 @@ def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.f
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _end_with_torchrun() -> None:
+    """Get SIGTERM when torchrun ends, and be killed if that does not help.
+
+    Otherwise this rank would train on for nobody, or wait for another that hangs, in a library where it heeds no signal.
+    """
+    process.end_with_parent()
+    with contextlib.suppress(OSError):  # Linux before 5.3, or torchrun has just ended
+        torchrun = os.pidfd_open(os.getppid())
+
+        def watch() -> None:
+            select.select([torchrun], [], [])
+            time.sleep(_GRACE_S)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=watch, name="torchrun", daemon=True).start()
 
 
 def _let_gloo_wait() -> None:
