@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ketscale.errors import UserError, short
+
 # The variables of every thread pool that a rank may start. OpenMP and Numba read them once, so set them before
 # Python.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -29,17 +31,33 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
 
-def local_rank() -> int:
-    """This process's number among the ranks of its node, from its launcher's variables; 0 without a launcher."""
-    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
-        if name in os.environ:
-            return int(os.environ[name])
-    return 0
+def whole(name: str) -> int | None:
+    """The whole number that a launcher or scheduler gives in a variable; None if it is not set, or empty.
+
+    Raises:
+        UserError: the variable has something else.
+    """
+    text = os.environ.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise UserError(
+            f"{name} is {short(repr(text))}, which is not a whole number: unset it, or start the run with `ketscale launch`"
+        )
+    return int(text)
+
+
+def launcher() -> str:
+    """What distinguishes the process that started this one from every other, also from one with its number later."""
+    pid, started = os.getppid(), "?"
+    with contextlib.suppress(OSError):  # it is another user's and hidden (mount option hidepid)
+        started = str(_started(Path(f"/proc/{pid}/stat").read_text()))
+    return f"{pid} {started} {boot_and_namespace()}"
 
 
 def slurm_job() -> str | None:
     """The id of the SLURM job that this process is in; None outside a job."""
-    return os.environ.get("SLURM_JOB_ID")
+    return os.environ.get("SLURM_JOB_ID") or None
 
 
 def end_with_parent() -> None:
@@ -124,8 +142,8 @@ def end(status: int) -> NoReturn:
 
 
 def node_name() -> str:
-    """The name of this node; SLURM's name if it gives one, since it may run several nodes on one host."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    """The name of this node; in a job SLURM's name if it gives one, since it may run several nodes on one host."""
+    return (slurm_job() and os.environ.get("SLURMD_NODENAME")) or socket.gethostname()
 
 
 def boot_and_namespace() -> tuple[str | None, str | None]:
@@ -143,7 +161,12 @@ def age_s() -> float:
 
 
 def identity() -> dict[str, Any]:
-    """What distinguishes this process from every other, and where it can be found."""
+    """What distinguishes this process from every other, and where it can be found.
+
+    Raises:
+        UserError: SLURM's count of restarts is not a number.
+    """
+    job = slurm_job()
     boot, pid_namespace = boot_and_namespace()
     return {
         "host": node_name(),
@@ -151,8 +174,8 @@ def identity() -> dict[str, Any]:
         "started": _started(_OWN.read_text()),
         "boot": boot,
         "pid_namespace": pid_namespace,
-        "job": slurm_job(),
-        "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        "job": job,
+        "restarts": (whole("SLURM_RESTART_COUNT") or 0) if job else 0,
         "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
         "launch": os.environ.get(LAUNCH),
     }

@@ -72,7 +72,7 @@ def _cores() -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0))
     yield Finding("cores", True, f"{cores} for this process of {os.cpu_count()}", "ranks and threads")
     wanted = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
-    over = [f"{name}={value}" for name, value in wanted.items() if value.isdigit() and int(value) > cores]
+    over = [f"{name}={value}" for name, value in wanted.items() if value.isdecimal() and int(value) > cores]
     yield Finding(
         "threads",
         not over,

@@ -18,7 +18,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -245,6 +244,8 @@ def read_note(folder: Path) -> dict[str, Any] | None:
 
 def _remove_session(pid: int) -> None:
     """Remove what an mpirun that was killed leaves in the folder for temporary files."""
+    import tempfile
+
     temporary = Path(tempfile.gettempdir())
     for name in (f"ompi.{pid}", f"prte.*/dvm.{pid}", f"ompi.*/pid.{pid}"):
         for folder in temporary.glob(name):
