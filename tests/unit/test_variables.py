@@ -1,14 +1,17 @@
 """Variables that a shell, a launcher or a scheduler has left: no rank takes them for its own, and none is a traceback."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
 from ketscale import process
 from ketscale.errors import UserError
-from ketscale.jobs import launch, waiting
+from ketscale.jobs import launch, session, waiting
 from ketscale.measure import host_lock
 from ketscale.parallel import world
+from tests.integration import study
 from tests.toys import run_at
 
 OF_TORCHRUN = {
@@ -62,6 +65,13 @@ def test_the_number_of_a_rank_alone_says_nothing(monkeypatch):
         {"LOCAL_RANK": "1", "RANK": "abc", "SLURM_LOCALID": "3", "OMPI_COMM_WORLD_LOCAL_RANK": ""},
     )
     world.check_variables(run_at("cpu-n1r1t1"))
+
+
+def test_a_world_of_others_is_refused_before_the_host_is_waited_for(monkeypatch, tmp_path, one_thread):
+    monkeypatch.setattr(session.host_lock, "hold", pytest.fail)
+    set_all(monkeypatch, OF_TORCHRUN)
+    with pytest.raises(UserError, match=r"WORLD_SIZE=2"):
+        session.train(study.settings(study.run(protocol="timed")), tmp_path, None, None)
 
 
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"])
@@ -141,3 +151,17 @@ def test_a_wait_is_told_at_once_and_then_seldom_with_since_when(monkeypatch, cap
     first, second = capsys.readouterr().err.splitlines()
     assert first == "ketscale: waiting for Godot"
     assert second == f"ketscale: waiting for Godot (since {notice.since})"
+
+
+def test_figures_are_drawn_whatever_backend_a_notebook_left():
+    code = (
+        "from ketscale import cli; cli.main(['schema']); import matplotlib; print(matplotlib.get_backend())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"MPLBACKEND": "abc"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "agg"

@@ -184,6 +184,9 @@ def _follow(child: subprocess.Popen[bytes], kept: collections.deque[str]) -> boo
         told.update(left)
         if not echo.pass_on(_LOOK_OFTEN_S):
             time.sleep(_LOOK_OFTEN_S)
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:  # those that were adopted; nobody else asks how they ended
+            pass
     end = time.monotonic() + _GONE_S
     while echo.pass_on(_LOOK_S) and time.monotonic() < end:
         pass
