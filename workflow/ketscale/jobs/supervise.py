@@ -170,9 +170,10 @@ def _follow(child: subprocess.Popen[bytes], kept: collections.deque[str]) -> boo
             child.wait()
     end = time.monotonic() + _GRACE_S
     told: set[int] = set()
-    while left := process.descendants(os.getpid()):
+    while _any_left():
+        left = process.descendants(os.getpid())
         if time.monotonic() > end + _GONE_S:
-            print(f"ketscale: process {left[0]} cannot be killed; going on without it", file=sys.stderr)
+            print(f"ketscale: going on without processes that cannot be killed: {left}", file=sys.stderr)
             break
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -184,13 +185,20 @@ def _follow(child: subprocess.Popen[bytes], kept: collections.deque[str]) -> boo
         told.update(left)
         if not echo.pass_on(_LOOK_OFTEN_S):
             time.sleep(_LOOK_OFTEN_S)
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:  # those that were adopted; nobody else asks how they ended
-            pass
     end = time.monotonic() + _GONE_S
     while echo.pass_on(_LOOK_S) and time.monotonic() < end:
         pass
     return bool(told)
+
+
+def _any_left() -> bool:
+    """Whether anything that this process has started or adopted is left; how the others ended is forgotten."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _written(path: Path) -> tuple[int, int] | None:
