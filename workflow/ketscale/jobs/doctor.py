@@ -133,7 +133,7 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
         text=True,
     ) as child:
         try:
-            out, error = child.communicate(timeout=_PATIENCE_S)
+            out, complaint = child.communicate(timeout=_PATIENCE_S)
         except subprocess.TimeoutExpired:
             # The ranks too: they would outlive their launcher, and keep the pipes open.
             for pid in (*process.descendants(child.pid), child.pid):
@@ -148,7 +148,7 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
             False,
             "two processes that each see a world of one rank: launcher and library do not match",
         )
-    lines = error.strip().splitlines() or [f"exit status {child.returncode}"]
+    lines = complaint.strip().splitlines() or [f"exit status {child.returncode}"]
     return False, lines[-1]
 
 
