@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 
 from tests.integration import study
@@ -52,7 +53,10 @@ def test_a_killed_run_resumes_to_bitwise_the_same_weights(tmp_path, digits_featu
 
 
 @pytest.mark.parametrize("place", ["mpi-n1r2t1", "ddp-cpu-n1r2t1"])
-def test_two_ranks_stop_and_resume_together(tmp_path, digits_features, place):
+def test_two_ranks_stop_and_resume_together(tmp_path, digits_features, place, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     run = study.run(place, protocol="long")
     with study.launch(tmp_path, run, digits_features) as process:
         until_saved(tmp_path, run)
@@ -63,6 +67,24 @@ def test_two_ranks_stop_and_resume_together(tmp_path, digits_features, place):
     undisturbed = study.train(tmp_path / "again", run, digits_features)
     assert (resumed["resumed"], undisturbed["resumed"]) == (1, 0)
     assert resumed["weights_hash"] == undisturbed["weights_hash"] is not None
+    assert not [name for name in os.listdir(temporary) if name.startswith(("torchelastic", "ompi", "prte"))]
+
+
+def test_a_rank_that_is_stopped_holds_nobody_up_when_torchrun_is_killed(tmp_path, digits_features):
+    run = study.run("ddp-cpu-n1r2t1", protocol="longer")
+    with study.launch(tmp_path, run, digits_features) as launch:
+        until_saved(tmp_path, run)
+        (torchrun,) = psutil.Process(launch.pid).children()
+        ranks = torchrun.children()
+        ranks[1].suspend()
+        torchrun.kill()
+        _, error = launch.communicate(timeout=60)
+    assert launch.returncode == 137, error
+    assert not [rank for rank in ranks if rank.is_running()]
+    note = json.loads((study.results(tmp_path, run) / "failure.json").read_text())
+    assert note["reason"].startswith("the launcher of its ranks was killed (SIGKILL), so they were ended"), (
+        note
+    )
 
 
 def test_ranks_do_not_outlive_what_started_them(tmp_path, digits_features):

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,8 +13,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
+from snakemake.common.configfile import load_configfile
 
-from ketscale import analysis
+from ketscale import analysis, grid
 from ketscale import config as settings
 from ketscale.config import Simulator, SizeAxis, published_schema
 from ketscale.errors import UserError
@@ -300,6 +303,82 @@ def test_a_merged_key_may_be_overridden(tmp_path: Path) -> None:
     )
 
 
+PLAIN = (
+    "0", "-0", "+5", "20", "0o20", "0x10", "0b11", "1_000", ".5", "5.", "007.5", "1e3", "1e-3", "1.0e3", "1.0e-3",
+    "1.0E+3", "1:99", "12:30:45 text", "yes", "no", "On", "off", "true", "y", "Null", "~", "", ".inf", "'020'",
+    '"1:30"', "'2026-01-01'", "!!str 020", "!!str 1:30", "[1, {a: 2}]", "|\n  020",
+)  # fmt: skip
+AMBIGUOUS = (
+    "020", "-020", "+020", "00", "08", "-09", "0_1", "1:30", "-1:30", "190:20:30", "1:30.5", "2026-01-01",
+    "2026-01-01T10:00:00Z", "!!int '020'", "!!int 020", "!!float '1:30'", "[1, 020]", "{a: 1:30}", "{020: a}",
+    "&a 020", "!!int x", "!!int ''", "!!bool x", "!!timestamp x", "=", "<<", "!!python/tuple [1]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", PLAIN)
+def test_a_plain_value_is_what_snakemake_reads(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"key: {value}\n")
+    assert settings.load(path) == load_configfile(path) == yaml.safe_load(path.read_text())
+
+
+@pytest.mark.parametrize("value", AMBIGUOUS)
+def test_a_value_that_others_read_otherwise_is_refused(tmp_path: Path, value: str) -> None:
+    """A person, like YAML 1.2, takes 020 for twenty, and 1:30 and a date for text."""
+    path = tmp_path / "config.yaml"
+    path.write_text(f"title: a\nkey: {value}\n")
+    with pytest.raises(UserError, match=f"^{re.escape(str(path))}, line 2: "):
+        settings.load(path)
+
+
+def test_numbers_of_base_8_and_60_and_dates_are_refused_with_what_to_write(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    for value, said in {
+        "020": 'could be octal or decimal; write 20 for the decimal number, or "020" in quotes',
+        "1:30": 'to the base 60; write the plain number, or "1:30" in quotes',
+        "2026-01-01": 'as a date; write "2026-01-01" in quotes',
+    }.items():
+        for text in (f"a:\n  b: {value}\n", f"a: [1,\n {value}]\n", f"a:\n  {value}: 1\n"):
+            path.write_text(text)
+            with pytest.raises(UserError, match=re.escape(said)) as caught:
+                settings.load(path)
+            assert str(caught.value).startswith(f"{path}, line 2: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"rate": 1e-3}',
+        '{"text": "\\ud83d\\ude00", "path": "a\\/b"}',
+        '\n {"date": "2026-01-01",\t"at": "1:30"}',
+        "{a: 1}",
+    ],
+)
+def test_json_is_read_as_snakemake_reads_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    assert settings.load(path) == load_configfile(path)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 020}', "__use_yte__: true\na: ?1+1\n"]
+)
+def test_what_snakemake_alone_would_take_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    load_configfile(path)
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        settings.load(path)
+
+
+def test_merges_of_merges_do_not_grow(tmp_path: Path) -> None:
+    lines = ["a0: &a0 {k: 1}"]
+    lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}], k{n}: {n}}}" for n in range(1, 40)]
+    path = tmp_path / "config.yaml"
+    path.write_text("\n".join(lines))
+    assert settings.load(path)["a39"] == {"k": 1} | {f"k{n}": n for n in range(1, 40)}
+
+
 @pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "config.yaml"
@@ -307,6 +386,35 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
         path.write_bytes(content)
     with pytest.raises(UserError, match=r"config\.yaml: cannot be read"):
         settings.load(path)
+
+
+def test_more_runs_than_anybody_trains_are_refused_before_they_are_expanded(
+    default: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are counted over all points and studies, whatever their values are."""
+    monkeypatch.setattr(grid.study, "_combinations", pytest.fail)
+    given = copy.deepcopy(default)
+    study = given["studies"]["accuracy"]
+    study["axes"] |= {"seed": list(range(2000)), "batch": list(range(1, 2001))}
+    with pytest.raises(
+        UserError, match=r"^studies\.accuracy: its lists multiply to 8,000,000 runs \(8,000,\d+ with"
+    ):
+        analysis.of(given)
+    points = [
+        {**study["axes"], "workload": "digits", "batch": 1 + n, "seed": list(range(1001))} for n in range(100)
+    ]
+    given["studies"] = {"accuracy": {**study, "axes": {}, "points": points}}
+    with pytest.raises(
+        UserError, match=r"^studies\.accuracy: its lists multiply to [\d,]+ runs, but a config may"
+    ):
+        analysis.of(given)
+    single = {axis: value[0] if isinstance(value, list) else value for axis, value in study["axes"].items()}
+    half = {**study, "axes": {**single, "batch": [1, 2], "seed": list(range(25_001))}, "points": [{}]}
+    given["studies"] = {"one": half, "other": half}
+    with pytest.raises(
+        UserError, match=r"^studies\.one: its lists multiply to 50,002 runs \(100,004 with the other"
+    ):
+        analysis.of(given)
 
 
 def with_mnist(default: Config, **settings: Any) -> settings.Config:

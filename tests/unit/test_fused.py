@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -392,3 +393,12 @@ def test_without_its_compiler_one_line_names_the_remedy(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "llvmlite", None)
     with pytest.raises(UserError, match=r"need llvmlite, which is not installed: pip install llvmlite"):
         Fused().expval(vqc_ansatz(2, 1), Angles(torch.zeros(1, 2), torch.zeros(2)), ("ZI",))
+
+
+def test_code_is_compiled_although_another_process_that_compiles_it_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr(library, "_PATIENCE_S", 0.1)
+    lock = tmp_path / "code.lock"
+    with lock.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with library._alone(lock):
+            pass

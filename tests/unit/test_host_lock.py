@@ -1,7 +1,6 @@
 """The lock of a host: any user can take it, who holds it is said, and nothing but a file can be one."""
 
 import errno
-import fcntl
 import getpass
 import os
 import subprocess
@@ -25,7 +24,6 @@ sys.stdin.read()
 def lock(tmp_path, monkeypatch):
     """A lock that no other test uses."""
     monkeypatch.setattr(host_lock.tempfile, "tempdir", str(tmp_path))
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
     return host_lock.path()
 
 
@@ -37,7 +35,7 @@ def take(timed):
     def waits(whom):
         raise Waited(whom)
 
-    with host_lock.hold(timed, waits):
+    with host_lock.hold(timed, 1, waits):
         pass
 
 
@@ -139,9 +137,82 @@ def test_a_lock_that_is_not_permitted_is_named(lock):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 
 
-def test_the_other_ranks_of_a_timed_run_go_on_when_the_first_holds_it(lock, monkeypatch):
-    take(True)
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    with open(lock) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        take(True)
+RANK = """
+import os, sys, tempfile
+from ketscale.measure import host_lock
+tempfile.tempdir = sys.argv[1]
+with host_lock.hold(True, int(sys.argv[2]), lambda whom: print(f"waits for {whom}", flush=True)):
+    print("in", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def rank(lock):
+    """Starts a process that holds the lock as a timed rank of a run of so many, whatever its variables say."""
+    started = []
+
+    def start(ranks, **variables):
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", RANK, str(lock.parent), str(ranks)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | variables,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+LEFT = [
+    {},
+    {"LOCAL_RANK": "0"},
+    {"LOCAL_RANK": "1"},
+    {"LOCAL_RANK": "abc", "OMPI_COMM_WORLD_LOCAL_RANK": ""},
+    {"MPI_LOCALRANKID": "-1", "SLURM_LOCALID": "7"},
+]
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_all_ranks_of_a_launcher_hold_the_host_whatever_variables_others_left(rank, left):
+    ranks = [rank(3, **left) for _ in range(3)]
+    assert [process.stdout.readline() for process in ranks] == ["in\n"] * 3
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_a_run_of_one_rank_waits_for_others_of_the_same_shell(rank, left):
+    first, second = rank(1, **left), None
+    assert first.stdout.readline() == "in\n"
+    second = rank(1, **left)
+    assert second.stdout.readline().startswith(f"waits for process {first.pid} ")
+    first.kill()
+    while (said := second.stdout.readline()).startswith("waits"):
+        pass
+    assert said == "in\n"
+
+
+def test_ranks_of_another_launcher_wait(rank, lock):
+    """As of another mpirun, which is the parent of its ranks; one of them says for whom."""
+    ours = rank(2)
+    assert ours.stdout.readline() == "in\n"
+    launcher = f"import subprocess, sys; [c.wait() for c in [subprocess.Popen([sys.executable, '-c', {RANK!r}, *sys.argv[1:]]) for _ in '12']]"
+    with subprocess.Popen(
+        [sys.executable, "-c", launcher, str(lock.parent), "2"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as others:
+        assert others.stdout.readline().startswith(f"waits for process {ours.pid} ")
+        ours.kill()
+        said = []
+        while said.count("in\n") < 2:
+            said.append(others.stdout.readline())
+            assert said[-1], said
+        others.stdin.close()
+        assert others.wait(60) == 0

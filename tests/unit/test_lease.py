@@ -451,7 +451,7 @@ def test_a_full_disk_at_the_start_holds_nothing_and_blocks_nobody(tmp_path, make
 
 
 def test_a_frozen_owner_finds_out_and_leaves_the_new_lease_alone(tmp_path, make, start):
-    owner = start(WRITER, tmp_path, SLURMD_NODENAME="elsewhere")
+    owner = start(WRITER, tmp_path, SLURM_JOB_ID="1", SLURMD_NODENAME="elsewhere")
     assert owner.stdout.readline() == "True\n"
     print("", file=owner.stdin, flush=True)
     assert owner.stdout.readline() == "held\n"

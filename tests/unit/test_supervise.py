@@ -1,5 +1,6 @@
 """Why a run failed, in words: from what srun, mpirun, torchrun and the run itself say at its end."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from ketscale.jobs import launch, supervise
@@ -198,6 +200,77 @@ def test_a_second_signal_while_the_note_is_written_leaves_one_note(tmp_path):
     assert process.wait(60) == 143
     assert "told to stop (SIGTERM)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
     assert "Traceback" not in (tmp_path / "train.log").read_text()
+
+
+# A launcher as torchrun is one: its ranks are in sessions of their own, and it dies before them. The second rank is
+# stopped, or deaf to SIGTERM.
+LAUNCHER = """
+import os, pathlib, signal, subprocess, sys, time
+RANK = '''
+import os, pathlib, signal, sys, time
+here, rank, how = pathlib.Path(sys.argv[1]), *sys.argv[2:]
+def stop(*_):
+    print(f"ketscale: rank {rank} stopped", file=sys.stderr, flush=True)
+    os._exit(143)
+signal.signal(signal.SIGTERM, signal.SIG_IGN if how == "deaf" else stop)
+here.joinpath(f"ready{rank}").touch()
+if how == "stopped":
+    os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(1000)
+'''
+for rank, how in enumerate(["usual", sys.argv[2]]):
+    subprocess.Popen([sys.executable, "-c", RANK, sys.argv[1], str(rank), how], start_new_session=True)
+while not all(pathlib.Path(sys.argv[1], f"ready{rank}").exists() for rank in (0, 1)):
+    time.sleep(0.01)
+print("ketscale: a word", file=sys.stderr, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("second", ["usual", "stopped", "deaf"])
+def test_ranks_that_outlive_their_launcher_are_ended(tmp_path, second):
+    """Also one that is stopped: the launch would wait for it for ever, and so would the other rank."""
+    command = shlex.join([sys.executable, "-c", LAUNCHER, str(tmp_path), second])
+    process = supervised(tmp_path, command, "supervise._GRACE_S = 1.0")
+    assert process.wait(30) == 137
+    assert not any(str(tmp_path) in " ".join(found.cmdline()) for found in running())
+    said = (tmp_path / "train.log").read_text()
+    assert "ketscale: a word" in said and "rank 0 stopped" in said
+    assert ("rank 1 stopped" in said) == (second != "deaf")
+    reason = json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
+    assert reason.startswith("the launcher of its ranks was killed (SIGKILL), so they were ended")
+    assert "stopped" in reason or "it will resume from its last checkpoint" in reason
+
+
+def running():
+    """The processes of this machine that have not ended."""
+    for found in psutil.process_iter(["status", "cmdline"]):
+        if found.info["status"] != psutil.STATUS_ZOMBIE:
+            with contextlib.suppress(psutil.Error):
+                found.cmdline()
+                yield found
+
+
+def test_a_run_that_is_stopped_still_heeds_sigterm(tmp_path):
+    script = f"touch {tmp_path}/ready; kill -STOP $$; sleep 1000"
+    process = supervised(tmp_path, shlex.join(["sh", "-c", f"trap 'exit 143' TERM; {script}"]))
+    wait_for(
+        lambda: any(
+            "STOP $$" in " ".join(found.cmdline()) and found.status() == psutil.STATUS_STOPPED
+            for found in running()
+        )
+    )
+    process.terminate()
+    assert process.wait(30) == 143
+
+
+def test_what_a_killed_mpirun_leaves_is_removed(tmp_path):
+    code = "import os, pathlib; pathlib.Path(os.environ['TMPDIR'], f'ompi.{os.getpid()}', '0').mkdir(parents=True); os.kill(os.getpid(), 9)"
+    other = tmp_path / "ompi.1" / "0"
+    other.mkdir(parents=True)
+    before = f"os.environ['TMPDIR'] = {str(tmp_path)!r}"
+    assert supervised(tmp_path, shlex.join([sys.executable, "-c", code]), before).wait(60) == 137
+    assert [path.name for path in tmp_path.glob("ompi.*")] == ["ompi.1"] and other.exists()
 
 
 ACQUIRE = "from pathlib import Path; from ketscale.jobs.lease import Lease; Lease(Path({!r})).try_acquire()"

@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     1 of `compare`: something became slower or worse.
     """
     options = _parser().parse_args(arguments)
+    # Figures are files. The variable may name a window, or a notebook's backend that is not installed here.
+    os.environ["MPLBACKEND"] = "agg"
     if isinstance(sys.stdout, io.TextIOWrapper):
         # As stderr does: titles and names of files may have characters that the terminal has not.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -447,7 +449,7 @@ def _train(options: argparse.Namespace) -> NoReturn:
 
     # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
     for name in THREAD_VARIABLES:
-        os.environ.setdefault(name, str(settings.run.threads))
+        os.environ[name] = os.environ.get(name) or str(settings.run.threads)
     with kept_for_good():
         from ketscale.jobs.session import train
         from ketscale.training.loop import Stopped

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
+import signal
 import socket
 import sys
 import time
@@ -12,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
+
+from ketscale.errors import UserError, short
 
 # The variables of every thread pool that a rank may start. OpenMP and Numba read them once, so set them before
 # Python.
@@ -21,21 +25,63 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 LAUNCH = "KETSCALE_LAUNCH"
 _OWN = Path("/proc/self/stat")
 
+# Options of prctl(2).
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # Parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
 
-def local_rank() -> int:
-    """This process's number among the ranks of its node, from its launcher's variables; 0 without a launcher."""
-    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
-        if name in os.environ:
-            return int(os.environ[name])
-    return 0
+def whole(name: str) -> int | None:
+    """The whole number that a launcher or scheduler gives in a variable; None if it is not set, or empty.
+
+    Raises:
+        UserError: the variable has something else.
+    """
+    text = os.environ.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise UserError(
+            f"{name} is {short(repr(text))}, which is not a whole number: unset it, or start the run with `ketscale launch`"
+        )
+    return int(text)
+
+
+def launcher() -> str:
+    """What distinguishes the process that started this one from every other, also from one with its number later."""
+    pid, started = os.getppid(), "?"
+    with contextlib.suppress(OSError):  # it is another user's and hidden (mount option hidepid)
+        started = str(_started(Path(f"/proc/{pid}/stat").read_text()))
+    return f"{pid} {started} {boot_and_namespace()}"
 
 
 def slurm_job() -> str | None:
     """The id of the SLURM job that this process is in; None outside a job."""
-    return os.environ.get("SLURM_JOB_ID")
+    return os.environ.get("SLURM_JOB_ID") or None
+
+
+def end_with_parent() -> None:
+    """From now on this process gets SIGTERM when the one that started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def adopt_orphans() -> None:
+    """From now on all that this process starts stays below it, also what outlives a process between them."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below a process that have not ended, the nearest first."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):  # it is no process, or has just ended
+            state, parent = _fields(Path("/proc", name, "stat").read_text())[:2]
+            if name.isdecimal() and state not in "ZX":
+                children.setdefault(int(parent), []).append(int(name))
+    found = children.get(pid, [])
+    for below in found:  # which grows meanwhile
+        found.extend(children.get(below, []))
+    return found
 
 
 def keep_freed_memory() -> None:
@@ -96,8 +142,8 @@ def end(status: int) -> NoReturn:
 
 
 def node_name() -> str:
-    """The name of this node; SLURM's name if it gives one, since it may run several nodes on one host."""
-    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    """The name of this node; in a job SLURM's name if it gives one, since it may run several nodes on one host."""
+    return (slurm_job() and os.environ.get("SLURMD_NODENAME")) or socket.gethostname()
 
 
 def boot_and_namespace() -> tuple[str | None, str | None]:
@@ -115,7 +161,12 @@ def age_s() -> float:
 
 
 def identity() -> dict[str, Any]:
-    """What distinguishes this process from every other, and where it can be found."""
+    """What distinguishes this process from every other, and where it can be found.
+
+    Raises:
+        UserError: SLURM's count of restarts is not a number.
+    """
+    job = slurm_job()
     boot, pid_namespace = boot_and_namespace()
     return {
         "host": node_name(),
@@ -123,8 +174,8 @@ def identity() -> dict[str, Any]:
         "started": _started(_OWN.read_text()),
         "boot": boot,
         "pid_namespace": pid_namespace,
-        "job": slurm_job(),
-        "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        "job": job,
+        "restarts": (whole("SLURM_RESTART_COUNT") or 0) if job else 0,
         "cluster": os.environ.get("SLURM_CLUSTER_NAME"),
         "launch": os.environ.get(LAUNCH),
     }

@@ -1,8 +1,8 @@
 # What a scheduler is told about a job: its job group ("pack") and the resources it asks for. No rules.
 
 # If this folder has no site file, the workflow's own is used. Set before anything reads it.
-if not Path("profiles/slurm/site.yaml").exists():
-    os.environ.setdefault("KETSCALE_SITE", workflow.source_path("../../profiles/slurm/site.yaml"))
+if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").exists():
+    os.environ["KETSCALE_SITE"] = str(workflow.source_path("../../profiles/slurm/site.yaml"))
 
 from ketscale.jobs import cohorts, supervise
 from ketscale.jobs.slurm import check as cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +28,7 @@ from ketscale.config.parsing import at, check, parse, suggestion
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
 from ketscale.files import expanded
-from ketscale.grid import Run, Study, canonical, decode, expand, schedule
+from ketscale.grid import MOST_RUNS, Run, Study, canonical, count, decode, expand, schedule
 
 B = TypeVar("B", bound=Block)
 
@@ -63,6 +64,7 @@ class Config:
             UserError: names the setting, what is wrong and what to do; the first problem found.
         """
         file = parse(ConfigFile, given, "")
+        _check_count(file, families)
         of_workloads, of_models = workload_kinds(families.values()), model_kinds(families.values())
         protocols = dict(file.protocols)
         for name, protocol in protocols.items():
@@ -189,7 +191,7 @@ class Config:
         }
 
     def _study(self, name: str, block: StudyBlock) -> Study:
-        points = [{**block.axes, **point} for point in block.points or [{}]]
+        points = _points(block)
         wanted = set[str]().union(
             *(self._check_point(f"studies.{name}", block, index, point) for index, point in enumerate(points))
         )
@@ -214,12 +216,11 @@ class Config:
         """
         of_point = block.points[index] if block.points else {}
         here = f"{where}.points.{index}" if block.points else where
-        schema = axes_schema(tuple(axis for family in self.families.values() for axis in family.sizes))
+        schema = _axes(self.families)
         check(schema, block.axes, f"{where}.axes")
         check(schema, of_point, here)
         for axis, value in point.items():
-            values = value if isinstance(value, list) else [value]
-            twice = [value for value in values if values.count(value) > 1]
+            twice = [value for value, times in Counter(_listed(value)).items() if times > 1]
             if twice:
                 place = here if axis in of_point else f"{where}.axes"
                 raise UserError(f"{place}.{axis}: {twice[0]!r} is given twice; keep one")
@@ -243,6 +244,29 @@ class Config:
                 f"{here}.{foreign[0]}: models of {point['workload']} have no {foreign[0]}; leave it out"
             )
         return wanted
+
+
+def _points(block: StudyBlock) -> list[dict[str, Any]]:
+    """The points of a study, each with the axes that all share."""
+    return [{**block.axes, **point} for point in block.points or [{}]]
+
+
+def _axes(families: Families) -> Mapping[str, Any]:
+    """The JSON schema of the axes of a config's studies."""
+    return axes_schema(tuple(axis for family in families.values() for axis in family.sizes))
+
+
+def _check_count(file: ConfigFile, families: Families) -> None:
+    """Refuse more runs than anybody trains, before they are expanded. What is no axis is refused later."""
+    axes = _axes(families)["properties"]
+    runs = {name: count(_points(block), axes) for name, block in file.studies.items()}
+    most = max(runs, key=lambda name: runs[name])
+    if sum(runs.values()) > MOST_RUNS:
+        others = f" ({sum(runs.values()):,} with the other studies)" if len(runs) > 1 else ""
+        raise UserError(
+            f"studies.{most}: its lists multiply to {runs[most]:,} runs{others}, but a config may have {MOST_RUNS:,}; "
+            "shorten them, or divide the studies among several configs"
+        )
 
 
 def _family_of(families: Families, kind: str) -> Family:

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ketscale.errors import UserError
+from ketscale import strict_json
+from ketscale.errors import UserError, short
 from ketscale.files import read_text
 
-_MERGE = "tag:yaml.org,2002:merge"
+_TAG = "tag:yaml.org,2002:"
+_MERGE = f"{_TAG}merge"
+# YAML 1.1, which PyYAML reads, takes 020 for 16 and 1:30 for 90; YAML 1.2 takes 020 for 20 and 1:30 for text. People
+# mean either.
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
+_BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
 # More than any study needs. Aliases of aliases grow exponentially, and every reader of the settings with them.
 MOST_VALUES = 100_000
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a duplicate key is an error, not a lost setting. Merged keys (`<<`) may be overridden."""
+    """YAML in which nothing is lost or taken for something else without a word.
+
+    A duplicate key is an error, and so is a number or date that another reader, or a person, would take for something
+    else. Merged keys (`<<`) may be overridden.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -28,10 +40,26 @@ class _Loader(yaml.SafeLoader):
         self._check(node)
         return super().construct_mapping(node, deep)
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value of a node, unless it is ambiguous or not of the type that it is said to be."""
+        if not isinstance(node, yaml.ScalarNode):
+            return super().construct_object(node, deep)
+        problem = _ambiguity(node)
+        if problem is None:
+            try:
+                return super().construct_object(node, deep)
+            except (ValueError, LookupError, AttributeError) as error:
+                problem = f"cannot be read ({short(error)})"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Merge `<<` as usual, after the check."""
         self._check(node)
         super().flatten_mapping(node)
+        # Of each key the last counts. Merges of merges would keep all, and grow exponentially.
+        node.value = list(
+            {self.construct_object(key, deep=True): (key, value) for key, value in node.value}.values()
+        )
 
     def _check(self, node: yaml.MappingNode) -> None:
         if node in self._checked:
@@ -52,15 +80,43 @@ class _Loader(yaml.SafeLoader):
             seen.add(key)
 
 
+def _ambiguity(node: yaml.ScalarNode) -> str | None:
+    """Why a value is not what it seems, and what to write; None if it is what it seems."""
+    text, kind = node.value, node.tag.removeprefix(_TAG)
+    quoted = f'"{text}" in quotes for text'
+    if kind == "timestamp":
+        return f'YAML reads {text} as a date; write "{text}" in quotes'
+    # With an 8 or 9 it is text here, but a number for others.
+    if _LEADING_ZERO.fullmatch(text) and (kind == "int" or (node.style is None and {"8", "9"} & {*text})):
+        plain = text.replace("_", "")
+        return f"{text} could be octal or decimal; write {int(plain)} for the decimal number, or {quoted}"
+    if _BASE_60.fullmatch(text) and kind in ("int", "float"):
+        return f"YAML reads {text} as a number to the base 60; write the plain number, or {quoted}"
+    return None
+
+
+def _parsed(text: str) -> Any:
+    """The values in a text: of JSON if it is JSON, as Snakemake reads a config, else of YAML."""
+    if text.lstrip().startswith("{"):
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            return strict_json.loads(text)
+    return yaml.load(text, _Loader)
+
+
 def load(path: Path | str) -> dict[str, Any]:
     """The settings in a file, not yet checked.
 
     Raises:
-        UserError: the file is missing or is not YAML, gives a key twice, or is too large once its aliases are written out.
+        UserError: the file is missing or is not YAML, gives a key twice, has a value that is ambiguous, is a template,
+            or is too large once its aliases are written out.
     """
     try:
         text = read_text(path)
-        settings = yaml.load(text, _Loader)
+        settings = _parsed(text)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     except yaml.YAMLError as error:
@@ -69,7 +125,7 @@ def load(path: Path | str) -> dict[str, Any]:
         raise UserError(f"{path}{line}: {getattr(error, 'problem', None) or 'not YAML'}") from None
     except RecursionError:
         raise UserError(f"{path}: its values are nested too deeply; a config needs a few levels") from None
-    except ValueError as error:  # a number or date that Python does not have
+    except ValueError as error:  # JSON that is not strict
         raise UserError(f"{path}: cannot be read ({error})") from None
     if _values(settings, {}) > MOST_VALUES:
         raise UserError(
@@ -77,6 +133,10 @@ def load(path: Path | str) -> dict[str, Any]:
         )
     if not isinstance(settings, dict):
         raise UserError(f"{path}: not a config; write its settings as `key: value`")
+    if "__use_yte__" in settings:
+        raise UserError(
+            f"{path}: __use_yte__ makes it a template, which only Snakemake would fill in; write the settings themselves"
+        )
     return settings
 
 

@@ -24,7 +24,7 @@ from ketscale.grid.run import (
     layout,
 )
 from ketscale.grid.size import SizeAxis, decode, encode
-from ketscale.grid.study import Study, expand, schedule
+from ketscale.grid.study import MOST_RUNS, Study, count, expand, schedule
 
 __all__ = [
     "AXES",
@@ -35,6 +35,7 @@ __all__ = [
     "HISTORY",
     "LAYOUT",
     "LAYOUT_PATTERN",
+    "MOST_RUNS",
     "NAME",
     "ONE_MESSAGE",
     "PATTERN",
@@ -49,6 +50,7 @@ __all__ = [
     "Study",
     "canonical",
     "config_hash",
+    "count",
     "decode",
     "encode",
     "expand",

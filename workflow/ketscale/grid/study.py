@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ketscale.grid.run import Run, layout
 from ketscale.grid.size import SizeAxis, encode
+
+# More than any machine trains. Each takes time and memory before the first one starts.
+MOST_RUNS = 100_000
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,13 @@ class Study:
     kind: str
     question: str
     runs: tuple[Run, ...]
+
+
+def count(points: Iterable[Mapping[str, Any]], axes: Container[str]) -> int:
+    """How many runs the values of these axes make, if none are alike; nothing is expanded."""
+    return sum(
+        math.prod(len(_listed(value)) for axis, value in point.items() if axis in axes) for point in points
+    )
 
 
 def expand(
@@ -34,11 +45,14 @@ def expand(
 
 
 def _combinations(point: Mapping[str, Any], sizes: Callable[[str], Sequence[SizeAxis]]) -> Iterator[Run]:
-    values = [value if isinstance(value, list | tuple) else [value] for value in point.values()]
-    for combination in itertools.product(*values):
+    for combination in itertools.product(*map(_listed, point.values())):
         chosen = dict(zip(point, combination, strict=True))
         size = encode(sizes(chosen["workload"]), chosen)
         yield Run.of({**chosen, **layout(chosen["backend"]), "size": size})
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def schedule(studies: Iterable[Study], timed: Callable[[Run], bool]) -> tuple[Run, ...]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ketscale import process
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs.launch import environment, prefix_here
@@ -27,6 +30,8 @@ _GLOO_PROBE = (
     "import torch, torch.distributed as d; d.init_process_group('gloo'); t = torch.ones(1); d.all_reduce(t); "
     "d.get_rank() or print('world', int(t), flush=True); d.destroy_process_group()"
 )
+# How long two ranks may take to start and say so.
+_PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ def _cores() -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0))
     yield Finding("cores", True, f"{cores} for this process of {os.cpu_count()}", "ranks and threads")
     wanted = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
-    over = [f"{name}={value}" for name, value in wanted.items() if value.isdigit() and int(value) > cores]
+    over = [f"{name}={value}" for name, value in wanted.items() if value.isdecimal() and int(value) > cores]
     yield Finding(
         "threads",
         not over,
@@ -120,17 +125,22 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
         start = prefix_here(run)
     except UserError as error:
         return False, str(error)
-    try:
-        done = subprocess.run(
-            ["sh", "-c", f'exec {start} {sys.executable} -c "{probe}"'],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-    except subprocess.TimeoutExpired:
-        return False, "no answer in 120 s"
-    worlds = [line for line in done.stdout.splitlines() if line.startswith("world")]
+    with subprocess.Popen(
+        ["sh", "-c", f'exec {start} {sys.executable} -c "{probe}"'],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        try:
+            out, complaint = child.communicate(timeout=_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            # The ranks too: they would outlive their launcher, and keep the pipes open.
+            for pid in (*process.descendants(child.pid), child.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return False, f"no answer in {_PATIENCE_S:g} s"
+    worlds = [line for line in out.splitlines() if line.startswith("world")]
     if worlds == ["world 2"]:
         return True, "one world of two ranks"
     if worlds:
@@ -138,7 +148,7 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
             False,
             "two processes that each see a world of one rank: launcher and library do not match",
         )
-    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    lines = complaint.strip().splitlines() or [f"exit status {child.returncode}"]
     return False, lines[-1]
 
 

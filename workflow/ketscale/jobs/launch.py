@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
+from ketscale.errors import UserError
 from ketscale.files import home
 from ketscale.grid import BACKENDS, Run
 from ketscale.process import THREAD_VARIABLES, slurm_job
 
+# By which torchrun, Open MPI and MPICH tell a process which rank it is; and options of torchrun (PET_*). Those of PMIx
+# and SLURM, which may be needed to start anything, are replaced for each rank.
+_OF_RANKS = re.compile(
+    r"((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|(TORCHELASTIC|PET|OMPI_COMM_WORLD)_.*"
+    r"|PMI_(RANK|SIZE)|MPI_LOCAL(RANKID|NRANKS))"
+)
 # Without both, Open MPI refuses to start as root, which is the usual user in a container.
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 # Without Open MPI's `ofi` among the carriers of one-sided messages, which no run sends: looking for its devices takes a
@@ -21,7 +30,8 @@ _CARRIERS = '"OMPI_MCA_btl=${OMPI_MCA_btl:-^ofi}"'
 _DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
 # Of this Python. With -P no file of the folder that it is started in takes a module's place.
 _PYTHON = shlex.quote(sys.executable)
-_TORCHRUN = "-P -m ketscale.jobs.torchrun"
+# Without files for what ranks say, for which torchrun would leave a folder behind.
+_TORCHRUN = "-P -m ketscale.jobs.torchrun --log-dir=/dev/null"
 # Ports below the kernel's own range; two jobs on one node, or two runs of one job, get different ports.
 _PORT = "$((15000 + (SLURM_JOB_ID * 31 + SLURM_STEP_ID) % 15000))"
 _RENDEZVOUS = (
@@ -69,16 +79,22 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
 
 
 def environment() -> dict[str, str]:
-    """This process's variables, for what it starts: launchers of this Python's environment come before any others."""
+    """This process's variables, for what it starts: launchers of this Python's environment come before any others.
+
+    Without those by which a launcher tells its ranks which they are: if this process has any, they are of others.
+    """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, "PATH": path}
+    return {name: value for name, value in os.environ.items() if not _OF_RANKS.fullmatch(name)} | {
+        "PATH": path
+    }
 
 
 def prefix_here(run: Run) -> str:
     """The prefix for this process: inside an allocation srun, with the MPI that the site file names.
 
     Raises:
-        UserError: inside an allocation, the site file is missing or invalid; or for MPI there is no home folder.
+        UserError: inside an allocation, the site file is missing or invalid, or there is no srun; or for MPI there is
+            no home folder.
     """
     if BACKENDS[run.backend].launcher == "mpirun":
         home()  # without one Open MPI does not start
@@ -86,4 +102,9 @@ def prefix_here(run: Run) -> str:
         return prefix(run)
     from ketscale.jobs.slurm import site
 
+    if shutil.which("srun") is None:
+        raise UserError(
+            f"SLURM_JOB_ID is {slurm_job()}, so srun should start the ranks, but there is no srun on the PATH: unset "
+            "SLURM_JOB_ID outside of a job of SLURM"
+        )
     return prefix(run, site.read_file().mpi)

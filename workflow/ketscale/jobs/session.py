@@ -26,7 +26,7 @@ from ketscale.jobs.slurm import queue
 from ketscale.measure import host, host_lock, record, topology
 from ketscale.measure.clock import Clock, sampled_steps
 from ketscale.measure.quiet import Quiet
-from ketscale.parallel.world import World, check_nodes, open_world
+from ketscale.parallel.world import World, check_nodes, check_variables, open_world
 from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.samplers import SAMPLERS
@@ -65,8 +65,9 @@ def train(
     process.keep_freed_memory()
     if protocol.mistake == "oversubscribed":
         host.set_threads_of_all_cores(run.threads)
+    check_variables(run)
     sign = waiting.Sign(folder)
-    with host_lock.hold(protocol.timed, sign.show):
+    with host_lock.hold(protocol.timed, run.ranks, sign.show):
         sign.remove()
         world = open_world(run)
         signals.heed_stop()
@@ -119,7 +120,7 @@ def _hold(lease: Lease, world: World, signals: Signals) -> bool:
     Returns:
         Whether it had to wait.
     """
-    waited = False
+    waited, notice = False, waiting.Notice()
     while True:
         held = world.rank == 0 and lease.try_acquire()
         if any(world.gather(held)):
@@ -127,13 +128,10 @@ def _hold(lease: Lease, world: World, signals: Signals) -> bool:
         if any(world.gather(signals.stop)):
             raise Stopped(f"stopped while waiting for {lease.holder}, which is training this run")
         if world.rank == 0:
-            if not waited:
-                print(
-                    f"ketscale: {lease.folder}: {lease.holder} is training this run; waiting until it ends, or shows "
-                    f"no sign of life for {lease.patience_s:g} s",
-                    file=sys.stderr,
-                    flush=True,
-                )
+            notice.tell(
+                f"{lease.folder}: {lease.holder} is training this run; waiting until it ends, or shows no sign of life "
+                f"for {lease.patience_s:g} s"
+            )
             time.sleep(1)
         waited = True
 

@@ -9,18 +9,21 @@ What only a failure needs is imported then: the ranks wait for this process to s
 from __future__ import annotations
 
 import collections
-import ctypes
+import contextlib
 import json
 import os
 import re
+import select
+import shutil
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ketscale import process, strict_json
 from ketscale.errors import in_words
@@ -28,8 +31,12 @@ from ketscale.files import read_bytes, write_atomic
 from ketscale.grid import RECORD
 
 NOTE = "failure.json"
-_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 _LINES_KEPT = 200
+# What outlives the launcher of the ranks may save a checkpoint, and is killed after _GRACE_S. The kernel may hold it in a
+# system call even then, but nobody waits for it longer than _GONE_S.
+_GRACE_S, _GONE_S = 10.0, 10.0
+# How often to look whether the launcher has ended although others can still say something, and then whether they have.
+_LOOK_S, _LOOK_OFTEN_S = 1.0, 0.1
 _OUT_OF_MEMORY = re.compile(
     r"oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: Out Of Memory", re.IGNORECASE
 )
@@ -69,8 +76,8 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     """Run a shell command that trains the run in `folder`; returns its exit status, 128 + n after signal n.
 
     SIGTERM is passed on, so that the run saves a checkpoint. SIGINT of a terminal and SLURM's warning before the time
-    limit reach the ranks directly. If a rank or its launcher dies after the run's record is written, the run has
-    succeeded.
+    limit reach the ranks directly. Ranks that outlive their launcher are ended. If a rank or its launcher dies after
+    the run's record is written, the run has succeeded.
     """
     (folder / NOTE).unlink(missing_ok=True)
     launch = uuid.uuid4().hex
@@ -81,6 +88,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     kept: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
     # On a terminal the ranks write to it themselves, and the person who watches needs no note.
     watched = sys.stderr.isatty()
+    process.adopt_orphans()
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command}"],
         env={**environment, process.LAUNCH: launch},
@@ -91,18 +99,19 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     def pass_on(signum: int, frame: Any) -> None:
         asked.append(signum)
         child.send_signal(signum)
+        child.send_signal(signal.SIGCONT)  # a process that is stopped would not heed it
         # A short note at once: the sender of SIGTERM may not wait for the run's own message. One note, since a second
         # signal may come while it is written.
         if len(asked) == 1:
             _leave_note_of(launch, folder, explain([], 128 + signum, signum))
 
     signal.signal(signal.SIGTERM, pass_on)
-    if child.stderr is not None:
-        for line in child.stderr:
-            sys.stderr.buffer.write(line)
-            sys.stderr.buffer.flush()
-            kept.append(line.decode(errors="replace").rstrip())
+    orphaned = _follow(child, kept)
     status = child.wait()
+    # Ranks that a failed launcher left have nothing to do with why it failed; if it was killed, they do.
+    orphaned = orphaned and status < 0
+    if status:
+        _remove_session(child.pid)
     status = 128 - status if status < 0 else status
     if status and _written(folder / RECORD) not in (None, before):
         print(
@@ -113,13 +122,83 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         (folder / NOTE).unlink(missing_ok=True)
         return 0
     if status and not watched:
-        reason = explain(list(kept), status, asked[0] if asked else None)
+        reason = explain(list(kept), status, asked[0] if asked else None, orphaned)
         if "memory" in reason and " --cohort " in command and "cohorts: false" not in reason:
             reason += "; it trained several runs together, which cohorts: false in the config does not"
         if f"ketscale: {reason}" not in kept:
             print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
         _leave_note_of(launch, folder, reason)
     return status
+
+
+class _Echo:
+    """What processes say on a pipe: passed on to stderr, and the last lines kept."""
+
+    def __init__(self, said: IO[bytes] | None, kept: collections.deque[str]) -> None:
+        self._said = said
+        self._kept = kept
+        self._begun = b""
+
+    def pass_on(self, within_s: float) -> bool:
+        """Pass on what is said next, in some time; False at once if nobody is left who could say anything."""
+        if self._said is None:
+            return False
+        if select.select([self._said], [], [], within_s)[0]:
+            part = os.read(self._said.fileno(), 1 << 16)
+            sys.stderr.buffer.write(part)
+            sys.stderr.buffer.flush()
+            *lines, self._begun = (self._begun + part).split(b"\n")
+            if not part:
+                self._said = None
+                lines = [self._begun] if self._begun else []
+            self._kept.extend(line.decode(errors="replace").rstrip() for line in lines)
+        return self._said is not None
+
+
+def _follow(child: subprocess.Popen[bytes], kept: collections.deque[str]) -> bool:
+    """Pass on what a process and those below it say, until all of them have ended.
+
+    Those that outlive it are told to stop, and killed if they do not: ranks whose launcher was killed would train on, or
+    wait for one another for ever.
+
+    Returns:
+        Whether any outlived it.
+    """
+    echo = _Echo(child.stderr, kept)
+    while child.poll() is None:
+        if not echo.pass_on(_LOOK_S):
+            child.wait()
+    end = time.monotonic() + _GRACE_S
+    told: set[int] = set()
+    while _any_left():
+        left = process.descendants(os.getpid())
+        if time.monotonic() > end + _GONE_S:
+            print(f"ketscale: going on without processes that cannot be killed: {left}", file=sys.stderr)
+            break
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if time.monotonic() > end:
+                    os.kill(pid, signal.SIGKILL)
+                elif pid not in told:
+                    os.kill(pid, signal.SIGTERM)
+                    os.kill(pid, signal.SIGCONT)  # a process that is stopped would not heed it
+        told.update(left)
+        if not echo.pass_on(_LOOK_OFTEN_S):
+            time.sleep(_LOOK_OFTEN_S)
+    end = time.monotonic() + _GONE_S
+    while echo.pass_on(_LOOK_S) and time.monotonic() < end:
+        pass
+    return bool(told)
+
+
+def _any_left() -> bool:
+    """Whether anything that this process has started or adopted is left; how the others ended is forgotten."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _written(path: Path) -> tuple[int, int] | None:
@@ -134,7 +213,7 @@ def _written(path: Path) -> tuple[int, int] | None:
 def _become_launcher() -> None:
     """In the child: react to SIGINT again (only the parent ignores it), and get SIGTERM if the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    process.end_with_parent()
 
 
 def _leave_note_of(launch: str, folder: Path, reason: str) -> None:
@@ -174,13 +253,24 @@ def read_note(folder: Path) -> dict[str, Any] | None:
     return note if isinstance(note, dict) else {}
 
 
-def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
+def _remove_session(pid: int) -> None:
+    """Remove what an mpirun that was killed leaves in the folder for temporary files."""
+    import tempfile
+
+    temporary = Path(tempfile.gettempdir())
+    for name in (f"ompi.{pid}", f"prte.*/dvm.{pid}", f"ompi.*/pid.{pid}"):
+        for folder in temporary.glob(name):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def explain(lines: Sequence[str], status: int, stopped: int | None, orphaned: bool = False) -> str:
     """Why a run failed, in one line, from the last lines of it and its launcher.
 
     Args:
         lines: the last lines of its stderr.
         status: its exit status.
         stopped: the signal by which it was told to stop, if it was.
+        orphaned: whether its launcher was killed, and the ranks were ended afterwards.
     """
     text = "\n".join(lines)
     own = [line.removeprefix("ketscale: ") for line in lines if line.startswith("ketscale: ")]
@@ -189,6 +279,10 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
     saved = next((line for line in reversed(own) if line.startswith("stopped")), None)
     ended = _ENDED.search(text)
     why = _asked_by((ended and ended["why"]) or "")
+    if orphaned and not why and not stopped:
+        # The kernel, when memory runs out, does not tell the launcher from the ranks.
+        memory = _PERHAPS_MEMORY if status == 128 + signal.SIGKILL else ""
+        why = f"the launcher of its ranks was killed ({_name(status)}), so they were ended{memory}"
     if why or stopped or saved:
         why = why or ("it was interrupted (Ctrl-C)" if stopped == signal.SIGINT else why_stopped())
         return f"{why}; {saved or _RESUMES}"
@@ -229,6 +323,14 @@ def explain(lines: Sequence[str], status: int, stopped: int | None) -> str:
         return f"it was killed (SIGKILL) and said nothing{_PERHAPS_MEMORY}"
     last = last or "no message"
     return f"exit status {status}: {last}"
+
+
+def _name(status: int) -> str:
+    """The signal that an exit status stands for."""
+    try:
+        return signal.Signals(status - 128).name
+    except ValueError:
+        return f"signal {status - 128}"
 
 
 def why_stopped() -> str:

@@ -1,4 +1,4 @@
-"""The sign that a process leaves in its run's folder while it waits for its host, for `ketscale status`."""
+"""What a process says while it waits: on stderr, and for its host by a sign in its run's folder, for `ketscale status`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,36 @@ from ketscale.jobs import lease
 
 NAME = "waiting.json"
 _INTERVAL_S = 10.0
+# How often a wait that goes on is told again.
+_AGAIN_S = 600.0
 
 
 class _Content(lease.Process):
     whom: str
 
 
+class Notice:
+    """Tells on stderr for whom a process waits: at once, and then every ten minutes with since when."""
+
+    def __init__(self) -> None:
+        self.since = lease.utc()
+        self._told = -math.inf
+
+    def tell(self, wait: str) -> None:
+        """Call this often while waiting, with what is waited for, in words."""
+        now = time.monotonic()
+        if now - self._told >= _AGAIN_S:
+            again = f" (since {self.since})" if self._told > 0 else ""
+            print(f"ketscale: {wait}{again}", file=sys.stderr, flush=True)
+            self._told = now
+
+
 class Sign:
-    """Says for whom a process waits: once on stderr, and in a file that it renews as a lease is renewed."""
+    """Says for whom a process waits: on stderr, and in a file that it renews as a lease is renewed."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
-        self._since = lease.utc()
+        self._notice = Notice()
         self._whom: str | None = None
         self._renewed = -math.inf
 
@@ -36,11 +54,10 @@ class Sign:
         Raises:
             OSError: the file cannot be written.
         """
-        if self._whom is None:
-            print(f"ketscale: waiting for this host, which is held by {whom}", file=sys.stderr, flush=True)
+        self._notice.tell(f"waiting for this host, which is held by {whom}")
         now = time.monotonic()
         if whom != self._whom or now - self._renewed >= _INTERVAL_S:
-            about = {"since": self._since, "at": lease.utc(), "interval_s": _INTERVAL_S, "whom": whom}
+            about = {"since": self._notice.since, "at": lease.utc(), "interval_s": _INTERVAL_S, "whom": whom}
             write_atomic(self._path, (json.dumps(process.identity() | about, indent=1) + "\n").encode())
             self._whom, self._renewed = whom, now
 

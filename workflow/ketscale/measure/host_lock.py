@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import pwd
 import stat
@@ -12,9 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ketscale import process
 from ketscale.errors import UserError
 from ketscale.grid import RECORD
-from ketscale.process import local_rank, node_name
+from ketscale.process import node_name
 
 # How often a run that waits looks whether the lock is free.
 _LOOK_S = 0.2
@@ -29,33 +31,40 @@ def path() -> Path:
 
 
 @contextlib.contextmanager
-def hold(timed: bool, waits: Callable[[str], None]) -> Iterator[None]:
+def hold(timed: bool, ranks: int, waits: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of this host from before the ranks connect: alone for a timed run, shared for untimed runs.
 
-    The first local rank of a timed run takes the lock and writes the id of the launcher that started all ranks into
-    the file; the others sleep until they read it. (They do not wait in a collective, since MPI waits by spinning,
-    which would disturb the run that holds the lock.)
+    One rank of a timed run on this host takes the lock, and writes into the file which launcher started all of them; the
+    others sleep until they read it. (They do not wait in a collective, since MPI waits by spinning, which would disturb
+    the run that holds the lock.) Which rank that is, the kernel decides: variables of launchers may be left from others.
 
     Args:
-        waits: called on the first local rank, a few times a second while others hold the lock, with who they are.
+        ranks: of the run, all of which one launcher has started on this host. One rank alone is started by anything.
+        waits: called on one of the ranks, a few times a second while others hold the lock, with who they are.
 
     Raises:
         UserError: the lock's file cannot be opened.
     """
     file = _open(path())
-    launcher = f"{os.getppid():<20}".encode()
-    first = local_rank() == 0
+    number = int.from_bytes(hashlib.sha256(process.launcher().encode()).digest()[:7])
+    launcher = f"{number:<20}".encode()
+    first = ranks == 1
     try:
-        if timed and not first:
-            while os.pread(file, len(launcher), 0) != launcher:
+        while True:
+            # Again each time: the first may have died.
+            first = first or _is_first(file, number)
+            if timed and not first:
+                if os.pread(file, len(launcher), 0) == launcher:
+                    break
                 time.sleep(0.02)
-        else:
-            while not _try(file, fcntl.LOCK_EX if timed else fcntl.LOCK_SH):
-                if first:
-                    waits(_holders(file))
-                time.sleep(_LOOK_S)
-            if timed:
-                os.pwrite(file, launcher, 0)
+                continue
+            if _try(file, fcntl.LOCK_EX if timed else fcntl.LOCK_SH):
+                break
+            if first:
+                waits(_holders(file))
+            time.sleep(_LOOK_S)
+        if timed and first:
+            os.pwrite(file, launcher, 0)
         yield
     finally:
         os.close(file)
@@ -94,6 +103,19 @@ def _refused(lock: Path, why: str) -> UserError:
         f"{lock}: cannot be the lock by which runs take turns on this host ({why}): let its owner move it away, or "
         "set TMPDIR to another folder, the same for everyone who trains on this host"
     )
+
+
+def _is_first(file: int, launcher: int) -> bool:
+    """Whether this process has, or now gets, the lock of one byte that stands for its launcher.
+
+    Such locks (fcntl_locking(2)) have nothing to do with those of whole files (flock(2)), and a process loses them when
+    it ends.
+    """
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, launcher)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
 def _try(file: int, kind: int) -> bool:

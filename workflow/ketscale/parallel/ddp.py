@@ -8,7 +8,10 @@ and wait for Python callbacks on other threads. It sums larger gradients, in buc
 # No `from __future__ import annotations` here: torch compares the reduction hook's annotations as types.
 import contextlib
 import os
+import select
+import signal
 import socket
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -18,31 +21,38 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ketscale import process
+from ketscale.errors import UserError, short
 from ketscale.grid import BACKENDS, ONE_MESSAGE, Run
 from ketscale.measure.spans import active
 from ketscale.parallel.reduction import reduce_flat
-from ketscale.parallel.world import refuse_world, require_gpu
+from ketscale.parallel.world import require_gpu
+
+# Where ranks look for one another.
+_PLACES = ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+# How long a rank may save a checkpoint after torchrun has ended.
+_GRACE_S = 10.0
 
 
 class Ddp:
     """The ranks of torch.distributed's default process group."""
 
     def __init__(self, run: Run) -> None:
-        self.rank = int(os.environ.get("RANK", 0))
-        self.ranks = int(os.environ.get("WORLD_SIZE", 1))
-        self.local_rank = int(os.environ.get("LOCAL_RANK", 0))
-        if self.ranks != run.ranks or "MASTER_ADDR" not in os.environ:
-            raise refuse_world(run, self.ranks)
+        # As `check_variables` has found them.
+        self.rank, self.ranks, self.local_rank = (
+            int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+        )
+        _end_with_torchrun()
         if BACKENDS[run.backend].device == "gpu":
             self.device = require_gpu(run, self.local_rank)
-            dist.init_process_group("nccl", device_id=self.device)
+            _connect(run, "nccl", self.device)
             self.library: str | None = f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"
         else:
             self.device = torch.device("cpu")
             if run.nodes == 1:
                 # Ranks of one host communicate over loopback; the host's name may not resolve to an address.
-                os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
-            dist.init_process_group("gloo")
+                os.environ["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME") or _loopback()
+            _connect(run, "gloo")
             _let_gloo_wait()
             self.library = f"Gloo of torch {torch.__version__}"
         # With pairs of ranks Gloo's own all-reduce has more messages, each handed over between threads.
@@ -178,6 +188,39 @@ def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.f
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _connect(run: Run, library: str, device: torch.device | None = None) -> None:
+    """Join the other ranks; torch has limits for that, of minutes.
+
+    Raises:
+        UserError: they cannot be reached.
+    """
+    try:
+        dist.init_process_group(library, device_id=device)
+    except RuntimeError as error:
+        where = {name: os.environ.get(name) for name in _PLACES}
+        raise UserError(
+            f"{run.layout}: the ranks do not reach one another ({short(error)}); is the network that these variables name "
+            f"right: {', '.join(f'{name}={value}' for name, value in where.items() if value)}?"
+        ) from None
+
+
+def _end_with_torchrun() -> None:
+    """Get SIGTERM when torchrun ends, and be killed if that does not help.
+
+    Otherwise this rank would train on for nobody, or wait for another that hangs, in a library where it heeds no signal.
+    """
+    process.end_with_parent()
+    with contextlib.suppress(OSError):  # Linux before 5.3, or torchrun has just ended
+        torchrun = os.pidfd_open(os.getppid())
+
+        def watch() -> None:
+            select.select([torchrun], [], [])
+            time.sleep(_GRACE_S)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=watch, name="torchrun", daemon=True).start()
 
 
 def _let_gloo_wait() -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from ketscale import process
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, Run
+
+# Where launchers say how many processes they have started. The last one counts only in a job: it is SLURM's.
+_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 class World(Protocol):
@@ -73,11 +78,43 @@ def open_world(run: Run) -> World:
     Raises:
         UserError: the launcher started another number of ranks, or the GPU or library that is needed is missing.
     """
-    if run.backend not in BACKENDS:
-        raise UserError(f"backend {run.backend!r}: choose one of {', '.join(BACKENDS)}")
+    check_variables(run)
     module, _, name = BACKENDS[run.backend].world.partition(":")
     world: World = getattr(importlib.import_module(module), name)(run)
     return world
+
+
+def check_variables(run: Run) -> None:
+    """Check that this process is in the run's world as far as variables say so, before anything is waited for.
+
+    Under mpirun and srun only the MPI library knows: there are many such variables, and others may have left them.
+
+    Raises:
+        UserError: they say that it is in another world, or something that is impossible.
+    """
+    if run.backend not in BACKENDS:
+        raise UserError(f"backend {run.backend!r}: choose one of {', '.join(BACKENDS)}")
+    launcher = BACKENDS[run.backend].launcher
+    if launcher is None:
+        # If started under a launcher by accident, each of N processes would do the whole run.
+        for name in _SIZES if process.slurm_job() else _SIZES[:-1]:
+            if process.whole(name) not in (None, 1):
+                raise refuse_world(run, process.whole(name) or 0, name)
+    elif launcher == "torchrun":
+        size = process.whole("WORLD_SIZE")
+        if size != run.ranks or not os.environ.get("MASTER_ADDR"):
+            raise refuse_world(run, size or 1)
+        for name, least, end in (
+            ("RANK", 0, run.ranks),
+            ("LOCAL_RANK", 0, run.ranks // run.nodes),
+            ("MASTER_PORT", 1, 2**16),
+        ):
+            value = process.whole(name)
+            if value is None or not least <= value < end:
+                said = "not set" if value is None else value
+                raise UserError(
+                    f"{run.layout}: {name} is {said}, not one of {least} to {end - 1}; {_by_launch(run)}"
+                )
 
 
 def check_nodes(run: Run, names: list[str]) -> None:
@@ -93,8 +130,17 @@ def check_nodes(run: Run, names: list[str]) -> None:
         )
 
 
-def refuse_world(run: Run, found: int) -> UserError:
-    """The error for a process that finds itself in a world of `found` ranks."""
+def _by_launch(run: Run) -> str:
+    return f"start it with `ketscale launch results/{run.path}`, which sets such variables for its ranks"
+
+
+def refuse_world(run: Run, found: int, variable: str | None = None) -> UserError:
+    """The error for a process that finds itself in a world of `found` ranks, as a variable says."""
+    if variable is not None:
+        return UserError(
+            f"{run.layout} needs {run.ranks} rank(s), but this process is in a world of {found} ({variable}={found}), "
+            f"where each would train the whole run: unset {variable} if another program left it, or {_by_launch(run)}"
+        )
     command, srun = "ketscale train ...", ""
     match BACKENDS[run.backend].launcher:
         case "mpirun":

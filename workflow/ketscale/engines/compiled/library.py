@@ -12,8 +12,9 @@ import ctypes
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,8 @@ from ketscale.errors import UserError
 from ketscale.files import clear, home, read_bytes, write_atomic
 
 CHECKSUM = hashlib.sha256().digest_size
+# How long to wait for another process that compiles the same code, which takes seconds.
+_PATIENCE_S = 60.0
 
 # A low level of LLVM's optimisation is enough: the code is written unrolled and vectorised.
 OPTIMISE = 1
@@ -199,12 +202,23 @@ def _write(file: Path, code: bytes) -> None:
 
 @contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """Let one process at a time compile this code; if files cannot be locked, each compiles it itself."""
+    """Let one process at a time compile this code; if files cannot be locked, or it takes long, each compiles it itself.
+
+    Then the same code is written twice, completely each time. The other process may have been stopped.
+    """
     # A pipe of that name is an error, and not waited for.
     file = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    end = time.monotonic() + _PATIENCE_S
     try:
-        with suppress(OSError):  # without locks the same code is written twice, completely each time
-            fcntl.flock(file, fcntl.LOCK_EX)
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError:
+                break
+            else:
+                break
         yield
     finally:
         os.close(file)

@@ -15,7 +15,7 @@ from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, POINT, Run
 
 # The site file of this folder, or the one that KETSCALE_SITE names (set by the workflow if this folder has none).
-PATH = Path(os.environ.get("KETSCALE_SITE", "profiles/slurm/site.yaml"))
+PATH = Path(os.environ.get("KETSCALE_SITE") or "profiles/slurm/site.yaml")
 # Memory that a job needs besides its ranks: Snakemake twice (for the job group and for the run), and the launcher.
 OVERHEAD_MB = 700
 _ASKED = ("minutes", "memory_mb")
