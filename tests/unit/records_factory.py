@@ -13,6 +13,7 @@ import yaml
 
 from ketscale import analysis
 from ketscale.config import Config, sources
+from ketscale.files import sha256
 from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.jobs import prepared
 from ketscale.measure import form
@@ -228,6 +229,18 @@ def write(config: Config, results: Path, made: Mapping[str, Any]) -> Path:
     records.write(results / run.path, config.settings(run), made)
     (results / run.folder / HISTORY).write_text(history(config, run))
     return results / run.folder
+
+
+def stamp(results: Path) -> None:
+    """Make the stamps agree with tables, and figures if there are any, that a test has edited."""
+    made_from = {}
+    for folder in (results / "tables", results / "figures"):
+        path = folder / "stamp.json"
+        if path.exists():
+            said = json.loads(path.read_text()) | made_from
+            said["files"] = {name: sha256(folder / name) for name in said["files"]}
+            path.write_text(json.dumps(said))
+            made_from = {"tables": sha256(path)}
 
 
 Change = Callable[[Run], Mapping[str, Any] | None]

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from ketscale.analysis import catalogue, figures, kinds, tables
+from ketscale.analysis import catalogue, figures, kinds, stamp, tables
 from ketscale.config import Config, Metric, Model
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -147,7 +147,7 @@ def _drawn(results: Path) -> Any:
     from ketscale.analysis.drawing.inputs import Inputs
 
     (asked,) = catalogue.figures_of(config())
-    return asked.draw(Inputs.read(config(), results / "tables"))
+    return asked.draw(Inputs.parse(config(), stamp.tables(config(), results).by_name()))
 
 
 def test_a_study_without_a_finished_run_says_so(tmp_path: Path) -> None:

@@ -73,7 +73,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"ketscale {__version__}")
+    # The Snakefile asks this of a command of another environment.
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"ketscale {__version__} from {Path(__file__).resolve().parent}",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, function: Command, text: str, detail: str = "") -> argparse.ArgumentParser:

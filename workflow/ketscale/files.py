@@ -138,11 +138,16 @@ def naming(path: Path) -> Iterator[None]:
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
     """Write the rows as CSV, atomically; None becomes an empty cell."""
+    write_atomic(path, as_csv(rows, columns))
+
+
+def as_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
+    """The rows as the content of a CSV file; None becomes an empty cell."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_atomic(path, text.getvalue().encode())
+    return text.getvalue().encode()
 
 
 def sha256(path: Path) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.intervals import Estimate, paired_ratio
 from ketscale.analysis.points import Row, usable
 from ketscale.config import Config
-from ketscale.errors import UserError
 from ketscale.grid import AXES, POINT
 from ketscale.grid.run import INTEGERS
 
@@ -43,14 +42,10 @@ class Inputs:
     parity: pd.DataFrame
 
     @classmethod
-    def read(cls, config: Config, tables: Path) -> Inputs:
-        """Read the CSV files in a folder.
-
-        Raises:
-            UserError: one is missing.
-        """
+    def parse(cls, config: Config, tables: Mapping[str, bytes]) -> Inputs:
+        """Parse the contents of CSV files, by the names of the tables."""
         names = ("runs", "scaling", "laws", "quality", "spans", "history", "curves", "completeness", "parity")
-        return cls(config, **{name: read_table(tables / f"{name}.csv") for name in names})
+        return cls(config, **{name: table(name, tables[name]) for name in names})
 
     def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:
         """The studies of this kind: each name with the points that have a step time."""
@@ -121,21 +116,16 @@ class Inputs:
         return self.config.workloads[workload][1].generated
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """A table of `tables.collect`. Names stay text: 'none' is a simulator, not a missing value.
-
-    Raises:
-        UserError: there is no such table, or the file is empty.
-    """
+def table(name: str, content: bytes) -> pd.DataFrame:
+    """A table of `tables.collect` from its CSV file. Names stay text: 'none' is a simulator, not a missing value."""
     import pandas as pd
 
-    try:
-        columns = pd.read_csv(path, nrows=0).columns
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such table; run `ketscale collect` first") from None
-    except pd.errors.EmptyDataError:
-        raise UserError(f"{path}: is empty; run `ketscale collect` again") from None
-    text = (TEXT | TEXT_OF.get(path.stem, set())).intersection(columns)
+    columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
+    text = (TEXT | TEXT_OF.get(name, set())).intersection(columns)
     return pd.read_csv(
-        path, dtype=dict.fromkeys(text, str), keep_default_na=False, na_values=[""], low_memory=False
+        io.BytesIO(content),
+        dtype=dict.fromkeys(text, str),
+        keep_default_na=False,
+        na_values=[""],
+        low_memory=False,
     )
