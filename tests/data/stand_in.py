@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from ketscale import analysis
+from ketscale import cli
 from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures
 
@@ -36,8 +36,8 @@ def main() -> None:
         json.loads(option("--local"))
         write(option("--out"), option("--settings"))
     else:
-        config = analysis.of(json.loads(option("--study")), placed=False)
-        results = Path(config.results)
+        # The command itself reads the config so, before it does anything.
+        config, results = cli._study(cli._parser().parse_args(sys.argv[1:]))
         if command == "collect":
             made = {f"{table}.csv": f"{'--partial' in sys.argv}\n".encode() for table in TABLES}
             made[Path(CONFIG_FILE).name] = config.text.encode()

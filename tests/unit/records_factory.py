@@ -252,7 +252,9 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
         if config.family(workload).prepared:
             folder = results / "features" / workload
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "features.json").write_text(json.dumps({"hash": FEATURES}))
+            block = config.workloads[workload][1]
+            made = {"hash": FEATURES, "workload": type(block).__name__, "settings": block.content()}
+            (folder / "features.json").write_text(json.dumps(made))
             if config.workloads[workload][1].sources():
                 prepared.note(
                     folder / "features.json",

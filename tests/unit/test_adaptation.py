@@ -127,7 +127,7 @@ def test_a_curve_is_the_mean_and_range_over_finished_seeds(results: Path) -> Non
 def test_workloads_are_side_by_side_with_the_optimum_as_a_level(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures.style, "save", lambda *given: None)
+    monkeypatch.setattr(figures.style, "files", lambda *given: {})
     figure, _ = _drawn(results)
     panels = figure.axes
     assert [axes.get_title(loc="left") for axes in panels] == ["asked: gate", "wide"]

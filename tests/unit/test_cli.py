@@ -66,6 +66,34 @@ def test_a_call_that_does_not_fit_is_answered_in_a_line_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
+    "old, new, said",
+    [
+        ("kind: accuracy", "kind: accurate", "no kind of study is called accurate"),
+        ("workloads:", "workloads:\n  own: {kind: arrays}", "workloads.own"),
+        ("models:", "models:\n  own: {kind: mlp, width: none}", "models.own.width"),
+        ("protocols:", "protocols:\n  own: {precision: fp32}", "protocols.own"),
+    ],
+)
+def test_no_command_works_on_a_config_that_another_would_refuse(
+    capsys, tmp_path, monkeypatch, old, new, said
+):
+    """Whatever a study uses of it: training for hours is no use if the tables are refused afterwards."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "config.yaml").read_text()
+    assert f"{old}\n" in text
+    (tmp_path / "config.yaml").write_text(text.replace(f"{old}\n", f"{new}\n", 1))
+    commands = (
+        ("train", "launch", "recommend"),
+        ("prepare", "fetch"),
+        ("status", "plan", "recover", "collect", "figures"),
+    )
+    for names, given in zip(commands, (f"results/{ONE.path}", "digits", None), strict=True):
+        for name in names:
+            assert said in refused(capsys, name, *filter(None, [given])), name
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+@pytest.mark.parametrize(
     "record, features, expected",
     [
         ("results", None, "results/features/digits/features.json"),

@@ -181,7 +181,9 @@ def test_what_cannot_be_merged_is_said(place: Path, tmp_path: Path) -> None:
             report.merge([place / "one", broken], out)
     shutil.copy(place / "one/tables/config.json", broken / "tables")
     (broken / "tables/laws.csv").write_bytes(b"")
-    with pytest.raises(UserError, match=r"laws\.csv: is not the file that was made: .*; run `ketscale collect` again"):
+    with pytest.raises(
+        UserError, match=r"laws\.csv: is not the file that was made: .*; run `ketscale collect` again"
+    ):
         report.merge([place / "one", broken], out)
     assert not out.exists()
 

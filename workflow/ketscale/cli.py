@@ -401,14 +401,21 @@ def _add_bench(commands: Any) -> None:
     )  # fmt: skip
 
 
+def _config(path: Path) -> Config:
+    """The config in a file. Every command checks all of it, so that none refuses what another has worked on."""
+    from ketscale import analysis
+
+    return analysis.read(path)
+
+
 def _settings(options: argparse.Namespace) -> Settings:
     """The settings of the run that a record's path names. Settings that are given must belong to that run."""
     from ketscale.config import Settings
-    from ketscale.problems.registry import FAMILIES, read_config
+    from ketscale.problems.registry import FAMILIES
 
     run = grid.Run.parse(options.record)
     if not options.settings:
-        return read_config(options.config).settings(run)
+        return _config(options.config).settings(run)
     settings = Settings.of(_json(options.settings, "--settings"), FAMILIES, "--settings")
     if settings.run != run:
         raise UserError(
@@ -511,12 +518,12 @@ def _restored(options: argparse.Namespace, folder: Path) -> bool:
 def _workload(options: argparse.Namespace) -> tuple[Workload, Path]:
     """The workload's settings, and the results folder of its config."""
     from ketscale.config import suggestion
-    from ketscale.problems.registry import read_config, workload_of
+    from ketscale.problems.registry import workload_of
 
     if options.settings:
         given = _json(options.settings, "--settings") | _json(options.local, "--local")
         return workload_of(given, f"workloads.{options.workload}"), Path("results")
-    config = read_config(options.config)
+    config = _config(options.config)
     if options.workload not in config.workloads:
         raise UserError(
             f"{options.config}: no workload is called {options.workload}{suggestion(options.workload, config.workloads)}"
@@ -609,18 +616,16 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> None:
     from ketscale.jobs.status import report
-    from ketscale.problems.registry import read_config
 
-    said = report.look(read_config(options.config), options.config, Path())
+    said = report.look(_config(options.config), options.config, Path())
     print((report.as_json if options.json else report.as_text)(said, options.failed))
 
 
 def _plan(options: argparse.Namespace) -> None:
     from ketscale.analysis.advice import judge, plan
     from ketscale.jobs.costs import samples
-    from ketscale.problems.registry import read_config
 
-    config = read_config(options.config)
+    config = _config(options.config)
     for folder in options.records:
         if not (folder / grid.RUNS).is_dir():
             raise UserError(f"--records {folder}: not a results folder; it has no folder {grid.RUNS}")
@@ -639,14 +644,13 @@ def _plan(options: argparse.Namespace) -> None:
 def _recommend(options: argparse.Namespace) -> None:
     from ketscale.analysis.advice import recommend
     from ketscale.measure import host
-    from ketscale.problems.registry import read_config
 
     only = {
         name[:-1]: [part for part in getattr(options, name).split(",") if part]
         for name in ("simulators", "layouts")
     }
     said = recommend.recommend(
-        read_config(options.config),
+        _config(options.config),
         grid.Run.parse(options.record),
         60 * options.minutes,
         only,
@@ -659,9 +663,8 @@ def _recommend(options: argparse.Namespace) -> None:
 
 def _recover(options: argparse.Namespace) -> None:
     from ketscale.jobs.recover import recover
-    from ketscale.problems.registry import read_config
 
-    recover(read_config(options.config), options.config, options.wait, not options.no_queue)
+    recover(_config(options.config), options.config, options.wait, not options.no_queue)
 
 
 def _schema(options: argparse.Namespace) -> None:

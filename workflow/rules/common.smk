@@ -48,7 +48,6 @@ from ketscale import analysis, grid
 from ketscale import config as settings
 from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures as figure_names
-from ketscale.analysis.claims import LEDGER
 from ketscale.errors import UserError
 from ketscale.jobs import finished, prepared
 from ketscale.measure import record
@@ -77,10 +76,9 @@ try:
         settings.load(path)
     CONFIG = analysis.of(config)
     RUNS = CONFIG.runs
-    SOURCES = {
-        name: [str(path) for path in settings.sources(CONFIG, name)]
-        for name in dict.fromkeys(run.workload for run in RUNS)
-    }
+    # Files that no run reads need not be there.
+    for name in CONFIG.studied:
+        settings.sources(CONFIG, name)
 except UserError as error:
     # A WorkflowError would name a line of this file, but the mistake is in the config.
     sys.exit(f"Error in {', '.join(map(str, workflow.configfiles)) or 'the config'}: {error}")
@@ -141,9 +139,14 @@ def records(wildcards=None):
 def disagreement():
     """The first of tables, figures and page whose stamp does not agree with what is there now, and why."""
     found = stamp.outdated(CONFIG, RESULTS_PATH)
-    if found:
-        print(f"ketscale: {found[1]}: it is made again", file=sys.stderr)
-    return found[0] if found else None
+    if found is None:
+        return None
+    stage, why = found
+    if any(word.partition("=")[0] == "--report" for word in sys.argv):
+        # Snakemake would pack what is there.
+        raise WorkflowError(f"{why}; run Snakemake without --report first")
+    print(f"ketscale: {why}; it is made again", file=sys.stderr)
+    return stage
 
 
 def again(path):
@@ -169,14 +172,18 @@ def records_of_tables(wildcards):
 
 def tables_of_figures(wildcards):
     """The input of the figures."""
-    tables = [f"{RESULTS}/{stamp.TABLES}/{name}" for name in (*(f"{table}.csv" for table in TABLES), stamp.NAME)]
+    tables = [
+        f"{RESULTS}/{stamp.TABLES}/{name}" for name in (*(f"{table}.csv" for table in TABLES), stamp.NAME)
+    ]
     return agreed(f"{stamp.FIGURES}/{stamp.NAME}", tables)
 
 
 def files_of_page(wildcards):
     """The input of the page."""
     figures = [f"{RESULTS}/{stamp.FIGURES}/{figure}.{form}" for figure in FIGURES for form in FORMATS]
-    return agreed(stamp.PAGE, [*tables_of_figures(wildcards), *figures, f"{RESULTS}/{stamp.FIGURES}/{stamp.NAME}"])
+    return agreed(
+        stamp.PAGE, [*tables_of_figures(wildcards), *figures, f"{RESULTS}/{stamp.FIGURES}/{stamp.NAME}"]
+    )
 
 
 def settings_of(run):

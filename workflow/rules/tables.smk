@@ -5,8 +5,7 @@
 rule collect:
     """Check every record against the config and the invariants, and write the tables."""
     input:
-        records=records_of_tables,
-        claims=str(LEDGER),
+        records_of_tables,
     output:
         [
             report(

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from ketscale import __version__, grid
-from ketscale.analysis import catalogue
+from ketscale.analysis import catalogue, claims
 from ketscale.config import Config, sources
 from ketscale.errors import UserError, short
 from ketscale.files import clear, write_atomic
@@ -45,12 +45,14 @@ _HEAD = 4096
 class OfTables(msgspec.Struct, frozen=True):
     """The stamp of tables. All digests are SHA-256.
 
-    version: of the package that made them. config: digest of the config's text. complete: whether every run had a
-    record that could be used. data: of each workload the hash of its features and the digest of its source files; None
-    if there was none or it was unknown. records: the records that existed, by path. files: the tables, by name.
+    version: of the package that made them. ledger: digest of its claims. config: digest of the config's text. complete:
+    whether every run had a record that could be used. data: of each workload the hash of its features and the digest of
+    its source files; None if there was none or it was unknown. records: the records that existed, by path. files: the
+    tables, by name.
     """
 
     version: str
+    ledger: str
     config: str
     complete: bool
     data: dict[str, tuple[str | None, str | None]]
@@ -102,7 +104,7 @@ def write_tables(
         UserError: another call has been writing the same for a minute.
     """
     config_digest, data = _sha256(config.text.encode()), _data(config, results)
-    stamp = OfTables(__version__, config_digest, complete, data, dict(found), _digests(made))
+    stamp = OfTables(__version__, _ledger(), config_digest, complete, data, dict(found), _digests(made))
     _publish(results / TABLES, made, stamp)
 
 
@@ -124,6 +126,8 @@ def _tables(config: Config, results: Path) -> tuple[Verified, OfTables, Mapping[
     contents, stamp, digest = _read(folder, OfTables, COLLECT)
     if stamp.version != __version__:
         raise UserError(f"{folder}: made by KetScale {short(stamp.version)}, not by {__version__}; {COLLECT}")
+    if stamp.ledger != _ledger():
+        raise UserError(f"{folder}: judged other claims than {claims.LEDGER} has now; {COLLECT}")
     if stamp.config != _sha256(config.text.encode()):
         raise UserError(f"{folder}: made for another config than this one ({config.title!r}); {COLLECT}")
     _demand(folder, contents, [f"{name}.csv" for name in catalogue.TABLES], COLLECT)
@@ -190,6 +194,10 @@ def outdated(config: Config, results: Path) -> tuple[str, str] | None:
     except UserError as why:
         return stage, str(why).partition(f"; {COLLECT}")[0].partition(f"; {FIGURE}")[0]
     return None
+
+
+def _ledger() -> str:
+    return _sha256(claims.LEDGER.read_bytes())
 
 
 def _data(config: Config, results: Path) -> dict[str, tuple[str | None, str | None]]:
