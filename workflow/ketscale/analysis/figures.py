@@ -23,7 +23,7 @@ def draw(config: Config, results: Path) -> None:
     style.theme()
     tables = stamp.tables(config, results)
     inputs = Inputs.parse(config, tables.by_name())
-    made = {}
+    made: dict[str, bytes] = {}
     for figure in catalogue.figures_of(config):
         made |= {f"{figure.name}.{form}": data for form, data in style.files(*figure.draw(inputs)).items()}
         made[f"{figure.name}.rst"] = f"{figure.caption}\n".encode()
