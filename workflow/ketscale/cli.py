@@ -402,7 +402,7 @@ def _add_bench(commands: Any) -> None:
 
 
 def _config(path: Path) -> Config:
-    """The config in a file. Every command checks all of it, so that none refuses what another has worked on."""
+    """The config in a file, with its kinds of studies: what trains or prepares checks what tables will be refused for."""
     from ketscale import analysis
 
     return analysis.read(path)
@@ -616,16 +616,18 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> None:
     from ketscale.jobs.status import report
+    from ketscale.problems.registry import read_config
 
-    said = report.look(_config(options.config), options.config, Path())
+    said = report.look(read_config(options.config), options.config, Path())
     print((report.as_json if options.json else report.as_text)(said, options.failed))
 
 
 def _plan(options: argparse.Namespace) -> None:
     from ketscale.analysis.advice import judge, plan
     from ketscale.jobs.costs import samples
+    from ketscale.problems.registry import read_config
 
-    config = _config(options.config)
+    config = read_config(options.config)
     for folder in options.records:
         if not (folder / grid.RUNS).is_dir():
             raise UserError(f"--records {folder}: not a results folder; it has no folder {grid.RUNS}")
@@ -644,13 +646,14 @@ def _plan(options: argparse.Namespace) -> None:
 def _recommend(options: argparse.Namespace) -> None:
     from ketscale.analysis.advice import recommend
     from ketscale.measure import host
+    from ketscale.problems.registry import read_config
 
     only = {
         name[:-1]: [part for part in getattr(options, name).split(",") if part]
         for name in ("simulators", "layouts")
     }
     said = recommend.recommend(
-        _config(options.config),
+        read_config(options.config),
         grid.Run.parse(options.record),
         60 * options.minutes,
         only,
@@ -663,8 +666,9 @@ def _recommend(options: argparse.Namespace) -> None:
 
 def _recover(options: argparse.Namespace) -> None:
     from ketscale.jobs.recover import recover
+    from ketscale.problems.registry import read_config
 
-    recover(_config(options.config), options.config, options.wait, not options.no_queue)
+    recover(read_config(options.config), options.config, options.wait, not options.no_queue)
 
 
 def _schema(options: argparse.Namespace) -> None:
