@@ -7,7 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from ketscale import analysis
+from ketscale import cli
+from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures
 
 
@@ -35,21 +36,25 @@ def main() -> None:
         json.loads(option("--local"))
         write(option("--out"), option("--settings"))
     else:
-        config = analysis.of(json.loads(option("--study")), placed=False)
+        # The command itself reads the config so, before it does anything.
+        config, results = cli._study(cli._parser().parse_args(sys.argv[1:]))
         if command == "collect":
-            for table in TABLES:
-                write(f"{config.results}/tables/{table}.csv", f"{'--partial' in sys.argv}\n")
-            write(f"{config.results}/{CONFIG_FILE}", config.text)
+            made = {f"{table}.csv": f"{'--partial' in sys.argv}\n".encode() for table in TABLES}
+            made[Path(CONFIG_FILE).name] = config.text.encode()
+            found = stamp.records(config, results)
+            stamp.write_tables(config, results, made, found, complete=len(found) == len(config.runs))
         elif command == "figures":
-            for figure in figures(config):
-                for form in FORMATS:
-                    write(
-                        f"{config.results}/figures/{figure}.{form}",
-                        "<svg xmlns='http://www.w3.org/2000/svg'/>",
-                    )
-                write(f"{config.results}/figures/{figure}.rst", f"Says what {figure} shows.\n")
+            made = {
+                f"{figure}.{form}": b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+                for figure in figures(config)
+                for form in FORMATS
+            }
+            made |= {f"{figure}.rst": f"Says what {figure} shows.\n".encode() for figure in figures(config)}
+            stamp.write_figures(results, made, stamp.tables(config, results))
         elif command == "report":
-            write(f"{config.results}/report.html", f"<!doctype html>{config.text}")
+            drawn = stamp.figures(config, results, stamp.tables(config, results))
+            head = f'<meta name="ketscale-made-from" content="{drawn.digest}">'
+            write(f"{config.results}/report.html", f"<!doctype html>{head}{config.text}")
     with Path("calls.jsonl").open("a") as file:
         file.write(
             json.dumps({"command": command, "name": name, "start": start, "stop": time.monotonic()}) + "\n"

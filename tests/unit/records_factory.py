@@ -13,6 +13,7 @@ import yaml
 
 from ketscale import analysis
 from ketscale.config import Config, sources
+from ketscale.files import sha256
 from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.jobs import prepared
 from ketscale.measure import form
@@ -230,6 +231,18 @@ def write(config: Config, results: Path, made: Mapping[str, Any]) -> Path:
     return results / run.folder
 
 
+def stamp(results: Path) -> None:
+    """Make the stamps agree with tables, and figures if there are any, that a test has edited."""
+    made_from = {}
+    for folder in (results / "tables", results / "figures"):
+        path = folder / "stamp.json"
+        if path.exists():
+            said = json.loads(path.read_text()) | made_from
+            said["files"] = {name: sha256(folder / name) for name in said["files"]}
+            path.write_text(json.dumps(said))
+            made_from = {"tables": sha256(path)}
+
+
 Change = Callable[[Run], Mapping[str, Any] | None]
 
 
@@ -239,7 +252,9 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
         if config.family(workload).prepared:
             folder = results / "features" / workload
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "features.json").write_text(json.dumps({"hash": FEATURES}))
+            block = config.workloads[workload][1]
+            made = {"hash": FEATURES, "workload": type(block).__name__, "settings": block.content()}
+            (folder / "features.json").write_text(json.dumps(made))
             if config.workloads[workload][1].sources():
                 prepared.note(
                     folder / "features.json",

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from ketscale.analysis import catalogue, figures, kinds, tables
+from ketscale.analysis import catalogue, figures, kinds, stamp, tables
 from ketscale.config import Config, Metric, Model
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -127,7 +127,7 @@ def test_a_curve_is_the_mean_and_range_over_finished_seeds(results: Path) -> Non
 def test_workloads_are_side_by_side_with_the_optimum_as_a_level(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures.style, "save", lambda *given: None)
+    monkeypatch.setattr(figures.style, "files", lambda *given: {})
     figure, _ = _drawn(results)
     panels = figure.axes
     assert [axes.get_title(loc="left") for axes in panels] == ["asked: gate", "wide"]
@@ -147,7 +147,7 @@ def _drawn(results: Path) -> Any:
     from ketscale.analysis.drawing.inputs import Inputs
 
     (asked,) = catalogue.figures_of(config())
-    return asked.draw(Inputs.read(config(), results / "tables"))
+    return asked.draw(Inputs.parse(config(), stamp.tables(config(), results).by_name()))
 
 
 def test_a_study_without_a_finished_run_says_so(tmp_path: Path) -> None:

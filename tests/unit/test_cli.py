@@ -66,6 +66,32 @@ def test_a_call_that_does_not_fit_is_answered_in_a_line_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
+    "old, new, said",
+    [
+        ("kind: accuracy", "kind: accurate", "no kind of study is called accurate"),
+        ("workloads:", "workloads:\n  own: {kind: arrays}", "workloads.own"),
+        ("models:", "models:\n  own: {kind: mlp, width: none}", "models.own.width"),
+        ("protocols:", "protocols:\n  own: {precision: fp32}", "protocols.own"),
+    ],
+)
+def test_no_command_works_on_a_config_whose_tables_would_be_refused(
+    capsys, tmp_path, monkeypatch, old, new, said
+):
+    """Whatever a study uses of it: training for hours is no use if the tables are refused afterwards."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "config.yaml").read_text()
+    assert f"{old}\n" in text
+    (tmp_path / "config.yaml").write_text(text.replace(f"{old}\n", f"{new}\n", 1))
+    commands = [["train", f"results/{ONE.path}"], ["launch", f"results/{ONE.path}"], ["prepare", "digits"]]
+    commands += [["fetch", "digits"], ["collect"], ["figures"]]
+    # The others neither work on a study nor compare its runs.
+    commands += [["status"], ["plan"], ["recover"]] if "study" not in said else []
+    for command in commands:
+        assert said in refused(capsys, *command), command
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+@pytest.mark.parametrize(
     "record, features, expected",
     [
         ("results", None, "results/features/digits/features.json"),

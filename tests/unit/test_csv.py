@@ -15,7 +15,7 @@ import pytest
 
 from ketscale import files
 from ketscale.analysis.drawing import style
-from ketscale.analysis.drawing.inputs import read_table
+from ketscale.analysis.drawing.inputs import table
 from ketscale.bench import output
 
 # What a spreadsheet evaluates, or evaluates once it has cut off the white space.
@@ -77,14 +77,13 @@ def test_a_row_with_a_column_too_many_is_an_error() -> None:
         files.csv_of([{"a": 1, "z": 2}], ["a"])
 
 
-def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_table_is_read_as_it_was_written() -> None:
     names = [name for name in NAMES if name and not {"\r", "\n"} & set(name)]
     rows = [
         {"study": name, "reason": name, "quiet": None if i % 3 else True, "value": -i / 8, "-x": name}
         for i, name in enumerate(names)
     ]
-    files.write_csv(tmp_path / "runs.csv", rows, tuple(rows[0]))
-    found = read_table(tmp_path / "runs.csv")
+    found = table("runs", files.csv_of(rows, tuple(rows[0])))
     assert list(found.columns) == list(rows[0])
     for column in ("study", "reason", "-x"):
         assert found[column].tolist() == names
@@ -92,11 +91,10 @@ def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert found["quiet"].dropna().tolist() == [True] * len(rows[::3])
 
 
-def test_the_data_of_a_figure_have_no_formula(tmp_path: Path) -> None:
+def test_the_data_of_a_figure_have_no_formula() -> None:
     names = [name for name in NAMES if "\r" not in name]
     data = pd.DataFrame({"curve": names, "-y": range(0, -len(names), -1), "kind": pd.Categorical(names)})
-    style.save(matplotlib.figure.Figure(), data, "f", tmp_path)
-    written = cells((tmp_path / "f.csv").read_bytes())
+    written = cells(style.files(matplotlib.figure.Figure(), data)["csv"])
     assert not any(is_formula(cell) for row in written for cell in row)
     assert [row[0] for row in written[1:]] == [files.as_cell(name) for name in names]
     assert [row[1] for row in written[1:]] == [str(-i) for i in range(len(names))]

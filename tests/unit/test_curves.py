@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from ketscale.analysis import catalogue, figures, report, tables
+from ketscale.analysis import catalogue, figures, report, stamp, tables
 from ketscale.analysis.drawing import style
 from ketscale.config import Config
 from ketscale.errors import UserError
@@ -108,7 +108,7 @@ def test_the_figure_has_a_row_for_each_point_and_says_what_it_shows(tmp_path: Pa
     tables.collect(CONFIG, tmp_path)
     drawing = next(figure for figure in catalogue.figures_of(CONFIG) if figure.name == "curves")
     style.theme()
-    figure, drawn = drawing.draw(figures.Inputs.read(CONFIG, tmp_path / "tables"))
+    figure, drawn = drawing.draw(figures.Inputs.parse(CONFIG, stamp.tables(CONFIG, tmp_path).by_name()))
     panels = [axes for axes in figure.axes if axes.lines]
     assert [len(axes.lines) for axes in panels] == [2, 2, 12, 7]
     assert [axes.get_title(loc="left") for axes in panels[::2]] == [

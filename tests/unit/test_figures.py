@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import catalogue, figures, report, tables
+from ketscale.analysis import catalogue, figures, report, stamp, tables
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import paired_difference
@@ -62,9 +62,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_every_figure_of_the_catalogue_has_its_four_files_and_no_other(results: Path) -> None:
+def test_every_figure_of_the_catalogue_has_its_files_and_there_is_no_other_but_the_stamp(
+    results: Path,
+) -> None:
     expected = {f"{name}.{kind}" for name in catalogue.figures(CONFIG) for kind in catalogue.FORMATS}
-    assert {path.name for path in (results / "figures").iterdir()} == expected
+    assert {path.name for path in (results / "figures").iterdir()} == expected | {stamp.NAME}
 
 
 def test_the_catalogue_follows_the_kinds_of_studies() -> None:
@@ -101,7 +103,7 @@ def test_a_point_that_timed_out_before_it_had_a_time_is_drawn_in_words(results: 
     late = drawn.loc["default.qubit-loop-shift"]
     assert (late["steps"], late["first_step_s"], late["timed_out"]) == (1, 24.0, 3)
     assert drawn["step_s"].isna().sum() == 1
-    figure, _ = SIMULATOR.draw(Inputs.read(CONFIG, results / "tables"))
+    figure, _ = SIMULATOR.draw(Inputs.parse(CONFIG, stamp.tables(CONFIG, results).by_name()))
     words = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert "timed out after 1 step, the first of 24 s" in words
     assert any("3 timed out" in text.get_text() for text in figure.texts)
@@ -132,8 +134,8 @@ def test_a_study_without_any_run_still_gives_every_figure_and_a_page(tmp_path: P
     assert "15 runs of the study have not completed" in (tmp_path / "report.html").read_text()
 
 
-def test_a_missing_table_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"runs\.csv: no such table; run `ketscale collect` first"):
+def test_missing_tables_are_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"stamp\.json: no such file; run `ketscale collect` first"):
         figures.draw(CONFIG, tmp_path)
 
 

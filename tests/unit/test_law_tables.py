@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from ketscale.analysis import catalogue, tables
-from ketscale.analysis.drawing.inputs import read_table
+from ketscale.analysis.drawing.inputs import table as parsed
 from ketscale.analysis.laws import cost, drawing, table
 from ketscale.analysis.points import Collected, Row
 from ketscale.config import Config
@@ -317,7 +317,7 @@ def test_the_table_is_collected(tmp_path: Path) -> None:
     config = factory.small_config({"strong": strong})
     factory.write_all(config, tmp_path)
     tables.collect(config, tmp_path)
-    laws = read_table(tmp_path / "tables/laws.csv")
+    laws = parsed("laws", (tmp_path / "tables/laws.csv").read_bytes())
     assert "laws" in catalogue.TABLES and tuple(laws) == table.COLUMNS
     assert list(laws["law"]) == ["Amdahl", "USL"]
     # The records of the factory do not say whose cores they had.

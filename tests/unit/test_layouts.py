@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from ketscale.analysis import catalogue, tables
+from ketscale.analysis import catalogue, stamp, tables
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.overviews import layouts
 from ketscale.analysis.overviews.layouts import RATIO
@@ -47,7 +47,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 
     factory.write_all(config, results, change)
     tables.collect(config, results)
-    inputs = Inputs.read(config, results / "tables")
+    inputs = Inputs.parse(config, stamp.tables(config, results).by_name())
     figure, drawn = layouts.MAP.draw(inputs)
     words = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert len(words) == 8 and sum("(busy)" in text for text in words) == 4
@@ -136,7 +136,7 @@ def test_the_words_of_a_cell_are_within_it(tmp_path: Path) -> None:
     config = factory.small_config(given, partial=True)
     factory.write_all(config, tmp_path)
     tables.collect(config, tmp_path)
-    figure, _ = layouts.MAP.draw(Inputs.read(config, tmp_path / "tables"))
+    figure, _ = layouts.MAP.draw(Inputs.parse(config, stamp.tables(config, tmp_path).by_name()))
     figure.canvas.draw()
     for axes in figure.axes:
         boxes = [patch.get_window_extent() for patch in axes.patches]
@@ -150,5 +150,5 @@ def test_a_speedup_over_another_batch_is_not_on_the_map(tmp_path: Path) -> None:
     config = factory.small_config({"weak": given}, partial=True)
     factory.write_all(config, tmp_path)
     tables.collect(config, tmp_path)
-    assert layouts.table(Inputs.read(config, tmp_path / "tables")).empty
+    assert layouts.table(Inputs.parse(config, stamp.tables(config, tmp_path).by_name())).empty
     assert "map" not in catalogue.figures(config)

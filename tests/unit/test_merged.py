@@ -54,6 +54,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = pd.read_csv(path, dtype=str)
         rows.loc[0, ["verdict", "records"]] = [verdict, f"results/{SPEED.runs[0].path}"]
         rows.to_csv(path, index=False)
+        factory.stamp(root / name)
     report.merge([root / "one", root / "far/two", root / "my study"], root / "pages/all.html")
     return root
 
@@ -168,7 +169,7 @@ def test_what_cannot_be_merged_is_said(place: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(place / "one", broken)
     (broken / "figures/strong.svg").unlink()
-    with pytest.raises(UserError, match=r"strong\.svg: no such figure"):
+    with pytest.raises(UserError, match=r"strong\.svg: is missing; run `ketscale figures` again"):
         report.merge([place / "one", broken], out)
     for content, said in (
         (b"{", "not JSON"),
@@ -180,7 +181,9 @@ def test_what_cannot_be_merged_is_said(place: Path, tmp_path: Path) -> None:
             report.merge([place / "one", broken], out)
     shutil.copy(place / "one/tables/config.json", broken / "tables")
     (broken / "tables/laws.csv").write_bytes(b"")
-    with pytest.raises(UserError, match=r"laws\.csv: is empty; run `ketscale collect` again"):
+    with pytest.raises(
+        UserError, match=r"laws\.csv: is not the file that was made: .*; run `ketscale collect` again"
+    ):
         report.merge([place / "one", broken], out)
     assert not out.exists()
 
@@ -189,6 +192,7 @@ def test_a_page_that_is_too_large_is_refused(place: Path, tmp_path: Path) -> Non
     large = tmp_path / "large"
     shutil.copytree(place / "one", large)
     (large / "figures/strong.svg").write_bytes(b" " * (2 * LARGEST_BYTES))
+    factory.stamp(large)
     with pytest.raises(UserError, match="more than 5 MB a folder; merge fewer folders"):
         report.merge([place / "one", large], tmp_path / "merged.html")
     assert not (tmp_path / "merged.html").exists()

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from ketscale import files
-from ketscale.analysis import completeness
+from ketscale.analysis import completeness, stamp
 from ketscale.analysis.claims import ledger
-from ketscale.analysis.drawing.inputs import read_table
 from ketscale.analysis.report import merged
 from ketscale.config import load as load_config
 from ketscale.engines.compiled import library as compiled
@@ -91,7 +90,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "config": ("config.yaml", load_config),
     "site": ("site.yaml", lambda p: site.load_site(lambda run: {}, (), p)),
     "claims": ("claims.yaml", ledger.load),
-    "table": ("runs.csv", read_table),
+    "stamp": ("stamp.json", lambda p: stamp._read(p.parent, stamp.OfTables, stamp.COLLECT)),
     "csv": ("history.csv", files.read_csv),
     "hash": ("model.safetensors", files.sha256),
     "log": ("train.log", completeness._last_line),
@@ -197,13 +196,13 @@ ALLOWED = {
         "problems/eeg/prepared.py: open", "problems/images/features.py: open", "problems/images/features.py: _fill",
         "problems/images/features.py: backbone", "problems/sentences/sentences.py: open",
     ),
-    "of an opened file": (
+    "of what was read": (
+        "analysis/drawing/inputs.py: table",
         "problems/library.py: predictions",
         "problems/arrays.py: read_npz", "problems/images/idx.py: read", "problems/images/own.py: _opened",
-        "analysis/drawing/inputs.py: read_table",
     ),
     "makes the file": ("analysis/advice/trials.py: _try", "jobs/lease.py: _create", "problems/store.py: _sync"),
-    "never waits": ("engines/compiled/library.py: _alone",),
+    "never waits": ("engines/compiled/library.py: _alone", "analysis/stamp.py: _turn"),
 }  # fmt: skip
 
 

@@ -44,6 +44,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables.collect(CONFIG, root)
     answer(root)
     judge(root)
+    factory.stamp(root)
     figures.draw(CONFIG, root)
     report.build(CONFIG, root)
     return root

@@ -168,7 +168,10 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     "change, why",
-    [(Path.unlink, "is missing"), (lambda path: path.write_text("epoch,step\n0,1\n"), "edited or damaged")],
+    [
+        (Path.unlink, "is missing"),
+        (lambda path: path.write_text("epoch,step\n0,1\n"), "edited, damaged or of another"),
+    ],
 )
 def test_a_record_without_the_history_that_its_run_wrote_is_refused(
     tmp_path: Path, change: Callable[[Path], object], why: str

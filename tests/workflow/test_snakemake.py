@@ -18,10 +18,12 @@ from typing import Any
 
 import pytest
 
+import ketscale
 from ketscale import analysis
 from ketscale.analysis.catalogue import TABLES, figures
 from ketscale.grid import Run
 from tests.ready_made import WHOLE
+from tests.unit import records_factory as factory
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -332,6 +334,161 @@ def test_data_and_weights_without_a_folder_are_fetched_by_local_rules(fresh: Pat
     assert [call["command"] for call in calls(fresh)] == ["fetch", "prepare"]
 
 
+# ---------------------------------------------------------------- results that came without Snakemake's notes
+
+LOCAL = ("--profile", "profiles/local")
+AFTER_RUNS = {"collect": 1, "draw": 1, "write_report": 1, "all": 1}
+
+
+def without_notes(project: Path) -> Path:
+    """The project as a copy of its results alone leaves it: no notes, and times that say nothing."""
+    shutil.rmtree(project / ".snakemake")
+    for path in (project / "results").rglob("*"):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    return project
+
+
+def edited_in(
+    project: Path, name: str, then: Callable[[], subprocess.CompletedProcess[str]]
+) -> subprocess.CompletedProcess[str]:
+    """What `then` returns while a file of the results has other content, but its time; afterwards it has its own."""
+    path = project / "results" / name
+    times, content = path.stat(), path.read_bytes()
+    path.write_text(json.dumps({"edited": 1}))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    done = then()
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    return done
+
+
+def test_copied_results_of_this_config_have_nothing_left_to_do(finished: Path) -> None:
+    done = run_in(without_notes(finished), *LOCAL)
+    assert "Nothing to be done" in done.stdout + done.stderr
+    assert calls(finished) == []
+
+
+def test_copied_results_of_another_title_are_made_again(finished: Path) -> None:
+    config = without_notes(finished) / "config.yaml"
+    config.write_text(config.read_text().replace("title: The", "title: Another"))
+    before = {path: path.read_bytes() for path in files(finished) if path.is_file()}
+    assert planned(run_in(finished, *LOCAL, "-n")) == AFTER_RUNS
+    assert {path: path.read_bytes() for path in files(finished) if path.is_file()} == before
+    run_in(finished, *LOCAL)
+    assert "Another tiny study" in (finished / "results/report.html").read_text()
+    assert "Nothing to be done" in (done := run_in(finished, *LOCAL)).stdout + done.stderr
+
+
+def test_what_was_not_made_from_the_records_is_made_again(finished: Path) -> None:
+    """Whether or not Snakemake has notes, and though no time tells."""
+    page, drawn = {"write_report": 1, "all": 1}, {"draw": 1, "write_report": 1, "all": 1}
+    edited = {
+        "tables/answers.csv": AFTER_RUNS,
+        "tables/stamp.json": AFTER_RUNS,
+        "figures/batch.svg": drawn,
+        "report.html": page,
+        RUNS[0].path: AFTER_RUNS,
+    }
+    assert (
+        planned(edited_in(finished, "tables/answers.csv", lambda: run_in(finished, *LOCAL, "-n")))
+        == AFTER_RUNS
+    )
+    without_notes(finished)
+    for name, again in edited.items():
+        assert planned(edited_in(finished, name, lambda: run_in(finished, *LOCAL, "-n"))) == again, name
+    one = edited_in(finished, RUNS[0].path, lambda: run_in(finished, *LOCAL, "-n", record(RUNS[1])))
+    assert planned(one) == {}
+    refused = edited_in(
+        finished, "tables/runs.csv", lambda: run_in(finished, "--report", "report.zip", check=False)
+    )
+    assert refused.returncode == 1 and "runs.csv: is not the file that was made" in refused.stderr
+    edited_in(finished, "tables/answers.csv", lambda: run_in(finished, *LOCAL))
+    assert [call["name"] for call in calls(finished)] == ["collect", "figures", "report"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "again"),
+    [
+        ("split_seed: 0", "split_seed: 1", {"prepare": 1, "train": len(RUNS)}),
+        ("epochs: 1", "epochs: 2", {"train": sum(run.protocol == "quick" for run in RUNS)}),
+    ],
+)
+def test_copied_records_and_data_of_other_settings_are_made_again(
+    fresh: Path, old: str, new: str, again: dict[str, int]
+) -> None:
+    factory.write_all(TINY, fresh / "results")
+    for path in (fresh / "results/features").rglob("*"):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    assert planned(run_in(fresh, *LOCAL, "-n")) == AFTER_RUNS
+    config = fresh / "config.yaml"
+    config.write_text(config.read_text().replace(old, new))
+    assert planned(run_in(fresh, *LOCAL, "-n")) == {**again, **AFTER_RUNS}
+    one = next(run for run in RUNS if run.protocol == "quick")
+    assert planned(run_in(fresh, *LOCAL, "-n", record(one))) == {**again, "train": 1}
+
+
+# ---------------------------------------------------------------- whose package it is
+
+
+def checkout(project: Path, version: str = ketscale.__version__) -> Path:
+    """Make the project a checkout with a package of its own, as far as the Snakefile looks."""
+    (project / "workflow/ketscale").mkdir()
+    (project / "workflow/ketscale/__init__.py").write_text(f'__version__ = "{version}"\n')
+    return project
+
+
+def test_the_package_of_another_checkout_is_refused(fresh: Path) -> None:
+    before = files(checkout(fresh))
+    done = run_in(fresh, *LOCAL, check=False)
+    assert done.returncode == 1
+    assert f"this workflow is that of {fresh}, but" in done.stderr
+    assert f"imports the package of another checkout ({ROOT}/workflow/ketscale)" in done.stderr
+    assert "Traceback" not in done.stderr and files(fresh) == before
+
+
+def test_a_link_to_the_checkout_is_the_same_checkout(fresh: Path) -> None:
+    (fresh / "workflow/ketscale").symlink_to(ROOT / "workflow/ketscale")
+    assert planned(run_in(fresh, *LOCAL, "-n"))["train"] == len(RUNS)
+
+
+@pytest.mark.parametrize("version", [ketscale.__version__, "9.9.9"])
+def test_an_installed_package_is_taken_and_another_version_is_said(
+    fresh: Path, tmp_path: Path, version: str
+) -> None:
+    shutil.copytree(ROOT / "workflow/ketscale", tmp_path / "site/ketscale")
+    about = tmp_path / f"site/ketscale-{ketscale.__version__}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: ketscale\nVersion: {ketscale.__version__}\n"
+    )
+    (about / "WHEEL").write_text("Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    done = run_in(checkout(fresh, version), *LOCAL, "-n", PYTHONPATH=str(tmp_path / "site"))
+    assert planned(done)["train"] == len(RUNS)
+    said = f"this workflow is that of version 9.9.9, but the installed package, which trains and reports, is {ketscale.__version__}"
+    assert (said in done.stderr) == (version == "9.9.9")
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            "#!/bin/sh\necho ketscale 0.4.0 from /elsewhere/ketscale\n",
+            "of another package (/elsewhere/ketscale)",
+        ),
+        ("#!/bin/sh\necho ketscale 0.3.0\n", "of another package (unknown)"),
+        (f'#!/bin/sh\nexec {sys.executable} -m ketscale "$@"\n', ""),
+    ],
+)
+def test_jobs_call_the_package_that_the_snakefile_imports(fresh: Path, script: str, said: str) -> None:
+    (fresh / "bin/ketscale").write_text(script)
+    done = run_in(fresh, *LOCAL, "results/features/digits/features.json", check=False)
+    if said:
+        assert said in done.stderr and "Traceback" not in done.stderr
+        assert done.returncode == 1 and not (fresh / "results").exists()
+    else:
+        assert done.returncode == 0
+
+
 # ---------------------------------------------------------------- partial reports
 
 
@@ -368,6 +525,30 @@ def test_a_partial_report_is_made_anew_when_a_record_goes(finished: Path) -> Non
 
 
 # ---------------------------------------------------------------- mistakes in the config
+
+
+def test_a_workload_that_no_study_uses_is_checked_at_the_start_and_never_in_the_way(
+    fresh: Path, tmp_path: Path
+) -> None:
+    """Its settings are checked like any other's. Its file is not read, so it need not be there."""
+    config = fresh / "config.yaml"
+    text = config.read_text()
+    own = "  own: {kind: arrays, file: nowhere.npz, split: given}\n"
+    config.write_text(text.replace("workloads:\n", f"workloads:\n{own}"))
+    run_in(fresh, *LOCAL)
+    assert (fresh / "results/report.html").exists()
+    config.write_text(text.replace("workloads:\n", f"workloads:\n{own.replace('file: nowhere.npz, ', '')}"))
+    done = run_in(fresh, *LOCAL, "-n", check=False)
+    assert done.returncode == 1 and "workloads.own" in done.stderr
+
+
+def test_a_config_that_no_command_can_be_given_is_refused_before_anything_runs(fresh: Path) -> None:
+    config = fresh / "config.yaml"
+    config.write_text(
+        config.read_text().replace("What does a larger", f"What {'really ' * 30_000} does a larger")
+    )
+    done = run_in(fresh, *LOCAL, "-n", check=False)
+    assert done.returncode == 1 and "the config is longer than a command may be" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"ketscale {__version__}")
+    # The Snakefile asks this of a command of another environment.
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"ketscale {__version__} from {Path(__file__).resolve().parent}",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, function: Command, text: str, detail: str = "") -> argparse.ArgumentParser:
@@ -398,14 +403,21 @@ def _add_bench(commands: Any) -> None:
     )  # fmt: skip
 
 
+def _config(path: Path) -> Config:
+    """The config in a file, with its kinds of studies: what trains or prepares checks what tables will be refused for."""
+    from ketscale import analysis
+
+    return analysis.read(path)
+
+
 def _settings(options: argparse.Namespace) -> Settings:
     """The settings of the run that a record's path names. Settings that are given must belong to that run."""
     from ketscale.config import Settings
-    from ketscale.problems.registry import FAMILIES, read_config
+    from ketscale.problems.registry import FAMILIES
 
     run = grid.Run.parse(options.record)
     if not options.settings:
-        return read_config(options.config).settings(run)
+        return _config(options.config).settings(run)
     settings = Settings.of(_json(options.settings, "--settings"), FAMILIES, "--settings")
     if settings.run != run:
         raise UserError(
@@ -508,12 +520,12 @@ def _restored(options: argparse.Namespace, folder: Path) -> bool:
 def _workload(options: argparse.Namespace) -> tuple[Workload, Path]:
     """The workload's settings, and the results folder of its config."""
     from ketscale.config import suggestion
-    from ketscale.problems.registry import read_config, workload_of
+    from ketscale.problems.registry import workload_of
 
     if options.settings:
         given = _json(options.settings, "--settings") | _json(options.local, "--local")
         return workload_of(given, f"workloads.{options.workload}"), Path("results")
-    config = read_config(options.config)
+    config = _config(options.config)
     if options.workload not in config.workloads:
         raise UserError(
             f"{options.config}: no workload is called {options.workload}{suggestion(options.workload, config.workloads)}"

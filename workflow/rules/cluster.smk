@@ -156,6 +156,7 @@ def together():
 
 def begin():
     """Note the runs of this call. Before any is submitted, stop if the cluster would refuse one or never start it."""
+    check_command()
     jobs = list(workflow.dag.needrun_jobs())
     called = [grid.Run.of(job.wildcards) for job in jobs if job.rule.name == "train"]
     CALLED.extend(sorted(called, key=lambda run: ORDER.get(run, len(RUNS))))

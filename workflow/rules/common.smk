@@ -1,22 +1,64 @@
 # What the rules share: the checked config, the runs of the grid, and where and when a run may start. No rules.
 import functools
 import gc
+import importlib.metadata
 import os
+import re
+import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
+import ketscale
+
+# The package that Python imports, and the one of the checkout that this file is in. There is none in a cache of
+# Snakemake's, where the files of a remote module are.
+PACKAGE = Path(ketscale.__file__).resolve().parent
+OWN = Path(workflow.current_basedir.get_path_or_uri(secret_free=True), "..", "ketscale").resolve()
+
+
+def from_wheel():
+    """Whether the package is installed in the environment, and so is no checkout's."""
+    return any(
+        found.read_text("WHEEL") and Path(found.locate_file("ketscale")).resolve() == PACKAGE
+        for found in importlib.metadata.distributions(name="ketscale")
+    )
+
+
+# Before anything else is imported, which another package may not have.
+if workflow.is_main_process and PACKAGE != OWN and (OWN / "__init__.py").exists():
+    if not from_wheel():
+        sys.exit(
+            f"Error: this workflow is that of {OWN.parents[1]}, but {sys.executable} imports the package of another "
+            f"checkout ({PACKAGE}). Activate the environment of {OWN.parents[1]} (`make setup` makes it), or run the "
+            "Snakefile of the other."
+        )
+    own_version = re.search('__version__ = "(.+)"', (OWN / "__init__.py").read_text())[1]
+    if own_version != ketscale.__version__:
+        print(
+            f"ketscale: this workflow is that of version {own_version}, but the installed package, which trains and "
+            f"reports, is {ketscale.__version__}",
+            file=sys.stderr,
+        )
+
 from ketscale import analysis, grid
 from ketscale import config as settings
+from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures as figure_names
-from ketscale.analysis.claims import LEDGER
 from ketscale.errors import UserError
 from ketscale.jobs import finished, prepared
+from ketscale.measure import record
 
 # Snakemake keeps all jobs that it plans, and Python's collector looks through all that is kept again and again: with
 # its usual threshold (700 objects) that is a tenth of a dry run of 20,000 runs.
 gc.set_threshold(100_000)
+
+
+# The longest argument that Linux gives to a program, and so the longest shell command of a job (execve(2)).
+LONGEST = 2**17 - 2000
 
 
 wildcard_constraints:
@@ -34,22 +76,29 @@ try:
         settings.load(path)
     CONFIG = analysis.of(config)
     RUNS = CONFIG.runs
-    SOURCES = {
-        name: [str(path) for path in settings.sources(CONFIG, name)]
-        for name in dict.fromkeys(run.workload for run in RUNS)
-    }
+    # Files that no run reads need not be there.
+    for name in CONFIG.studied:
+        settings.sources(CONFIG, name)
 except UserError as error:
     # A WorkflowError would name a line of this file, but the mistake is in the config.
     sys.exit(f"Error in {', '.join(map(str, workflow.configfiles)) or 'the config'}: {error}")
 
 PARTIAL = CONFIG.partial
 RESULTS = CONFIG.results
+RESULTS_PATH = Path(RESULTS)
 # The folder of a run, and the manifests of its data.
 RUN = f"{RESULTS}/{grid.RUNS}/{grid.PATTERN}"
 FEATURES = f"{RESULTS}/{grid.PREPARED}"
 FETCHED = f"{RESULTS}/{grid.FETCHED}"
-# Where the files of each workload are on this machine; a resource, since it changes no number.
-PLACES = grid.canonical({name: CONFIG.workloads[name][1].places() for name in SOURCES})
+# Where the files of each workload are on this machine, whether or not a study uses it, since the whole config is
+# checked; a resource, since it changes no number.
+PLACES = grid.canonical({name: workload.places() for name, (_, workload) in CONFIG.workloads.items()})
+# The jobs that make tables, figures and the page are given the config; they would fail after all runs.
+if len(shlex.quote(CONFIG.text).encode()) + len(shlex.quote(PLACES).encode()) > LONGEST:
+    sys.exit(
+        f"Error: the config is longer than a command may be ({len(CONFIG.text)} characters as JSON): use lists of values "
+        "instead of single points, or split the study into several configs"
+    )
 FIGURES = figure_names(CONFIG)
 ORDER = {run: index for index, run in enumerate(RUNS)}
 
@@ -86,12 +135,68 @@ def records(wildcards=None):
     return [record_of(run) for run in RUNS if not PARTIAL or Path(record_of(run)).exists()]
 
 
-def run_settings(wildcards):
-    """Everything that determines the run's numbers and timing, as one canonical text."""
+@functools.cache
+def disagreement():
+    """The first of tables, figures and page whose stamp does not agree with what is there now, and why."""
+    found = stamp.outdated(CONFIG, RESULTS_PATH)
+    if found is None:
+        return None
+    stage, why = found
+    if any(word.partition("=")[0] == "--report" for word in sys.argv):
+        # Snakemake would pack what is there.
+        raise WorkflowError(f"{why}; run Snakemake without --report first")
+    print(f"ketscale: {why}; it is made again", file=sys.stderr)
+    return stage
+
+
+def again(path):
+    """Have a file made again, whatever Snakemake's notes and the times of files say, by the call that is planned.
+
+    Like --forcerun, which would also make it a target. The jobs of the call do not ask: their own process plans only
+    what it was told.
+    """
+    workflow.dag.forcefiles.add(path)
+
+
+def agreed(stage, files):
+    """The files, which are the input of a stage; if its outputs are there and not made from them, it is run again."""
+    if workflow.is_main_process and disagreement() == stage:
+        again(f"{RESULTS}/{stage}")
+    return files
+
+
+def records_of_tables(wildcards):
+    """The input of the tables."""
+    return agreed(f"{stamp.TABLES}/{stamp.NAME}", records())
+
+
+def tables_of_figures(wildcards):
+    """The input of the figures."""
+    tables = [
+        f"{RESULTS}/{stamp.TABLES}/{name}" for name in (*(f"{table}.csv" for table in TABLES), stamp.NAME)
+    ]
+    return agreed(f"{stamp.FIGURES}/{stamp.NAME}", tables)
+
+
+def files_of_page(wildcards):
+    """The input of the page."""
+    figures = [f"{RESULTS}/{stamp.FIGURES}/{figure}.{form}" for figure in FIGURES for form in FORMATS]
+    return agreed(
+        stamp.PAGE, [*tables_of_figures(wildcards), *figures, f"{RESULTS}/{stamp.FIGURES}/{stamp.NAME}"]
+    )
+
+
+def settings_of(run):
+    """The resolved settings of a run."""
     try:
-        return CONFIG.settings(run_of(wildcards)).text
+        return CONFIG.settings(run)
     except UserError as error:
         raise WorkflowError(str(error)) from None
+
+
+def run_settings(wildcards):
+    """Everything that determines the run's numbers and timing, as one canonical text."""
+    return settings_of(run_of(wildcards)).text
 
 
 def features_of(wildcards):
@@ -99,6 +204,28 @@ def features_of(wildcards):
     if wildcards.workload in CONFIG.workloads and CONFIG.family(wildcards.workload).prepared:
         return FEATURES.format(workload=wildcards.workload)
     return []
+
+
+@functools.cache
+def features_hash(workload):
+    """The hash of a workload's prepared data, if there are any."""
+    return prepared.features_hash(prepared.manifest(CONFIG, RESULTS_PATH, workload))
+
+
+def features_for(wildcards):
+    """The manifest of the run's data; a run whose record is of other settings or data is trained again."""
+    run = run_of(wildcards)
+    if workflow.is_main_process:
+        if not record.is_of(RESULTS_PATH / run.path, settings_of(run), features_hash(run.workload)):
+            again(record_of(run))
+    return features_of(wildcards)
+
+
+def fetched_for(wildcards):
+    """The input of a workload's data, which are prepared again if they are of other settings or sources."""
+    if workflow.is_main_process and prepared.outdated(CONFIG, RESULTS_PATH, wildcards.workload):
+        again(FEATURES.format(workload=wildcards.workload))
+    return fetched(wildcards)
 
 
 def workload_settings(wildcards):
@@ -129,6 +256,27 @@ def fetched(wildcards):
     """The manifest of what is fetched for a workload; empty if nothing is."""
     needed = CONFIG.workloads[wildcards.workload][1].fetched
     return FETCHED.format(workload=wildcards.workload) if needed else []
+
+
+def check_command():
+    """Stop if the jobs, which call the `ketscale` that PATH finds first, would not use the package of this process."""
+    if workflow.deployment_settings.deployment_method:
+        return
+    command = shutil.which("ketscale")
+    if command is None:
+        sys.exit(f"Error: no command `ketscale` is in PATH; activate the environment of {sys.executable}")
+    with open(command, "rb") as script:
+        interpreter = script.readline().removeprefix(b"#!").decode(errors="replace").strip()
+    if Path(interpreter).parent == Path(sys.executable).parent:
+        return
+    # Of another environment, or no script of Python: it says where its package is.
+    said = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace").stdout
+    folder = said.strip().partition(" from ")[2]
+    if not folder or Path(folder).resolve() != PACKAGE:
+        sys.exit(
+            f"Error: jobs would call {command}, which is of another package ({folder or 'unknown'}) than the one that "
+            f"{sys.executable} imports ({PACKAGE}); activate the environment of that Python"
+        )
 
 
 def host_share(wildcards):

@@ -27,7 +27,7 @@ rule fetch:
 rule prepare:
     """Convert a workload's data, once, to the form that runs read."""
     input:
-        fetched=fetched,
+        fetched=fetched_for,
     output:
         FEATURES,
     log:

@@ -1,10 +1,10 @@
-# From tables to figures and the report. Required: tables/*.csv. Made: figures/*, report.html.
+# From tables to figures and the report. Required: tables/*. Made: figures/*, report.html.
 
 
 rule draw:
     """Draw every figure of the config's studies, and write the data of each as CSV."""
     input:
-        expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
+        tables_of_figures,
     output:
         [
             report(
@@ -20,6 +20,7 @@ rule draw:
             figure=FIGURES,
             format=[name for name in FORMATS if name != "svg"],
         ),
+        f"{RESULTS}/{stamp.FIGURES}/{stamp.NAME}",
     log:
         f"{RESULTS}/figures/draw.log",
     localrule: True
@@ -34,8 +35,7 @@ rule draw:
 rule write_report:
     """Build the self-contained page that opens with the answers."""
     input:
-        expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
-        expand(f"{RESULTS}/figures/{{figure}}.{{format}}", figure=FIGURES, format=FORMATS),
+        files_of_page,
     output:
         report(
             f"{RESULTS}/report.html",

@@ -1,11 +1,11 @@
-# From records to tidy tables. Required: the records of the runs. Made: tables/*.csv and the config beside them.
+# From records to tidy tables. Required: the records of the runs. Made: tables/*.csv, and beside them
+# the config and the stamp.
 
 
 rule collect:
     """Check every record against the config and the invariants, and write the tables."""
     input:
-        records=records,
-        claims=str(LEDGER),
+        records_of_tables,
     output:
         [
             report(
@@ -17,6 +17,7 @@ rule collect:
             for table in TABLES
         ],
         f"{RESULTS}/{CONFIG_FILE}",
+        f"{RESULTS}/{stamp.TABLES}/{stamp.NAME}",
     log:
         f"{RESULTS}/tables/collect.log",
     localrule: True
@@ -26,10 +27,6 @@ rule collect:
         places=PLACES,
     params:
         study=study,
-        # Other sources: other data, in a partial report too, which prepares none.
-        sources=lambda wildcards: {name: digest_of(name) for name in SOURCES},
         partial="--partial" if PARTIAL else "",
-        # For a partial report, a record that is deleted changes the tables too.
-        present=len(records()) if PARTIAL else "all",
     shell:
         "ketscale collect --study {params.study:q} --local {resources.places:q} {params.partial} > {log:q} 2>&1"

@@ -6,7 +6,7 @@
 rule train:
     """Train one run of the grid and write its record."""
     input:
-        features=features_of,
+        features=features_for,
     output:
         record=f"{RUN}/{grid.RECORD}",
         history=f"{RUN}/{grid.HISTORY}",

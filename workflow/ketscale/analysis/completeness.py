@@ -92,22 +92,27 @@ def table(findings: Iterable[Finding], results: str) -> list[dict[str, Any]]:
     return rows
 
 
+def faults(findings: Iterable[Finding]) -> list[Finding]:
+    """The runs without a record that can be used."""
+    return [finding for finding in findings if finding.state in FAULTS]
+
+
 def demand_all(findings: Sequence[Finding], results: str) -> None:
     """Refuse to continue if a run has no record that can be trusted.
 
     Raises:
         UserError: names the first few such runs, how many there are, and the two ways to continue.
     """
-    faults = [finding for finding in findings if finding.state in FAULTS]
-    if not faults:
+    unusable = faults(findings)
+    if not unusable:
         return
-    counts = Counter(finding.state for finding in faults)
+    counts = Counter(finding.state for finding in unusable)
     counted = ", ".join(f"{counts[state]} {state}" for state in FAULTS if counts[state])
     named = "; ".join(
-        f"{results}/{finding.run.path} ({finding.state}: {finding.why})" for finding in faults[:3]
+        f"{results}/{finding.run.path} ({finding.state}: {finding.why})" for finding in unusable[:3]
     )
-    more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+    more = f"; and {len(unusable) - 3} more" if len(unusable) > 3 else ""
     raise UserError(
-        f"{len(faults)} of {len(findings)} runs cannot be used ({counted}): {named}{more}",
+        f"{len(unusable)} of {len(findings)} runs cannot be used ({counted}): {named}{more}",
         "run Snakemake again (delete stale or refused records first), or do without: --config partial=true",
     )

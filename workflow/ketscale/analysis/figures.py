@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ketscale.analysis import catalogue
+from ketscale.analysis import catalogue, stamp
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.config import Config
-from ketscale.files import clear, write_atomic
 
 
 def draw(config: Config, results: Path) -> None:
-    """Write figures/NAME.{svg,png,pdf,csv,rst} for every figure of the catalogue, from the CSV files in tables/.
+    """Write figures/NAME.{svg,png,pdf,csv,rst} for every figure of the catalogue, and their stamp, from the tables.
 
     Args:
         config: the config of the studies.
         results: the folder of all results.
 
     Raises:
-        UserError: a table is missing.
+        UserError: the tables are not those of this config and its records; see `stamp.tables`.
     """
     style.theme()
-    clear(results / "figures")
-    inputs = Inputs.read(config, results / "tables")
+    tables = stamp.tables(config, results)
+    inputs = Inputs.parse(config, tables.by_name())
+    made: dict[str, bytes] = {}
     for figure in catalogue.figures_of(config):
-        drawing, data = figure.draw(inputs)
-        style.save(drawing, data, figure.name, results / "figures")
-        write_atomic(results / "figures" / f"{figure.name}.rst", f"{figure.caption}\n".encode())
+        made |= {f"{figure.name}.{form}": data for form, data in style.files(*figure.draw(inputs)).items()}
+        made[f"{figure.name}.rst"] = f"{figure.caption}\n".encode()
+    stamp.write_figures(results, made, tables)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ketscale.analysis import answers, catalogue, claims, completeness, parity
+from ketscale.analysis import answers, catalogue, claims, completeness, parity, stamp
 from ketscale.analysis.claims.evidence import Evidence
 from ketscale.analysis.completeness import Finding
 from ketscale.analysis.drawing.inputs import Inputs
@@ -16,7 +16,7 @@ from ketscale.analysis.kinds.sweep import Sweep
 from ketscale.analysis.laws import table as laws
 from ketscale.analysis.points import Collected, Point, metrics, point_of, size_axes, sizes_of
 from ketscale.config import Config, Metric
-from ketscale.files import clear, read_csv, write_atomic, write_csv
+from ketscale.files import csv_of, read_csv
 from ketscale.grid import AXES, CURVES, HISTORY, Run
 from ketscale.jobs import records
 
@@ -24,7 +24,7 @@ SPLITS = ("test", "validation")
 
 
 def collect(config: Config, results: Path) -> None:
-    """Write tables/*.csv, every table of the catalogue, and the config, from the records of the config's runs.
+    """Write tables/*.csv, every table of the catalogue, with the config and the stamp, from the config's records.
 
     Args:
         config: the config of the studies; with `partial` the existing records are enough.
@@ -33,6 +33,7 @@ def collect(config: Config, results: Path) -> None:
     Raises:
         UserError: a run is missing, stale or refused, and `partial` does not allow it.
     """
+    digests = stamp.records(config, results)
     found = records.read(config, results)
     findings, comparisons = completeness.of(config, results, found), found.comparisons
     if not config.partial:
@@ -45,22 +46,23 @@ def collect(config: Config, results: Path) -> None:
     curves = [row for finding in _best(config, trained) for row in _curves(config, results, finding)]
     spans = [row for finding in findings for row in _spans(config, finding)]
     collected = Collected.of(config, rows, parity.held(comparisons), known)
-    out = results / "tables"
-    clear(out)
-    write_csv(out / "runs.csv", rows, _runs_columns(config))
-    write_csv(out / "completeness.csv", completeness.table(findings, config.results), completeness.COLUMNS)
-    write_csv(out / "scaling.csv", _of_studies("scaling", collected), speed.columns(config))
-    write_csv(out / "laws.csv", laws.rows(collected, _swept(config)), laws.COLUMNS)
-    write_csv(out / "quality.csv", _of_studies("quality", collected), quality.columns(config))
-    write_csv(out / "parity.csv", parity.table(comparisons, config.results), parity.COLUMNS)
-    write_csv(out / "spans.csv", spans, _spans_columns(config))
-    write_csv(out / "history.csv", history, _history_columns(config, history))
-    write_csv(out / "curves.csv", curves, (*_identity_columns(config), "curve", "panel", "time", "value"))
-    write_csv(out / "answers.csv", answers.table(Inputs.read(config, out)), answers.COLUMNS)
+    made = {
+        "runs": csv_of(rows, _runs_columns(config)),
+        "completeness": csv_of(completeness.table(findings, config.results), completeness.COLUMNS),
+        "scaling": csv_of(_of_studies("scaling", collected), speed.columns(config)),
+        "laws": csv_of(laws.rows(collected, _swept(config)), laws.COLUMNS),
+        "quality": csv_of(_of_studies("quality", collected), quality.columns(config)),
+        "parity": csv_of(parity.table(comparisons, config.results), parity.COLUMNS),
+        "spans": csv_of(spans, _spans_columns(config)),
+        "history": csv_of(history, _history_columns(config, history)),
+        "curves": csv_of(curves, (*_identity_columns(config), "curve", "panel", "time", "value")),
+    }
+    made["answers"] = csv_of(answers.table(Inputs.parse(config, made)), answers.COLUMNS)
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
-    verdicts = claims.table(claims.load(), Evidence.of(collected, why))
-    write_csv(out / "claims.csv", verdicts, claims.COLUMNS)
-    write_atomic(results / catalogue.CONFIG_FILE, f"{config.text}\n".encode())
+    made["claims"] = csv_of(claims.table(claims.load(), Evidence.of(collected, why)), claims.COLUMNS)
+    files = {f"{name}.csv": content for name, content in made.items()}
+    files[Path(catalogue.CONFIG_FILE).name] = f"{config.text}\n".encode()
+    stamp.write_tables(config, results, files, digests, complete=not completeness.faults(findings))
 
 
 def _of_studies(table: str, collected: Collected) -> list[Mapping[str, Any]]:

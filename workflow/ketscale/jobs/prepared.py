@@ -1,4 +1,4 @@
-"""The prepared data of a workload, and whether the files that they were made from have changed since.
+"""The prepared data of a workload, and whether their settings or the files that they were made from have changed since.
 
 The names and contents of a workload's source files have one digest, which is noted beside the manifest when the data
 are prepared. A file is read again only if its path, size or time is new: what was read is kept in a file beside the
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ketscale import grid, strict_json
-from ketscale.config import Config, sources
+from ketscale.config import Config, Workload, sources
 from ketscale.errors import UserError
 from ketscale.files import read_text, sha256, write_atomic
 
@@ -51,8 +51,14 @@ def note(manifest: Path, digest: str) -> None:
     write_atomic(manifest.with_name(_MADE_FROM), (json.dumps(made, indent=1) + "\n").encode())
 
 
+def of_other_settings(manifest: Path, workload: Workload) -> bool:
+    """Whether a manifest says that its data were prepared with other settings than these, or of another kind."""
+    described, mine = _read(manifest), {"workload": type(workload).__name__, "settings": workload.content()}
+    return any(described.get(name, value) != value for name, value in mine.items())
+
+
 def outdated(config: Config, results: Path, workload: str) -> bool:
-    """Whether a workload's data were prepared from other source files than those that the config names now.
+    """Whether a workload's data were prepared with other settings, or from other source files, than the config's.
 
     False where that cannot be known: the data or a source file is not here, or the config is one of a `text`, which
     does not say where files are.
@@ -62,7 +68,11 @@ def outdated(config: Config, results: Path, workload: str) -> bool:
     """
     path = manifest(config, results, workload)
     hashed = features_hash(path)
-    if path is None or hashed is None or not config.placed:
+    if path is None or hashed is None:
+        return False
+    if of_other_settings(path, config.workloads[workload][1]):
+        return True
+    if not config.placed:
         return False
     try:
         files = sources(config, workload)

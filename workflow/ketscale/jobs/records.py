@@ -40,7 +40,7 @@ def read(config: Config, results: Path) -> Records:
         if found.record is not None and run.workload in outdated:
             found = Checked(
                 "stale",
-                "trained on other data: its workload's source files have changed since they were prepared",
+                "trained on other data: its workload's settings or source files have changed since they were prepared",
             )
         checked[run] = found
     comparisons = parity.compare(checked)

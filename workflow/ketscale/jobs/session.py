@@ -331,7 +331,8 @@ def read(settings: Settings, manifest: Path | None) -> Data:
     """The workload's data as the run reads them.
 
     Raises:
-        UserError: the family prepares data but there is no manifest, or a file does not match the manifest.
+        UserError: the family prepares data but there is no manifest, a file does not match the manifest, or the data
+            were prepared with other settings.
     """
     if settings.family.read is None:
         return Data()
@@ -339,7 +340,14 @@ def read(settings: Settings, manifest: Path | None) -> Data:
         raise UserError(
             f"workload {settings.run.workload} needs its prepared data: give --features FILE (`ketscale prepare --help`)"
         )
-    return settings.family.read(settings, manifest)
+    data = settings.family.read(settings, manifest)
+    if prepared.of_other_settings(manifest, settings.workload):
+        name = settings.run.workload
+        raise UserError(
+            f"{manifest}: prepared with other settings of workload {name}; run the rule prepare again, or "
+            f"`ketscale prepare {name}`"
+        )
+    return data
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:

@@ -26,6 +26,13 @@ from ketscale.measure.form import SCHEMA_VERSION, Record, Status
 State = Literal["missing", "refused", "stale"] | Status
 
 
+class _MadeWith(msgspec.Struct):
+    """What a record says it was made with."""
+
+    config_hash: str
+    features_hash: str | None
+
+
 @dataclass(frozen=True)
 class Checked:
     """The result of checking a record.
@@ -124,6 +131,18 @@ def is_of_another(folder: Path, axes: Mapping[str, Any]) -> bool:
         return asdict(Run.parse(str(folder.resolve()))) != axes
     except UserError:
         return False
+
+
+def is_of(path: Path, settings: Settings, features_hash: str | None) -> bool:
+    """Whether the record at `path` says that it is of these settings and, unless None, of these features.
+
+    Cheap, and no check: it is true also of what is not a record. Snakemake asks of each run before it plans.
+    """
+    try:
+        said = msgspec.json.decode(read_bytes(path), type=_MadeWith)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return True
+    return said.config_hash == settings.hash and features_hash in (None, said.features_hash)
 
 
 def _complete(folder: Path, found: Checked) -> Checked:

@@ -1,6 +1,6 @@
 """Published claims: the ledger, its executable rules, and the verdicts that records give.
 
-Imports nothing heavy: the Snakefile asks where the ledger is.
+Imports nothing heavy, since the Snakefile imports it.
 """
 
 from ketscale.analysis.claims.ledger import LEDGER, Claim, load

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.intervals import Estimate, paired_ratio
 from ketscale.analysis.points import Row, usable
 from ketscale.config import Config
-from ketscale.errors import UserError
-from ketscale.files import of_cell, opened
+from ketscale.files import of_cell
 from ketscale.grid import AXES, POINT
 from ketscale.grid.run import INTEGERS
 
@@ -44,14 +43,10 @@ class Inputs:
     parity: pd.DataFrame
 
     @classmethod
-    def read(cls, config: Config, tables: Path) -> Inputs:
-        """Read the CSV files in a folder.
-
-        Raises:
-            UserError: one is missing.
-        """
+    def parse(cls, config: Config, tables: Mapping[str, bytes]) -> Inputs:
+        """Parse the contents of CSV files, by the names of the tables."""
         names = ("runs", "scaling", "laws", "quality", "spans", "history", "curves", "completeness", "parity")
-        return cls(config, **{name: read_table(tables / f"{name}.csv") for name in names})
+        return cls(config, **{name: table(name, tables[name]) for name in names})
 
     def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:
         """The studies of this kind: each name with the points that have a step time."""
@@ -122,27 +117,20 @@ class Inputs:
         return self.config.workloads[workload][1].generated
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """A table of `tables.collect`. Names stay text: 'none' is a simulator, not a missing value.
-
-    Raises:
-        UserError: there is no such table, or the file is empty.
-    """
+def table(name: str, content: bytes) -> pd.DataFrame:
+    """A table of `tables.collect` from its CSV file. Names stay text: 'none' is a simulator, not a missing value."""
     import pandas as pd
 
-    try:
-        with opened(path) as file:
-            columns = pd.read_csv(file, nrows=0).columns
-            text = (TEXT | TEXT_OF.get(path.stem, set())).intersection(columns)
-            file.seek(0)
-            found = pd.read_csv(
-                file, dtype=dict.fromkeys(text, str), keep_default_na=False, na_values=[""], low_memory=False
-            )
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such table; run `ketscale collect` first") from None
-    except pd.errors.EmptyDataError:
-        raise UserError(f"{path}: is empty; run `ketscale collect` again") from None
-    for name in found.select_dtypes(exclude=["number", "bool"]):
-        if any(isinstance(cell, str) and of_cell(cell) != cell for cell in found[name].unique()):
-            found[name] = found[name].map(lambda cell: of_cell(cell) if isinstance(cell, str) else cell)
+    columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
+    text = (TEXT | TEXT_OF.get(name, set())).intersection(columns)
+    found = pd.read_csv(
+        io.BytesIO(content),
+        dtype=dict.fromkeys(text, str),
+        keep_default_na=False,
+        na_values=[""],
+        low_memory=False,
+    )
+    for column in found.select_dtypes(exclude=["number", "bool"]):
+        if any(isinstance(cell, str) and of_cell(cell) != cell for cell in found[column].unique()):
+            found[column] = found[column].map(lambda cell: of_cell(cell) if isinstance(cell, str) else cell)
     return found.rename(columns=of_cell)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.config import Metric
-from ketscale.files import as_cell, write_atomic
+from ketscale.files import as_cell
 from ketscale.measure.duration import duration
 
 if TYPE_CHECKING:
@@ -78,23 +77,24 @@ def theme() -> None:
     )
 
 
-def save(figure: Figure, data: pd.DataFrame, name: str, out: Path) -> None:
-    """Write out/name.svg, .png and .pdf, and the drawn data as out/name.csv, each atomically."""
+def files(figure: Figure, data: pd.DataFrame) -> dict[str, bytes]:
+    """A figure as SVG, PNG and PDF, and the drawn data as CSV: the contents of the files by their endings."""
     import matplotlib.pyplot as plt
 
     figure.canvas.draw()
     figure.set_layout_engine(None)  # lay out and measure once, not once per format
     box = figure.get_tightbbox().padded(0.15)
+    made = {}
     for kind, metadata in DATELESS.items():
         buffer = io.BytesIO()
         figure.savefig(buffer, format=kind, metadata=metadata, bbox_inches=box, dpi=160)
-        write_atomic(out / f"{name}.{kind}", buffer.getvalue())
+        made[kind] = buffer.getvalue()
     plt.close(figure)
     shown = data.rename(columns=as_cell)
     for column in shown.select_dtypes(exclude=["number", "bool"]):
         shown[column] = shown[column].map(as_cell)
     text = shown.to_csv(index=False, lineterminator="\n", float_format="%.10g")
-    write_atomic(out / f"{name}.csv", text.encode())
+    return {**made, "csv": text.encode()}
 
 
 def footnote(

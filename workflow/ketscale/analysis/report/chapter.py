@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ketscale.analysis import catalogue
-from ketscale.analysis.drawing.inputs import read_table
+from ketscale.analysis import catalogue, stamp
+from ketscale.analysis.drawing.inputs import table
 from ketscale.analysis.kinds import Figure
 from ketscale.analysis.report import answered, cells, provenance
 from ketscale.analysis.report.answered import Answered
 from ketscale.config import Config
-from ketscale.errors import UserError
-from ketscale.files import read_bytes
 from ketscale.grid import Run
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ class Chapter:
 
     key: its name there; '' on a page of one folder. pictures: its figures by name; `scaling`, `time` and `trained` are
     the names of those that are below no answer, by section. counts: how many runs are in each state. absent: the runs
-    that have not completed.
+    that have not completed. made_from: the digest of its figures, and so of its tables.
     """
 
     key: str
@@ -63,6 +61,7 @@ class Chapter:
     commit: str
     config_text: str
     config_hash: str
+    made_from: str
 
     @classmethod
     def of(
@@ -78,11 +77,14 @@ class Chapter:
             cited: the key of its BibTeX entry.
 
         Raises:
-            UserError: a table or figure is missing.
+            UserError: tables or figures are not those of this config and its records; see `stamp.tables`.
         """
-        tables = {name: read_table(results / "tables" / f"{name}.csv") for name in catalogue.TABLES}
+        made = stamp.tables(config, results)
+        figures = stamp.figures(config, results, made)
+        contents = made.by_name()
+        tables = {name: table(name, contents[name]) for name in catalogue.TABLES}
         drawn, runs = catalogue.figures_of(config), tables["runs"]
-        pictures = {figure.name: _picture(figure, results / "figures") for figure in drawn}
+        pictures = {figure.name: _picture(figure, figures.contents) for figure in drawn}
         studies = answered.studies(tables["answers"], drawn, config)
         below = {study.figure for study in studies}
         names = frozenset(Run.of(row).name for row in cells.rows(runs))
@@ -108,6 +110,7 @@ class Chapter:
             provenance.commit(runs),
             text,
             digest,
+            figures.digest,
         )
 
 
@@ -117,10 +120,6 @@ def counts(values: Iterable[str]) -> list[tuple[str, int]]:
     return [(value, listed.count(value)) for value in sorted(set(listed))]
 
 
-def _picture(figure: Figure, folder: Path) -> Picture:
-    try:
-        data = read_bytes(folder / f"{figure.name}.svg")
-    except FileNotFoundError:
-        raise UserError(f"{folder / figure.name}.svg: no such figure; run `ketscale figures` first") from None
-    uri = f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"
-    return Picture(figure.name, figure.title, figure.caption, uri)
+def _picture(figure: Figure, files: Mapping[str, bytes]) -> Picture:
+    data = base64.b64encode(files[f"{figure.name}.svg"]).decode()
+    return Picture(figure.name, figure.title, figure.caption, f"data:image/svg+xml;base64,{data}")
