@@ -13,6 +13,7 @@ from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures as
 from ketscale.analysis.claims import LEDGER
 from ketscale.errors import UserError
 from ketscale.jobs import finished, prepared
+from ketscale.measure.record import outdated
 
 # Snakemake keeps all jobs that it plans, and Python's collector looks through all that is kept again and again: with
 # its usual threshold (700 objects) that is a tenth of a dry run of 20,000 runs.
@@ -95,7 +96,14 @@ def run_settings(wildcards):
 
 
 def features_of(wildcards):
-    """The manifest of the run's data; empty if the workload's family prepares none."""
+    """The manifest of the run's data; empty if the workload's family prepares none.
+
+    Snakemake asks here before it decides whether the run is done. By its notes and the times of files it would keep a
+    record that no table takes, so it is told which of them to make again, also in a dry run.
+    """
+    run = run_of(wildcards)
+    if workflow.is_main_process and outdated(Path(record_of(run)), CONFIG.timed(run)):
+        workflow.dag.forcefiles.add(record_of(run))
     if wildcards.workload in CONFIG.workloads and CONFIG.family(wildcards.workload).prepared:
         return FEATURES.format(workload=wildcards.workload)
     return []

@@ -112,6 +112,7 @@ class _Cohort:
             clear(member.folder, member.folder / "lease", member.folder / checkpoint.FOLDER)
             problems.append(session.build(member.settings, self._data, world.device))
             share(problems[-1], problems[0])
+        session.demand_one_code(world)
         pace = Pace(first.protocol, world, lambda: signals.stop, signals.save, together=True)
         self._stack = Stack(problems, [member.settings.protocol for member in members], pace)
         self._asked: States = {}
@@ -209,7 +210,7 @@ class _Cohort:
             trainer,
             ended,
             self._here,
-            [self._here.of_rank(trainer)],
+            [self._here.of_rank(trainer, ended)],
             {"data_s": self._data_s, **outcome.timing(trainer.clock, trainer, ended)},
             {**member.lost, "routes": routes_taken(self._stack.template)},
             cohort=[other.name for other in self._members if other is not member],

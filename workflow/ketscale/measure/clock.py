@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,17 @@ from ketscale.measure.spans import Event, Recorder
 
 
 def quartiles(seconds: list[float]) -> dict[str, Any]:
-    """Median, quartiles and count of durations in seconds; None and a count of 0 if there are none."""
+    """Median, quartiles, mean and count of durations in seconds; None and a count of 0 if there are none."""
     if not seconds:
-        return {"median_s": None, "q25_s": None, "q75_s": None, "count": 0}
+        return {"median_s": None, "q25_s": None, "q75_s": None, "mean_s": None, "count": 0}
     q25, median, q75 = (float(q) for q in np.quantile(seconds, (0.25, 0.5, 0.75)))
-    return {"median_s": median, "q25_s": q25, "q75_s": q75, "count": len(seconds)}
+    return {
+        "median_s": median,
+        "q25_s": q25,
+        "q75_s": q75,
+        "mean_s": float(np.mean(seconds)),
+        "count": len(seconds),
+    }
 
 
 def sampled_steps(steps: int, warmup: int, wanted: int) -> frozenset[int]:
@@ -34,6 +42,11 @@ class Clock:
     """Times every step without disturbing it, and the spans of the sampled steps.
 
     On a GPU, events in the stream time the steps; they are read only when the loop synchronises anyway.
+
+    Attributes:
+        steps_s: all steps together, with the first, warm-up and sampled ones.
+        aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
+        loop_s, cpu_s: wall time of the whole loop, and processor seconds of this process in it; None until it has ended.
     """
 
     def __init__(self, device: torch.device, warmup: int, sampled: frozenset[int]) -> None:
@@ -41,6 +54,9 @@ class Clock:
         self.warmup = warmup
         self.sampled = sampled
         self.first_s: float | None = None
+        self.steps_s = self.aside_s = 0.0
+        self.loop_s: float | None = None
+        self.cpu_s: float | None = None
         self.steady_s: list[float] = []
         self.sampled_s: list[float] = []
         self.epochs_s: list[float] = []
@@ -69,6 +85,7 @@ class Clock:
         taken, self._taken = self._taken, self._taken + 1
         if self._recorder is not None:
             self.sampled_s.append(self._recorder.now() - self._start)
+            self.steps_s += self.sampled_s[-1]
             for name, seconds in (self._recorder.exclusive_s | self._recorder.overlapped_s).items():
                 self.spans_s.setdefault(name, []).append(seconds)
             self.events += [Event("step", self._start, self.sampled_s[-1]), *self._recorder.events]
@@ -86,7 +103,38 @@ class Clock:
             self._count(taken, start.elapsed_time(end) / 1e3)
         self._pending.clear()
 
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """Inside, the loop runs."""
+        start, cpu = time.perf_counter(), time.process_time()
+        try:
+            yield
+        finally:
+            self.loop_s, self.cpu_s = time.perf_counter() - start, time.process_time() - cpu
+
+    def stalled_s(self) -> float | None:
+        """Seconds of the loop in which nothing went on, by the times of its steps; None if they do not tell.
+
+        Those are the seconds outside steps that the loop has not spent on purpose; and those by which steps took longer
+        than the median one, as far as the process did not compute in them: a step that compiles takes long too.
+        """
+        if self.loop_s is None or self.cpu_s is None or not self.steady_s:
+            return None
+        between_s = max(0.0, self.loop_s - self.steps_s - self.aside_s)
+        excess_s = sum(self.steady_s) - float(np.median(self.steady_s)) * len(self.steady_s)
+        return between_s + max(0.0, min(excess_s, self.loop_s - self.cpu_s))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Inside, the loop does what belongs to no step."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.aside_s += time.perf_counter() - start
+
     def _count(self, taken: int, seconds: float) -> None:
+        self.steps_s += seconds
         if taken == 0:
             self.first_s = seconds
         elif taken >= self.warmup:
