@@ -50,7 +50,7 @@ def written(request, tmp_path):
     """The settings of a run with epochs of a family's tiny study, and its record with figures in every part."""
     config = analysis.of(tiny_study.config(FAMILIES[request.param].tiny))
     settings = config.settings(next(run for run in config.runs if run.protocol == "quality"))
-    step = {"median_s": 0.005, "q25_s": 0.001 + 0.002, "q75_s": 0.006, "count": 2}
+    step = {"median_s": 0.005, "q25_s": 0.001 + 0.002, "q75_s": 0.006, "mean_s": 0.005, "count": 2}
     figures = {"loss": 1 / 3, "count": 180} | {metric.name: 2 / 3 for metric in settings.family.metrics}
     made = maker.of(settings)
     path = maker.write(

@@ -27,6 +27,30 @@ def until_saved(folder, run):
     return checkpoints
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_timed_run_that_was_killed_is_timed_from_its_beginning(tmp_path, digits_features, how, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # a host of its own, so that it waits for nobody
+    run = study.run(protocol="timed-long")
+    history = study.results(tmp_path, run) / "history.csv"
+    with study.launch(tmp_path, run, digits_features, start_new_session=True) as process:
+        deadline = time.monotonic() + 100
+        while not history.exists():
+            assert time.monotonic() < deadline, "no epoch after 100 s"
+            time.sleep(0.01)
+        os.killpg(process.pid, how)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode != 0 and not (tmp_path / study.record(run)).exists()
+    assert (
+        how == signal.SIGKILL or "a timed run has no checkpoints, so the same command starts again" in error
+    )
+    with study.launch(tmp_path, run, digits_features) as process:
+        _, error = process.communicate(timeout=100)
+    record = json.loads((tmp_path / study.record(run)).read_text())
+    assert (record["status"], record["resumed"]) == ("completed", 0)
+    assert "a timed run has no checkpoints: starting from the beginning" in error
+    assert record["timing"]["step"]["count"] == record["timing"]["steps"] - 2 == 5998
+
+
 def until_it_waits(second):
     """Read what a second writer says until it waits for the first; what it said."""
     said = []

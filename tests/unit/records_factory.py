@@ -107,19 +107,22 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     settings = config.settings(run)
     protocol = settings.protocol
     step_s = changes.pop("step_s", step_time(run, settings.sizes))
-    nothing = {"median_s": None, "q25_s": None, "q75_s": None, "count": 0}
+    nothing = {"median_s": None, "q25_s": None, "q75_s": None, "mean_s": None, "count": 0}
     steps = protocol.steps or 60
     around = {
         "median_s": step_s,
         "q25_s": 0.97 * step_s,
         "q75_s": 1.04 * step_s,
-        "count": min(steps // 2, 10),
+        "mean_s": step_s,
+        # All of them fit into the time of training.
+        "count": max(1, min(steps // 2, 10, int(15 / step_s))),
     }
     spans = {
         name: {key: share * value if key != "count" else value for key, value in around.items()}
         for name, share in SPANS.items()
     }
     steps_per_epoch = -(-1257 // run.batch)
+    train_s = min(59.0, max(10.0, 25 * step_s))
     quality = {"epochs": 30 + run.seed, "best_epoch": 20}
     quality |= {split: metrics(config, run) for split in ("validation", "test")}
     rank = {
@@ -181,17 +184,19 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "timing": {
             "startup_s": 1.5,
             "data_s": 0.1,
-            "first_step_s": min(50.0, 3 * step_s),
+            "first_step_s": min(9.0, 3 * step_s),
             "step": around,
             "spans": spans if protocol.sampled_steps else {},
-            "sampled_step": around if protocol.sampled_steps else nothing,
+            "sampled_step": around if protocol.sampled_steps and step_s < 15 else nothing,
             "validation_s": 0.01,
-            "epoch": around if protocol.by_epochs else nothing,
+            "epoch": nothing,
             "steps": steps,
             "steps_per_epoch": steps_per_epoch,
             "epoch_s": steps_per_epoch * step_s,
             "samples_per_s": run.batch / step_s,
-            "train_s": min(59.0, max(10.0, 10 * step_s)),
+            "steps_s": train_s,
+            "aside_s": 0.0,
+            "train_s": train_s,
         },
         "node_hours": run.nodes / 60,
         "gpu_hours": 0.0,
@@ -199,7 +204,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     if changes.get("status") == "timed_out":
         # The first step alone took longer than the run's time.
         none = {"step": nothing, "sampled_step": nothing, "spans": {}, "epoch_s": None, "samples_per_s": None}
-        made["timing"] |= {**none, "first_step_s": 24.0, "steps": 1, "train_s": 25.0}
+        made["timing"] |= {**none, "first_step_s": 24.0, "steps": 1, "train_s": 25.0, "steps_s": 24.0}
         made["losses"] = made["losses"][:1]
     return {**made, **changes}
 

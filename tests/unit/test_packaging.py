@@ -20,7 +20,7 @@ from ketscale.config import Config
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
 from ketscale.jobs import doctor
-from ketscale.measure import host
+from ketscale.jobs.provenance import git_state
 from ketscale.optional import EXTRAS, needed_for
 from ketscale.problems.registry import FAMILIES
 from ketscale.process import THREAD_VARIABLES
@@ -172,6 +172,6 @@ def test_an_installed_package_is_not_of_the_repository_around_its_environment(tm
     git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@example.org"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
         subprocess.run([*git, *command], check=True)
-    assert host.git_state(package) == {"commit": None, "dirty": None}
-    state = host.git_state(tmp_path)
+    assert git_state(package) == {"commit": None, "dirty": None}
+    state = git_state(tmp_path)
     assert len(state["commit"]) == 40 and state["dirty"] is False

@@ -68,10 +68,10 @@ def late(**timing):
 
 
 def test_a_run_that_timed_out_is_a_result_with_its_losses_and_times(path):
-    median = {"median_s": 2.0, "q25_s": 2.0, "q75_s": 2.0, "count": 1}
+    median = {"median_s": 2.0, "q25_s": 2.0, "q75_s": 2.0, "mean_s": 2.0, "count": 1}
     rates = {"epoch_s": 10.0, "steps_per_epoch": 5, "samples_per_s": RUN.batch / 2.0}
     settings = limited()
-    record.write(path, settings, made(settings, **late(step=median, **rates)))
+    record.write(path, settings, made(settings, **late(step=median, **rates, steps_s=6.0)))
     found = check(path, settings)
     assert (found.state, found.why) == ("timed_out", "its time was over")
     assert found.record["timing"]["step"]["count"] == 1
@@ -96,14 +96,41 @@ def test_a_run_that_cannot_have_timed_out_is_refused(path, settings, changes):
 
 
 def test_a_resumed_run_that_timed_out_may_have_trained_little_since(path):
-    settings = limited()
+    settings = limited(timed=False)
     record.write(path, settings, made(settings, **late(train_s=0.1), resumed=1))
     assert check(path, settings).state == "timed_out"
 
 
+def test_a_timed_run_that_went_on_from_a_checkpoint_counts_as_missing(path):
+    """Nobody has timed all of it. Earlier versions wrote such records."""
+    with pytest.raises(ValueError, match="its times are of the rest alone"):
+        record.write(path, SETTINGS, made(resumed=1))
+    path.write_text(maker.sealed(made(resumed=1)))
+    found = check(path)
+    assert (found.state, found.record) == ("missing", None) and "was stopped in between" in found.why
+    assert record.outdated(path, SETTINGS, None)
+
+
+def test_a_record_that_a_run_of_this_version_would_not_have_is_outdated_and_any_other_is_not(path):
+    assert not record.outdated(path, SETTINGS, None)  # there is none
+    others = ({"schema": 4}, {"config_hash": "0" * 64})
+    for text, old in (
+        (maker.sealed(made()), False),
+        *((maker.sealed({**made(), **o}), True) for o in others),
+    ):
+        path.write_text(text)
+        assert record.outdated(path, SETTINGS, None) == old
+    path.write_text(maker.sealed({**made(), "features_hash": "a" * 64}))
+    assert not record.outdated(path, SETTINGS, "a" * 64) and record.outdated(path, SETTINGS, "b" * 64)
+    # What was edited or damaged is refused; whether it is to be trained again is for people to decide.
+    for text in ("", "{", '{"resumed": "x"}', "[]"):
+        path.write_text(text)
+        assert not record.outdated(path, SETTINGS, None)
+
+
 def timed(**changes):
     """Timing of a run with a median step of 5 ms, five steps an epoch and the whole batch in each."""
-    step = {"median_s": 0.005, "q25_s": 0.004, "q75_s": 0.006, "count": 3}
+    step = {"median_s": 0.005, "q25_s": 0.004, "q75_s": 0.006, "mean_s": 0.005, "count": 3}
     return made()["timing"] | {
         "step": step, "steps": 3, "steps_per_epoch": 5, "epoch_s": 0.025, "samples_per_s": 200 * RUN.batch,
     } | changes  # fmt: skip
@@ -121,7 +148,7 @@ def measured(**figures):
         # More samples a second than a century has seconds.
         {
             "timing": timed(
-                step=timed()["step"] | {"median_s": 1e-9, "q25_s": 1e-9},
+                step=timed()["step"] | {"median_s": 1e-9, "q25_s": 1e-9, "mean_s": 1e-9},
                 epoch_s=5e-9,
                 samples_per_s=1e9 * RUN.batch,
             )
@@ -169,14 +196,30 @@ def test_what_training_measures_is_taken(path, changes):
         ({"timing": timed(samples_per_s=0.1)}, "samples_per_s"),
         ({"timing": timed(step=timed()["step"] | {"median_s": 0.0005})}, "quartiles of step"),
         ({"timing": timed(step=timed()["step"] | {"count": 0})}, "quartiles of step"),
-        ({"timing": timed(step=made()["timing"]["step"])}, "median step"),
+        ({"timing": timed(step=made()["timing"]["step"])}, "epoch_s is neither"),
+        ({"timing": timed(step=made()["timing"]["step"], epoch_s=None)}, "samples_per_s needs a median step"),
         ({"timing": timed(step=timed()["step"] | {"q75_s": 1e9})}, "times of step"),
+        ({"timing": timed(step=timed()["step"] | {"mean_s": 17.0}, epoch_s=85.0)}, "times of step"),
+        ({"timing": timed(step=timed()["step"] | {"mean_s": None}, epoch_s=None)}, "quartiles of step"),
+        ({"timing": timed(first_step_s=0.04, steps_s=0.0)}, "steps_s, 0 s, is less than the 0.055 s"),
         ({"timing": timed(step=timed()["step"] | {"count": 4})}, "4 steps .* of 3"),
-        ({"timing": timed(epoch={"median_s": 1, "q25_s": 1, "q75_s": 1, "count": 1})}, "times of epoch"),
+        (
+            {"timing": timed(epoch={"median_s": 1, "q25_s": 1, "q75_s": 1, "mean_s": 1, "count": 1})},
+            "times of epoch",
+        ),
         ({"timing": timed(first_step_s=1e9)}, "first_step_s"),
         ({"timing": timed(validation_s=17)}, "validation_s"),
         ({"quiet": {**made()["quiet"], "quiet": True, "others_share": 17}}, "it is quiet, though"),
         ({"quiet": {**made()["quiet"], "quiet": True, "oversubscribed": True}}, "it is quiet, though"),
+        (
+            {"quiet": {**made()["quiet"], "quiet": True, "steal_share": 0.06}},
+            "though the hypervisor gave 6% ",
+        ),
+        ({"quiet": {**made()["quiet"], "quiet": True, "throttled_share": 0.7}}, "though a CPU quota .* 70%"),
+        (
+            {"quiet": {**made()["quiet"], "quiet": True, "stalled_share": 0.3}},
+            "though it stood still for 30%",
+        ),
         ({"split": {**made()["split"], "fold": 17}}, "fold 17 is not one of None"),
         ({"split": {**made()["split"], "fold": 3, "folds": 3}}, "fold 3 is not one of 3"),
         ({"split": {**made()["split"], "fold": 0, "folds": 3}}, "has folds, but its workload has no such"),
@@ -339,7 +382,7 @@ def test_an_absent_record_is_missing(path):
 @pytest.mark.parametrize("content", ['{"schema": 3}', "[1]", "{}", "3"])
 def test_a_record_of_another_version_is_stale(path, content):
     path.write_text(content)
-    assert check(path).state == "stale" and "this version reads 4" in check(path).why
+    assert check(path).state == "stale" and "this version reads 5" in check(path).why
 
 
 def test_a_record_of_another_run_is_refused(path):

@@ -70,6 +70,32 @@ def test_it_does_for_every_sampler(tmp_path, problem, batch, protocol):
     assert_the_same(run_in_pieces(tmp_path, problem, protocol, [1, 2, 1], batch), whole)
 
 
+@pytest.mark.parametrize("protocol", [{"steps": 33}, {"epochs": 7}])
+def test_a_timed_run_starts_anew_and_its_times_are_whole(tmp_path, protocol):
+    """Its times are what it is for: nobody has timed all of a run whose rest was trained later."""
+    protocol = {**protocol, "timed": True, "checkpoint_steps": 1}
+    whole = trainer(classification(), protocol)
+    whole.run()
+    with pytest.raises(
+        Stopped, match="stopped at step 14; a timed run has no checkpoints, so the same command"
+    ):
+        run_in_pieces_until_stopped(tmp_path, protocol, 13)
+    assert not list(tmp_path.rglob("*.pt"))
+    anew = run_in_pieces(tmp_path, classification, protocol, [4, 13])
+    assert_the_same(anew, whole)
+    assert len(anew.clock.steady_s) == len(whole.clock.steady_s) == whole.step - 2
+
+
+def run_in_pieces_until_stopped(tmp_path, protocol, steps):
+    loop = trainer(
+        classification(),
+        protocol,
+        save=lambda state: checkpoint.save(tmp_path, "h" * 64, state),
+        stop_requested=StopAfter(steps),
+    )
+    loop.run()
+
+
 def assert_the_same(resumed, whole):
     assert resumed.weights_hash() == whole.weights_hash()
     assert resumed.losses == whole.losses

@@ -32,6 +32,7 @@ def row(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
     made = {**usual, **changes}
     made["samples_per_s"] = made["step_s"] and made["batch"] / made["step_s"]
+    made["epoch_s"], made["epoch_estimated"] = made["step_s"] and 20 * made["step_s"], False
     return {**made, **layout(made["layout"])}
 
 
@@ -106,14 +107,14 @@ def test_growth_is_a_power_or_an_exponential_whichever_it_was() -> None:
     )
 
 
-def test_busy_resumed_and_failed_runs_are_counted_but_in_no_median() -> None:
+def test_busy_and_failed_runs_are_counted_but_in_no_median() -> None:
     rows = [
-        row(seed=0, step_s=1.0), row(seed=1, step_s=99.0, quiet=False), row(seed=2, step_s=99.0, resumed=1),
+        row(seed=0, step_s=1.0), row(seed=1, step_s=99.0, quiet=False),
         row(seed=3, step_s=99.0, status="diverged"), row(seed=4, step_s=None, status="out_of_memory"),
     ]  # fmt: skip
     point = points_of("strong", rows)["cpu-n1r1t1"]
     assert point["step_s"] == 1.0
-    assert (point["n"], point["busy"], point["resumed"], point["failed"], point["flag"]) == (1, 1, 1, 2, "")
+    assert (point["n"], point["busy"], point["failed"], point["flag"]) == (1, 1, 2, "")
 
 
 def test_a_point_whose_every_seed_was_busy_is_shown_and_flagged() -> None:

@@ -144,6 +144,23 @@ def test_a_record_of_these_settings_is_a_result_whatever_its_status(one, outcome
     assert (seen.state, seen.status) == ("done", outcome)
 
 
+def test_a_timed_run_that_went_on_from_a_checkpoint_is_missing_and_says_why(one):
+    finish(*one)
+    path = RESULTS / one[1].path
+    path.write_text(maker.sealed({**json.loads(path.read_text()), "resumed": 1}))
+    seen = state_of(one)
+    assert (
+        seen.state == "missing" and "its times are of the rest alone; it will be trained again" in seen.reason
+    )
+
+
+def test_a_timed_run_that_was_busy_is_done_and_says_why(one):
+    quiet = {"quiet": False, "others_share": 0.4, "steal_share": 0.0, "cpus": [0], "oversubscribed": False}
+    finish(*one, quiet={**quiet, "why": "other processes used 40% of its cores"})
+    seen = state_of(one)
+    assert (seen.state, seen.reason) == ("done", "busy: other processes used 40% of its cores")
+
+
 def test_a_run_that_timed_out_is_done_and_says_how_long_its_siblings_take(capsys):
     given = study(seed=[0, 1]).given
     timing = {**given["protocols"]["timing"], "limit_s": 20}
@@ -352,10 +369,9 @@ def test_the_estimate_counts_nothing_for_runs_of_which_nothing_is_known():
     left = estimated(config)
     assert (left.runs, left.known) == (3, 1)
     assert left.wall_s.middle == pytest.approx(600, rel=0.01)
-    # A run that did not complete, or was resumed, says nothing about how long a whole one takes.
-    config = study(seed=[0, 1, 2], simulator="qiskit")
+    # A run that did not complete says nothing about how long a whole one takes.
+    config = study(seed=[0, 1], simulator="qiskit")
     finish(config, config.runs[0], **took(1, config.runs[0], status="diverged", reason="NaN"))
-    finish(config, config.runs[1], **took(1, config.runs[1], resumed=1))
     left = estimated(config)
     assert (left.runs, left.known, left.node_hours.high) == (1, 0, 0.0)
 

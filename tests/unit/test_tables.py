@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,22 @@ def test_a_record_of_another_config_is_stale(tmp_path: Path) -> None:
     found = collected(tmp_path, factory.partial(changed))
     assert state(found, FIRST)[0] == "stale"
     assert FIRST.protocol not in {row["protocol"] for row in found["runs"]}
+
+
+def test_a_timed_run_that_went_on_from_a_checkpoint_is_missing_and_in_no_other_table(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    path = tmp_path / FIRST.path
+    made = json.loads(path.read_text())
+    del made["digest"]
+    path.write_text(json.dumps(factory.sealed({**made, "resumed": 1})))
+    with pytest.raises(UserError, match=r"1 missing.*: it is timed, but was stopped in between"):
+        collected(tmp_path, CONFIG)
+    found = collected(tmp_path, PARTIAL)
+    assert state(found, FIRST) == (
+        "missing",
+        "it is timed, but was stopped in between: its times are of the rest alone",
+    )
+    assert len(found["runs"]) == len(RUNS) - 1
 
 
 def test_a_record_on_other_features_is_stale(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from ketscale.measure import host, quiet, topology
-from ketscale.measure.quiet import Quiet
+from ketscale.measure import cgroup, host, quiet, topology
+from ketscale.measure.quiet import Quiet, judged
 from ketscale.measure.topology import Topology, choose, shared_cores, whole_cores
 
 # Two sockets of two cores with two threads each, numbered as Linux does: 0-3 are first threads, 4-7 second ones.
@@ -149,6 +149,7 @@ class Kernel:
     def __init__(self, path, monkeypatch):
         self.path, self.now_s, self.busy_s, self.steal_s = path, 100.0, [10.0] * 8, [0.0] * 8
         monkeypatch.setattr(quiet, "_STAT", path)
+        monkeypatch.setattr(cgroup, "throttled_s", lambda: None)
         monkeypatch.setattr(topology, "read", lambda: SMT)
         monkeypatch.setattr(time, "perf_counter", lambda: self.now_s)
         monkeypatch.setattr(os, "cpu_count", lambda: 8)
@@ -162,6 +163,11 @@ class Kernel:
         self.path.write_text("\n".join([*lines, "intr 1 2 3"]))
 
 
+def report(watch, own_s):
+    """What the record says of a run of one rank that used so many processor seconds."""
+    return judged([{"host": "a", "cpu_s": own_s, "seen": watch.seen(), "stalled_share": None}])
+
+
 def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):
     kernel = Kernel(tmp_path / "stat", monkeypatch)
     watch = Quiet([0])
@@ -169,18 +175,21 @@ def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):
     kernel.now_s += 10
     kernel.busy_s = [20.0, 20.0, 20.0, 20.0, 10.0, 20.0, 20.0, 20.0]
     kernel.write()
-    assert watch.report(10.0) == {
+    assert report(watch, 10.0) == {
         "quiet": True,
         "others_share": 0.0,
         "steal_share": 0.0,
+        "throttled_share": None,
+        "stalled_share": None,
         "cpus": [0, 4],
         "oversubscribed": False,
+        "why": "",
     }
     # Two seconds of work on the core's other thread: 2.5 % of the host, but 10 % of the run's core.
     kernel.busy_s[4] += 2
     kernel.steal_s[0] += 1
     kernel.write()
-    found = watch.report(10.0)
+    found = report(watch, 10.0)
     assert not found["quiet"] and found["others_share"] == pytest.approx(0.1)
     assert found["steal_share"] == pytest.approx(0.05)
 
@@ -192,7 +201,7 @@ def test_the_whole_host_is_judged_where_the_kernel_does_not_count_each_cpu(tmp_p
     kernel.now_s += 10
     kernel.busy_s[7] += 8
     kernel.write(alone=False)
-    found = watch.report(0.0)
+    found = report(watch, 0.0)
     assert found["cpus"] is None and found["others_share"] == pytest.approx(0.1) and not found["quiet"]
 
 
@@ -202,7 +211,7 @@ def test_more_threads_than_cpus_disturb_each_other(tmp_path, monkeypatch, thread
     watch = Quiet([0, 1], threads)
     kernel.now_s += 10
     kernel.write()
-    found = watch.report(0.0)
+    found = report(watch, 0.0)
     assert (found["quiet"], found["oversubscribed"]) == (alone, not alone)
 
 

@@ -276,6 +276,26 @@ def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():
     } == set(clock.spans_s)
 
 
+@pytest.mark.parametrize("steps", [4, 13])
+def test_an_epochs_time_is_measured_or_else_estimated_by_the_mean_step(steps):
+    """Of five steps each, one takes long: no median step knows of it."""
+    loop = trainer(classification(), {"steps": steps})
+    sums = loop.problem.sums
+
+    def slow(indices, step):
+        time.sleep(0.1 * (step % 5 == 3))
+        return sums(indices, step)
+
+    loop.problem.sums = slow
+    timing = outcome.timing(loop.clock, loop, outcome.run(loop))
+    assert timing["epoch"]["count"] == steps // 5
+    if steps < 5:
+        assert timing["epoch_s"] == pytest.approx(5 * timing["step"]["mean_s"]) and timing["epoch_s"] > 0.25
+    else:
+        assert timing["epoch_s"] == timing["epoch"]["median_s"] > 0.1
+
+
 def test_durations_are_summed_up_by_median_and_quartiles():
-    assert quartiles([4.0, 1.0, 3.0, 2.0, 5.0]) == {"median_s": 3.0, "q25_s": 2.0, "q75_s": 4.0, "count": 5}
+    summed = {"median_s": 3.0, "q25_s": 2.0, "q75_s": 4.0, "mean_s": 4.0, "count": 5}
+    assert quartiles([4.0, 1.0, 3.0, 2.0, 10.0]) == summed
     assert quartiles([])["median_s"] is None

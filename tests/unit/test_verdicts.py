@@ -307,7 +307,6 @@ def test_an_estimate_may_be_the_bound_of_another() -> None:
     [
         ({"quiet": False}, "layout mpi-n1r2t1 busy"),
         ({"timed": False}, "untimed"),
-        ({"resumed": 1}, "no usable run (resumed)"),
         ({"status": "diverged"}, "no usable run (diverged)"),
         ({"shared_cores": True}, "no run as demanded (shared_cores is True)"),
         ({"shared_cores": None}, "no run as demanded (shared_cores is None)"),

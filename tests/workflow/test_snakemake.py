@@ -22,6 +22,7 @@ import ketscale
 from ketscale import analysis
 from ketscale.analysis.catalogue import TABLES, figures
 from ketscale.grid import Run
+from ketscale.measure.form import SCHEMA_VERSION
 from tests.ready_made import WHOLE
 from tests.unit import records_factory as factory
 
@@ -237,6 +238,32 @@ def test_a_changed_protocol_reruns_its_own_runs(finished: Path) -> None:
     jobs = planned(run_in(finished, "--profile", "profiles/local", "-n"))
     assert jobs["train"] == sum(run.protocol == "quick" for run in RUNS)
     assert "prepare" not in jobs
+
+
+def outdate(project: Path, run: Run, **changes: Any) -> None:
+    """Give a run the record of an earlier version, as new as all the others."""
+    path = project / record(run)
+    path.write_text(json.dumps({"schema": SCHEMA_VERSION, "resumed": 0, **changes}))
+
+
+def test_records_that_no_table_takes_are_made_again_whatever_snakemake_has_noted(
+    finished: Path,
+) -> None:
+    timed, late, *_ = (run for run in RUNS if run.protocol == "timing")
+    untimed = next(run for run in RUNS if run.protocol != "timing")
+    shutil.rmtree(finished / ".snakemake")
+    outdate(finished, timed, resumed=1)
+    outdate(finished, late, schema=SCHEMA_VERSION - 1)
+    outdate(finished, untimed, resumed=1)
+    assert planned(run_in(finished, "--profile", "profiles/local", "-n"))["train"] == 2
+    # One that is asked for by name brings no other with it.
+    assert planned(run_in(finished, "--profile", "profiles/local", "-n", record(late))) == {"train": 1}
+    run_in(finished, "--profile", "profiles/local")
+    made = [call["name"] for call in calls(finished) if call["command"] == "launch"]
+    assert sorted(made) == sorted([record(timed), record(late)])
+    assert json.loads((finished / record(untimed)).read_text())["resumed"] == 1
+    done = run_in(finished, "--profile", "profiles/local", "-n")
+    assert "Nothing to be done" in done.stdout + done.stderr
 
 
 def test_edits_that_change_no_number_rerun_no_training(finished: Path) -> None:

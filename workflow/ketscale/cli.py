@@ -456,6 +456,10 @@ def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
 
 
 def _train(options: argparse.Namespace) -> NoReturn:
+    from ketscale.jobs import provenance
+
+    # Before what trains is imported: whatever happens to the sources from now on is none of this run's.
+    provenance.taken()
     settings = _settings(options)
     from ketscale.process import THREAD_VARIABLES, end, kept_for_good
 

@@ -213,10 +213,13 @@ def features_hash(workload):
 
 
 def features_for(wildcards):
-    """The manifest of the run's data; a run whose record is of other settings or data is trained again."""
+    """The manifest of the run's data. Snakemake asks before it decides whether the run is done.
+
+    By its notes and the times of files it would keep a record that no table takes.
+    """
     run = run_of(wildcards)
     if workflow.is_main_process:
-        if not record.is_of(RESULTS_PATH / run.path, settings_of(run), features_hash(run.workload)):
+        if record.outdated(RESULTS_PATH / run.path, settings_of(run), features_hash(run.workload)):
             again(record_of(run))
     return features_of(wildcards)
 

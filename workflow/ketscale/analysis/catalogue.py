@@ -24,7 +24,7 @@ CAPTIONS = {
     "scaling": (
         "One row per point of every study of speed. Speedups pair runs of the same seed on the same kind of host, with "
         "the 95 % interval of their mean (none below 3 seeds). Times are medians with their range over seeds. "
-        "Busy, resumed and failed runs are counted, but no median includes them. If all seeds were busy, or none "
+        "Busy and failed runs are counted, but no median includes them. If all seeds were busy, or none "
         "finished within its protocol's time, the median of what they measured is shown and flagged."
     ),
     "laws": (

@@ -43,7 +43,7 @@ def of(config: Config, results: Path, records: Records) -> list[Finding]:
 
 def _of(results: Path, run: Run, studies: tuple[str, ...], found: Checked) -> Finding:
     why = found.why
-    if found.state == "missing":
+    if found.state == "missing" and not why:
         why = _last_line(results / run.folder / "train.log") or "not run yet"
         if why.endswith(": completed"):
             why = "it was trained, but its record is gone"

@@ -65,8 +65,6 @@ class Pair:
         """Why their times cannot be compared; '' if they can."""
         if not self.settings.protocol.timed:
             return "not timed alone, by their protocol"
-        if self.first["resumed"] or self.second["resumed"]:
-            return "resumed"
         return "" if self.first["quiet"]["quiet"] and self.second["quiet"]["quiet"] else "busy"
 
     @property

@@ -80,11 +80,11 @@ def serial(backend: str) -> str:
 def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
     """The runs that a median includes, and a flag if they are not ideal.
 
-    Diverged, out-of-memory and resumed runs are never included. Runs that timed out are included only if no seed was
+    Diverged and out-of-memory runs are never included. Runs that timed out are included only if no seed was
     completed, and busy runs only if every seed was busy: then the point is flagged `timed_out` or `busy`, shown as
     such and left out of fits. `untimed` flags protocols whose runs share the machine.
     """
-    measured = [row for row in rows if not row["resumed"] and row["step_s"]]
+    measured = [row for row in rows if row["step_s"]]
     completed = [row for row in measured if row["status"] == "completed"]
     finished = completed or [row for row in measured if row["status"] == "timed_out"]
     quiet = [row for row in finished if row["quiet"]]

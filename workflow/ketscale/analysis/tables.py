@@ -21,6 +21,8 @@ from ketscale.grid import AXES, CURVES, HISTORY, Run
 from ketscale.jobs import records
 
 SPLITS = ("test", "validation")
+# What there was beside a run.
+QUIET = ("quiet", "others_share", "steal_share", "throttled_share", "stalled_share", "oversubscribed")
 
 
 def collect(config: Config, results: Path) -> None:
@@ -98,9 +100,9 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
         "mistake", *(f"{split}_{metric}" for split in SPLITS for metric in metrics(config)), "test_chance", "test_samples",
         "epochs", "best_epoch", "planned_epochs", "split", "fold", "folds", "shared",
         "step_s", "step_q25_s", "step_q75_s", "step_count", "circuit_s", "first_step_s", "startup_s", "data_s", "validation_s",
-        "steps", "steps_per_epoch", "epoch_s", "epoch_wall_s", "samples_per_s", "sample_work", "train_s",
+        "steps", "steps_per_epoch", "epoch_s", "epoch_estimated", "samples_per_s", "sample_work", "train_s",
         "step_with_first_s", "step_with_start_s", "epoch_by_planned_s",
-        "peak_rss_bytes", "peak_device_bytes", "quiet", "others_share", "steal_share", "oversubscribed",
+        "peak_rss_bytes", "peak_device_bytes", *QUIET, "busy_why",
         "host", "cpu", "cores", "memory_bytes", "cache_bytes", "shared_cores", "gpus", "hardware", "code", "packages",
         "mpi_library", "slurm_job_id", "started", "stopped", "parameters", "gradient_bytes",
         "config_hash", "data_hash", "features_hash", "weights_hash",
@@ -122,7 +124,7 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         "mistake": protocol["mistake"] or "",
         **_quality(config, config.family(finding.run.workload).headline, record["quality"] or {}),
         "planned_epochs": protocol["epochs"],
-        **_wrong_divisors(protocol, timing),
+        **_wrong_divisors(protocol, timing, record["resumed"]),
         "split": record["split"]["by"],
         **{name: record["split"][name] for name in ("fold", "folds", "shared")},
         "step_s": timing["step"]["median_s"],
@@ -132,12 +134,11 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         "circuit_s": _circuit_s(timing["spans"]),
         **{name: timing[name] for name in ("first_step_s", "startup_s", "data_s", "validation_s", "train_s")},
         **{name: timing[name] for name in ("steps", "steps_per_epoch", "epoch_s", "samples_per_s")},
-        "epoch_wall_s": timing["epoch"]["median_s"],
+        "epoch_estimated": timing["epoch_s"] is not None and not timing["epoch"]["count"],
         "sample_work": _sample_work(config, finding.run),
         **peak_memory(machine),
-        **{
-            name: record["quiet"][name] for name in ("quiet", "others_share", "steal_share", "oversubscribed")
-        },
+        **{name: record["quiet"].get(name) for name in QUIET},
+        "busy_why": record["quiet"].get("why"),
         **{name: machine[name] for name in ("host", "cpu", "cores", "memory_bytes")},
         # Records of earlier commits have neither of these two.
         "cache_bytes": machine.get("cache_bytes"),
@@ -176,13 +177,19 @@ def _quality(config: Config, headline: Metric, found: Mapping[str, Any]) -> dict
     }
 
 
-def _wrong_divisors(protocol: Mapping[str, Any], timing: Mapping[str, Any]) -> dict[str, float | None]:
-    """Times as some publications report them: with the first step, with the start, or divided by planned epochs."""
-    steps, train_s = timing["steps"], timing["train_s"]
+def _wrong_divisors(
+    protocol: Mapping[str, Any], timing: Mapping[str, Any], resumed: int
+) -> dict[str, float | None]:
+    """Times as some publications report them: with the first step, with the start, or divided by planned epochs.
+
+    None for a run that resumed: its training time is that of the rest, and its steps are all.
+    """
+    train_s = timing["train_s"]
+    steps, epochs = (None, None) if resumed else (timing["steps"], protocol["epochs"])
     return {
         "step_with_first_s": train_s / steps if steps else None,
         "step_with_start_s": (timing["startup_s"] + timing["data_s"] + train_s) / steps if steps else None,
-        "epoch_by_planned_s": train_s / protocol["epochs"] if protocol["epochs"] else None,
+        "epoch_by_planned_s": train_s / epochs if epochs else None,
     }
 
 
@@ -218,7 +225,7 @@ def _gpu(gpu: Any) -> str:
 def _spans_columns(config: Config) -> tuple[str, ...]:
     return (
         *_identity_columns(config), "studies", "status", "quiet", "timed", "span",
-        "median_s", "q25_s", "q75_s", "count", "sampled_step_s",
+        "median_s", "q25_s", "q75_s", "mean_s", "count", "sampled_step_s",
     )  # fmt: skip
 
 

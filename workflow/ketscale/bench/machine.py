@@ -6,14 +6,13 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 
-import ketscale
 from ketscale.bench import device as devices
 from ketscale.errors import UserError
+from ketscale.jobs import provenance
 from ketscale.measure import host
 from ketscale.process import THREAD_VARIABLES, keep_freed_memory
 
@@ -27,6 +26,7 @@ def prepared(threads: int) -> Iterator[list[int]]:
     Raises:
         UserError: there are not that many cores.
     """
+    provenance.taken()  # before anything is measured: a commit meanwhile is none of it
     environment, cores, torch_threads = dict(os.environ), os.sched_getaffinity(0), torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
     if threads > len(cores):
@@ -51,7 +51,7 @@ def describe(
     threads: int, budget_s: float, cores: list[int], ceiling: Mapping[str, float | None], device: torch.device
 ) -> dict[str, Any]:
     """What a benchmark ran on. ceiling: rates by name, where they were measured."""
-    facts = host.describe()
+    facts, code = host.describe(), provenance.taken()["code"]
     return {
         "cpu": facts["cpu"],
         "cores": facts["cores"],
@@ -63,8 +63,9 @@ def describe(
         "gpu": devices.describe(device),
         "ceiling": dict(ceiling),
         "versions": _versions(),
-        "ketscale": ketscale.__version__,
-        **host.git_state(Path(__file__).parent),
+        "ketscale": code["version"],
+        "commit": code["commit"],
+        "dirty": code["dirty"],
     }
 
 

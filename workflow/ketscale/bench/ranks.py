@@ -22,6 +22,7 @@ from ketscale.bench.selection import all_cores, at_least, names_of, numbers_of
 from ketscale.bench.steps import ModelCell
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS
+from ketscale.jobs import provenance
 from ketscale.jobs.launch import environment, prefix_here
 from ketscale.measure.duration import duration
 
@@ -115,6 +116,7 @@ def measure(
     Raises:
         UserError: a layout has more ranks than there are cores.
     """
+    provenance.taken()
     cores = all_cores()
     if max(selection.ranks) > cores:
         raise UserError(f"--ranks: {max(selection.ranks)} asked for, {cores} core(s) to run on")

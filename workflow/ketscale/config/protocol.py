@@ -65,7 +65,12 @@ class Protocol(Block, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    timed: Annotated[bool, Meta(description="The run has the machine to itself")]
+    timed: Annotated[
+        bool,
+        Meta(
+            description="The run has the machine to itself; if it is interrupted, it starts anew, without checkpoints"
+        ),
+    ]
     warmup: Annotated[
         int, Meta(ge=1, description="First steps, which are left out of the steady step time")
     ] = 2
@@ -120,7 +125,12 @@ class Protocol(Block, frozen=True, kw_only=True):
     ] = 0.0
     plateau: Plateau | None = None
     early_stopping: EarlyStopping | None = None
-    checkpoint_steps: Annotated[int, Meta(ge=1, description="Steps between checkpoints")] = 200
+    checkpoint_steps: Annotated[
+        int,
+        Meta(
+            ge=1, description="Steps between checkpoints; a timed run has none, since its times must be whole"
+        ),
+    ] = 200
     checkpoint_minutes: Annotated[
         float, Meta(gt=0, description="Minutes between checkpoints, for slow steps")
     ] = 5.0

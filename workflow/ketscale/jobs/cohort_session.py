@@ -154,6 +154,7 @@ class _Cohort:
         self._members, self._own, self._here, self._world = members, own, here, here.world
         for member in members:
             clear(member.folder, member.folder / "lease", member.folder / checkpoint.FOLDER)
+        session.demand_one_code(here.world)
         pace = Pace(
             members[0].settings.protocol, here.world, lambda: signals.stop, signals.save, together=True
         )
@@ -257,7 +258,7 @@ class _Cohort:
             trainer,
             ended,
             self._here,
-            [self._here.of_rank(trainer)],
+            [self._here.of_rank(trainer, ended)],
             {"data_s": member.data_s, **outcome.timing(trainer.clock, trainer, ended)},
             {**member.lost, "routes": routes_taken(self._stack.template)},
             cohort=[other.name for other in self._members if other is not member],

@@ -52,7 +52,12 @@ def call() -> str | None:
 
 @functools.cache
 def code_hash() -> str:
-    """SHA-256 of the package's sources that affect a run's numbers and timing."""
+    """SHA-256 of the package's sources that affect a run's numbers and timing, as they are at the first call."""
+    return sources_hash()
+
+
+def sources_hash() -> str:
+    """The same as they are now."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()

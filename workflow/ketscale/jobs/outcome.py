@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
 import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
 
-import ketscale
 from ketscale import process
 from ketscale.config import Data, Settings
 from ketscale.engines.circuits.fused import routes_taken
 from ketscale.grid import Run
-from ketscale.jobs import finished
+from ketscale.jobs import finished, provenance
 from ketscale.measure import host
 from ketscale.measure.clock import Clock, quartiles
-from ketscale.measure.form import SCHEMA_VERSION
+from ketscale.measure.form import SCHEMA_VERSION, epoch_s
 from ketscale.measure.quiet import Quiet
 from ketscale.parallel.world import World
 from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.problem import Problem
 from ketscale.training.loop import Diverged, TimedOut, Trainer
-
-PACKAGES = (
-    "torch",
-    "numpy",
-    "scipy",
-    "llvmlite",
-    "triton",
-    "pennylane",
-    "pennylane-lightning",
-    "qiskit",
-    "mpi4py",
-    "scikit-learn",
-    "snakemake",
-)
 
 
 @dataclass(frozen=True)
@@ -149,12 +132,7 @@ def record_of(
         "data_hash": data.data_hash,
         "features_hash": data.features_hash,
         "split": asdict(data.split),
-        "code": {
-            "version": ketscale.__version__,
-            "hash": finished.code_hash(),
-            **host.git_state(Path(__file__).parent),
-        },
-        "packages": _packages(),
+        **provenance.taken(),
         "slurm_job_id": process.slurm_job(),
         "quality": ended.quality,
         "losses": trainer.losses if trainer else [],
@@ -169,12 +147,18 @@ def _gradient_bytes(model: torch.nn.Module) -> int:
 
 
 def of_rank(
-    world: World, cores: list[int], shared: bool | None, quiet: Quiet, trainer: Trainer | None
+    world: World,
+    cores: list[int],
+    shared: bool | None,
+    quiet: Quiet,
+    trainer: Trainer | None,
+    ended: Outcome,
 ) -> dict[str, Any]:
     """This rank's entry in the record.
 
     shared: whether threads of this host's ranks share physical cores; None if the topology is unknown.
     """
+    stalled_s = trainer.clock.stalled_s() if trainer and ended.status in ("completed", "timed_out") else None
     gpu = world.device.type == "cuda"
     return {
         "rank": world.rank,
@@ -188,6 +172,8 @@ def of_rank(
         "peak_rss_bytes": host.peak_rss_bytes(),
         "peak_device_bytes": torch.cuda.max_memory_allocated() if gpu else None,
         "cpu_s": quiet.own_s(),
+        "seen": quiet.seen(),
+        "stalled_share": None if stalled_s is None else stalled_s / ended.train_s,
         "samples": trainer.samples_seen if trainer else 0,
     }
 
@@ -200,6 +186,7 @@ def timing(clock: Clock, trainer: Trainer | None, ended: Outcome) -> dict[str, A
         # A batch larger than the data has no more samples than there are.
         samples = min(trainer.batch, trainer.problem.sampler.samples or trainer.batch)
     step = quartiles(clock.steady_s)
+    epoch = quartiles(clock.epochs_s)
     median = step["median_s"]
     return {
         "first_step_s": clock.first_s,
@@ -207,11 +194,13 @@ def timing(clock: Clock, trainer: Trainer | None, ended: Outcome) -> dict[str, A
         "spans": {name: quartiles(seconds) for name, seconds in sorted(clock.spans_s.items())},
         "sampled_step": quartiles(clock.sampled_s),
         "validation_s": quartiles(clock.validations_s)["median_s"],
-        "epoch": quartiles(clock.epochs_s),
+        "epoch": epoch,
         "steps": steps,
         "steps_per_epoch": steps_per_epoch,
-        "epoch_s": median and median * steps_per_epoch,
+        "epoch_s": epoch_s(epoch["median_s"], step["mean_s"], steps_per_epoch),
         "samples_per_s": median and samples / median,
+        "steps_s": clock.steps_s,
+        "aside_s": clock.aside_s,
         "train_s": ended.train_s,
     }
 
@@ -231,13 +220,3 @@ def spent(
         "node_hours": hours * run.nodes,
         "gpu_hours": hours * run.ranks if device.type == "cuda" else 0.0,
     }
-
-
-def _packages() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

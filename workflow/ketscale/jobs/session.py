@@ -25,7 +25,7 @@ from ketscale.jobs.signals import Signals
 from ketscale.jobs.slurm import queue
 from ketscale.measure import host, host_lock, record, topology
 from ketscale.measure.clock import Clock, sampled_steps
-from ketscale.measure.quiet import Quiet
+from ketscale.measure.quiet import Quiet, judged
 from ketscale.parallel.world import World, check_nodes, check_variables, open_world
 from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
@@ -181,6 +181,7 @@ def _train(
         data = read(settings, manifest)
         data_s = time.perf_counter() - start
         problem = build(settings, data, world.device)
+    demand_one_code(world)
     # If it does not fit on one rank, the others must not wait for that one.
     misfit = next((why for why in world.gather(memory.ran_out) if why), None)
     # A run never resumes from a checkpoint of other settings, features or code.
@@ -215,16 +216,23 @@ def _train(
                 metrics=settings.family.metrics,
             )
             # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
-            saved = world.gather(checkpoint.load(folder, key) if world.rank == 0 else None)[0]
+            wanted = world.rank == 0 and not trainer.anew
+            saved = world.gather(checkpoint.load(folder, key) if wanted else None)[0]
             if saved is not None:
                 lost = restore(trainer, saved, lease, checkpoint.path_of(folder, key))
             elif world.rank == 0:
                 say_if_anew(folder, key)
+                if trainer.anew and lease.former is not None:
+                    print(
+                        f"ketscale: this run was stopped before it had ended ({lost['lost_s']:.0f} s are lost); "
+                        f"{trainer.anew} has no checkpoints: starting from the beginning",
+                        file=sys.stderr,
+                    )
     unfit = misfit or memory.ran_out
     ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
     collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
-    mine = here.of_rank(trainer)
+    mine = here.of_rank(trainer, ended)
     ranks = world.gather(mine) if collective else [mine]
     if world.rank == 0 or not collective:
         if world.rank == 0:
@@ -277,9 +285,9 @@ class Here:
         quiet = Quiet({cpu for cpus in here for cpu in cpus}, settings.run.threads * len(here))
         return cls(world, machine, cores, shared, quiet, started, clock_s, process.age_s())
 
-    def of_rank(self, trainer: Trainer | None) -> dict[str, Any]:
+    def of_rank(self, trainer: Trainer | None, ended: outcome.Outcome) -> dict[str, Any]:
         """This rank's entry in a record."""
-        return outcome.of_rank(self.world, self.cores, self.shared, self.quiet, trainer)
+        return outcome.of_rank(self.world, self.cores, self.shared, self.quiet, trainer, ended)
 
 
 def finish(
@@ -305,13 +313,12 @@ def finish(
     history = trainer.history if trainer else History(None)
     hashes = [history.finish(place / HISTORY) for place in places]
     problem = trainer.problem if trainer else None
-    on_host = sum(rank["cpu_s"] for rank in ranks if rank["host"] == process.node_name())
     measured = {
         **entries,
         "cohort": list(cohort),
         "mpi_library": here.world.library,
         "machine": {**here.machine, "ranks": ranks},
-        "quiet": here.quiet.report(on_host),
+        "quiet": judged(ranks),
         "files": {HISTORY: hashes[0], **kept.keep(settings, problem, ended, folder)},
         "timing": {"startup_s": here.startup_s, **timing},
         **outcome.spent(
@@ -366,6 +373,17 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
         )
     problem.convert(device, torch.float64 if settings.protocol.precision == "fp64" else torch.float32)
     return problem
+
+
+def demand_one_code(world: World) -> None:
+    """Refuse code that was edited while the ranks imported it: nobody could say what trains. Every rank calls this.
+
+    Raises:
+        UserError: the sources are not those that every rank has started with.
+    """
+    seen = world.gather((finished.code_hash(), finished.sources_hash()))
+    if len({each for pair in seen for each in pair}) > 1:
+        raise UserError("the package's code was changed while this run started: start it again")
 
 
 def restore(trainer: Trainer, saved: dict[str, Any], lease: Lease, path: Path) -> dict[str, Any]:

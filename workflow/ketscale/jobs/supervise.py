@@ -60,7 +60,7 @@ _DEAD_RANK = (
 # What ranks say that is no reason to end; what a failing rank has raised comes below its line.
 _NOTICE = re.compile(
     r"waiting for this host|.* is training this run; waiting |the checkpoint in this folder belongs to "
-    r"|rank \d+ failed and ends the run"
+    r"|this run was stopped before |rank \d+ failed and ends the run"
 )
 _NO_SLOTS = re.compile(r"not enough slots available in the system to satisfy the\s+(\d+)")
 # Open MPI's and PMIx's words for ranks that did not find each other; MPI_Init returns only when they have.

@@ -6,6 +6,8 @@ import json
 import random
 import time
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ _KEPT = 1 << 16
 
 
 class Durations:
-    """Durations in seconds, however many: their number, and as many of them as memory of half a megabyte holds.
+    """Durations in seconds, however many: their number and sum, and as many of them as half a megabyte holds.
 
     When it is full, a random half is kept, and later ones at half the rate; so those that are kept are a fair sample.
     Every n-th would not be: ranks look for requests every ten steps.
@@ -28,6 +30,7 @@ class Durations:
 
     def __init__(self) -> None:
         self.kept = array("d")
+        self.total_s = 0.0
         self._count = 0
         self._share = 1.0
         self._random = random.Random(0)
@@ -38,6 +41,7 @@ class Durations:
     def append(self, seconds: float) -> None:
         """Add a duration."""
         self._count += 1
+        self.total_s += seconds
         if self._share < 1 and self._random.random() >= self._share:
             return
         if len(self.kept) == _KEPT:
@@ -47,12 +51,20 @@ class Durations:
 
 
 def quartiles(seconds: list[float] | Durations) -> dict[str, Any]:
-    """Median, quartiles and count of durations in seconds; None and a count of 0 if there are none."""
+    """Median, quartiles, mean and count of durations in seconds; None and a count of 0 if there are none."""
     if not seconds:
-        return {"median_s": None, "q25_s": None, "q75_s": None, "count": 0}
-    kept = seconds.kept if isinstance(seconds, Durations) else seconds
+        return {"median_s": None, "q25_s": None, "q75_s": None, "mean_s": None, "count": 0}
+    kept, total_s = (
+        (seconds.kept, seconds.total_s) if isinstance(seconds, Durations) else (seconds, sum(seconds))
+    )
     q25, median, q75 = (float(q) for q in np.quantile(kept, (0.25, 0.5, 0.75)))
-    return {"median_s": median, "q25_s": q25, "q75_s": q75, "count": len(seconds)}
+    return {
+        "median_s": median,
+        "q25_s": q25,
+        "q75_s": q75,
+        "mean_s": total_s / len(seconds),
+        "count": len(seconds),
+    }
 
 
 def sampled_steps(steps: int, warmup: int, wanted: int) -> frozenset[int]:
@@ -67,6 +79,11 @@ class Clock:
     """Times every step without disturbing it, and the spans of the sampled steps.
 
     On a GPU, events in the stream time the steps; they are read only when the loop synchronises anyway.
+
+    Attributes:
+        steps_s: all steps together, with the first, warm-up and sampled ones.
+        aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
+        loop_s, cpu_s: wall time of the whole loop, and processor seconds of this process in it; None until it has ended.
     """
 
     def __init__(self, device: torch.device, warmup: int, sampled: frozenset[int]) -> None:
@@ -74,6 +91,9 @@ class Clock:
         self.warmup = warmup
         self.sampled = sampled
         self.first_s: float | None = None
+        self.steps_s = self.aside_s = 0.0
+        self.loop_s: float | None = None
+        self.cpu_s: float | None = None
         self.steady_s = Durations()
         self.sampled_s: list[float] = []
         self.epochs_s = Durations()
@@ -102,6 +122,7 @@ class Clock:
         taken, self._taken = self._taken, self._taken + 1
         if self._recorder is not None:
             self.sampled_s.append(self._recorder.now() - self._start)
+            self.steps_s += self.sampled_s[-1]
             for name, seconds in (self._recorder.exclusive_s | self._recorder.overlapped_s).items():
                 self.spans_s.setdefault(name, []).append(seconds)
             self.events += [Event("step", self._start, self.sampled_s[-1]), *self._recorder.events]
@@ -119,7 +140,38 @@ class Clock:
             self._count(taken, start.elapsed_time(end) / 1e3)
         self._pending.clear()
 
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """Inside, the loop runs."""
+        start, cpu = time.perf_counter(), time.process_time()
+        try:
+            yield
+        finally:
+            self.loop_s, self.cpu_s = time.perf_counter() - start, time.process_time() - cpu
+
+    def stalled_s(self) -> float | None:
+        """Seconds of the loop in which nothing went on, by the times of its steps; None if they do not tell.
+
+        Those are the seconds outside steps that the loop has not spent on purpose; and those by which steps took longer
+        than the median one, as far as the process did not compute in them: a step that compiles takes long too.
+        """
+        if self.loop_s is None or self.cpu_s is None or not self.steady_s:
+            return None
+        between_s = max(0.0, self.loop_s - self.steps_s - self.aside_s)
+        excess_s = self.steady_s.total_s - float(np.median(self.steady_s.kept)) * len(self.steady_s)
+        return between_s + max(0.0, min(excess_s, self.loop_s - self.cpu_s))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Inside, the loop does what belongs to no step."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.aside_s += time.perf_counter() - start
+
     def _count(self, taken: int, seconds: float) -> None:
+        self.steps_s += seconds
         if taken == 0:
             self.first_s = seconds
         elif taken >= self.warmup:

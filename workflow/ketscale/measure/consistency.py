@@ -12,8 +12,8 @@ from typing import Any
 
 from ketscale.config import Metric, Protocol, Settings, fold_of
 from ketscale.grid import Run
-from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing
-from ketscale.measure.quiet import QUIET_SHARE
+from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing, epoch_s
+from ketscale.measure.quiet import STALLED_SHARE, disturbances
 
 # Of products of floats, and of metrics that were averaged in single precision.
 _ROUNDING = 1e-9
@@ -43,8 +43,7 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
     # A rank that is out of memory reports for itself alone.
     if record.status != "out_of_memory" and len(record.machine.ranks) != run.ranks:
         yield f"{len(record.machine.ranks)} of {run.ranks} ranks are described"
-    if record.quiet.quiet and (record.quiet.oversubscribed or record.quiet.others_share > QUIET_SHARE):
-        yield f"it is quiet, though others used {record.quiet.others_share:.0%} or its threads are more than its CPUs"
+    yield from _quiet(record, settings.protocol)
     yield from _fold(record, settings)
     yield from _hours(record, run)
     yield from _timing(record.timing, run.batch)
@@ -73,6 +72,25 @@ def _over(record: Record, protocol: Protocol) -> bool:
     return protocol.limit_s is not None and spent_s >= protocol.limit_s and 0 < record.timing.steps < most
 
 
+def _quiet(record: Record, protocol: Protocol) -> Iterator[str]:
+    quiet, timing = record.quiet, record.timing
+    if not quiet.quiet:
+        return
+    for why in disturbances(
+        quiet.others_share,
+        quiet.steal_share,
+        quiet.throttled_share,
+        quiet.stalled_share,
+        quiet.oversubscribed,
+    ):
+        yield f"it is quiet, though {why}"
+    # Steps of l-bfgs are not all of its time, and a cohort's are no run's.
+    whole = timing.step.count and record.status in ("completed", "timed_out")
+    gap_s = timing.train_s - timing.steps_s - timing.aside_s
+    if whole and protocol.optimiser != "l-bfgs" and gap_s > STALLED_SHARE * timing.train_s + _SLACK_S:
+        yield f"it is quiet, though its steps leave {gap_s:g} of {timing.train_s:g} s of training unexplained"
+
+
 def _hours(record: Record, run: Run) -> Iterator[str]:
     seconds = (record.stopped - record.started).total_seconds()
     spent = {"node_hours": (record.node_hours, run.nodes)}
@@ -93,36 +111,43 @@ def _timing(timing: Timing, batch: int) -> Iterator[str]:
     for name, times in (measured | timing.spans).items():
         if not _ordered(times):
             yield f"the quartiles of {name} are out of order, or their count is wrong"
-    # Parts of the loop. At least half of the steps took as long as the median or longer.
+    # Parts of the loop.
     most_s = timing.train_s + _SLACK_S
     for name, times in measured.items():
-        if (times.q75_s or 0) > most_s or (times.median_s or 0) * times.count / 2 > most_s:
+        if (times.q75_s or 0) > most_s or (times.mean_s or 0) * times.count > most_s:
             yield f"the times of {name} are more than the {timing.train_s:g} s of training"
     if max(timing.first_step_s or 0, timing.validation_s or 0) > most_s:
         yield f"first_step_s or validation_s is more than the {timing.train_s:g} s of training"
+    steps = (timing.step, timing.sampled_step)
+    timed_s = (timing.first_step_s or 0) + sum((times.mean_s or 0) * times.count for times in steps)
+    if timed_s > timing.steps_s + _SLACK_S:
+        yield f"steps_s, {timing.steps_s:g} s, is less than the {timed_s:g} s of the steps that are timed"
     if timing.step.count + timing.sampled_step.count > timing.steps:
         yield f"{timing.step.count} steps and {timing.sampled_step.count} sampled ones are timed, of {timing.steps}"
+    expected_s = epoch_s(timing.epoch.median_s, timing.step.mean_s, timing.steps_per_epoch)
+    if timing.epoch_s != expected_s and not _same(timing.epoch_s, expected_s):
+        yield f"epoch_s is neither the median epoch nor, without one, {timing.steps_per_epoch} times the mean step"
     step_s = timing.step.median_s
     if not step_s:
-        if timing.epoch_s != step_s or timing.samples_per_s != step_s:
-            yield "epoch_s and samples_per_s need a median step"
+        if timing.samples_per_s != step_s:
+            yield "samples_per_s needs a median step"
         return
-    if not _same(timing.epoch_s, timing.steps_per_epoch * step_s):
-        yield f"epoch_s is not {timing.steps_per_epoch} times the median step"
     samples = round((timing.samples_per_s or 0) * step_s)
     if not (1 <= samples <= batch and _same(timing.samples_per_s, samples / step_s)):
         yield f"samples_per_s is not a number of samples up to {batch} in the median step"
 
 
 def _ordered(times: Quartiles) -> bool:
-    """Whether the quartiles rise; there are none where nothing was counted."""
+    """Whether the quartiles rise; there are none, and no mean, where nothing was counted."""
     known = [value for value in (times.q25_s, times.median_s, times.q75_s) if value is not None]
     rising = all(low <= high * (1 + _ROUNDING) for low, high in pairwise(known))
-    return len(known) == (3 if times.count else 0) and rising
+    return (
+        len(known) == (3 if times.count else 0) and (times.mean_s is not None) == bool(times.count) and rising
+    )
 
 
-def _same(value: float | None, expected: float) -> bool:
-    return value is not None and math.isclose(value, expected, rel_tol=_ROUNDING)
+def _same(value: float | None, expected: float | None) -> bool:
+    return value is not None and expected is not None and math.isclose(value, expected, rel_tol=_ROUNDING)
 
 
 def _quality(quality: Quality, metrics: tuple[Metric, ...]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 # How a run may end. The last three are results too: they are shown, and left out of fits.
 Status = Literal["completed", "diverged", "out_of_memory", "timed_out"]
 EARLY_ENDS: tuple[Status, ...] = ("diverged", "out_of_memory", "timed_out")
@@ -30,14 +30,16 @@ class _Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Quartiles(_Part):
-    """Median and quartiles of measured times; None if nothing was measured.
+    """Median, quartiles and mean of measured times; None if nothing was measured.
 
-    median_s, q25_s, q75_s: the median, the lower and the upper quartile. count: how many times were measured.
+    median_s, q25_s, q75_s: the median, the lower and the upper quartile. mean_s: the mean. count: how many times were
+    measured.
     """
 
     median_s: Seconds | None
     q25_s: Seconds | None
     q75_s: Seconds | None
+    mean_s: Seconds | None
     count: Natural
 
 
@@ -47,8 +49,11 @@ class Timing(_Part):
     startup_s: from the start of the process until data are read. data_s: opening and verifying the data. first_step_s:
     the first step, with compiling. step: steady steps, that is without warm-up and sampled steps. spans: exclusive time
     of each part of a sampled step. sampled_step: whole sampled steps. validation_s: median of a validation pass. epoch:
-    wall time of whole epochs. steps: their total number. steps_per_epoch: in an epoch. epoch_s: steps_per_epoch times
-    the median steady step. samples_per_s: the throughput of steady steps. train_s: wall time of the training loop.
+    wall time of whole epochs, without validation. steps: their total number. steps_per_epoch: in an epoch. epoch_s: the
+    median of whole epochs; if there was none, an estimate: steps_per_epoch times the mean steady step. samples_per_s:
+    the throughput at the median steady step. steps_s: all steps together, with the first, warm-up and sampled ones.
+    aside_s: what the loop did between steps: agreeing, validating, reporting and saving. train_s: wall time of the
+    training loop.
     """
 
     startup_s: Seconds
@@ -63,7 +68,15 @@ class Timing(_Part):
     steps_per_epoch: Natural
     epoch_s: Seconds | None
     samples_per_s: NonNegative | None
+    steps_s: Seconds
+    aside_s: Seconds
     train_s: Seconds
+
+
+def epoch_s(measured_s: float | None, mean_step_s: float | None, steps_per_epoch: int) -> float | None:
+    """The time of an epoch: the measured one, else an estimate by the mean step; None without either."""
+    estimate_s = None if mean_step_s is None else mean_step_s * steps_per_epoch
+    return estimate_s if measured_s is None else measured_s
 
 
 class Quality(_Part):
@@ -106,12 +119,16 @@ class Topology(_Part):
 
 
 class Quiet(_Part):
-    """Whether the run was timed alone on rank 0's host: others used at most 5 % of its cores, and it had enough of them.
+    """Whether the run was timed alone on each of its hosts, and had enough cores. Shares are those of the worst host.
 
-    quiet: whether it was. others_share, steal_share: of the time of these cores, what other processes used, and what
-    the hypervisor gave to other guests. cpus: the watched logical CPUs, which are all those of the run's cores; None
-    for the whole host. oversubscribed: whether the run's threads are more than the CPUs that it may use, so that they
-    disturbed each other.
+    quiet: whether it was: the first three shares are at most 5 %, the fourth is at most 25 %, and nothing is
+    oversubscribed. why: the reasons if it was not, in words. others_share, steal_share: of the time of the run's cores,
+    what other processes used, and what the hypervisor gave to other guests. throttled_share: of the run's time, what a
+    CPU quota stopped it, of all its CPUs together; None if no control group is seen, so that it is unknown.
+    stalled_share: of the training, what is neither in steps nor beside them on purpose, and what steps took longer than
+    the median one without computing; None if that is unknown. cpus: the logical CPUs that were watched on rank 0's
+    host, which are all those of the run's cores there; None for the whole host. oversubscribed: whether the run's
+    threads are more than the CPUs that it may use, so that they disturbed each other.
     """
 
     quiet: bool
@@ -119,6 +136,9 @@ class Quiet(_Part):
     steal_share: NonNegative
     cpus: list[int] | None
     oversubscribed: bool
+    throttled_share: NonNegative | None = None
+    stalled_share: NonNegative | None = None
+    why: str = ""
 
 
 class Rank(msgspec.Struct, kw_only=True):
@@ -199,7 +219,7 @@ class Record(_Part):
     times of its own but those of all. digest: SHA-256 of all the rest as canonical JSON.
     """
 
-    schema: Literal[4]
+    schema: Literal[5]
     family: str
     run: dict[str, int | str]
     sizes: dict[str, Natural]

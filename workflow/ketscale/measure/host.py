@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import subprocess
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -115,24 +114,3 @@ def peak_rss_bytes() -> int:
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
     raise OSError("/proc/self/status has no VmHWM")
-
-
-def git_state(folder: Path) -> dict[str, Any]:
-    """Commit and dirty flag of the git checkout that tracks the files in `folder`; None if git does not track them.
-
-    A package that is installed in an environment does not belong to the repository around that environment.
-    """
-
-    def git(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(
-                ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    if git("ls-files", "--error-unmatch", ".") is None:
-        return {"commit": None, "dirty": None}
-    status = git("status", "--porcelain", "--untracked-files=no")
-    return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}

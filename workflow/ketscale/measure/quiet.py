@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ketscale.measure import topology
+from ketscale.measure import cgroup, topology
 
-# If others used more than this share of the run's cores, the run was not timed alone.
+# If others used more than this share of the run's cores, if the hypervisor gave more of them to other guests, or if a
+# CPU quota stopped the run for more of its time, then the run was not timed alone.
 QUIET_SHARE = 0.05
+# ... and if it stood still for more of its training than this, see `Clock.stalled_s`: without any counter, by the times
+# of its steps. What a loop does around steps of a fifth of a millisecond is half of that.
+STALLED_SHARE = 0.25
 _STAT = Path("/proc/stat")
 
 
 class Quiet:
-    """How much other processes have used the cores of a run since construction, from the kernel's accounting.
+    """What else there was on the cores of a run since construction, from the kernel's accounting.
 
     Args:
         cpus: the logical CPUs that the run may use on this host. CPUs that share their cores are watched too, since
@@ -30,31 +34,31 @@ class Quiet:
         self._cpus = sorted(watched) if watched <= set(_processor_seconds()) else None
         self._start_s = time.perf_counter()
         self._busy, self._steal = self._used()
+        self._throttled = cgroup.throttled_s()
         self._own = own_cpu_seconds()
 
     def own_s(self) -> float:
         """Processor seconds of this process and its finished children since construction."""
         return own_cpu_seconds() - self._own
 
-    def report(self, ranks_own_s: float) -> dict[str, Any]:
-        """The shares of the watched CPUs' time that other processes used and that the hypervisor stole.
-
-        Args:
-            ranks_own_s: processor seconds of the run's ranks on this host since construction.
+    def seen(self) -> dict[str, Any]:
+        """What one rank has seen since construction.
 
         Returns:
-            Both shares, the watched CPUs (None: the whole host), whether there are more threads than CPUs, and
-            whether the run was alone: the first share at most QUIET_SHARE, and no more threads than CPUs.
+            busy_s, steal_s: seconds of the watched CPUs that anybody used, and that the hypervisor gave to others.
+            capacity_s: all that there were. cpus: the watched ones (None: the whole host). throttled_share: of the
+            time, what a quota stopped this process; None if that is unknown. oversubscribed: whether there are more
+            threads than CPUs.
         """
         busy, steal = self._used()
-        count = (os.cpu_count() or 1) if self._cpus is None else len(self._cpus)
-        capacity = (time.perf_counter() - self._start_s) * count
-        others = max(0.0, (busy - self._busy) - ranks_own_s) / capacity
+        seconds = time.perf_counter() - self._start_s
+        throttled = cgroup.longest_s(self._throttled, cgroup.throttled_s())
         return {
-            "quiet": others <= QUIET_SHARE and not self._oversubscribed,
-            "others_share": others,
-            "steal_share": max(0.0, steal - self._steal) / capacity,
+            "busy_s": busy - self._busy,
+            "steal_s": steal - self._steal,
+            "capacity_s": seconds * ((os.cpu_count() or 1) if self._cpus is None else len(self._cpus)),
             "cpus": self._cpus,
+            "throttled_share": None if throttled is None else throttled / seconds,
             "oversubscribed": self._oversubscribed,
         }
 
@@ -63,6 +67,57 @@ class Quiet:
         seconds = _processor_seconds()
         used = [seconds[cpu] for cpu in ([None] if self._cpus is None else self._cpus)]
         return sum(busy for busy, _ in used), sum(steal for _, steal in used)
+
+
+def judged(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Whether a run had each of its hosts to itself: what its record says of that.
+
+    Args:
+        ranks: of each rank in rank order its `host`, its processor seconds `cpu_s`, what it has `seen`, and the
+            `stalled_share` of its training (None if that is unknown).
+    """
+    hosts: dict[str, list[dict[str, Any]]] = {}
+    for rank in ranks:
+        hosts.setdefault(rank["host"], []).append(rank)
+    found = {
+        "others_share": max(map(_others_share, hosts.values())),
+        "steal_share": max(max(0.0, rank["seen"]["steal_s"]) / rank["seen"]["capacity_s"] for rank in ranks),
+        "throttled_share": _most(rank["seen"]["throttled_share"] for rank in ranks),
+        "stalled_share": _most(rank["stalled_share"] for rank in ranks),
+        "oversubscribed": any(rank["seen"]["oversubscribed"] for rank in ranks),
+    }
+    why = "; ".join(disturbances(**found))
+    return {"quiet": not why, "why": why, "cpus": ranks[0]["seen"]["cpus"], **found}
+
+
+def disturbances(
+    others_share: float,
+    steal_share: float,
+    throttled_share: float | None,
+    stalled_share: float | None,
+    oversubscribed: bool,
+) -> Iterator[str]:
+    """Why a run was not timed alone, in words; nothing if it was."""
+    if others_share > QUIET_SHARE:
+        yield f"other processes used {others_share:.0%} of its cores"
+    if steal_share > QUIET_SHARE:
+        yield f"the hypervisor gave {steal_share:.0%} of its cores to other guests"
+    if (throttled_share or 0) > QUIET_SHARE:
+        yield f"a CPU quota stopped it for {throttled_share:.0%} of its time"
+    if (stalled_share or 0) > STALLED_SHARE:
+        yield f"it stood still for {stalled_share:.0%} of its training"
+    if oversubscribed:
+        yield "its threads are more than its CPUs"
+
+
+def _others_share(ranks: Sequence[dict[str, Any]]) -> float:
+    """The share of a host's watched CPUs that others than its ranks used; each of its ranks has watched the same."""
+    seen, own_s = ranks[0]["seen"], sum(rank["cpu_s"] for rank in ranks)
+    return max(0.0, seen["busy_s"] - own_s) / float(seen["capacity_s"])
+
+
+def _most(shares: Iterator[float | None]) -> float | None:
+    return max((share for share in shares if share is not None), default=None)
 
 
 def _processor_seconds() -> dict[int | None, tuple[float, float]]:

@@ -26,19 +26,13 @@ from ketscale.measure.form import SCHEMA_VERSION, Record, Status
 State = Literal["missing", "refused", "stale"] | Status
 
 
-class _MadeWith(msgspec.Struct):
-    """What a record says it was made with."""
-
-    config_hash: str
-    features_hash: str | None
-
-
 @dataclass(frozen=True)
 class Checked:
     """The result of checking a record.
 
-    state: missing; refused (damaged, or of another run); stale (of other settings or data, or another version); else
-    the status in a record that can be trusted. why: the reason in words, also for a run that did not complete.
+    state: missing (also if its times are of a part of a timed run); refused (damaged, or of another run); stale (of
+    other settings or data, or another version); else the status in a record that can be trusted. why: the reason in
+    words, also for a run that did not complete.
     """
 
     state: State
@@ -133,16 +127,32 @@ def is_of_another(folder: Path, axes: Mapping[str, Any]) -> bool:
         return False
 
 
-def is_of(path: Path, settings: Settings, features_hash: str | None) -> bool:
-    """Whether the record at `path` says that it is of these settings and, unless None, of these features.
+class _Head(msgspec.Struct):
+    """What shows without the rest of a record that it cannot be used."""
 
-    Cheap, and no check: it is true also of what is not a record. Snakemake asks of each run before it plans.
+    schema: Any = None
+    config_hash: str | None = None
+    features_hash: str | None = None
+    resumed: int = 0
+
+
+def outdated(path: Path, settings: Settings, features_hash: str | None) -> bool:
+    """Whether there is a record at `path` whose run, of these settings and features, has to be trained again.
+
+    It is of another version, other settings or other features, or of a timed run that went on from a checkpoint. This is
+    no `check`: it reads thousands of records in a second. False if there is no record, or none that can be read: whether
+    that is trained again is for people to decide.
     """
     try:
-        said = msgspec.json.decode(read_bytes(path), type=_MadeWith)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return True
-    return said.config_hash == settings.hash and features_hash in (None, said.features_hash)
+        head = msgspec.json.decode(read_bytes(path), type=_Head)
+    except (OSError, ValueError):
+        return False
+    return head.schema is not None and (
+        head.schema != SCHEMA_VERSION
+        or head.config_hash != settings.hash
+        or features_hash not in (None, head.features_hash)
+        or _timed_in_part(settings.protocol.timed, head.resumed)
+    )
 
 
 def _complete(folder: Path, found: Checked) -> Checked:
@@ -203,7 +213,14 @@ def _consistent(record: dict[str, Any], settings: Settings) -> Checked:
     why = next(contradictions(msgspec.convert(record, Record), settings), None)
     if why:
         return Checked("refused", f"its record contradicts itself: {why}")
+    if _timed_in_part(settings.protocol.timed, record["resumed"]):
+        return Checked("missing", "it is timed, but was stopped in between: its times are of the rest alone")
     return Checked(record["status"], record["reason"] or "", record)
+
+
+def _timed_in_part(timed: bool, resumed: int) -> bool:
+    """Whether a timed run went on from a checkpoint, so that nobody has timed all of it. This version never does so."""
+    return timed and resumed > 0
 
 
 def _digest(record: Mapping[str, Any]) -> str:

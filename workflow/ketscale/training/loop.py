@@ -59,7 +59,7 @@ class Trainer:
         problem: on the world's device and in its final precision.
         protocol: that of the run's simulator (see `Protocol.for_simulator`).
         batch: global batch size.
-        save: writes a checkpoint of the given state (called on rank 0 only).
+        save: writes a checkpoint of the given state (called on rank 0 only, and never if the protocol is timed).
         stop_requested: whether this rank was told to stop.
         save_requested: whether this rank was told to save a checkpoint since the last call.
         history: gets a row after every epoch.
@@ -99,6 +99,9 @@ class Trainer:
         self.total_steps = protocol.steps or (protocol.epochs or 0) * self.steps_per_epoch
         self.by_epochs = protocol.by_epochs
         self._second_order = protocol.optimiser == "l-bfgs"
+        # Why there are no checkpoints; '' if there are. The curvature of l-bfgs is inside SciPy, and the times of a
+        # timed run are those of one process that trained without a break.
+        self.anew = "l-bfgs" if self._second_order else "a timed run" if protocol.timed else ""
         self._maximised = {metric.name for metric in metrics if metric.better == "up"}
         self._shown = ("loss", *(metric.name for metric in metrics[:1]))
         self._monitor = protocol.early_stopping.monitor if protocol.early_stopping else "loss"
@@ -128,8 +131,12 @@ class Trainer:
         self._pace.begin(self.step, self.trained_s)
         with self._bar:
             if self._second_order:
+                # What its last search tries in vain is in no step, so its steps need not be all of the time.
                 self._run_lbfgs()
-            self._drive(self.course())
+                self._drive(self.course())
+                return
+            with self.clock.loop():
+                self._drive(self.course())
 
     def course(self) -> Course:
         """The training as a generator, whose requests `run` answers one after the other.
@@ -175,10 +182,12 @@ class Trainer:
             if len(self._pending) >= self._agreed.after or last:
                 self._agree(at_boundary=last)
         whole = whole and self.step % self.steps_per_epoch == 0
-        yield from self._end_epoch(epoch, (time.perf_counter() - start) / runs if whole else None)
+        seconds = (time.perf_counter() - start) / runs if whole else None
+        with self.clock.aside():
+            yield from self._end_epoch(epoch, seconds)
 
     def _run_lbfgs(self) -> None:
-        """Each iteration counts as an epoch and a step. The curvature is in no checkpoint, so there are none.
+        """Each iteration counts as an epoch and a step.
 
         A separable problem's parts are minimised each by itself, and each evaluation counts.
         """
@@ -218,11 +227,9 @@ class Trainer:
             self.clock.stop_step()
             self._note(figures)
             self._agree(at_boundary=True)
-            self._drive(self._end_epoch(self.step - 1, time.perf_counter() - start))
-            if self._agreed.stop:
-                raise Stopped(
-                    f"stopped at iteration {self.step}; l-bfgs has no checkpoints, so the same command starts again"
-                )
+            seconds = time.perf_counter() - start
+            with self.clock.aside():
+                self._drive(self._end_epoch(self.step - 1, seconds))
             start = time.perf_counter()
             self.clock.start_step(self.step)
             self.problem.train()
@@ -258,6 +265,10 @@ class Trainer:
         What may depend on time rank 0 decides for all ranks; it changes no number.
         """
         self.clock.settle()
+        with self.clock.aside():
+            self._look_up(at_boundary)
+
+    def _look_up(self, at_boundary: bool) -> None:
         look = self._pace.look(self.step)
         requests = torch.tensor(
             [look.stop, look.save, look.over, look.after], dtype=torch.float64, device=self.world.device
@@ -320,8 +331,6 @@ class Trainer:
             {k: f"{v:.4g}" for k, v in row.items() if k.endswith(self._shown) and v is not None}
         )
         self._end_if_over()
-        if self._second_order:
-            return
         if self.step < self.total_steps and not self._finished:
             self._checkpoint_if_asked()
 
@@ -377,14 +386,15 @@ class Trainer:
     def _checkpoint_if_asked(self) -> None:
         if not (self._agreed.save or self._agreed.stop):
             return
-        if self.world.rank == 0:
+        if self.world.rank == 0 and not self.anew:
             self._save(self.state())
         self._pace.saved(self.step)
         if self._agreed.stop:
             self.world.barrier()
-            raise Stopped(
-                f"stopped at step {self.step}; the checkpoint is written, run the same command to resume"
-            )
+            how = "the checkpoint is written, run the same command to resume"
+            if self.anew:
+                how = f"{self.anew} has no checkpoints, so the same command starts again"
+            raise Stopped(f"stopped at step {self.step}; {how}")
 
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the training depends on.

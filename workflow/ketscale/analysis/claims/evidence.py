@@ -92,6 +92,4 @@ class Evidence:
 
 def _fault(row: Row) -> str:
     """Why a run's time does not count."""
-    if row["status"] != "completed":
-        return str(row["status"])
-    return "resumed" if row["resumed"] else "no steady step"
+    return "no steady step" if row["status"] == "completed" else str(row["status"])

@@ -101,11 +101,11 @@ class Inputs:
         )
 
     def seeds(self, points: pd.DataFrame) -> pd.DataFrame:
-        """The completed or timed-out, never resumed runs of the points with their step times: one row per seed.
+        """The completed or timed-out runs of the points with their step times: one row per seed.
 
         hollow: whether the machine was busy, or the run timed out.
         """
-        runs = self.runs[self.runs["status"].isin(("completed", "timed_out")) & (self.runs["resumed"] == 0)]
+        runs = self.runs[self.runs["status"].isin(("completed", "timed_out"))]
         runs = runs[runs["step_s"].notna()]
         runs = runs.assign(hollow=(runs["status"] == "timed_out") | ~runs["quiet"].astype(bool))
         times = ["step_s", "step_with_first_s", "step_with_start_s"]

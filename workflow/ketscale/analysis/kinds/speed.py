@@ -40,8 +40,8 @@ def columns(config: Config) -> tuple[str, ...]:
     """The columns of scaling.csv."""
     return (
         "study", "kind", *POINT, "family", *size_axes(config), "features", "workers", "varied", "value",
-        "step_s", "step_low_s", "step_high_s", "circuit_s", "epoch_s", "samples_per_s", "cost_s", "n", "timed_steps",
-        "busy", "resumed", "timed_out", "failed", "absent", "flag",
+        "step_s", "step_low_s", "step_high_s", "circuit_s", "epoch_s", "epoch_estimated", "samples_per_s", "cost_s", "n", "timed_steps",
+        "busy", "timed_out", "failed", "absent", "flag",
         "speedup_same", "speedup_same_low", "speedup_same_high", "speedup_same_n", "same_reference",
         "speedup_best_serial", "speedup_best_serial_low", "speedup_best_serial_high", "speedup_best_serial_n",
         "best_serial_reference", "efficiency", "karp_flatt", "dt", "error", "negativity", "difference", "parity", "hardware", "code",
@@ -141,14 +141,14 @@ class Speed(Kind):
             "step_low_s": time and time.low,
             "step_high_s": time and time.high,
             "circuit_s": _median(row["circuit_s"] for row in used),
-            "epoch_s": time and time.median * first["steps_per_epoch"],
+            "epoch_s": _median(row["epoch_s"] for row in used),
+            "epoch_estimated": any(row["epoch_estimated"] for row in used),
             "samples_per_s": time and used[0]["samples_per_s"] * used[0]["step_s"] / time.median,
             # Core-seconds, or GPU-seconds, of 1,000 samples.
             "cost_s": time and 1000 * count * time.median / first["batch"],
             "n": len(used),
             "timed_steps": min((row["step_count"] for row in used), default=0),
             "busy": sum(not row["quiet"] for row in group),
-            "resumed": sum(row["resumed"] > 0 for row in group),
             "timed_out": sum(row["status"] == "timed_out" for row in group),
             "failed": sum(row["status"] not in ("completed", "timed_out") for row in group),
             "absent": len(seeds - {row["seed"] for row in group}),

@@ -174,7 +174,10 @@ class Batch(Sweep):
                 style.log_seconds(axes.yaxis)
             style.legend(panels[1])
             drawn.append(points)
-        note = "Median over seeds; small dots: seeds. The time per epoch is the median step times the steps per epoch"
+        note = (
+            "Median over seeds; small dots: seeds. The time per epoch is the median of whole epochs; where none was "
+            "timed, an estimate: the mean step times the steps per epoch"
+        )
         style.footnote(figure, pd.concat(drawn), inputs, [name for name, _ in studies], note)
         return figure, pd.concat(drawn)
 

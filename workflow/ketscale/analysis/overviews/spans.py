@@ -76,12 +76,12 @@ def table(inputs: Inputs, studies: set[str]) -> pd.DataFrame:
     """One row per point and span: seconds (median over seeds) and share of the step; also the time outside spans."""
     import pandas as pd
 
-    runs = inputs.runs[[*BAR, "seed", "resumed"]].drop_duplicates()
+    runs = inputs.runs[[*BAR, "seed"]].drop_duplicates()
     rows = inputs.spans.merge(runs, on=[*POINT, "seed"])
     if rows.empty:
         return pd.DataFrame()
     asked = rows["studies"].fillna("").map(lambda text: bool(studies & set(text.split())))
-    rows = rows[asked & (rows["status"] == "completed") & rows["timed"].astype(bool) & (rows["resumed"] == 0)]
+    rows = rows[asked & (rows["status"] == "completed") & rows["timed"].astype(bool)]
     rows = rows[~rows["span"].str.endswith(".total")]
     if rows.empty:
         return pd.DataFrame()

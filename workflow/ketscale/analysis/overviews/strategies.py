@@ -34,7 +34,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         for panel, column in zip(axes, ("epoch_s", "total_s"), strict=False):
             if pd.notna(row[column]):
                 style.dot(panel, row[column], height, colour, row["flag"] in HOLLOW, ms=9)
-                text = duration(row[column])
+                text = f"{'about ' if row['epoch_estimated'] else ''}{duration(row[column])}"
                 panel.annotate(
                     text, (row[column], height), (9, 0), textcoords="offset points", va="center", fontsize=9
                 )
@@ -93,7 +93,7 @@ def table(inputs: Inputs) -> pd.DataFrame:
     ]
     return found.sort_values("epoch_s")[
         [
-            "strategy", "simulator", *WORK, *size_axes(inputs.config), "batch", "layout", "step_s", "epoch_s", "n", "flag",
+            "strategy", "simulator", *WORK, *size_axes(inputs.config), "batch", "layout", "step_s", "epoch_s", "epoch_estimated", "n", "flag",
             "quality_simulator", "quality_batch", "total_s", *known, "hardware", "code",
         ]
     ]  # fmt: skip
@@ -108,6 +108,11 @@ def _how(config: Config, name: str) -> str:
 
 
 def _note(drawn: pd.DataFrame) -> str:
+    about = ". About: no whole epoch was timed, so it is estimated by the mean step"
+    return _of_totals(drawn) + (about if drawn["epoch_estimated"].any() else "")
+
+
+def _of_totals(drawn: pd.DataFrame) -> str:
     known = drawn.dropna(subset=["value"])
     if known.empty:
         return "No accuracy run has finished, so neither totals nor quality are known"

@@ -159,7 +159,13 @@ def _groups(sizes: Mapping[str, str], figures: Sequence[str]) -> dict[str, tuple
                 {**{f"test_{name}": f"test {name}" for name in figures}, "epochs": "epochs"},
                 folded=True,
             ),
-            Group("trust", {"quiet": "quiet", "others_share": "others' share", "resumed": "resumed"}, folded=True),
+            Group(
+                "trust",
+                {
+                    "quiet": "quiet", "busy_why": "why not", "others_share": "others' share", "resumed": "resumed",
+                },
+                folded=True,
+            ),
             Group(
                 "more",
                 {

@@ -140,7 +140,9 @@ def _see(
     except (FileNotFoundError, NotADirectoryError):
         names = set()
     if found.record is not None:
-        return Seen(run, "done", found.why, status=found.state)
+        quiet = found.record["quiet"]
+        busy = "" if quiet["quiet"] or not settings.protocol.timed else f"busy: {quiet.get('why', '')}"
+        return Seen(run, "done", found.why or busy, status=found.state)
     note = supervise.read_note(folder) if supervise.NOTE in names else None
     held = lease.read(folder) if "lease" in names else None
     checkpoint = "checkpoint" in names and any((folder / "checkpoint").glob("*.pt"))
@@ -174,6 +176,8 @@ def _see(
             else f"pending: {job.reason}"
         )
         return Seen(run, "queued", waits, job=job.id, checkpoint=checkpoint)
+    if found.state == "missing" and found.why:
+        return Seen(run, "missing", f"{found.why}; it will be trained again", checkpoint=checkpoint)
     if found.why:
         return Seen(run, found.state, f"{found.why}; delete it and run it again", checkpoint=checkpoint)
     if note is not None:

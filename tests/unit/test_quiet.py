@@ -1,0 +1,287 @@
+"""A run that a quota, the hypervisor or anybody else held up was not timed alone, on whichever of its hosts."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from ketscale.jobs import outcome
+from ketscale.measure import cgroup
+from ketscale.measure.clock import Clock
+from ketscale.measure.quiet import judged
+from tests.toys import classification, trainer
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+{} {}
+"""
+V2 = "31 22 0:28 {root} {top} rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate"
+V1 = "32 22 0:29 {root} {top} rw shared:10 - cgroup cgroup rw,cpu,cpuacct"
+
+
+class Kernel:
+    """A /proc/self and control groups of one's own."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.mounts = folder, []
+        monkeypatch.setattr(cgroup, "_PROC", folder)
+
+    def mount(self, line, own, root="/", name="cg"):
+        """Mount a hierarchy, in which this process is in the group `own`; the mount point."""
+        top = self.folder / name
+        top.mkdir(exist_ok=True)
+        self.mounts.append(line.format(root=root, top=str(top).replace(" ", "\\040")))
+        (self.folder / "mountinfo").write_text(
+            "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + "\n".join(self.mounts)
+        )
+        with (self.folder / "cgroup").open("a") as file:
+            file.write(own + "\n")
+        return top
+
+
+def stat(folder, text):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cpu.stat").write_text(text)
+
+
+def v2(seconds):
+    return f"usage_usec 17\nnr_periods 10\nnr_throttled 7\nthrottled_usec {seconds * 1e6:.0f}\n"
+
+
+@pytest.fixture
+def kernel(tmp_path, monkeypatch):
+    return Kernel(tmp_path / "a folder", monkeypatch) if (tmp_path / "a folder").mkdir() is None else None
+
+
+def throttled(kernel, before, after):
+    """What the longest-stopped group was stopped between two states of its counters."""
+    before()
+    found = cgroup.throttled_s()
+    after()
+    return cgroup.longest_s(found, cgroup.throttled_s())
+
+
+@pytest.mark.parametrize("limited", ["job/step", "job", "."])
+def test_the_quota_may_be_that_of_any_group_around_the_process(kernel, limited):
+    top = kernel.mount(V2, "0::/job/step")
+    for group in ("job/step", "job", "."):
+        stat(top / group, v2(3.0))
+    stat(top / "job/step/other", v2(1.0))
+
+    def after():
+        stat(top / limited, v2(5.5))
+        stat(top / "job/step/other", v2(99.0))  # not around it
+
+    assert throttled(kernel, lambda: None, after) == pytest.approx(2.5)
+
+
+def test_version_1_counts_nanoseconds_and_only_its_hierarchy_of_the_cpu_counts(kernel):
+    unified = kernel.mount(V2, "0::/x", name="unified")
+    stat(unified / "x", "usage_usec 17\n")
+    memory = kernel.mount(V1.replace("cpu,cpuacct", "memory"), "4:memory:/x", name="memory")
+    stat(memory / "x", "throttled_time 99000000000\n")
+    top = kernel.mount(V1, "2:cpu,cpuacct:/x", name="cpu")
+    stat(top / "x", "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n")
+    changed = lambda: stat(top / "x", "nr_periods 9\nnr_throttled 9\nthrottled_time 1500000000\n")  # noqa: E731
+    assert throttled(kernel, lambda: None, changed) == pytest.approx(1.5)
+
+
+def test_in_a_container_the_mounted_part_of_the_hierarchy_is_looked_at(kernel):
+    top = kernel.mount(V2, "0::/docker/abc/inner", root="/docker/abc")
+    stat(top / "inner", "usage_usec 17\n")
+    stat(top, v2(1.0))
+    assert throttled(kernel, lambda: None, lambda: stat(top, v2(2.0))) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("own, root", [("0::/../host", "/"), ("0::/elsewhere", "/docker")])
+def test_a_group_that_is_not_visible_is_unknown(kernel, own, root):
+    stat(kernel.mount(V2, own, root=root), v2(1.0))
+    assert cgroup.throttled_s() is None
+
+
+def test_without_control_groups_it_is_unknown_and_the_run_may_be_quiet(kernel):
+    (kernel.folder / "mountinfo").write_text("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+    (kernel.folder / "cgroup").write_text("")
+    assert cgroup.throttled_s() is None
+    (kernel.folder / "cgroup").unlink()
+    assert cgroup.throttled_s() is None
+    assert cgroup.longest_s(None, None) is None
+    found = judged([rank(throttled_share=None)])
+    assert found["quiet"] and found["throttled_share"] is None
+
+
+def test_a_group_without_a_quota_has_not_been_stopped(kernel):
+    stat(kernel.mount(V2, "0::/"), "usage_usec 17\nuser_usec 10\n")
+    assert cgroup.throttled_s() == {str(kernel.folder / "cg"): 0.0}
+
+
+def rank(host="a", stalled_share=0.0, cpu_s=10.0, **seen):
+    """What a rank has seen in ten seconds on a CPU of its own."""
+    usual = {
+        "busy_s": 10.0, "steal_s": 0.0, "capacity_s": 10.0, "cpus": [0], "throttled_share": 0.0, "oversubscribed": False,
+    }  # fmt: skip
+    return {"host": host, "cpu_s": cpu_s, "stalled_share": stalled_share, "seen": {**usual, **seen}}
+
+
+@pytest.mark.parametrize(
+    "changes, why",
+    [
+        ({}, ""),
+        ({"steal_s": 0.4}, ""),
+        ({"steal_s": 0.6}, "the hypervisor gave 6% of its cores to other guests"),
+        ({"throttled_share": 0.04}, ""),
+        ({"throttled_share": 0.7}, "a CPU quota stopped it for 70% of its time"),
+        ({"stalled_share": 0.2}, ""),
+        ({"stalled_share": 0.6}, "it stood still for 60% of its training"),
+        ({"cpu_s": 8.0}, "other processes used 20% of its cores"),
+        ({"oversubscribed": True}, "its threads are more than its CPUs"),
+    ],
+    ids=str,
+)
+def test_a_run_is_quiet_only_if_every_host_and_rank_was(changes, why):
+    for ranks in ([rank(**changes)], [rank(), rank("b", **changes)], [rank("b", **changes), rank()]):
+        found = judged(ranks)
+        assert (found["quiet"], found["why"]) == (not why, why)
+
+
+def test_ranks_of_one_host_are_no_others_to_each_other():
+    """Both have seen what both did on the two CPUs of the host."""
+    both = {"busy_s": 20.0, "capacity_s": 20.0, "cpus": [0, 1]}
+    assert judged([rank(**both), rank(**both)])["others_share"] == 0.0
+    assert judged([rank(**both), rank("b")])["others_share"] == 0.5
+
+
+def clock(loop_s, cpu_s, steady_s, first_s=0.0, aside_s=0.0):
+    found = Clock(torch.device("cpu"), 1, frozenset())
+    found.steady_s, found.steps_s, found.aside_s = steady_s, first_s + sum(steady_s), aside_s
+    found.loop_s, found.cpu_s = loop_s, cpu_s
+    return found
+
+
+@pytest.mark.parametrize(
+    "found, stalled_s",
+    [
+        (clock(1.0, 1.0, [0.01] * 100), 0.0),
+        # A heavy first step, and validation between epochs.
+        (clock(9.0, 9.0, [0.01] * 100, first_s=5.0, aside_s=3.0), 0.0),
+        # A quota of 30 %: steps are fast but for those in which the process was stopped.
+        (clock(10.0, 3.0, [0.01] * 290 + [0.71] * 10), 7.0),
+        # A step that compiles takes as long, and computes.
+        (clock(10.0, 10.0, [0.01] * 290 + [0.71] * 10), 0.0),
+        # Ranks that wait for each other compute little in every step alike.
+        (clock(1.0, 0.2, [0.01] * 100), 0.0),
+        # Something stopped it between its steps.
+        (clock(2.5, 1.0, [0.01] * 100), 1.5),
+        (clock(1.0, 1.0, []), None),
+    ],
+)
+def test_what_is_missing_in_the_steps_was_no_training(found, stalled_s):
+    assert found.stalled_s() == (None if stalled_s is None else pytest.approx(stalled_s))
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_training_that_stands_still_is_noticed_without_any_counter(between):
+    """In a few of its steps, or between them, for 0.8 s in all: nobody computes meanwhile."""
+    loop = trainer(classification(), {"steps": 40})
+    sums, note = loop.problem.sums, loop._note
+
+    def sleepy(step):
+        if step % 10 == 5:
+            time.sleep(0.2)
+
+    def slow_sums(indices, step):
+        sleepy(step)
+        return sums(indices, step)
+
+    def slow_note(figures):
+        sleepy(loop.step)
+        note(figures)
+
+    if between:
+        loop._note = slow_note
+    else:
+        loop.problem.sums = slow_sums
+    outcome.run(loop)
+    assert loop.clock.stalled_s() > 0.6
+
+
+def test_what_a_loop_does_beside_its_steps_is_accounted_for():
+    """Validation, reports and checkpoints, however long they take."""
+    slow = lambda *_: time.sleep(0.05)  # noqa: E731
+    loop = trainer(classification(), {"epochs": 3, "checkpoint_steps": 1}, save=slow, report=slow)
+    ended = outcome.run(loop)
+    timing = outcome.timing(loop.clock, loop, ended)
+    assert timing["aside_s"] > 3 * 0.05
+    assert timing["steps_s"] + timing["aside_s"] <= timing["train_s"]
+    # Of the rest, not even what this machine's other users take can be the sleep of a single checkpoint too many.
+    assert loop.clock.stalled_s() < timing["aside_s"]
+
+
+WORK = """
+import json, time
+from ketscale.measure.quiet import Quiet, judged
+watch = Quiet([0])
+end = time.perf_counter() + 1.5
+while time.perf_counter() < end:
+    pass
+print(json.dumps(judged([{"host": "a", "cpu_s": watch.own_s(), "seen": watch.seen(), "stalled_share": None}])))
+"""
+
+
+@contextmanager
+def group_with_a_quota(share):
+    """The file that takes processes into a control group with a part of a CPU; skips where there cannot be one."""
+    name, made = f"ketscale-{uuid.uuid4().hex}", None
+    try:
+        for top in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")):
+            if not (top / "cgroup.procs").exists():
+                continue
+            made = top / name
+            made.mkdir()
+            if (made / "cpu.max").exists():
+                (made / "cpu.max").write_text(f"{share * 1e5:.0f} 100000")
+            elif (made / "cpu.cfs_quota_us").exists():
+                (made / "cpu.cfs_period_us").write_text("100000")
+                (made / "cpu.cfs_quota_us").write_text(f"{share * 1e5:.0f}")
+            else:
+                made.rmdir()
+                made = None
+                continue
+            break
+    except OSError as error:
+        if made is not None and made.exists():
+            made.rmdir()
+        pytest.skip(f"no control group can be made here ({error})")
+    if made is None:
+        pytest.skip("no hierarchy of control groups has quotas of the CPU here")
+    try:
+        yield made / "cgroup.procs"
+    finally:
+        made.rmdir()
+
+
+def test_a_process_under_a_quota_is_not_quiet_and_says_why():
+    with group_with_a_quota(0.1) as procs:
+
+        def enter():
+            procs.write_text(str(os.getpid()))
+
+        done = subprocess.run(
+            [sys.executable, "-c", WORK],
+            preexec_fn=enter,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=100,
+        )
+    found = json.loads(done.stdout)
+    # On a busy machine others may take so much that the quota hardly binds: never all of it.
+    assert found["throttled_share"] > 0.05
+    assert not found["quiet"] and "a CPU quota stopped it for" in found["why"]

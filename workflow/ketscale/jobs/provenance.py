@@ -1,0 +1,70 @@
+"""What trains: the package's code, its git checkout and the packages around it. Imports nothing heavy.
+
+All of it is read together, once in a process and before the code that trains is imported: a commit or an upgrade while
+a run trains is none of what trained it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ketscale import __version__
+from ketscale.jobs import finished
+
+PACKAGES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "llvmlite",
+    "triton",
+    "pennylane",
+    "pennylane-lightning",
+    "qiskit",
+    "mpi4py",
+    "scikit-learn",
+    "snakemake",
+)
+
+
+@functools.cache
+def taken() -> dict[str, Any]:
+    """The parts `code` and `packages` of each record that this process writes, as they are at the first call."""
+    return {
+        "code": {"version": __version__, "hash": finished.code_hash(), **git_state(finished.PACKAGE)},
+        "packages": _packages(),
+    }
+
+
+def git_state(folder: Path) -> dict[str, Any]:
+    """Commit and dirty flag of the git checkout that tracks the files in `folder`; None if git does not track them.
+
+    A package that is installed in an environment does not belong to the repository around that environment.
+    """
+
+    def git(*arguments: str) -> str | None:
+        # Without optional locks: a run that starts must not disturb what somebody does in the checkout.
+        command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    if git("ls-files", "--error-unmatch", ".") is None:
+        return {"commit": None, "dirty": None}
+    status = git("status", "--porcelain", "--untracked-files=no")
+    return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
