@@ -16,7 +16,7 @@ from ketscale.jobs import outcome
 from ketscale.measure import cgroup
 from ketscale.measure.clock import Clock
 from ketscale.measure.quiet import judged
-from tests.toys import classification, trainer
+from tests.toys import Rows, classification, trainer
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -160,7 +160,9 @@ def test_ranks_of_one_host_are_no_others_to_each_other():
 
 def clock(loop_s, cpu_s, steady_s, first_s=0.0, aside_s=0.0):
     found = Clock(torch.device("cpu"), 1, frozenset())
-    found.steady_s, found.steps_s, found.aside_s = steady_s, first_s + sum(steady_s), aside_s
+    for second in steady_s:
+        found.steady_s.append(second)
+    found.steps_s, found.aside_s = first_s + sum(steady_s), aside_s
     found.loop_s, found.cpu_s = loop_s, cpu_s
     return found
 
@@ -214,8 +216,14 @@ def test_a_training_that_stands_still_is_noticed_without_any_counter(between):
 
 def test_what_a_loop_does_beside_its_steps_is_accounted_for():
     """Validation, reports and checkpoints, however long they take."""
-    slow = lambda *_: time.sleep(0.05)  # noqa: E731
-    loop = trainer(classification(), {"epochs": 3, "checkpoint_steps": 1}, save=slow, report=slow)
+
+    class SlowRows(Rows):
+        def append(self, row):
+            time.sleep(0.05)
+            super().append(row)
+
+    protocol = {"epochs": 3, "checkpoint_steps": 1}
+    loop = trainer(classification(), protocol, save=lambda state: time.sleep(0.05), history=SlowRows())
     ended = outcome.run(loop)
     timing = outcome.timing(loop.clock, loop, ended)
     assert timing["aside_s"] > 3 * 0.05

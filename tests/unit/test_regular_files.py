@@ -185,9 +185,10 @@ ALLOWED = {
     "the opener itself": ("files.py",),
     "files of the kernel": (
         "process.py", "measure/host.py", "measure/host_lock.py", "measure/quiet.py", "measure/topology.py",
+        "measure/cgroup.py",
         "parallel/ddp.py",
     ),
-    "sources of the package": ("jobs/finished.py: code_hash", "engines/compiled/library.py: _environment"),
+    "sources of the package": ("jobs/finished.py: sources_hash", "engines/compiled/library.py: _environment"),
     "after `require_regular`": (
         "problems/library.py: load", "problems/images/resnet.py: read_weights", "problems/images/resnet.py: fetch_imagenet",
         "problems/eeg/eegmmidb.py: _trials", "training/history.py: _write",
