@@ -56,7 +56,7 @@ CONFIG: dict[str, Any] = {
         "l-bfgs": {**LBFGS, "epochs": 25},
         "short": {**TRAINING, "steps": 12, "sampled_steps": 2},
         "timed": {**TRAINING, "steps": 12, "timed": True},
-        "timed-long": {**TRAINING, "steps": 6000, "timed": True, "checkpoint_steps": 25},
+        "timed-long": {**TRAINING, "steps": 20_000, "timed": True, "checkpoint_steps": 25},
         "inline": {**TRAINING, "steps": 12, "features": "inline"},
         "long": {**TRAINING, "steps": 600, "checkpoint_steps": 25},
         # Ends when it is told to.

@@ -17,12 +17,12 @@ def whole(tmp_path_factory, digits_features):
     return study.train(tmp_path_factory.mktemp("whole"), study.run(protocol="long"), digits_features)
 
 
-def until_saved(folder, run):
-    """Wait for the first checkpoint; the folder of checkpoints."""
+def until_saved(folder, run, what="*.pt"):
+    """Wait for the first checkpoint, or for the history that is beside it; the folder of checkpoints."""
     checkpoints = study.results(folder, run) / "checkpoint"
     deadline = time.monotonic() + 100
-    while not list(checkpoints.glob("*.pt")):
-        assert time.monotonic() < deadline, "no checkpoint after 100 s"
+    while not list(checkpoints.glob(what)):
+        assert time.monotonic() < deadline, f"no {what} after 100 s"
         time.sleep(0.01)
     return checkpoints
 
@@ -31,15 +31,12 @@ def until_saved(folder, run):
 def test_a_timed_run_that_was_killed_is_timed_from_its_beginning(tmp_path, digits_features, how, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # a host of its own, so that it waits for nobody
     run = study.run(protocol="timed-long")
-    history = study.results(tmp_path, run) / "history.csv"
     with study.launch(tmp_path, run, digits_features, start_new_session=True) as process:
-        deadline = time.monotonic() + 100
-        while not history.exists():
-            assert time.monotonic() < deadline, "no epoch after 100 s"
-            time.sleep(0.01)
+        checkpoints = until_saved(tmp_path, run, "*.csv")  # the history of the first two seconds
         os.killpg(process.pid, how)
         _, error = process.communicate(timeout=60)
     assert process.returncode != 0 and not (tmp_path / study.record(run)).exists()
+    assert not list(checkpoints.glob("*.pt"))
     assert (
         how == signal.SIGKILL or "a timed run has no checkpoints, so the same command starts again" in error
     )
@@ -48,7 +45,7 @@ def test_a_timed_run_that_was_killed_is_timed_from_its_beginning(tmp_path, digit
     record = json.loads((tmp_path / study.record(run)).read_text())
     assert (record["status"], record["resumed"]) == ("completed", 0)
     assert "a timed run has no checkpoints: starting from the beginning" in error
-    assert record["timing"]["step"]["count"] == record["timing"]["steps"] - 2 == 5998
+    assert record["timing"]["step"]["count"] == record["timing"]["steps"] - 2 == 19_998
 
 
 def until_it_waits(second):

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import os
 import resource
+import shutil
 
 import numpy as np
 import pytest
@@ -119,6 +120,25 @@ def test_a_rank_that_writes_none_counts_its_rows(tmp_path):
     other.restore(state)
     other.append(rows(1)[0])
     assert len(other) == 4 and os.listdir(tmp_path) == ["rows.csv"]
+
+
+def test_a_run_that_another_process_has_taken_over_writes_no_row(tmp_path):
+    """Both would write at places of their own in one file."""
+    lease = Lease(tmp_path)
+    assert lease.try_acquire()
+    path = tmp_path / "rows.csv"
+    frozen = History(path, lease.check)
+    for row in rows(3):
+        frozen.append(row)
+    frozen.state()
+    shutil.rmtree(tmp_path / "lease")
+    other = filled(path, 9)
+    digest = other.finish(tmp_path / "history.csv")
+    frozen.append(rows(4)[3])
+    with pytest.raises(UserError, match="this process stops and writes nothing"):
+        frozen.state()
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    lease.release()
 
 
 def test_an_error_of_writing_names_the_file(tmp_path):

@@ -202,6 +202,9 @@ def test_what_training_measures_is_taken(path, changes):
         ({"timing": timed(step=timed()["step"] | {"mean_s": 17.0}, epoch_s=85.0)}, "times of step"),
         ({"timing": timed(step=timed()["step"] | {"mean_s": None}, epoch_s=None)}, "quartiles of step"),
         ({"timing": timed(first_step_s=0.04, steps_s=0.0)}, "steps_s, 0 s, is less than the 0.055 s"),
+        ({"timing": timed(steps_s=17.0)}, "steps_s and aside_s"),
+        ({"timing": timed(aside_s=17.0)}, "steps_s and aside_s"),
+        ({"timing": timed(step=timed()["step"] | {"mean_s": 0.0}, epoch_s=0.0)}, "mean of step"),
         ({"timing": timed(step=timed()["step"] | {"count": 4})}, "4 steps .* of 3"),
         (
             {"timing": timed(epoch={"median_s": 1, "q25_s": 1, "q75_s": 1, "mean_s": 1, "count": 1})},

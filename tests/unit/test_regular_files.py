@@ -121,7 +121,7 @@ WITHOUT: dict[str, tuple[str, Callable[[Path], Any], Callable[[Any], bool]]] = {
     "features hash": ("features.json", prepared.features_hash, lambda found: found is None),
     "note": (supervise.NOTE, lambda p: supervise.read_note(p.parent), lambda found: found == {}),
     "sign of waiting": (waiting.NAME, lambda p: waiting.read(p.parent), lambda found: found is None),
-    "progress": ("history.csv", lambda p: survey._progress(p, PROTOCOL), lambda found: found == ""),
+    "progress": ("ab.csv", lambda p: survey._progress(p.parent, PROTOCOL), lambda found: found == ""),
     "valid": (store.INNER, lambda p: store._valid(p.parent, (), 1), lambda found: found is False),
     "lease": ("lease/1.json", lambda p: lease.read(p.parent.parent), lambda found: found == {}),
     "lease before": (

@@ -290,3 +290,15 @@ def test_on_gpus_the_workers_are_gpus() -> None:
 
 def test_a_protocol_that_shares_the_machine_is_flagged() -> None:
     assert points_of("strong", [row(timed=False)])["cpu-n1r1t1"]["flag"] == "untimed"
+
+
+@pytest.mark.parametrize("estimated", [(), (2,)])
+def test_the_time_of_an_epoch_is_the_measured_one_and_an_estimate_is_called_one(
+    estimated: tuple[int, ...],
+) -> None:
+    """Not the median step times the steps, which would be 20 s."""
+    rows = [
+        row(seed=seed) | {"epoch_s": 26.0 + seed, "epoch_estimated": seed in estimated} for seed in range(3)
+    ]
+    (found,) = rows_of("strong", rows)
+    assert (found["step_s"], found["epoch_s"], found["epoch_estimated"]) == (1.0, 27.0, bool(estimated))

@@ -70,6 +70,15 @@ def test_spans_are_read_from_the_timed_records(tmp_path: Path) -> None:
     assert {row["protocol"] for row in rows} == {"timing"}
 
 
+def test_the_time_of_an_epoch_is_the_measured_one_and_an_estimate_is_called_one(tmp_path: Path) -> None:
+    made = factory.record(CONFIG, FIRST)
+    epoch = {"median_s": 1.5, "q25_s": 1.5, "q75_s": 1.5, "mean_s": 1.5, "count": 2}
+    timing = {**made["timing"], "epoch": epoch, "epoch_s": 1.5}
+    factory.write_all(CONFIG, tmp_path, only(FIRST, timing=timing))
+    found = {row["epoch_s"]: row["epoch_estimated"] for row in collected(tmp_path)["runs"]}
+    assert found.pop("1.5") == "False" and set(found.values()) == {"True"}
+
+
 def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
     written = []
     for folder in (tmp_path / "a", tmp_path / "b"):

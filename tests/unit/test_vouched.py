@@ -94,6 +94,13 @@ def test_a_file_that_was_cut_off_is_refused(runs, name):
 
 
 @of_every_file
+def test_a_folder_that_is_a_link_to_another_runs_is_refused(runs, name):
+    shutil.rmtree(runs[1])
+    runs[1].symlink_to(runs[0])
+    refused(runs[1], name, "another run|axes")
+
+
+@of_every_file
 def test_another_runs_record_vouches_for_nothing(runs, name):
     """Neither for this run's files nor for those that came with it."""
     shutil.copy(runs[1] / RECORD, runs[0] / RECORD)

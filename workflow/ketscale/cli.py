@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
             _train,
             "Train one run and write its record",
             "It is the process of one rank; `launch` starts all ranks. A run that was stopped\nresumes from its "
-            "checkpoint.",
+            "checkpoint; a timed one starts anew.",
         ),
         (
             "launch",

@@ -197,7 +197,7 @@ class _Cohort:
             save=partial(self._asked.__setitem__, number),
             stop_requested=lambda: signals.stop,
             save_requested=signals.save,
-            history=History(checkpoint.history_of(member.folder, self._began_as)),
+            history=History(checkpoint.history_of(member.folder, self._began_as), member.lease.check),
             progress=number == 0 and sys.stderr.isatty(),
             metrics=settings.family.metrics,
             member=self._stack.members[number],

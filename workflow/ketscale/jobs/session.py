@@ -211,7 +211,7 @@ def _train(
                 save=save,
                 stop_requested=lambda: signals.stop,
                 save_requested=signals.save,
-                history=History(checkpoint.history_of(folder, key) if world.rank == 0 else None),
+                history=History(checkpoint.history_of(folder, key) if world.rank == 0 else None, lease.check),
                 progress=sys.stderr.isatty(),
                 metrics=settings.family.metrics,
             )

@@ -116,6 +116,13 @@ def _timing(timing: Timing, batch: int) -> Iterator[str]:
     for name, times in measured.items():
         if (times.q75_s or 0) > most_s or (times.mean_s or 0) * times.count > most_s:
             yield f"the times of {name} are more than the {timing.train_s:g} s of training"
+        # Half of all times are at least the median, of which a sample may be kept.
+        if times.mean_s is not None and times.mean_s < 0.4 * (times.median_s or 0):
+            yield f"the mean of {name}, {times.mean_s:g} s, is less than half of its median, {times.median_s:g} s"
+    if timing.steps_s + timing.aside_s > most_s:
+        yield f"steps_s and aside_s are more than the {timing.train_s:g} s of training"
+    if timing.epoch.count * timing.steps_per_epoch > timing.steps:
+        yield f"{timing.epoch.count} epochs of {timing.steps_per_epoch} steps are timed, of {timing.steps} steps"
     if max(timing.first_step_s or 0, timing.validation_s or 0) > most_s:
         yield f"first_step_s or validation_s is more than the {timing.train_s:g} s of training"
     steps = (timing.step, timing.sampled_step)

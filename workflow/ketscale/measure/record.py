@@ -7,7 +7,9 @@ other. Imports nothing heavy, so that thousands of records take about a second.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -121,10 +123,12 @@ def vouching(folder: Path, name: str) -> dict[str, Any] | None:
 
 def is_of_another(folder: Path, axes: Mapping[str, Any]) -> bool:
     """Whether a folder's path is that of another run than the one with these axes; no folder elsewhere is."""
-    try:
-        return asdict(Run.parse(str(folder.resolve()))) != axes
-    except UserError:
-        return False
+    # As it is asked for, and where a link leads.
+    for path in {os.path.abspath(folder), str(folder.resolve())}:
+        with contextlib.suppress(UserError):
+            if asdict(Run.parse(path)) != axes:
+                return True
+    return False
 
 
 class _Head(msgspec.Struct):
