@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import time
@@ -12,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ketscale.problems.registry import FAMILIES
 from tests.contract.tiny_study import ROOT, environment
-from tests.faults import SEED
 from tests.faults.test_kills import MARK, PATIENCE_S, PLACES, Subject, of_mark
 
 # One family is enough: what is interrupted are launchers.
@@ -22,12 +21,13 @@ FAMILY = "sentences"
 
 @pytest.mark.parametrize("place", PLACES)
 def test_an_interrupted_study_resumes_to_the_same_end(place: str, tmp_path: Path) -> None:
-    subject = Subject(tmp_path, FAMILY, place)
+    subject = Subject(tmp_path, FAMILIES[FAMILY].tiny, place)
+    subject.measure()
+    (run,), (undisturbed,) = subject.runs, subject.undisturbed
     folder, results = subject.project.folder, subject.project.config["results"]
     mark = uuid.uuid4().hex
     command = ["snakemake", "-s", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / "local")]
-    target = f"{results}/{subject.run.path}"
-    rng = random.Random(f"{SEED} {place}")
+    target = f"{results}/{run.path}"
     with (folder / "said").open("wb") as said:
         driver = subprocess.Popen(
             [*command, target],
@@ -37,11 +37,11 @@ def test_an_interrupted_study_resumes_to_the_same_end(place: str, tmp_path: Path
             stderr=said,
             start_new_session=True,
         )
-    checkpoints, end = subject.record(results).parent / "checkpoint", time.monotonic() + 120
+    (record,) = subject.records(results)
+    checkpoints, end = record.parent / "checkpoint", time.monotonic() + 120
     while not list(checkpoints.glob("*.pt")):
         assert time.monotonic() < end and driver.poll() is None, subject.said()
         time.sleep(0.02)
-    time.sleep(rng.uniform(0, 0.3))
     os.killpg(driver.pid, signal.SIGINT)
     assert driver.wait(PATIENCE_S) != 0, subject.said()
     end = time.monotonic() + PATIENCE_S
@@ -52,9 +52,9 @@ def test_an_interrupted_study_resumes_to_the_same_end(place: str, tmp_path: Path
     assert "KeyboardInterrupt" not in subject.said(), subject.said()
     assert f"{Path(target).parent}: it was interrupted (Ctrl-C); " in subject.said()
     # mpirun gives its ranks one second, which may be too little for a step and a checkpoint on a busy machine.
-    assert subject.run.backend == "mpi" or "(Ctrl-C); stopped at step" in subject.said()
-    assert not subject.record(results).exists() and list(checkpoints.glob("*.pt"))
+    assert run.backend == "mpi" or "(Ctrl-C); stopped at step" in subject.said()
+    assert not record.exists() and list(checkpoints.glob("*.pt"))
     subject.project.snakemake(target)
-    record = subject.checked(results).record
-    assert record["resumed"] == 1
-    assert record["weights_hash"] == subject.undisturbed["weights_hash"]
+    (found,) = subject.checked(results)
+    assert found.record["resumed"] == 1
+    assert found.record["weights_hash"] == undisturbed["weights_hash"]

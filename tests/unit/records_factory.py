@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from ketscale import analysis
-from ketscale.config import Config, sources
+from ketscale.config import Config, fold_of, sources
 from ketscale.files import sha256
 from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.jobs import prepared
@@ -102,6 +102,13 @@ def metrics(config: Config, run: Run) -> dict[str, Any]:
     return {**figures, "chance": 0.1}
 
 
+def split_of(config: Config, run: Run) -> dict[str, Any]:
+    """A split; the seed chooses the fold of a workload that has several."""
+    folds = 3 if config.workloads[run.workload][1].folded else None
+    fold = None if folds is None else fold_of(run.seed, folds)
+    return {"by": "runs" if folds else "labels", "fold": fold, "folds": folds, "held_out": fold, "shared": 0}
+
+
 def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     """A record of `run`, without its digest; `step_s` sets the step time, other `changes` replace top-level keys."""
     settings = config.settings(run)
@@ -146,7 +153,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "lost_s": 0.0,
         "call": None,
         "weights_hash": "e" * 64 if completed else None,
-        "split": {"by": "labels", "fold": None, "folds": None, "held_out": None, "shared": 0},
+        "split": split_of(config, run),
         "files": {HISTORY: hashlib.sha256(history(config, run).encode()).hexdigest()},
         "routes": [],
         "parameters": 70186,

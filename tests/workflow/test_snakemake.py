@@ -243,7 +243,8 @@ def test_a_changed_protocol_reruns_its_own_runs(finished: Path) -> None:
 def outdate(project: Path, run: Run, **changes: Any) -> None:
     """Give a run the record of an earlier version, as new as all the others."""
     path = project / record(run)
-    path.write_text(json.dumps({"schema": SCHEMA_VERSION, "resumed": 0, **changes}))
+    settings = analysis.read(project / "config.yaml").settings(run)
+    path.write_text(json.dumps({"schema": SCHEMA_VERSION, "config_hash": settings.hash, **changes}))
 
 
 def test_records_that_no_table_takes_are_made_again_whatever_snakemake_has_noted(

@@ -2,7 +2,7 @@
 
 # If this folder has no site file, the workflow's own is used. Set before anything reads it.
 if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").exists():
-    os.environ["KETSCALE_SITE"] = str(workflow.source_path("../../profiles/slurm/site.yaml"))
+    os.environ.update(KETSCALE_SITE=str(workflow.source_path("../../profiles/slurm/site.yaml")))
 
 from ketscale.jobs import cohorts, supervise
 from ketscale.jobs.slurm import check as cluster
