@@ -110,7 +110,7 @@ def test_a_history_that_was_tampered_with_is_refused(tmp_path, damage, said):
     history = filled(path, 3)
     state = history.state()
     damage(path)
-    with pytest.raises(ValueError, match=f"rows.csv beside it, is {said}"):
+    with pytest.raises(UserError, match=f"{path}: is {said}"):
         History(path).restore(state)
 
 
@@ -178,7 +178,7 @@ def test_a_run_without_its_history_does_not_go_on(tmp_path):
     path.unlink()
     other = trainer(classification(), {"epochs": 3}, history=History(path))
     with pytest.raises(
-        UserError, match=f"{path.name} beside it, is missing.*delete it and start the run again"
+        UserError, match=f"{path}: is missing: .*, or delete .*/checkpoint/a+.pt to start from the beginning"
     ):
         session.restore(other, saved, Lease(tmp_path), checkpoint.path_of(tmp_path, KEY))
 

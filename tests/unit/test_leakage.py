@@ -45,7 +45,7 @@ RNG = np.random.default_rng(7)
 
 
 @pytest.mark.parametrize(
-    "name", ["groups", "group", "Subject", "subjects", "subject_id", "participants", "person", "session", "run-number"]
+    "name", ["groups", "group", "Subject", "subjects", "subject_id", "participants", "person", "session", "run-number", "subj", "pid", "run_idx"]
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("block", "data"),
@@ -168,6 +168,50 @@ def test_windows_side_by_side_have_nothing_in_common(kind: str) -> None:
     assert related_trials(windows(RECORDINGS[kind], 50, 50)) == []
 
 
+def mirrored(signals: np.ndarray) -> np.ndarray:
+    """One of the trials runs backwards."""
+    return np.concatenate([signals[:3], signals[3:4, :, ::-1], signals[4:]])
+
+
+def calibrated(signals: np.ndarray) -> np.ndarray:
+    """Two of the trials have a sine instead."""
+    sine = np.sin(np.arange(signals.shape[2]) * 2 * np.pi / 8) * np.ones(signals.shape[1:])
+    return np.concatenate([signals[:10], [sine, sine], signals[12:]])
+
+
+def padded(signals: np.ndarray) -> np.ndarray:
+    """Each end is reflected, as before a filter."""
+    return np.pad(signals, ((0, 0), (0, 0), (8, 8)), "reflect")
+
+
+def with_channel(signals: np.ndarray, channel: np.ndarray) -> np.ndarray:
+    return np.append(signals, np.broadcast_to(channel, (len(signals), 1, signals.shape[2])), axis=1)
+
+
+CHANGED = {
+    "one runs backwards": mirrored,
+    "two have a sine": calibrated,
+    "reflected ends": padded,
+    "each value held": lambda signals: signals.repeat(4, axis=2),
+    "a channel of the time": lambda signals: with_channel(signals, np.arange(signals.shape[2])),
+    "a channel of the number": lambda signals: with_channel(signals, np.arange(len(signals))[:, None, None]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_windows_that_overlap_are_found_whatever_else_there_is(change: str) -> None:
+    signals = windows(RNG.normal(size=(8, 9000)), 120, 60)
+    found = related_trials(CHANGED[change](signals))
+    assert len(found) >= len(signals) - 6
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_windows_side_by_side_have_nothing_in_common_whatever_else_there_is(change: str) -> None:
+    signals = windows(RNG.normal(size=(2, 9000)), 60, 60)
+    found = related_trials(CHANGED[change](signals))
+    assert found == ([10, 11] if change == "two have a sine" else [])
+
+
 def with_stretch(shape: tuple[int, ...], start: int, stop: int, value: float) -> np.ndarray:
     signals = RNG.normal(size=shape)
     signals[..., start:stop] = value
@@ -271,6 +315,26 @@ def test_features_are_equal_if_a_model_cannot_tell_them_apart(
     parts = np.repeat(["train", "validation", "test"], [20, 10, 10])
     file = npz(tmp_path, x=copies * unit, y=np.tile(np.arange(20) % 2, 2), split=parts)
     assert loaded({"kind": "arrays", "split": "given", "file": file}).shared() == 20
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.arange(10_000_000, 10_001_000),
+        1_790_000_000 + 128 * np.arange(1000),
+        np.exp(RNG.normal(0, 3, 1000)),
+    ],
+)
+def test_numbers_that_follow_each_other_closely_stay_apart(column: np.ndarray) -> None:
+    """Whole numbers that single precision holds, times of day, and what lies over many decades."""
+    equal = splits.first_equal_features(column[:, None].astype(float))
+    assert len(set(equal.tolist())) >= len(set(column.astype(np.float32).tolist())) - 5
+
+
+def test_times_that_single_precision_merges_are_equal_by_twos_and_threes() -> None:
+    minutes = 1_790_000_000 + 60.0 * np.arange(1000)
+    equal = splits.first_equal_features(minutes[:, None])
+    assert max(np.bincount(equal)) <= 3
 
 
 def test_features_that_differ_stay_apart() -> None:

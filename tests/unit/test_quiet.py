@@ -158,12 +158,12 @@ def test_ranks_of_one_host_are_no_others_to_each_other():
     assert judged([rank(**both), rank("b")])["others_share"] == 0.5
 
 
-def clock(loop_s, cpu_s, steady_s, first_s=0.0, aside_s=0.0):
+def clock(loop_s, cpu_s, steady_s, first_s=0.0, aside_s=0.0, alone=False):
     found = Clock(torch.device("cpu"), 1, frozenset())
     for second in steady_s:
         found.steady_s.append(second)
     found.steps_s, found.aside_s = first_s + sum(steady_s), aside_s
-    found.loop_s, found.cpu_s = loop_s, cpu_s
+    found.loop_s, found.cpu_s, found.alone = loop_s, cpu_s, alone
     return found
 
 
@@ -181,6 +181,9 @@ def clock(loop_s, cpu_s, steady_s, first_s=0.0, aside_s=0.0):
         (clock(1.0, 0.2, [0.01] * 100), 0.0),
         # Something stopped it between its steps.
         (clock(2.5, 1.0, [0.01] * 100), 1.5),
+        # Something stopped it in nearly all of its steps; checkpoints wait for the disk on purpose.
+        (clock(18.0, 5.0, [0.6] * 30, alone=True), 13.0),
+        (clock(9.0, 6.0, [0.01] * 100, first_s=5.0, aside_s=3.0, alone=True), 0.0),
         (clock(1.0, 1.0, []), None),
     ],
 )

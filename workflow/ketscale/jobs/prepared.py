@@ -24,8 +24,11 @@ from ketscale.files import read_text, sha256, write_atomic
 # Beside the manifest: the digest of the sources that it was made from, and the contents that were read so far.
 _MADE_FROM = "made_from.json"
 _READ = "sources.json"
-# Whoever waits for so much to be read is told why.
+# So much takes long to read, which is said.
 _MUCH = 2**31
+
+# Whether what was read is noted; a dry run of Snakemake writes nothing.
+notes = True
 
 
 def manifest(config: Config, results: Path, workload: str) -> Path | None:
@@ -99,7 +102,7 @@ def digest(files: Sequence[Path], manifest: Path) -> str:
         found = _contents(paths, known)
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from None
-    if found != known:
+    if notes and found != known:
         # Without it the files are read again next time.
         with contextlib.suppress(OSError):
             write_atomic(cache, json.dumps(found).encode())

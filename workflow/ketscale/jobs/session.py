@@ -393,7 +393,7 @@ def restore(trainer: Trainer, saved: dict[str, Any], lease: Lease, path: Path) -
         How often the run has resumed, and the seconds lost.
 
     Raises:
-        UserError: the checkpoint is of another form.
+        UserError: the checkpoint is of another form, or its history is missing or damaged.
     """
     try:
         lost = {
@@ -401,6 +401,10 @@ def restore(trainer: Trainer, saved: dict[str, Any], lease: Lease, path: Path) -
             "lost_s": saved["lost_s"] + lost_s(lease, saved["saved"]) + process.age_s(),
         }
         trainer.restore(saved)
+    except UserError as error:
+        raise UserError(
+            f"{error}: the run goes on from it; bring it back, or delete {path} to start from the beginning"
+        ) from None
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise checkpoint.unusable(path, repr(error)) from None
     except RuntimeError as error:

@@ -83,7 +83,7 @@ class Clock:
     Attributes:
         steps_s: all steps together, with the first, warm-up and sampled ones.
         aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
-        loop_s, cpu_s: wall time of the whole loop, and processor seconds of this process in it; None until it has ended.
+        loop_s, cpu_s: wall time of the whole loop, and processor seconds in it; None until it has ended. alone: see `loop`.
     """
 
     def __init__(self, device: torch.device, warmup: int, sampled: frozenset[int]) -> None:
@@ -94,6 +94,7 @@ class Clock:
         self.steps_s = self.aside_s = 0.0
         self.loop_s: float | None = None
         self.cpu_s: float | None = None
+        self.alone = False
         self.steady_s = Durations()
         self.sampled_s: list[float] = []
         self.epochs_s = Durations()
@@ -141,25 +142,34 @@ class Clock:
         self._pending.clear()
 
     @contextmanager
-    def loop(self) -> Iterator[None]:
-        """Inside, the loop runs."""
-        start, cpu = time.perf_counter(), time.process_time()
+    def loop(self, alone: bool) -> Iterator[None]:
+        """Inside, the loop runs, in the thread that calls.
+
+        alone: whether there is no other thread, rank or device that it could wait for.
+        """
+        # Libraries may have threads of their own on the core of a run of one thread.
+        processor = time.process_time if alone else time.thread_time
+        start, cpu = time.perf_counter(), processor()
         try:
             yield
         finally:
-            self.loop_s, self.cpu_s = time.perf_counter() - start, time.process_time() - cpu
+            self.loop_s, self.cpu_s, self.alone = time.perf_counter() - start, processor() - cpu, alone
 
     def stalled_s(self) -> float | None:
         """Seconds of the loop in which nothing went on, by the times of its steps; None if they do not tell.
 
-        Those are the seconds outside steps that the loop has not spent on purpose; and those by which steps took longer
-        than the median one, as far as the process did not compute in them: a step that compiles takes long too.
+        A loop that waits for nobody computes in all of its steps, so whatever it did not is a standstill. In any other
+        those seconds count that are outside steps and that the loop has not spent on purpose; and those by which steps
+        took longer than the median one, as far as the loop did not compute in them: a step that compiles takes long too.
+        There a standstill in most of the steps is in the median, and is not seen.
         """
         if self.loop_s is None or self.cpu_s is None or not self.steady_s:
             return None
+        idle_s = self.loop_s - self.cpu_s
         between_s = max(0.0, self.loop_s - self.steps_s - self.aside_s)
         excess_s = self.steady_s.total_s - float(np.median(self.steady_s.kept)) * len(self.steady_s)
-        return between_s + max(0.0, min(excess_s, self.loop_s - self.cpu_s))
+        found_s = between_s + max(0.0, min(excess_s, idle_s))
+        return max(found_s, idle_s - self.aside_s) if self.alone else found_s
 
     @contextmanager
     def aside(self) -> Iterator[None]:

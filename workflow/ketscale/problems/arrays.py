@@ -25,11 +25,12 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 # How an array is called that says which samples belong together, in any case.
 _GROUPS = re.compile(
-    r"(groups?|subjects?|participants?|patients?|persons?|people|sessions?|recordings?|runs?)([_-]?(ids?|numbers?|names?))?",
+    r"(groups?|subj|subjects?|participants?|patients?|pids?|persons?|people|users?|speakers?|animals?|individuals?|sessions?"
+    r"|recordings?|runs?)([_-]?(ids?|idx|index|n[ro]|numbers?|names?|codes?))?",
     re.IGNORECASE,
 )
 # In plain notation, since 1e5 may be a code.
-_NUMBER = re.compile(r"([+-]?)([0-9]+)\.?([0-9]*)")
+_NUMBER = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)\.?([0-9]*)")
 
 
 def read_npy(path: Path) -> NDArray[Any]:
@@ -98,10 +99,10 @@ def read_npz(
 def _check_drawn(members: Iterable[str], split: str, file: Path) -> None:
     """Raise UserError if a file says which samples go together, or in which part, but the setting `split` does not."""
     for name in members:
-        if name == "split" and split != "given":
+        if name.lower() in ("split", "splits") and split != "given":
             raise UserError(
-                f"{file}: has an array split, but the setting split: {split} draws it; set split: given, or rename the "
-                "array"
+                f"{file}: has an array {name}, but the setting split: {split} draws it; call it split and set split: "
+                "given, or save the file without it"
             )
         if _GROUPS.fullmatch(name) and split not in ("groups", "given"):
             raise UserError(

@@ -1,8 +1,7 @@
 """Splits of samples into training, validation and test.
 
 A split that is drawn puts equal samples into one part, as if they were one. A split that is given, or that follows
-groups or recordings, is kept as it is. Of every split those samples are counted that have something in common with one
-of another part.
+groups or recordings, is kept as it is. The samples that have something in common with one of another part are counted.
 """
 
 from __future__ import annotations
@@ -37,23 +36,24 @@ def first_equal(samples: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def first_equal_features(features: NDArray[np.float64]) -> NDArray[np.int64]:
-    """`first_equal` of features (n, k), where numbers are equal that a model cannot tell apart.
+    """`first_equal` of features (n, k), where two values are equal that are the same number in single precision.
 
-    It gets them in single precision, standardised. So two values of a feature are equal if they are so close that single
-    precision may lose their difference before or after that; and by way of values between them.
+    A model gets them in that precision, standardised. So they are compared both before they are standardised and after.
     """
     return first_equal(np.stack([_levels(column) for column in features.T], axis=1))
 
 
 def _levels(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Numbers (n,) of the levels that a feature's values are on, which single precision can tell apart."""
+    """Numbers (n,) of the levels that a feature's values are on."""
     order = np.argsort(values, kind="stable")
-    # In a unit in which nothing overflows.
-    ordered = values[order] / (np.abs(values).max() or 1.0)
-    size = np.maximum(np.abs(ordered), np.abs(ordered - ordered.mean()))
-    nearest = np.finfo(np.float32).eps * np.maximum(np.maximum(size[1:], size[:-1]), ordered.std())
+    # In a unit in which nothing overflows, and which keeps whole numbers whole.
+    ordered = np.ldexp(values[order], -np.frexp(np.abs(values).max())[1])
+    deviation = ordered.std() or 1.0
+    apart = np.ones(len(values) - 1, bool)
+    for scaled in (ordered, (ordered - ordered.mean()) / deviation):
+        apart &= np.diff(scaled.astype(np.float32)) > 0
     levels = np.zeros(len(values), np.int64)
-    levels[order[1:]] = np.cumsum(np.diff(ordered) > nearest)
+    levels[order[1:]] = np.cumsum(apart)
     return levels
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ketscale.errors import UserError
 from ketscale.files import copy_atomic, csv_of, naming, opened, require_regular, write_atomic
 
 # People who watch a run see its rows so many seconds later at most: an epoch may be one small step.
@@ -68,7 +69,7 @@ class History:
         """Go on after the rows of a checkpoint; later ones are cut off when the next are written.
 
         Raises:
-            ValueError: the file is missing, or does not begin with these rows.
+            UserError: the file is missing, or does not begin with these rows.
         """
         self._rows, self._columns = state["rows"], state["columns"]
         if self._path is None or not self._rows:
@@ -80,9 +81,9 @@ class History:
                     self._digest.update(part)
                     self._bytes += len(part)
         except FileNotFoundError:
-            raise ValueError(f"its history, {self._path.name} beside it, is missing") from None
+            raise UserError(f"{self._path}: is missing") from None
         if self._digest.hexdigest() != state["sha256"]:
-            raise ValueError(f"its history, {self._path.name} beside it, is damaged")
+            raise UserError(f"{self._path}: is damaged, or of another training")
 
     def finish(self, path: Path) -> str:
         """Write the history to `path`, atomically (only a header if there is no row); returns its SHA-256."""

@@ -135,7 +135,8 @@ class Trainer:
                 self._run_lbfgs()
                 self._drive(self.course())
                 return
-            with self.clock.loop():
+            cpu = self.world.device.type == "cpu"
+            with self.clock.loop(alone=cpu and self.world.ranks == 1 and torch.get_num_threads() == 1):
                 self._drive(self.course())
 
     def course(self) -> Course:

@@ -1,11 +1,14 @@
 """Trials that have steps in common, as windows of one recording do that overlap.
 
-Such a run of steps is the same in all channels and changes with time. What chance or a stimulus makes alike is told
-apart by reading trials backwards: steps that are common by chance are found there as often, while a recording that runs
-backwards is nobody's. So a run counts only if it is twice as long as the longest that some trial has backwards.
+Such a run of steps is the same in all channels. What chance or a stimulus makes alike is told apart by reading trials
+backwards: steps that are common by chance are found there as often, while a recording that runs backwards is nobody's.
+So a trial's run counts only if it is twice as long as the longest that the trial has in common with another one read
+backwards.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,72 +20,98 @@ _SHORTEST = 2
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that nothing is lost when it multiplies
 
 
+class _Steps(NamedTuple):
+    """The steps of all trials, one after the other, and the trial of each; a value that is held is one step."""
+
+    values: NDArray[np.uint64]
+    trials: NDArray[np.int64]
+
+
 def marks(signals: NDArray[np.float32]) -> Marks:
     """A mark for every run of steps that several trials have, with each of these trials.
 
     signals: (n, channels, steps), before they are standardised, which would make equal steps differ.
     """
-    content, steps = _contents(signals), signals.shape[2]
+    steps = _steps(_contents(signals))
+    longest = int(np.bincount(steps.trials, minlength=1).max())
+    found, known = [NO_MARKS], np.zeros(len(signals), bool)
     length = _SHORTEST
-    while 2 * length <= steps:
-        forwards, of_forwards = _windows(content, length)
-        backwards, of_backwards = _windows(content[:, ::-1], length)
-        if not _have_common(forwards, of_forwards, backwards, of_backwards):
-            return _common(*_windows(content, 2 * length))
-        length *= 2
-    return NO_MARKS
+    while 2 * length <= longest and not known.all():
+        clear = ~_like_another_backwards(steps, length, len(signals))
+        if (clear & ~known).any():
+            runs, of = _windows(steps, 2 * length)
+            among = clear[of]
+            common = _common(runs[among], of[among])
+            common[:, 0] += 1 + found[-1][:, 0].max(initial=-1)
+            found.append(common)
+        known, length = clear, 2 * length
+    return np.concatenate(found)
 
 
 def _contents(signals: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """A number (n, steps) for what all channels have at each step, equal for equal steps and for others by no chance."""
+    """A number (n, steps) for what all channels have at each step, equal for equal steps and for others by no chance.
+
+    A channel that says nothing of the recording is left out: one that is constant in each trial, as a trial's number is,
+    or the same in all trials, as the time in a trial is.
+    """
     factors = np.random.default_rng(0).integers(0, 2**63, signals.shape[1], np.uint64) * np.uint64(
         2
     ) + np.uint64(1)
     total = np.zeros((signals.shape[0], signals.shape[2]), np.uint64)
-    for channel, factor in enumerate(factors):
+    for number, factor in enumerate(factors):
+        channel = signals[:, number]
+        if (channel == channel[:, :1]).all() or (channel == channel[:1]).all():
+            continue
         # Adding 0 makes -0.0 the 0.0 that it equals.
-        bits = (signals[:, channel] + np.float32(0)).view(np.uint32)
+        bits = (channel + np.float32(0)).view(np.uint32)
         total += bits.astype(np.uint64) * factor
     # Neighbouring values must not stay neighbours, since windows are sums.
-    total ^= total >> np.uint64(29)
-    total *= _FACTOR
-    return total ^ (total >> np.uint64(32))
+    return _mixed(total)
 
 
-def _windows(content: NDArray[np.uint64], length: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """A number for each run of so many steps, and its trial; without those that mostly stay as they are.
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    values = (values ^ (values >> np.uint64(29))) * _FACTOR
+    return values ^ (values >> np.uint64(32))
 
-    Zeros, clipped signals and padding are such runs.
-    """
-    count = content.shape[1] - length + 1
-    total = np.zeros((len(content), count), np.uint64)
-    for step in range(length):
+
+def _steps(contents: NDArray[np.uint64]) -> _Steps:
+    """Each stretch that stays as it is becomes one step, which says how long it was; so zeros and padding are short."""
+    new = np.ones(contents.shape, bool)
+    new[:, 1:] = contents[:, 1:] != contents[:, :-1]
+    held = np.diff(np.append(np.flatnonzero(new), new.size)).astype(np.uint64)
+    return _Steps(_mixed(contents[new] + held * _FACTOR), np.nonzero(new)[0])
+
+
+def _windows(
+    steps: _Steps, length: int, backwards: bool = False
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """A number for each run of so many steps of a trial, and its trial."""
+    count = max(0, len(steps.values) - length + 1)
+    total = np.zeros(count, np.uint64)
+    for step in reversed(range(length)) if backwards else range(length):
         total *= _FACTOR
-        total += content[:, step : step + count]
-    changes = np.zeros((len(content), content.shape[1]), np.int64)
-    np.cumsum(content[:, 1:] != content[:, :-1], axis=1, out=changes[:, 1:])
-    lively = 2 * (changes[:, length - 1 :] - changes[:, :count]) >= length
-    return total[lively], np.nonzero(lively)[0]
+        total += steps.values[step : step + count]
+    whole = steps.trials[:count] == steps.trials[length - 1 :]
+    return total[whole], steps.trials[:count][whole]
 
 
-def _have_common(
-    one: NDArray[np.uint64], of_one: NDArray[np.int64], two: NDArray[np.uint64], of_two: NDArray[np.int64]
-) -> bool:
-    """Whether two trials that differ have a run in common, one among the first runs and one among the second."""
-    both = np.intersect1d(one, two)
+def _like_another_backwards(steps: _Steps, length: int, trials: int) -> NDArray[np.bool_]:
+    """Whether each trial has a run of so many steps that another trial has read backwards."""
+    (runs, of), (others, of_others) = _windows(steps, length), _windows(steps, length, backwards=True)
+    both = np.intersect1d(runs, others)
+    alike = np.zeros(trials, bool)
     if not len(both):
-        return False
-    places, others = np.searchsorted(both, one), np.searchsorted(both, two)
-    trials = []
-    for runs, place, of in ((one, places, of_one), (two, others, of_two)):
-        place = np.minimum(place, len(both) - 1)
-        found = both[place] == runs
-        low, high = np.full(len(both), np.iinfo(np.int64).max), np.full(len(both), -1)
-        np.minimum.at(low, place[found], of[found])
-        np.maximum.at(high, place[found], of[found])
-        trials.append((low, high))
-    (low, high), (other_low, other_high) = trials
-    return bool(((low != other_high) | (high != other_low)).any())
+        return alike
+    # The first and the last trial that has each of these runs backwards: if both are one's own, no other has it.
+    place = np.minimum(np.searchsorted(both, others), len(both) - 1)
+    there = both[place] == others
+    low, high = np.full(len(both), np.iinfo(np.int64).max), np.full(len(both), -1)
+    np.minimum.at(low, place[there], of_others[there])
+    np.maximum.at(high, place[there], of_others[there])
+    place = np.minimum(np.searchsorted(both, runs), len(both) - 1)
+    here = (both[place] == runs) & ((low[place] != of) | (high[place] != of))
+    alike[of[here]] = True
+    return alike
 
 
 def _common(runs: NDArray[np.uint64], of: NDArray[np.int64]) -> Marks:
