@@ -16,7 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 
 import ketscale
 from ketscale import analysis
@@ -577,6 +579,26 @@ def test_a_config_that_no_command_can_be_given_is_refused_before_anything_runs(f
     )
     done = run_in(fresh, *LOCAL, "-n", check=False)
     assert done.returncode == 1 and "the config is longer than a command may be" in done.stderr
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    """Nor does one over files of one's own, whose contents decide what is to be done."""
+    np.savez(tmp_path / "flowers.npz", x=np.random.default_rng(0).normal(size=(30, 4)), y=np.arange(30) % 3)
+    axes = {
+        "workload": "flowers", "model": "mlp", "qubits": 0, "layers": 0, "batch": 8, "simulator": "none",
+        "backend": "cpu-n1r1t1", "protocol": "quick", "seed": 0,
+    }  # fmt: skip
+    config = {
+        "title": "Own",
+        "workloads": {"flowers": {"kind": "arrays", "file": "flowers.npz"}},
+        "protocols": {"quick": {"precision": "fp32", "timed": False, "learning_rate": 0.1, "steps": 5}},
+        "studies": {"one": {"kind": "accuracy", "question": "Is it?", "axes": axes}},
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    before = {path: path.stat() for path in files(tmp_path)}
+    done = run_in(tmp_path, "-s", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles/local"), "-n")
+    assert planned(done)["prepare"] == 1
+    assert {path: path.stat() for path in files(tmp_path)} == before
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,8 @@ except UserError as error:
     # A WorkflowError would name a line of this file, but the mistake is in the config.
     sys.exit(f"Error in {', '.join(map(str, workflow.configfiles)) or 'the config'}: {error}")
 
-# A dry run writes nothing.
-prepared.notes = not workflow.dryrun
+# A dry run writes nothing. Only when the jobs are planned does Snakemake know that it is one.
+prepared.may_note = lambda: not workflow.dryrun
 PARTIAL = CONFIG.partial
 RESULTS = CONFIG.results
 RESULTS_PATH = Path(RESULTS)

@@ -27,8 +27,10 @@ _READ = "sources.json"
 # So much takes long to read, which is said.
 _MUCH = 2**31
 
-# Whether what was read is noted; a dry run of Snakemake writes nothing.
-notes = True
+
+def may_note() -> bool:
+    """Whether what was read is noted. The Snakefile answers for itself: a dry run writes nothing."""
+    return True
 
 
 def manifest(config: Config, results: Path, workload: str) -> Path | None:
@@ -102,7 +104,7 @@ def digest(files: Sequence[Path], manifest: Path) -> str:
         found = _contents(paths, known)
     except OSError as error:
         raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from None
-    if notes and found != known:
+    if may_note() and found != known:
         # Without it the files are read again next time.
         with contextlib.suppress(OSError):
             write_atomic(cache, json.dumps(found).encode())
