@@ -18,8 +18,9 @@ from ketscale.config import Config
 from ketscale.grid import Run
 from tests.ready_made import WHOLE
 from tests.unit import records_factory as factory
+from tests.unit.record_maker import beside
 
-BUSY = {"quiet": False, "others_share": 0.4, "steal_share": 0.0, "cpus": [0], "oversubscribed": False}
+BUSY = beside(others_share=0.4)
 Times = Callable[[Run], float]
 
 
