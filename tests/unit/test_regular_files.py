@@ -203,7 +203,7 @@ ALLOWED = {
         "problems/arrays.py: read_npz", "problems/images/idx.py: read", "problems/images/own.py: _opened",
     ),
     "makes the file": ("analysis/advice/trials.py: _try", "jobs/lease.py: _create", "problems/store.py: _sync"),
-    "never waits": ("engines/compiled/library.py: _alone", "analysis/stamp.py: _turn"),
+    "never waits": ("engines/compiled/library.py: _alone", "analysis/stamp.py: _lock"),
 }  # fmt: skip
 
 

@@ -224,5 +224,5 @@ def test_a_call_that_holds_the_tables_for_ever_is_not_waited_for(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stamp, "_PATIENCE_S", 0.05)
-    with stamp._turn(made / "tables", stamp.fcntl.LOCK_EX), pytest.raises(UserError, match="another call"):
+    with stamp._lock(made / "tables", stamp.fcntl.LOCK_EX), pytest.raises(UserError, match="another call"):
         report.build(CONFIG, made)
