@@ -79,7 +79,7 @@ OTHERS = [pipe, device, listening, folder]
 
 
 def in_images(path: Path) -> Any:
-    """Of a folder of images in which the file is one."""
+    """Read a folder of images in which the file is one."""
     pictures(path.parent / "folder")
     path.rename(path.parent / "folder/day/0.png")
     return loaded({"kind": "image-folder", "folder": str(path.parent / "folder"), **NETWORK})

@@ -184,7 +184,7 @@ def test_a_page_says_which_package_made_its_tables(made: Path) -> None:
 
 
 def test_two_calls_that_write_the_same_tables_both_end_well(tmp_path: Path) -> None:
-    """Whoever reads meanwhile, and afterwards, finds the tables of one of them."""
+    """A reader finds the tables of one of them, meanwhile and afterwards."""
     found, ended = stamp.records(CONFIG, tmp_path), threading.Event()
     read: list[set[bytes]] = []
     faults: list[Exception] = []

@@ -128,7 +128,7 @@ def test_a_record_of_another_version_or_without_the_file_vouches_for_nothing(run
 
 
 def test_a_model_of_other_settings_than_its_records_is_refused(runs, tmp_path):
-    """Whoever names another run's model in a record, with the right digest."""
+    """A record may name another run's model, with the right digest."""
     shutil.copy(runs[1] / models.WEIGHTS, runs[0] / models.WEIGHTS)
     content = (runs[0] / models.WEIGHTS).read_bytes()
     forged(runs[0], 0, files={HISTORY: digest(maker.NO_EPOCHS.encode()), models.WEIGHTS: digest(content)})

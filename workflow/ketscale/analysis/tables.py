@@ -21,7 +21,7 @@ from ketscale.grid import AXES, CURVES, HISTORY, Run
 from ketscale.jobs import records
 
 SPLITS = ("test", "validation")
-# What there was beside a run.
+# Columns about what there was beside a run.
 QUIET = ("quiet", "others_share", "steal_share", "throttled_share", "stalled_share", "oversubscribed")
 
 
