@@ -81,7 +81,7 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
 def environment() -> dict[str, str]:
     """This process's variables, for what it starts: launchers of this Python's environment come before any others.
 
-    Variables by which a launcher tells its ranks which they are, are left out: if this process has any, they are of others.
+    Variables by which a launcher tells its ranks which they are, are left out: this process may have those of another.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {name: value for name, value in os.environ.items() if not _OF_RANKS.fullmatch(name)} | {

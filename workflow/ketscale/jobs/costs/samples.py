@@ -40,7 +40,7 @@ class Sample:
     costs: by the names of `COSTS`; one that the run did not have is missing. steps: how many it took.
     steps_per_epoch, batch, nodes, ranks: of the run. epochs, planned: as many as it took and as there were at most; None in a protocol with steps.
     stops_early: whether its protocol allows fewer. wall_s: all of its time. quiet: whether it had the machine to itself.
-    gradient: None in older records.
+    gradient: None if memory ran out before there was a model.
     """
 
     case: Case
