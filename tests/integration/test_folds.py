@@ -95,7 +95,7 @@ class Study:
         return session.train(settings, self.folder / where / settings.run.folder, self.manifest, None, cohort)
 
     def path(self, where: str, seed: int) -> Path:
-        """Where a run's record is."""
+        """The path of a run's record."""
         return self.folder / where / self.settings[seed].run.path
 
     def record(self, where: str, seed: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from msgspec.inspect import Type
 from ketscale.config import Config, Settings
 from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.measure import form, record
+from ketscale.measure.quiet import disturbances
 from ketscale.problems.registry import FAMILIES, read_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,8 +94,24 @@ def timed(run: Run, train_s: float, steps: int = 40) -> dict[str, Any]:
 def used(run: Run, bytes_per_rank: int = 3 * 10**8) -> dict[str, Any]:
     """The machine of a run, with the memory of each rank."""
     machine = _least(msgspec.inspect.type_info(form.Machine))
-    ranks = [{"peak_rss_bytes": bytes_per_rank, "peak_device_bytes": None} for _ in range(run.ranks)]
+    ranks = [
+        {"peak_rss_bytes": bytes_per_rank, "peak_device_bytes": None, "shared_cores": None}
+        for _ in range(run.ranks)
+    ]
     return {"machine": {**machine, "cpu": "A processor", "cores": 2, "ranks": ranks}}
+
+
+def beside(others_share: float = 0.0, oversubscribed: bool = False) -> dict[str, Any]:
+    """What there was beside a run: so much work of others, and nothing else but perhaps too many threads."""
+    found = {
+        "others_share": others_share,
+        "steal_share": 0.0,
+        "throttled_share": None,
+        "stalled_share": None,
+        "oversubscribed": oversubscribed,
+    }
+    why = "; ".join(disturbances(**found))
+    return {"quiet": not why, "why": why, "cpus": [0], **found}
 
 
 def sealed(made: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.jobs import prepared
 from ketscale.measure import form
 from ketscale.measure import record as records
+from tests.unit.record_maker import beside
 
 ROOT = Path(__file__).resolve().parents[2]
 FEATURES = "f" * 64
@@ -137,6 +138,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "pid": 1,
         "threads": run.threads,
         "affinity": [0],
+        "shared_cores": None,
         "gpu_uuid": None,
         "cpu_s": 1.0,
         "samples": 10,
@@ -157,6 +159,8 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "files": {HISTORY: hashlib.sha256(history(config, run).encode()).hexdigest()},
         "routes": [],
         "parameters": 70186,
+        "gradient_bytes": None,
+        "cohort": [],
         "config": settings.content,
         "config_hash": settings.hash,
         "data_hash": "d" if settings.family.prepared else None,
@@ -171,6 +175,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
             "memory_bytes": 8 << 30,
             "gpus": [],
             "topology": None,
+            "cache_bytes": None,
             "ranks": [
                 {**rank, "rank": number, "peak_rss_bytes": 400_000_000, "peak_device_bytes": None}
                 for number in range(run.ranks)
@@ -179,13 +184,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "slurm_job_id": None,
         "started": "2026-01-01T00:00:00Z",
         "stopped": "2026-01-01T00:01:00Z",
-        "quiet": {
-            "quiet": True,
-            "others_share": 0.01,
-            "steal_share": 0.0,
-            "cpus": [0],
-            "oversubscribed": False,
-        },
+        "quiet": beside(others_share=0.01),
         "quality": quality if protocol.by_epochs and completed else None,
         "losses": [2.3 * 0.9**step for step in range(min(20, steps))],
         "timing": {

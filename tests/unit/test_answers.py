@@ -18,8 +18,9 @@ from ketscale.config import Config
 from ketscale.grid import Run
 from tests.ready_made import WHOLE
 from tests.unit import records_factory as factory
+from tests.unit.record_maker import beside
 
-BUSY = {"quiet": False, "others_share": 0.4, "steal_share": 0.0, "cpus": [0], "oversubscribed": False}
+BUSY = beside(others_share=0.4)
 Times = Callable[[Run], float]
 
 
@@ -407,7 +408,7 @@ def test_what_the_test_has_in_common_with_training_is_said_beside_the_accuracy(
     good = accuracies(config, of)
     split = {"by": "given", "fold": None, "folds": None, "held_out": None, "shared": shared}
     found = answered(config, tmp_path, lambda run: {**(good(run) or {}), "split": split}).iloc[0]
-    said = "although 12 samples of validation and test have something in common with training"
+    said = "although 12 samples of validation and test are not new: they equal, overlap or share a group with"
     assert (said in found["answer"]) == bool(shared)
     assert set(pd.read_csv(tmp_path / "tables/quality.csv")["shared"]) == {shared}
 

@@ -287,7 +287,7 @@ def test_runs_of_several_folds_train_together_as_each_does_on_its_own_samples(ma
 
 
 def test_those_that_are_left_end_bitwise_as_when_they_resume_from_their_checkpoint():
-    """Of folds 0, 1, 0 two equal ones are left, whose steps are taken as those of equal data are; and then one."""
+    """Two equal folds are left of 0, 1, 0, whose steps are taken as those of equal data are; and then one."""
     make, protocols = by_fold(classification, 2), [{"epochs": 5}, {"epochs": 1}, {"epochs": 3}]
     made = Together(make, protocols).train()
     assert [sorted(states) for states in made.saved] == [[0, 2], [0]]

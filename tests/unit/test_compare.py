@@ -19,6 +19,7 @@ from ketscale.measure.record import check_alone
 from ketscale.problems.registry import FAMILIES
 from tests.contract import tiny_study
 from tests.unit import records_factory as factory
+from tests.unit.record_maker import beside
 
 SEEDS = [0, 1, 2, 3, 4]
 
@@ -92,7 +93,7 @@ def test_other_losses_are_not_called_faster(tmp_path):
 
 
 def test_disturbed_runs_are_left_out_of_times(tmp_path):
-    busy = {"quiet": False, "others_share": 0.5, "steal_share": 0.0, "cpus": [0], "oversubscribed": False}
+    busy = beside(others_share=0.5)
     a, b = written(
         tmp_path, lambda run: {"step_s": 0.02, "quiet": busy} if run.batch == 64 else {"step_s": 0.01}
     )

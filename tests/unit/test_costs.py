@@ -284,13 +284,7 @@ def test_busy_records_count_only_where_a_point_has_no_quiet_one(tmp_path):
     config = study(seed=[0, 1], batch=[64, 128])
     for run in config.runs:
         noisy = run.batch == 128 or run.seed == 1
-        quiet = {
-            "quiet": not noisy,
-            "others_share": 0.5 * noisy,
-            "steal_share": 0.0,
-            "cpus": None,
-            "oversubscribed": False,
-        }
+        quiet = maker.beside(others_share=0.5 * noisy)
         took = {"timing": maker.timed(run, 8.0), "stopped": "2026-01-01T00:00:10+00:00", "quiet": quiet}
         maker.write(tmp_path, config.settings(run), **took, **maker.used(run))
     (Path(tmp_path, "runs") / "damaged").mkdir()

@@ -22,6 +22,7 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests.unit import records_factory as factory
+from tests.unit.record_maker import beside
 
 CONFIG = factory.three_seeds_config(title="A <b>bold</b> & risky title", partial=True)
 
@@ -42,15 +43,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if run.simulator == "qiskit" and run.seed == 2:
             return None
         if run.layout == "mpi-n1r1t1" and run.protocol == "timing":
-            return {
-                "quiet": {
-                    "quiet": False,
-                    "others_share": 0.4,
-                    "steal_share": 0.0,
-                    "cpus": [0],
-                    "oversubscribed": False,
-                }
-            }
+            return {"quiet": beside(others_share=0.4)}
         if run.simulator == "default.qubit-loop-shift" and run.protocol == "timing":
             return {"status": "timed_out", "reason": "its time was over"}
         if run.size == "q4-l6" and run.seed == 1:

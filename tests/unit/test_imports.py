@@ -36,7 +36,7 @@ LAUNCH_NEVER = (
     "torch",
 )
 LAUNCH_MODULES = 150
-# Of a rank, besides the package's own modules and those of `import torch`.
+# The modules of a rank, besides the package's own and those of `import torch`.
 RANK_MODULES = 70
 
 SAY = "print('MODULES', *sys.modules); sys.stdout.flush(); os._exit(0)"

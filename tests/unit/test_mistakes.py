@@ -14,6 +14,7 @@ from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from tests.unit import records_factory as factory
+from tests.unit.record_maker import beside
 
 STEP_S = {
     ("cpu-n1r1t1", "timing"): 0.010,
@@ -72,13 +73,7 @@ def test_busy_runs_do_not_count_where_others_were_quiet(tmp_path: Path) -> None:
         changes: dict[str, Any] = {"step_s": STEP_S[run.layout, run.protocol]}
         if run.seed == 2 and run.layout == "mpi-n1r2t1":
             changes["step_s"] *= 10
-            changes["quiet"] = {
-                "quiet": False,
-                "others_share": 0.5,
-                "steal_share": 0.0,
-                "cpus": [0],
-                "oversubscribed": False,
-            }
+            changes["quiet"] = beside(others_share=0.5)
         return changes
 
     drawn = draw(tmp_path, change).set_index("arm")

@@ -77,11 +77,9 @@ def record(config, run, draw, noise=0.02, spans=None, quiet=True, apart=True, **
         "stopped": f"2026-01-01T00:00:{40 * step_s + 2:09.6f}+00:00",
         "machine": {**machine, "cores": CORES, "ranks": ranks},
         "gradient_bytes": size_of(settings),
-        "quiet": {
-            "quiet": quiet, "others_share": 0.0, "steal_share": 0.0, "cpus": None, "oversubscribed": not quiet,
-        },
+        "quiet": maker.beside(oversubscribed=not quiet),
         **changes,
-    }  # fmt: skip
+    }
     maker.write(Path("results"), settings, **made)
 
 

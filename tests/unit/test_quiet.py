@@ -231,7 +231,7 @@ def test_what_a_loop_does_beside_its_steps_is_accounted_for():
     timing = outcome.timing(loop.clock, loop, ended)
     assert timing["aside_s"] > 3 * 0.05
     assert timing["steps_s"] + timing["aside_s"] <= timing["train_s"]
-    # Of the rest, not even what this machine's other users take can be the sleep of a single checkpoint too many.
+    # One checkpoint's sleep too many would be more than this machine's other users can take of the rest.
     assert loop.clock.stalled_s() < timing["aside_s"]
 
 

@@ -79,7 +79,7 @@ OTHERS = [pipe, device, listening, folder]
 
 
 def in_images(path: Path) -> Any:
-    """Of a folder of images in which the file is one."""
+    """Read a folder of images in which the file is one."""
     pictures(path.parent / "folder")
     path.rename(path.parent / "folder/day/0.png")
     return loaded({"kind": "image-folder", "folder": str(path.parent / "folder"), **NETWORK})
@@ -203,7 +203,7 @@ ALLOWED = {
         "problems/arrays.py: read_npz", "problems/images/idx.py: read", "problems/images/own.py: _opened",
     ),
     "makes the file": ("analysis/advice/trials.py: _try", "jobs/lease.py: _create", "problems/store.py: _sync"),
-    "never waits": ("engines/compiled/library.py: _alone", "analysis/stamp.py: _turn"),
+    "never waits": ("engines/compiled/library.py: _alone", "analysis/stamp.py: _lock"),
 }  # fmt: skip
 
 

@@ -184,7 +184,7 @@ def test_a_page_says_which_package_made_its_tables(made: Path) -> None:
 
 
 def test_two_calls_that_write_the_same_tables_both_end_well(tmp_path: Path) -> None:
-    """Whoever reads meanwhile, and afterwards, finds the tables of one of them."""
+    """A reader finds the tables of one of them, meanwhile and afterwards."""
     found, ended = stamp.records(CONFIG, tmp_path), threading.Event()
     read: list[set[bytes]] = []
     faults: list[Exception] = []
@@ -224,5 +224,5 @@ def test_a_call_that_holds_the_tables_for_ever_is_not_waited_for(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stamp, "_PATIENCE_S", 0.05)
-    with stamp._turn(made / "tables", stamp.fcntl.LOCK_EX), pytest.raises(UserError, match="another call"):
+    with stamp._lock(made / "tables", stamp.fcntl.LOCK_EX), pytest.raises(UserError, match="another call"):
         report.build(CONFIG, made)

@@ -155,8 +155,7 @@ def test_a_timed_run_that_went_on_from_a_checkpoint_is_missing_and_says_why(one)
 
 
 def test_a_timed_run_that_was_busy_is_done_and_says_why(one):
-    quiet = {"quiet": False, "others_share": 0.4, "steal_share": 0.0, "cpus": [0], "oversubscribed": False}
-    finish(*one, quiet={**quiet, "why": "other processes used 40% of its cores"})
+    finish(*one, quiet=maker.beside(others_share=0.4))
     seen = state_of(one)
     assert (seen.state, seen.reason) == ("done", "busy: other processes used 40% of its cores")
 

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import psutil
@@ -268,6 +269,23 @@ def test_what_a_killed_mpirun_leaves_is_removed(tmp_path):
     before = f"os.environ['TMPDIR'] = {str(tmp_path)!r}"
     assert supervised(tmp_path, shlex.join([sys.executable, "-c", code]), before).wait(60) == 137
     assert [path.name for path in tmp_path.glob("ompi.*")] == ["ompi.1"] and other.exists()
+
+
+@pytest.mark.parametrize("name", ["ompi.7", "prte.host.7/dvm.7", "ompi.host.0/pid.7"])
+@pytest.mark.parametrize("age_s, user, left", [(-5, 0, False), (60, 0, True), (-5, 1, True)])
+def test_a_session_with_the_same_number_that_this_launch_cannot_have_made_stays(
+    tmp_path, monkeypatch, name, age_s, user, left
+):
+    """As of a container that shares the folder, or of another user."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / name
+    (folder / "0").mkdir(parents=True)
+    started_s = 1e9
+    os.utime(folder, (started_s - age_s, started_s - age_s))
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + user)
+    supervise._remove_session(7, started_s)
+    assert folder.exists() == left
 
 
 ACQUIRE = "from pathlib import Path; from ketscale.jobs.lease import Lease; Lease(Path({!r})).try_acquire()"

@@ -278,7 +278,7 @@ def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():
 
 @pytest.mark.parametrize("steps", [4, 13])
 def test_an_epochs_time_is_measured_or_else_estimated_by_the_mean_step(steps):
-    """Of five steps each, one takes long: no median step knows of it."""
+    """One of five steps takes long: no median step knows of it."""
     loop = trainer(classification(), {"steps": steps})
     sums = loop.problem.sums
 

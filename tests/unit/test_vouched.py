@@ -56,7 +56,8 @@ def refused(folder, name, why):
     for asked in (folder, folder / RECORD, folder / name):
         with pytest.raises(UserError, match=why) as error:
             READERS[name](asked)
-        assert str(folder / name) in str(error.value) and "\n" not in str(error.value)
+        assert str(error.value).count(name) == 1 and "\n" not in str(error.value)
+        assert str(folder / name) in str(error.value)
         assert "train" in str(error.value)
 
 
@@ -82,7 +83,7 @@ def test_what_a_run_left_is_read_by_folder_record_or_file(runs, tmp_path):
 @of_every_file
 def test_another_runs_file_is_refused(runs, name):
     shutil.copy(runs[1] / name, runs[0] / name)
-    refused(runs[0], name, f"its {name} is not the one that the run wrote: .* of another run")
+    refused(runs[0], name, f"{name}: is not the one that the run wrote: .* of another run")
 
 
 @of_every_file
@@ -123,11 +124,11 @@ def test_a_record_of_another_version_or_without_the_file_vouches_for_nothing(run
     forged(runs[0], 0, schema=form.SCHEMA_VERSION - 1)
     refused(runs[0], name, "its record has schema")
     forged(runs[0], 0)
-    refused(runs[0], name, f"its record has no {name}")
+    refused(runs[0], name, f"{name}: is not in its record")
 
 
 def test_a_model_of_other_settings_than_its_records_is_refused(runs, tmp_path):
-    """Whoever names another run's model in a record, with the right digest."""
+    """A record may name another run's model, with the right digest."""
     shutil.copy(runs[1] / models.WEIGHTS, runs[0] / models.WEIGHTS)
     content = (runs[0] / models.WEIGHTS).read_bytes()
     forged(runs[0], 0, files={HISTORY: digest(maker.NO_EPOCHS.encode()), models.WEIGHTS: digest(content)})
@@ -143,6 +144,14 @@ def test_without_a_record_a_runs_folder_has_its_own_model_and_no_predictions(run
     shutil.copy(runs[1] / models.WEIGHTS, runs[0] / models.WEIGHTS)
     refused(runs[0], models.WEIGHTS, "is the model of another run, .*seed1")
     refused(runs[0], PREDICTIONS, f"there is no {RECORD} beside it")
+
+
+@of_every_file
+def test_another_file_of_the_run_is_not_taken_for_its_folder(runs, name):
+    with pytest.raises(UserError, match=f"{HISTORY}: give the run's folder, its {RECORD} or its {name}"):
+        READERS[name](runs[0] / HISTORY)
+    with pytest.raises(UserError, match=r"there (is no trained model|are no predictions)"):
+        READERS[name](runs[0] / HISTORY / "below")
 
 
 @of_every_file

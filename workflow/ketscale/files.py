@@ -217,7 +217,7 @@ def naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
 
 
-# With what a spreadsheet begins a formula, also in its wide form, or what hides such a beginning.
+# The beginning of a spreadsheet's formula, also in its wide form, or what hides such a beginning.
 _FORMULA = re.compile("'*[=+\\-@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]")
 _ESCAPED = re.compile("'" + _FORMULA.pattern)
 

@@ -92,8 +92,8 @@ RESULTS_PATH = Path(RESULTS)
 RUN = f"{RESULTS}/{grid.RUNS}/{grid.PATTERN}"
 FEATURES = f"{RESULTS}/{grid.PREPARED}"
 FETCHED = f"{RESULTS}/{grid.FETCHED}"
-# Where the files of each workload are on this machine, whether or not a study uses it, since the whole config is
-# checked; a resource, since it changes no number.
+# The places of each workload's files on this machine, whether or not a study uses it, since the whole config is
+# checked. They are a resource, since they change no number.
 PLACES = grid.canonical({name: workload.places() for name, (_, workload) in CONFIG.workloads.items()})
 # The jobs that make tables, figures and the page are given the config; they would fail after all runs.
 if len(shlex.quote(CONFIG.text).encode()) + len(shlex.quote(PLACES).encode()) > LONGEST:
@@ -274,7 +274,7 @@ def check_command():
         interpreter = script.readline().removeprefix(b"#!").decode(errors="replace").strip()
     if Path(interpreter).parent == Path(sys.executable).parent:
         return
-    # Of another environment, or no script of Python: it says where its package is.
+    # A command of another environment, or one that is no script of Python, says where its package is.
     said = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace").stdout
     folder = said.strip().partition(" from ")[2]
     if not folder or Path(folder).resolve() != PACKAGE:

@@ -1,8 +1,8 @@
-"""What tables and figures were made from. Whoever uses them reads them here, so that no number goes by another's name.
+"""Stamps of tables and figures say what these were made from, so that no number goes by another's name.
 
-A stamp is the last file that is written into its folder. It has the digests of the files there, of the config, and of
-the records (of figures: of the tables) that they were made from. Contents decide, not times or Snakemake's notes. The
-Snakefile imports this, so it imports nothing heavy.
+All readers of tables and figures read them here. A stamp is the last file that is written into its folder. It has the
+digests of the files there, of the config, and of the records (of figures: of the tables) that they were made from.
+Contents decide, not times or Snakemake's notes. The Snakefile imports this, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -67,6 +67,14 @@ class OfFigures(msgspec.Struct, frozen=True):
     files: dict[str, str]
 
 
+class Unusable(UserError):
+    """Tables or figures that cannot be used: the fault, and the remedy."""
+
+    def __init__(self, fault: str, remedy: str) -> None:
+        super().__init__(f"{fault}; {remedy}")
+        self.fault = fault
+
+
 @dataclass(frozen=True)
 class Verified:
     """The contents of files that agree with their stamp, by name, and the digest of the stamp."""
@@ -101,7 +109,7 @@ def write_tables(
     found: the result of `records` before they were read, so that a record that changed meanwhile does not agree.
 
     Raises:
-        UserError: another call has been writing the same for a minute.
+        Unusable: another call has been writing the same for a minute.
     """
     config_digest, data = _sha256(config.text.encode()), _data(config, results)
     stamp = OfTables(__version__, _ledger(), config_digest, complete, data, dict(found), _digests(made))
@@ -115,7 +123,7 @@ def tables(config: Config, results: Path) -> Verified:
     collection do not matter.
 
     Raises:
-        UserError: names the file that is missing, edited, of another config, or made from other records.
+        Unusable: names the file that is missing, edited, of another config, or made from other records.
     """
     return _tables(config, results)[0]
 
@@ -125,23 +133,23 @@ def _tables(config: Config, results: Path) -> tuple[Verified, OfTables, Mapping[
     folder = results / TABLES
     contents, stamp, digest = _read(folder, OfTables, COLLECT)
     if stamp.version != __version__:
-        raise UserError(f"{folder}: made by KetScale {short(stamp.version)}, not by {__version__}; {COLLECT}")
+        raise Unusable(f"{folder}: made by KetScale {short(stamp.version)}, not by {__version__}", COLLECT)
     if stamp.ledger != _ledger():
-        raise UserError(f"{folder}: judged other claims than {claims.LEDGER} has now; {COLLECT}")
+        raise Unusable(f"{folder}: judged other claims than {claims.LEDGER} has now", COLLECT)
     if stamp.config != _sha256(config.text.encode()):
-        raise UserError(f"{folder}: made for another config than this one ({config.title!r}); {COLLECT}")
-    _demand(folder, contents, [f"{name}.csv" for name in catalogue.TABLES], COLLECT)
+        raise Unusable(f"{folder}: made for another config than this one ({config.title!r})", COLLECT)
+    _require_names(folder, contents, [f"{name}.csv" for name in catalogue.TABLES], COLLECT)
     now = _data(config, results)
     for workload, then in stamp.data.items():
         if any(a != b for a, b in zip(then, now.get(workload, then), strict=True) if None not in (a, b)):
-            raise UserError(
-                f"{folder}: the data of workload {workload} have changed since they were made; {COLLECT}"
+            raise Unusable(
+                f"{folder}: the data of workload {workload} have changed since they were made", COLLECT
             )
     found = records(config, results) if (results / grid.RUNS).is_dir() else stamp.records
     changed = [path for path, made in stamp.records.items() if found.get(path) != made]
     if changed:
         more = f" and {len(changed) - 1} more records have" if len(changed) > 1 else " has"
-        raise UserError(f"{results / changed[0]}{more} changed or gone since {folder} was made; {COLLECT}")
+        raise Unusable(f"{results / changed[0]}{more} changed or gone since {folder} was made", COLLECT)
     return Verified(contents, digest), stamp, found
 
 
@@ -149,7 +157,7 @@ def write_figures(results: Path, made: Mapping[str, bytes], drawn_from: Verified
     """Write the figures `made` from some tables, by the names of their files, and their stamp.
 
     Raises:
-        UserError: another call has been writing the same for a minute.
+        Unusable: another call has been writing the same for a minute.
     """
     _publish(results / FIGURES, made, OfFigures(drawn_from.digest, _digests(made)))
 
@@ -158,14 +166,14 @@ def figures(config: Config, results: Path, of: Verified) -> Verified:
     """The figures in the results folder, after checking that they were drawn from the tables `of`.
 
     Raises:
-        UserError: names the file that is missing, edited or drawn from other tables.
+        Unusable: names the file that is missing, edited or drawn from other tables.
     """
     folder = results / FIGURES
     contents, stamp, digest = _read(folder, OfFigures, FIGURE)
     if stamp.tables != of.digest:
-        raise UserError(f"{folder}: drawn from other tables than those in {results / TABLES}; {FIGURE}")
+        raise Unusable(f"{folder}: drawn from other tables than those in {results / TABLES}", FIGURE)
     names = [f"{figure}.{form}" for figure in catalogue.figures(config) for form in catalogue.FORMATS]
-    _demand(folder, contents, names, FIGURE)
+    _require_names(folder, contents, names, FIGURE)
     return Verified(contents, digest)
 
 
@@ -180,19 +188,22 @@ def outdated(config: Config, results: Path) -> tuple[str, str] | None:
             return None
         made, stamp, found = _tables(config, results)
         if not (stamp.complete or config.partial):
-            raise UserError(f"{results / TABLES}: made while some runs had no record that could be used")
+            raise Unusable(
+                f"{results / TABLES}: made while some runs had no record that could be used", COLLECT
+            )
         if stamp.records != found:
-            raise UserError(f"{results / TABLES}: records came since they were made")
+            raise Unusable(f"{results / TABLES}: records came since they were made", COLLECT)
         stage = f"{FIGURES}/{NAME}"
         if not (results / stage).exists():
             return None
         drawn = figures(config, results, made)
-        stage = PAGE
         with contextlib.suppress(FileNotFoundError), opened(results / PAGE) as page:
             if _MADE_FROM.format(digest=drawn.digest).encode() not in page.read(_HEAD):
-                raise UserError(f"{results / PAGE}: made from other tables or figures")
-    except UserError as why:
-        return stage, str(why).partition(f"; {COLLECT}")[0].partition(f"; {FIGURE}")[0]
+                return PAGE, f"{results / PAGE}: made from other tables or figures"
+    except Unusable as why:
+        return stage, why.fault
+    except UserError as why:  # a source file that cannot be read, say
+        return stage, str(why)
     return None
 
 
@@ -201,7 +212,7 @@ def _ledger() -> str:
 
 
 def _data(config: Config, results: Path) -> dict[str, tuple[str | None, str | None]]:
-    """Of each workload the hash of its features and the digest of its source files, None where that is unknown."""
+    """The hash of each workload's features and the digest of its source files; None for what is unknown."""
     return {
         name: (
             prepared.features_hash(prepared.manifest(config, results, name)),
@@ -225,7 +236,7 @@ def _publish(folder: Path, made: Mapping[str, bytes], stamp: OfTables | OfFigure
     """Write files and then their stamp, while no other call on this machine reads or writes them."""
     folder.mkdir(parents=True, exist_ok=True)
     clear(folder)
-    with _turn(folder, fcntl.LOCK_EX):
+    with _lock(folder, fcntl.LOCK_EX):
         for name, content in made.items():
             write_atomic(folder / name, content)
         text = json.dumps(msgspec.to_builtins(stamp), indent=1)
@@ -236,24 +247,24 @@ def _read(folder: Path, kind: type[Any], remedy: str) -> tuple[dict[str, bytes],
     """The files of a stamp's folder, the stamp, and its digest. What is returned is what was checked.
 
     Raises:
-        UserError: names the file that is missing, or is not the one that was made.
+        Unusable: names the file that is missing, or is not the one that was made.
     """
     path = folder / NAME
     try:
-        with _turn(folder, fcntl.LOCK_SH):
+        with _lock(folder, fcntl.LOCK_SH):
             data = read_bytes(path)
             stamp = msgspec.json.decode(data, type=kind)
             found = {name: _content(folder / name) for name in stamp.files}
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{path}: no such file; {remedy.replace(' again', ' first')}") from None
+        raise Unusable(f"{path}: no such file", remedy.replace(" again", " first")) from None
     except msgspec.MsgspecError as error:
-        raise UserError(f"{path}: damaged ({short(error)}); {remedy}") from None
+        raise Unusable(f"{path}: damaged ({short(error)})", remedy) from None
     contents = {}
     for name, content in found.items():
         if content is None:
-            raise UserError(f"{folder / name}: is missing; {remedy}")
+            raise Unusable(f"{folder / name}: is missing", remedy)
         if _sha256(content) != stamp.files[name]:
-            raise UserError(f"{folder / name}: is not the file that was made: edited or damaged; {remedy}")
+            raise Unusable(f"{folder / name}: is not the file that was made: edited or damaged", remedy)
         contents[name] = content
     return contents, stamp, _sha256(data)
 
@@ -265,27 +276,27 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def _demand(folder: Path, contents: Mapping[str, bytes], names: list[str], remedy: str) -> None:
+def _require_names(folder: Path, contents: Mapping[str, bytes], names: list[str], remedy: str) -> None:
     for name in names:
         if name not in contents:
-            raise UserError(f"{folder / name}: is not in {folder / NAME}; {remedy}")
+            raise Unusable(f"{folder / name}: is not in {folder / NAME}", remedy)
 
 
 @contextlib.contextmanager
-def _turn(folder: Path, kind: int) -> Iterator[None]:
+def _lock(folder: Path, kind: int) -> Iterator[None]:
     """Lock a folder: alone to write, shared to read. The folder itself is locked, since it may be read-only.
 
     Raises:
-        UserError: another call has held it for a minute.
+        Unusable: another call has held it for a minute.
     """
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     end = time.monotonic() + _PATIENCE_S
     try:
-        while not _locked(place, kind):
+        while not _try_lock(place, kind):
             if time.monotonic() > end:
-                raise UserError(
-                    f"{folder}: another call has been writing here for {_PATIENCE_S:g} s; let it end, or end it, and "
-                    "run the same command again"
+                raise Unusable(
+                    f"{folder}: another call has been writing here for {_PATIENCE_S:g} s",
+                    "let it end, or end it, and run the same command again",
                 )
             time.sleep(_LOOK_S)
         yield
@@ -293,7 +304,7 @@ def _turn(folder: Path, kind: int) -> Iterator[None]:
         os.close(place)
 
 
-def _locked(place: int, kind: int) -> bool:
+def _try_lock(place: int, kind: int) -> bool:
     try:
         fcntl.flock(place, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -21,7 +21,7 @@ from ketscale.grid import AXES, CURVES, HISTORY, Run
 from ketscale.jobs import records
 
 SPLITS = ("test", "validation")
-# What there was beside a run.
+# Columns about what there was beside a run.
 QUIET = ("quiet", "others_share", "steal_share", "throttled_share", "stalled_share", "oversubscribed")
 
 
@@ -116,8 +116,11 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
     return {
         **_identity(config, finding),
         "studies": " ".join(finding.studies),
-        **{name: record[name] for name in ("status", "reason", "resumed", "parameters", "mpi_library")},
-        "cohort": 1 + len(record.get("cohort", ())),
+        **{
+            name: record[name]
+            for name in ("status", "reason", "resumed", "parameters", "gradient_bytes", "mpi_library")
+        },
+        "cohort": 1 + len(record["cohort"]),
         **{name: record[name] for name in ("slurm_job_id", "started", "stopped", "node_hours", "gpu_hours")},
         **{name: record[name] for name in ("config_hash", "data_hash", "features_hash", "weights_hash")},
         **{name: protocol[name] for name in ("timed", "precision", "features")},
@@ -137,12 +140,9 @@ def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[st
         "epoch_estimated": timing["epoch_s"] is not None and not timing["epoch"]["count"],
         "sample_work": _sample_work(config, finding.run),
         **peak_memory(machine),
-        **{name: record["quiet"].get(name) for name in QUIET},
-        "busy_why": record["quiet"].get("why"),
-        **{name: machine[name] for name in ("host", "cpu", "cores", "memory_bytes")},
-        # Records of earlier commits have neither of these two.
-        "cache_bytes": machine.get("cache_bytes"),
-        "gradient_bytes": record.get("gradient_bytes"),
+        **{name: record["quiet"][name] for name in QUIET},
+        "busy_why": record["quiet"]["why"],
+        **{name: machine[name] for name in ("host", "cpu", "cores", "memory_bytes", "cache_bytes")},
         "shared_cores": _shared_cores(machine["ranks"]),
         "gpus": gpus(machine),
         "hardware": hardware(machine),
@@ -195,7 +195,7 @@ def _wrong_divisors(
 
 def _shared_cores(ranks: Sequence[Mapping[str, Any]]) -> bool | None:
     """Whether some threads of a run shared a physical core; None if no rank says so and not every rank knows."""
-    found = {rank.get("shared_cores") for rank in ranks}
+    found = {rank["shared_cores"] for rank in ranks}
     return True if True in found else None if None in found else False
 
 

@@ -190,8 +190,8 @@ class Split:
 
     by: the unit that is never in two of the sets, such as 'subjects'; None if there is no split. fold, folds,
     held_out: if each of several folds is the test set once, which fold this is, how many there are and what it holds
-    out. shared: how many samples of validation and test equal one of a set before theirs (train, validation, test), or have
-    steps or a group in common with one.
+    out. shared: how many samples of validation and test equal one of a set before theirs (train, validation, test), or
+    have steps or a group in common with one.
     """
 
     by: str | None = None

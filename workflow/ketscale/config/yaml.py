@@ -56,7 +56,7 @@ class _Loader(yaml.SafeLoader):
         """Merge `<<` as usual, after the check."""
         self._check(node)
         super().flatten_mapping(node)
-        # Of each key the last counts. Merges of merges would keep all, and grow exponentially.
+        # The last of equal keys counts. Merges of merges would keep all, and grow exponentially.
         node.value = list(
             {self.construct_object(key, deep=True): (key, value) for key, value in node.value}.values()
         )
@@ -86,7 +86,7 @@ def _ambiguity(node: yaml.ScalarNode) -> str | None:
     quoted = f'"{text}" in quotes for text'
     if kind == "timestamp":
         return f'YAML reads {text} as a date; write "{text}" in quotes'
-    # With an 8 or 9 it is text here, but a number for others.
+    # A number with an 8 or 9 is text here, but a number for others.
     if _LEADING_ZERO.fullmatch(text) and (kind == "int" or (node.style is None and {"8", "9"} & {*text})):
         plain = text.replace("_", "")
         return f"{text} could be octal or decimal; write {int(plain)} for the decimal number, or {quoted}"

@@ -34,7 +34,7 @@ _NOT_TRAINING = (
     "jobs/records.py",
     "measure/parity.py",
 )
-# Without those of the tables that it names a record is refused; it comes last.
+# The record comes last, since it is refused without the files that it names.
 _FILES = (grid.HISTORY, grid.CURVES, grid.RECORD)
 # The copy's folder, beside the checkpoints.
 KEPT = "finished"
@@ -67,7 +67,7 @@ def sources_hash() -> str:
 
 
 def copies(folder: Path, together: bool) -> list[Path]:
-    """Where a run that finishes in this call leaves a copy of its record and of the tables beside it too.
+    """The folders in which a run that finishes in this call leaves a copy of its record and of the tables beside it.
 
     Snakemake deletes record and history when the run's own job starts, and when a job group is retried, since one of
     its runs failed.

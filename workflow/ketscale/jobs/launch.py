@@ -14,8 +14,8 @@ from ketscale.files import home
 from ketscale.grid import BACKENDS, Run
 from ketscale.process import THREAD_VARIABLES, slurm_job
 
-# By which torchrun, Open MPI and MPICH tell a process which rank it is; and options of torchrun (PET_*). Those of PMIx
-# and SLURM, which may be needed to start anything, are replaced for each rank.
+# Variables by which torchrun, Open MPI and MPICH tell a process which rank it is, and options of torchrun (PET_*). PMIx's
+# and SLURM's, which may be needed to start anything, are replaced for each rank.
 _OF_RANKS = re.compile(
     r"((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|(TORCHELASTIC|PET|OMPI_COMM_WORLD)_.*"
     r"|PMI_(RANK|SIZE)|MPI_LOCAL(RANKID|NRANKS))"
@@ -81,7 +81,7 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
 def environment() -> dict[str, str]:
     """This process's variables, for what it starts: launchers of this Python's environment come before any others.
 
-    Without those by which a launcher tells its ranks which they are: if this process has any, they are of others.
+    Variables by which a launcher tells its ranks which they are, are left out: this process may have those of another.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {name: value for name, value in os.environ.items() if not _OF_RANKS.fullmatch(name)} | {

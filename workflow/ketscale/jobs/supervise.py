@@ -37,6 +37,8 @@ _LINES_KEPT = 200
 _GRACE_S, _GONE_S = 10.0, 10.0
 # How often to look whether the launcher has ended although others can still say something, and then whether they have.
 _LOOK_S, _LOOK_OFTEN_S = 1.0, 0.1
+# By how much the times of files may be behind the clock.
+_SLACK_S = 1.0
 _OUT_OF_MEMORY = re.compile(
     r"oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: Out Of Memory", re.IGNORECASE
 )
@@ -89,6 +91,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     # On a terminal the ranks write to it themselves, and the person who watches needs no note.
     watched = sys.stderr.isatty()
     process.adopt_orphans()
+    started_s = time.time()
     child = subprocess.Popen(
         ["/bin/sh", "-c", f"exec {command}"],
         env={**environment, process.LAUNCH: launch},
@@ -111,7 +114,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     # Ranks that a failed launcher left have nothing to do with why it failed; if it was killed, they do.
     orphaned = orphaned and status < 0
     if status:
-        _remove_session(child.pid)
+        _remove_session(child.pid, started_s)
     status = 128 - status if status < 0 else status
     if status and _written(folder / RECORD) not in (None, before):
         print(
@@ -158,7 +161,7 @@ class _Echo:
 def _follow(child: subprocess.Popen[bytes], kept: collections.deque[str]) -> bool:
     """Pass on what a process and those below it say, until all of them have ended.
 
-    Those that outlive it are told to stop, and killed if they do not: ranks whose launcher was killed would train on, or
+    Processes that outlive it are told to stop, and killed if they do not: ranks whose launcher was killed would train on, or
     wait for one another for ever.
 
     Returns:
@@ -253,14 +256,21 @@ def read_note(folder: Path) -> dict[str, Any] | None:
     return note if isinstance(note, dict) else {}
 
 
-def _remove_session(pid: int) -> None:
-    """Remove what an mpirun that was killed leaves in the folder for temporary files."""
+def _remove_session(pid: int, started_s: float) -> None:
+    """Remove what an mpirun that was killed leaves in the folder for temporary files.
+
+    Containers may share that folder and count their processes each by themselves. What is older than the start of this
+    launch (seconds since 1970), or of another user, is another's.
+    """
     import tempfile
 
     temporary = Path(tempfile.gettempdir())
     for name in (f"ompi.{pid}", f"prte.*/dvm.{pid}", f"ompi.*/pid.{pid}"):
         for folder in temporary.glob(name):
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                found = folder.lstat()
+                if found.st_uid == os.geteuid() and found.st_mtime > started_s - _SLACK_S:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 def explain(lines: Sequence[str], status: int, stopped: int | None, orphaned: bool = False) -> str:

@@ -28,13 +28,13 @@ class Notice:
 
     def __init__(self) -> None:
         self.since = lease.utc()
-        self._told = -math.inf
+        self._told: float | None = None
 
     def tell(self, wait: str) -> None:
         """Call this often while waiting, with what is waited for, in words."""
         now = time.monotonic()
-        if now - self._told >= _AGAIN_S:
-            again = f" (since {self.since})" if self._told > 0 else ""
+        if self._told is None or now - self._told >= _AGAIN_S:
+            again = "" if self._told is None else f" (since {self.since})"
             print(f"ketscale: {wait}{again}", file=sys.stderr, flush=True)
             self._told = now
 

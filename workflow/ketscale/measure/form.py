@@ -136,21 +136,21 @@ class Quiet(_Part):
     steal_share: NonNegative
     cpus: list[int] | None
     oversubscribed: bool
-    throttled_share: NonNegative | None = None
-    stalled_share: NonNegative | None = None
-    why: str = ""
+    throttled_share: NonNegative | None
+    stalled_share: NonNegative | None
+    why: str
 
 
 class Rank(msgspec.Struct, kw_only=True):
     """What one rank used; more is kept, but nothing else is tabulated.
 
     peak_rss_bytes, peak_device_bytes: its largest resident memory on the host, and on the GPU. shared_cores: whether its
-    threads shared physical cores.
+    threads shared physical cores; None if unknown.
     """
 
     peak_rss_bytes: Natural | None
     peak_device_bytes: Natural | None
-    shared_cores: bool | None = None
+    shared_cores: bool | None
 
 
 class Machine(msgspec.Struct, kw_only=True):
@@ -168,7 +168,7 @@ class Machine(msgspec.Struct, kw_only=True):
     gpus: list[Any] | None
     topology: Topology | None
     ranks: Annotated[list[Rank], Meta(min_length=1)]
-    cache_bytes: Natural | None = None
+    cache_bytes: Natural | None
 
 
 class Route(_Part):
@@ -208,7 +208,7 @@ class Record(_Part):
     checkpoint. lost_s: the cost of interruptions in seconds, for repeated work and restarts. call: the call of
     Snakemake that trained the run; None by hand. parameters: the number of trainable ones; a complex number counts
     once; None if memory ran out before there was a model. gradient_bytes: what an all-reduce of the gradients sums on
-    each rank; None in older records. config: the resolved settings. config_hash, data_hash, features_hash,
+    each rank; None if memory ran out before there was a model. config: the resolved settings. config_hash, data_hash, features_hash,
     weights_hash: SHA-256 of the settings, the data, the prepared data and the trained weights; None if there are none.
     split: of the data. code: that trained. packages: their versions by name. mpi_library: the one in use; None without
     MPI. machine: where it ran. slurm_job_id: of its job; None outside of SLURM. started, stopped: UTC, ISO 8601. quiet:
@@ -251,5 +251,5 @@ class Record(_Part):
     node_hours: NonNegative
     gpu_hours: NonNegative
     digest: str
-    gradient_bytes: Natural | None = None
-    cohort: list[str] = msgspec.field(default_factory=list)
+    gradient_bytes: Natural | None
+    cohort: list[str]

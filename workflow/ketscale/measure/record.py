@@ -111,12 +111,12 @@ def vouching(folder: Path, name: str) -> dict[str, Any] | None:
     found = read(folder / RECORD)
     if found.state == "missing":
         return None
-    why = found.why if found.record is None else _damaged(folder, found.record, name)
+    why = found.why if found.record is None else _fault(folder, found.record, name)
     if found.record is not None and is_of_another(folder, found.record["run"]):
         why = "the axes in the record differ from those in its path"
     if found.record is None or why:
         raise UserError(
-            f"{folder / name}: is refused: {why}; bring back what the run itself left there, or train it again"
+            f"{folder / name}: {why}; bring back what the run itself left there, or train it again"
         )
     return found.record
 
@@ -164,27 +164,24 @@ def _complete(folder: Path, found: Checked) -> Checked:
     record = found.record
     if record is None:
         return found
-    faults = (_damaged(folder, record, name) for name in (HISTORY, *({CURVES} & record["files"].keys())))
-    fault = next(filter(None, faults), "")
-    return Checked("refused", fault) if fault else found
+    for name in (HISTORY, *({CURVES} & record["files"].keys())):
+        if fault := _fault(folder, record, name):
+            return Checked("refused", f"its {name} {fault}")
+    return found
 
 
-def _damaged(folder: Path, record: Mapping[str, Any], name: str) -> str:
+def _fault(folder: Path, record: Mapping[str, Any], name: str) -> str:
     """What is wrong with a file in the run's folder that its record vouches for; '' if nothing is."""
     expected = record["files"].get(name)
     if expected is None:
-        return f"its record has no {name}"
+        return "is not in its record"
     try:
         found = sha256(folder / name)
     except FileNotFoundError:
-        return f"its {name} is missing"
+        return "is missing"
     except OSError as error:
-        return f"its {name} cannot be read ({error.strerror})"
-    return (
-        ""
-        if found == expected
-        else f"its {name} is not the one that the run wrote: edited, damaged or of another run"
-    )
+        return f"cannot be read ({error.strerror})"
+    return "" if found == expected else "is not the one that the run wrote: edited, damaged or of another run"
 
 
 def _formed(record: dict[str, Any]) -> Checked:

@@ -28,7 +28,7 @@ from ketscale.measure.spans import active
 from ketscale.parallel.reduction import reduce_flat
 from ketscale.parallel.world import require_gpu
 
-# Where ranks look for one another.
+# Variables that say where ranks find one another.
 _PLACES = ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 # How long a rank may save a checkpoint after torchrun has ended.
 _GRACE_S = 10.0

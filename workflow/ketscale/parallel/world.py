@@ -13,7 +13,7 @@ from ketscale import process
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, Run
 
-# Where launchers say how many processes they have started. The last one counts only in a job: it is SLURM's.
+# Variables in which launchers say how many processes they have started. The last, SLURM's, counts only in a job.
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 

@@ -37,12 +37,12 @@ def construct(kind: str, **arguments: Any) -> nn.Module:
 def load(run: Path | str, simulator: Any = None) -> nn.Module:
     """The trained model of a run, in evaluation mode, on the CPU.
 
-    run: the run's folder, its record, or its model.safetensors. Where a record is beside the file, it must vouch for it.
+    run: the run's folder, its record, or its model.safetensors. A record beside the file must vouch for it.
     simulator: a name or an object that evaluates its circuits; None for fused, whatever the model was trained with.
 
     Raises:
-        UserError: there is no trained model, or the file is damaged, from another version or of another run; or a
-            simulator is given to a model that takes none.
+        UserError: there is no trained model, another file is named, or the file is damaged, from another version or of
+            another run; or a simulator is given to a model that takes none.
     """
     import torch
     from safetensors import SafetensorError, safe_open
@@ -59,7 +59,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         if about.pop("digest") != models.digest(about, state):
             raise ValueError("its digest is not that of its content")
         settings = Settings.of(about["settings"], FAMILIES, str(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"{path}: there is no trained model; train the run with keep_model: true in its protocol"
         ) from None
@@ -95,7 +95,7 @@ def predictions(run: Path | str) -> dict[str, NDArray[Any]]:
     run: the run's folder, its record, or its predictions.npz.
 
     Raises:
-        UserError: there are none, or the record beside them does not vouch for them.
+        UserError: there are none, another file is named, or the record beside them does not vouch for them.
     """
     path = _beside(run, PREDICTIONS)
     if not path.exists():
@@ -115,8 +115,16 @@ def predictions(run: Path | str) -> dict[str, NDArray[Any]]:
 
 
 def _beside(run: Path | str, name: str) -> Path:
-    """A file of a run, which is named by its folder, its record or the file itself."""
+    """A file of a run, which is named by its folder, its record or the file itself.
+
+    Raises:
+        UserError: it is named by another file.
+    """
     path = Path(run)
     if path.name == name:
         return path
-    return (path.parent if path.name == RECORD else path) / name
+    if path.name == RECORD:
+        return path.parent / name
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path}: give the run's folder, its {RECORD} or its {name}")
+    return path / name

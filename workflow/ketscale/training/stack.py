@@ -79,7 +79,7 @@ class Stack:
         """Find out in what the members differ, and so how their steps are taken."""
         first = self._problems[0]
         self._fixed = _different(self._problems)
-        # What those that are left have in common the template may still have of one that left.
+        # The template may still have the value of a member that left, though all that are left share another one.
         for name, tensor in _fixed(first):
             owner, last = _slot(self.template, name)
             owner[last] = tensor
@@ -96,7 +96,7 @@ class Stack:
         self.members = [self.members[index] for index in chosen]
         for index, member in enumerate(self.members):
             member.index, member.runs = index, len(self.members)
-        # As a new stack of them would be, since one goes on from their checkpoint.
+        # They are arranged as in a new stack of them, since one goes on from their checkpoint.
         self._arrange()
 
     def take(self, batches: Sequence[torch.Tensor], step: int) -> list[Figures]:

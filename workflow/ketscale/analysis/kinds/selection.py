@@ -102,7 +102,10 @@ def _clause(
     reached = f"{_reached(tested.value, metric)} ({'; '.join(_certain(point, tested, metric))})"
     text = f"on {data(point['workload'], inputs.config)}, {named} reaches {reached}{more}"
     if point.get("shared", 0) > 0:  # NaN without a split
-        text += f", although {point['shared']:.0f} samples of validation and test have something in common with training"
+        text += (
+            f", although {point['shared']:.0f} samples of validation and test are not new: they equal, overlap or share a "
+            "group with samples of training (or of validation, if they are of test)"
+        )
     if point["failed"]:
         text += f", of the seeds that did not fail ({point['n']:.0f} of {point['n'] + point['failed']:.0f})"
     if not point["pairs"]:

@@ -40,7 +40,7 @@ class Sample:
     costs: by the names of `COSTS`; one that the run did not have is missing. steps: how many it took.
     steps_per_epoch, batch, nodes, ranks: of the run. epochs, planned: as many as it took and as there were at most; None in a protocol with steps.
     stops_early: whether its protocol allows fewer. wall_s: all of its time. quiet: whether it had the machine to itself.
-    gradient: None in older records.
+    gradient: None if memory ran out before there was a model.
     """
 
     case: Case
@@ -100,7 +100,7 @@ def of(record: Mapping[str, Any]) -> Sample | None:
 
 
 def _gradient(record: Mapping[str, Any]) -> Gradient | None:
-    size, spans, run = record.get("gradient_bytes"), record["timing"]["spans"], Run.of(record["run"])
+    size, spans, run = record["gradient_bytes"], record["timing"]["spans"], Run.of(record["run"])
     if not size:
         return None
     protocol = record["config"]["protocol"]
@@ -117,7 +117,7 @@ def _apart(run: Run, machine: Mapping[str, Any]) -> bool:
     """Whether every rank is known to have cores, or a GPU, of its own."""
     if BACKENDS[run.backend].device == "gpu":
         return run.ranks <= run.nodes * len(machine["gpus"] or [])
-    return all(rank.get("shared_cores") is False for rank in machine["ranks"])
+    return all(rank["shared_cores"] is False for rank in machine["ranks"])
 
 
 def below(folders: Iterable[Path]) -> list[Sample]:

@@ -141,7 +141,7 @@ def _see(
         names = set()
     if found.record is not None:
         quiet = found.record["quiet"]
-        busy = "" if quiet["quiet"] or not settings.protocol.timed else f"busy: {quiet.get('why', '')}"
+        busy = "" if quiet["quiet"] or not settings.protocol.timed else f"busy: {quiet['why']}"
         return Seen(run, "done", found.why or busy, status=found.state)
     note = supervise.read_note(folder) if supervise.NOTE in names else None
     held = lease.read(folder) if "lease" in names else None
