@@ -54,7 +54,8 @@ def main() -> None:
         elif command == "report":
             drawn = stamp.figures(config, results, stamp.tables(config, results))
             head = f'<meta name="ketscale-made-from" content="{drawn.digest}">'
-            write(f"{config.results}/report.html", f"<!doctype html>{head}{config.text}")
+            page = stamp.sealed(f"<!doctype html>{head}{config.text}".encode())
+            write(f"{config.results}/report.html", page.decode())
     with Path("calls.jsonl").open("a") as file:
         file.write(
             json.dumps({"command": command, "name": name, "start": start, "stop": time.monotonic()}) + "\n"

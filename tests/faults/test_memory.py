@@ -59,11 +59,12 @@ def test_memory_does_not_grow_with_the_epochs(tmp_path: Path) -> None:
     )
     begun, first, most = time.monotonic(), 0, 0
     while launcher.poll() is None:
-        most = max(most, resident(launcher))
+        now = resident(launcher)
         if time.monotonic() - begun < BEGUN_S:
-            first = most
+            first = now
+        most = max(most, now)
         time.sleep(0.2)
-    assert launcher.returncode == 0
+    assert launcher.returncode == 0 and first
     found = json.loads((tmp_path / record).read_text())
     assert found["status"] == "timed_out"
     told = f"{first / 2**20:.1f} MiB after {BEGUN_S:g} s, {most / 2**20:.1f} MiB in all, {found['timing']['steps']} steps"

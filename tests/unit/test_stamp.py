@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -226,3 +227,49 @@ def test_a_call_that_holds_the_tables_for_ever_is_not_waited_for(
     monkeypatch.setattr(stamp, "_PATIENCE_S", 0.05)
     with stamp._lock(made / "tables", stamp.fcntl.LOCK_EX), pytest.raises(UserError, match="another call"):
         report.build(CONFIG, made)
+
+
+@pytest.mark.parametrize("gone", ["tables/stamp.json", "figures/stamp.json", "tables", "figures"])
+def test_what_has_no_stamp_any_more_is_made_again(made: Path, gone: str) -> None:
+    path = made / gone
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    stage, why = stamp.outdated(CONFIG, made) or ("", "")
+    assert stage == f"{gone.partition('/')[0]}/stamp.json" and "is missing" in why
+
+
+def test_nothing_is_said_about_what_was_never_made(made: Path) -> None:
+    for name in ("tables", "figures"):
+        shutil.rmtree(made / name)
+    (made / "report.html").unlink()
+    assert stamp.outdated(CONFIG, made) is None
+
+
+def test_a_pipe_in_place_of_a_stamp_is_named(made: Path) -> None:
+    (made / "tables/stamp.json").unlink()
+    os.mkfifo(made / "tables/stamp.json")
+    stage, why = stamp.outdated(CONFIG, made) or ("", "")
+    assert stage == "tables/stamp.json" and "is a pipe" in why
+
+
+@pytest.mark.parametrize("name", ["../../x.csv", "a\0b", "/etc/hostname"])
+def test_a_stamp_names_files_of_its_folder_alone(made: Path, name: str) -> None:
+    path = made / "tables/stamp.json"
+    said = json.loads(path.read_text())
+    said["files"][name] = "0" * 64
+    path.write_text(json.dumps(said))
+    with pytest.raises(UserError, match=r"stamp\.json: damaged"):
+        stamp.tables(CONFIG, made)
+
+
+def test_a_page_that_was_edited_is_made_again(made: Path) -> None:
+    page = made / "report.html"
+    assert stamp.outdated(CONFIG, made) is None
+    for change in (lambda text: text.replace(b"</body>", b" </body>"), lambda text: text + b"\n"):
+        before = page.read_bytes()
+        page.write_bytes(change(before))
+        assert page.read_bytes() != before
+        assert stamp.outdated(CONFIG, made) == (
+            "report.html",
+            f"{page}: is not the file that was made: edited or damaged",
+        )
+        page.write_bytes(before)

@@ -25,7 +25,7 @@ from ketscale import __version__, grid
 from ketscale.analysis import catalogue, claims
 from ketscale.config import Config, sources
 from ketscale.errors import UserError, short
-from ketscale.files import clear, opened, read_bytes, write_atomic
+from ketscale.files import clear, read_bytes, write_atomic
 from ketscale.jobs import prepared
 
 NAME = "stamp.json"
@@ -40,6 +40,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 # How a page (page.html.j2) says what it was made from, near its beginning.
 _MADE_FROM = '<meta name="ketscale-made-from" content="{digest}">'
 _HEAD = 4096
+_SEAL = b"<!-- sha256 of all before: "
 
 
 class OfTables(msgspec.Struct, frozen=True):
@@ -180,11 +181,12 @@ def figures(config: Config, results: Path, of: Verified) -> Verified:
 def outdated(config: Config, results: Path) -> tuple[str, str] | None:
     """The first of tables, figures and page that must be made again although it is there, and why; None if none must.
 
-    A stamp or a page that is missing is not looked for: Snakemake sees that by itself.
+    What is missing is made by Snakemake only if something is made from it. So tables or figures without a stamp, from
+    which later stages were made, must be made again; if no later stage is there, Snakemake sees that by itself.
     """
     try:
         stage = f"{TABLES}/{NAME}"
-        if not (results / stage).exists():
+        if not _stamped(results, stage, f"{FIGURES}/{NAME}", PAGE):
             return None
         made, stamp, found = _tables(config, results)
         if not (stamp.complete or config.partial):
@@ -194,17 +196,39 @@ def outdated(config: Config, results: Path) -> tuple[str, str] | None:
         if stamp.records != found:
             raise Unusable(f"{results / TABLES}: records came since they were made", COLLECT)
         stage = f"{FIGURES}/{NAME}"
-        if not (results / stage).exists():
+        if not _stamped(results, stage, PAGE):
             return None
-        drawn = figures(config, results, made)
-        with contextlib.suppress(FileNotFoundError), opened(results / PAGE) as page:
-            if _MADE_FROM.format(digest=drawn.digest).encode() not in page.read(_HEAD):
-                return PAGE, f"{results / PAGE}: made from other tables or figures"
+        drawn, stage = figures(config, results, made), PAGE
+        page = _content(results / PAGE)
+        if page is not None and _MADE_FROM.format(digest=drawn.digest).encode() not in page[:_HEAD]:
+            raise Unusable(f"{results / PAGE}: made from other tables or figures", "")
+        if page is not None and page != sealed(page.rpartition(_SEAL)[0]):
+            raise Unusable(f"{results / PAGE}: is not the file that was made: edited or damaged", "")
     except Unusable as why:
         return stage, why.fault
+    except OSError as error:  # such as a pipe in place of a file
+        return stage, f"{error.filename}: {error.strerror}"
     except UserError as why:  # a source file that cannot be read, say
         return stage, str(why)
     return None
+
+
+def _stamped(results: Path, stamp: str, *later: str) -> bool:
+    """Whether a stamp is there.
+
+    Raises:
+        Unusable: it is not, but something of a later stage is.
+    """
+    if os.path.lexists(results / stamp):
+        return True
+    if any(os.path.lexists(results / name) for name in later):
+        raise Unusable(f"{results / stamp}: is missing, so that nothing says what was made from it", "")
+    return False
+
+
+def sealed(page: bytes) -> bytes:
+    """A page with the digest of its content at its end."""
+    return page + _SEAL + f"{_sha256(page)} -->\n".encode()
 
 
 def _ledger() -> str:
@@ -254,6 +278,8 @@ def _read(folder: Path, kind: type[Any], remedy: str) -> tuple[dict[str, bytes],
         with _lock(folder, fcntl.LOCK_SH):
             data = read_bytes(path)
             stamp = msgspec.json.decode(data, type=kind)
+            if any(name != os.path.basename(name) or "\0" in name for name in stamp.files):
+                raise Unusable(f"{path}: damaged (it names what is no file of its folder)", remedy)
             found = {name: _content(folder / name) for name in stamp.files}
     except (FileNotFoundError, NotADirectoryError):
         raise Unusable(f"{path}: no such file", remedy.replace(" again", " first")) from None

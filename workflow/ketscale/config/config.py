@@ -262,7 +262,11 @@ def _check_count(file: ConfigFile, families: Families) -> None:
     runs = {name: count(_points(block), axes) for name, block in file.studies.items()}
     most = max(runs, key=lambda name: runs[name])
     if sum(runs.values()) > MOST_RUNS:
-        others = f" ({sum(runs.values()):,} with the other studies)" if len(runs) > 1 else ""
+        others = (
+            f" ({sum(runs.values()):,} with the other studies, each counted by itself)"
+            if len(runs) > 1
+            else ""
+        )
         raise UserError(
             f"studies.{most}: its lists multiply to {runs[most]:,} runs{others}, but a config may have {MOST_RUNS:,}; "
             "shorten them, or divide the studies among several configs"

@@ -216,16 +216,16 @@ def _train(
                 metrics=settings.family.metrics,
             )
             # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
-            wanted = world.rank == 0 and not trainer.anew
+            wanted = world.rank == 0 and not trainer.no_checkpoints
             saved = world.gather(checkpoint.load(folder, key) if wanted else None)[0]
             if saved is not None:
                 lost = restore(trainer, saved, lease, checkpoint.path_of(folder, key))
             elif world.rank == 0:
                 say_if_anew(folder, key)
-                if trainer.anew and lease.former is not None:
+                if trainer.no_checkpoints and lease.former is not None:
                     print(
                         f"ketscale: this run was stopped before it had ended ({lost['lost_s']:.0f} s are lost); "
-                        f"{trainer.anew} has no checkpoints: starting from the beginning",
+                        f"{trainer.no_checkpoints} has no checkpoints: starting from the beginning",
                         file=sys.stderr,
                     )
     unfit = misfit or memory.ran_out
@@ -415,7 +415,8 @@ def restore(trainer: Trainer, saved: dict[str, Any], lease: Lease, path: Path) -
 
 
 def say_if_anew(folder: Path, key: str) -> None:
-    """Say so if there is a checkpoint, but none to go on from."""
+    """Say so if there is a checkpoint, but none to go on from; forget what a training without one has left."""
+    checkpoint.history_of(folder, key).unlink(missing_ok=True)
     if checkpoint.others(folder, key):
         print(
             "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting from the "

@@ -102,8 +102,10 @@ def check_variables(run: Run) -> None:
                 raise refuse_world(run, process.whole(name) or 0, name)
     elif launcher == "torchrun":
         size = process.whole("WORLD_SIZE")
-        if size != run.ranks or not os.environ.get("MASTER_ADDR"):
+        if size != run.ranks:
             raise refuse_world(run, size or 1)
+        if not os.environ.get("MASTER_ADDR"):
+            raise UserError(f"{run.layout}: MASTER_ADDR is not set; {_by_launch(run)}")
         for name, least, end in (
             ("RANK", 0, run.ranks),
             ("LOCAL_RANK", 0, run.ranks // run.nodes),

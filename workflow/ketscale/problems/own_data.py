@@ -30,6 +30,8 @@ def found(given: str, setting: str) -> Path:
     """
     path = expanded(given)
     if not path.is_file():
+        if path.exists():
+            raise UserError(f"{setting}: {path} is not a regular file; name another")
         raise UserError(f"{setting}: there is no file {path}; name another")
     return path
 

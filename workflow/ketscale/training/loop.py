@@ -101,7 +101,7 @@ class Trainer:
         self._second_order = protocol.optimiser == "l-bfgs"
         # Why there are no checkpoints; '' if there are. The curvature of l-bfgs is inside SciPy, and the times of a
         # timed run are those of one process that trained without a break.
-        self.anew = "l-bfgs" if self._second_order else "a timed run" if protocol.timed else ""
+        self.no_checkpoints = "l-bfgs" if self._second_order else "a timed run" if protocol.timed else ""
         self._maximised = {metric.name for metric in metrics if metric.better == "up"}
         self._shown = ("loss", *(metric.name for metric in metrics[:1]))
         self._monitor = protocol.early_stopping.monitor if protocol.early_stopping else "loss"
@@ -387,14 +387,14 @@ class Trainer:
     def _checkpoint_if_asked(self) -> None:
         if not (self._agreed.save or self._agreed.stop):
             return
-        if self.world.rank == 0 and not self.anew:
+        if self.world.rank == 0 and not self.no_checkpoints:
             self._save(self.state())
         self._pace.saved(self.step)
         if self._agreed.stop:
             self.world.barrier()
             how = "the checkpoint is written, run the same command to resume"
-            if self.anew:
-                how = f"{self.anew} has no checkpoints, so the same command starts again"
+            if self.no_checkpoints:
+                how = f"{self.no_checkpoints} has no checkpoints, so the same command starts again"
             raise Stopped(f"stopped at step {self.step}; {how}")
 
     def state(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jinja2
 
+from ketscale.analysis import stamp
 from ketscale.analysis.report import cells, merged
 from ketscale.analysis.report.chapter import Chapter, counts
 from ketscale.analysis.report.columns import groups
@@ -50,7 +51,7 @@ def _write(chapters: Sequence[Chapter], title: str, out: Path, advice: str) -> N
     data = _rendered(chapters, title).encode()
     if len(data) > LARGEST_BYTES * len(chapters):
         raise UserError(f"{out}: {len(data) / 1e6:.1f} MB, more than 5 MB a folder; {advice}")
-    write_atomic(out, data)
+    write_atomic(out, stamp.sealed(data))
 
 
 def _rendered(chapters: Sequence[Chapter], title: str) -> str:
