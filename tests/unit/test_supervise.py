@@ -52,6 +52,7 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
         (SAVED, 143, "it was told to stop (SIGTERM); stopped at step 40"),
         (OOM, 137, "out of memory"),
         ("srun: error: node2: task 3: Killed", 137, "rank 3 on node2 died (Killed), and the others were ended"),
+        ("srun: error: node1: task 0: Killed\nsrun: error: node2: task 1: Killed", 137, "rank 0 on node1 or rank 1 on node2 died (Killed), and the others were ended"),
         (MPIRUN, 137, "rank 1 on vm died (Killed), and the others were ended"),
         (TORCHRUN, 1, "rank 3 died (SIGKILL), and the others were ended"),
         (WRAPPED, 137, "rank 1 on vm died (Killed), and the others were ended; perhaps memory ran out"),

@@ -64,6 +64,8 @@ _NOTICE = re.compile(
     r"waiting for this host|.* is training this run; waiting |the checkpoint in this folder belongs to "
     r"|this run was stopped before |rank \d+ failed and ends the run"
 )
+# So many dead ranks are named.
+_NAMED = 3
 _NO_SLOTS = re.compile(r"not enough slots available in the system to satisfy the\s+(\d+)")
 # Open MPI's and PMIx's words for ranks that did not find each other; MPI_Init returns only when they have.
 _MPI_START = re.compile(r"MPI_INIT failed|ompi_mpi_init: |MPI_Init_thread|PMIX ERROR: \S+|opal_init failed")
@@ -312,11 +314,14 @@ def explain(lines: Sequence[str], status: int, stopped: int | None, orphaned: bo
             f"MPI failed while the ranks started ({began[0].rstrip(': ')}), before the run began: run it again; "
             "if it fails each time, `ketscale doctor` starts two ranks of the same MPI"
         )
-    dead = next((found for pattern in _DEAD_RANK if (found := pattern.search(text))), None)
-    if dead and not (raised and dead["how"] == "Killed"):
-        where = f" on {dead['host']}" if "host" in dead.groupdict() else ""
-        why = _PERHAPS_MEMORY if dead["how"] in ("Killed", "SIGKILL") else ""
-        return f"rank {dead['rank']}{where} died ({dead['how']}), and the others were ended{why}"
+    dead = next((found for pattern in _DEAD_RANK if (found := list(pattern.finditer(text)))), [])
+    how = dead[0]["how"] if dead else ""
+    if dead and not (raised and how == "Killed"):
+        # Ranks that srun ends are killed too, and it may name them before the one that died.
+        named = [f"rank {one['rank']}{_on(one)}" for one in dead if one["how"] == how]
+        more = f" or {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        why = _PERHAPS_MEMORY if how in ("Killed", "SIGKILL") else ""
+        return f"{' or '.join(named[:_NAMED])}{more} died ({how}), and the others were ended{why}"
     if raised:
         return f"exit status {status}: {raised[-1]}"
     if ended or status == 128 + signal.SIGTERM:
@@ -333,6 +338,11 @@ def explain(lines: Sequence[str], status: int, stopped: int | None, orphaned: bo
         return f"it was killed (SIGKILL) and said nothing{_PERHAPS_MEMORY}"
     last = last or "no message"
     return f"exit status {status}: {last}"
+
+
+def _on(dead: re.Match[str]) -> str:
+    """The node of a dead rank, where its launcher names it."""
+    return f" on {dead['host']}" if "host" in dead.groupdict() else ""
 
 
 def _name(status: int) -> str:
