@@ -11,7 +11,7 @@ import pytest
 
 from ketscale.errors import UserError
 from ketscale.problems import arrays
-from tests.own_files import GREY, NETWORK, SIGNALS, VECTORS, idx, loaded, npz, pictures
+from tests.own_files import GREY, NETWORK, SIGNALS, VECTORS, idx, loaded, npy, npz, pictures
 
 
 def classes(labels: Any) -> tuple[list[int], tuple[str, ...]]:
@@ -113,3 +113,15 @@ def test_folders_whose_names_are_not_sure_are_refused(other: str | bytes, tmp_pa
     os.rename(bytes(folder / "night"), target)
     with pytest.raises(UserError, match=r"(look like one name|is not Unicode)"):
         loaded({"kind": "image-folder", "folder": str(folder), **NETWORK})
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_characters_that_do_not_exist_are_refused(order: str, tmp_path: Path) -> None:
+    """A flipped bit makes them; Python cannot hold them."""
+    labels = np.array(["cat", "dog"] * 20, f"{order}U3")
+    file = npy(tmp_path, "y.npy", labels)
+    raw = bytearray(Path(file).read_bytes())
+    raw[-4 if order == ">" else -1] = 0x7F  # the highest byte of the last character
+    Path(file).write_bytes(bytes(raw))
+    with pytest.raises(UserError, match=r"y\.npy: has characters that do not exist"):
+        loaded({"kind": "arrays", "features": npy(tmp_path, "x.npy", VECTORS), "labels": file})

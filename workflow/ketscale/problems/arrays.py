@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import sys
 import unicodedata
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -132,6 +133,10 @@ def _array(file: IO[bytes], size: int, where: str) -> NDArray[Any]:
         )
     file.seek(0)
     array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    # NumPy keeps text as numbers of characters, of which not all there are can become Python's text.
+    characters = np.frombuffer(array.tobytes(), kind.str[0] + "u4") if kind.kind == "U" else np.zeros(0)
+    if (characters > sys.maxunicode).any():
+        raise UserError(f"{where}: has characters that do not exist, so it is damaged; save or copy it again")
     return array
 
 
