@@ -183,6 +183,20 @@ def test_a_run_without_its_history_does_not_go_on(tmp_path):
         session.restore(other, saved, Lease(tmp_path), checkpoint.path_of(tmp_path, KEY))
 
 
+def test_runs_that_start_anew_say_whose_checkpoint_is_of_no_use_and_forget_its_rows(tmp_path, capsys):
+    """Runs that are trained together: one of them was trained alone before, or with others."""
+    folders = [tmp_path / name for name in ("seed0", "seed1", "seed2")]
+    for folder in folders:
+        filled(checkpoint.history_of(folder, KEY), 3).state()
+    session.start_anew(folders, KEY)
+    assert not capsys.readouterr().err
+    checkpoint.save(folders[2], "b" * 64, {})
+    session.start_anew(folders, KEY)
+    assert capsys.readouterr().err.count("starting from the beginning") == 1
+    assert not any(checkpoint.history_of(folder, KEY).exists() for folder in folders)
+    assert checkpoint.load(folders[2], "b" * 64) == {}
+
+
 def test_many_durations_take_bounded_memory_and_keep_their_quartiles(monkeypatch):
     monkeypatch.setattr(clock, "_KEPT", 1 << 12)
     rng = np.random.default_rng(0)

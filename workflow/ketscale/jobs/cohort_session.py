@@ -225,7 +225,7 @@ class _Cohort:
         folder, key = self._members[0].folder, self._began_as
         saved = checkpoint.load(folder, key)
         if saved is None:
-            session.say_if_anew(folder, key)
+            session.start_anew([member.folder for member in self._members], key)
             return
         path = checkpoint.path_of(folder, key)
         states = saved.get("runs")

@@ -221,7 +221,7 @@ def _train(
             if saved is not None:
                 lost = restore(trainer, saved, lease, checkpoint.path_of(folder, key))
             elif world.rank == 0:
-                say_if_anew(folder, key)
+                start_anew([folder], key)
                 if trainer.no_checkpoints and lease.former is not None:
                     print(
                         f"ketscale: this run was stopped before it had ended ({lost['lost_s']:.0f} s are lost); "
@@ -414,10 +414,11 @@ def restore(trainer: Trainer, saved: dict[str, Any], lease: Lease, path: Path) -
     return lost
 
 
-def say_if_anew(folder: Path, key: str) -> None:
-    """Say so if there is a checkpoint, but none to go on from; forget what a training without one has left."""
-    checkpoint.history_of(folder, key).unlink(missing_ok=True)
-    if checkpoint.others(folder, key):
+def start_anew(folders: Sequence[Path], key: str) -> None:
+    """Forget the histories of a training without a checkpoint; say so if a folder has one that is of no use here."""
+    for folder in folders:
+        checkpoint.history_of(folder, key).unlink(missing_ok=True)
+    if any(checkpoint.others(folder, key) for folder in folders):
         print(
             "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting from the "
             "beginning",

@@ -163,8 +163,8 @@ class _Echo:
 def _follow(child: subprocess.Popen[bytes], kept: collections.deque[str]) -> bool:
     """Pass on what a process and those below it say, until all of them have ended.
 
-    Processes that outlive it are told to stop, and killed if they do not: ranks whose launcher was killed would train on, or
-    wait for one another for ever.
+    Processes that outlive it are told to stop, and killed if they do not: ranks whose launcher was killed would train
+    on, or wait for one another for ever.
 
     Returns:
         Whether any outlived it.

@@ -208,8 +208,9 @@ class Record(_Part):
     checkpoint. lost_s: the cost of interruptions in seconds, for repeated work and restarts. call: the call of
     Snakemake that trained the run; None by hand. parameters: the number of trainable ones; a complex number counts
     once; None if memory ran out before there was a model. gradient_bytes: what an all-reduce of the gradients sums on
-    each rank; None if memory ran out before there was a model. config: the resolved settings. config_hash, data_hash, features_hash,
-    weights_hash: SHA-256 of the settings, the data, the prepared data and the trained weights; None if there are none.
+    each rank; None if memory ran out before there was a model. config: the resolved settings. config_hash, data_hash,
+    features_hash, weights_hash: SHA-256 of the settings, the data, the prepared data and the trained weights; None if
+    there are none.
     split: of the data. code: that trained. packages: their versions by name. mpi_library: the one in use; None without
     MPI. machine: where it ran. slurm_job_id: of its job; None outside of SLURM. started, stopped: UTC, ISO 8601. quiet:
     whether it was timed alone. quality: None for a protocol with steps. losses: of the first 20 steps. routes: those of

@@ -53,12 +53,12 @@ def read_npy(path: Path) -> NDArray[Any]:
 def read_npz(
     path: Path, wanted: Mapping[str, Sequence[str]], split: str | None = None
 ) -> dict[str, NDArray[Any]]:
-    """The wanted arrays of an .npz file, under the keys of `wanted`, and of a data set also `groups` and `split` if it has them.
+    """The wanted arrays of an .npz file, under the keys of `wanted`; of a data set also `groups` and `split`, if there.
 
     wanted: for each array the names that it may have in the file, e.g. {'labels': ('labels', 'y')}; exactly one of
         them must be there.
-    split: the setting of a data set. With `groups` or `given` the array `groups` or `split` must be there. Otherwise samples are drawn
-        one by one, and no array may be there that says which of them belong together.
+    split: the setting of a data set. With `groups` or `given` the array `groups` or `split` must be there. Otherwise
+        samples are drawn one by one, and no array may be there that says which of them belong together.
 
     Raises:
         UserError: the file is damaged, has an array that the split goes against, or an array is missing, is there twice,

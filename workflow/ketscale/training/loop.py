@@ -267,9 +267,9 @@ class Trainer:
         """
         self.clock.settle()
         with self.clock.aside():
-            self._look_up(at_boundary)
+            self._count_pending(at_boundary)
 
-    def _look_up(self, at_boundary: bool) -> None:
+    def _count_pending(self, at_boundary: bool) -> None:
         look = self._pace.look(self.step)
         requests = torch.tensor(
             [look.stop, look.save, look.over, look.after], dtype=torch.float64, device=self.world.device
