@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from tests import ROOT
 
-FOLDER = Path(__file__).resolve().parents[1] / "workflow" / "studies"
+FOLDER = ROOT / "workflow" / "studies"
 # Those that are laid over another.
 OVER = {FOLDER / f"{name}-gpu.yaml": FOLDER / f"{name}.yaml" for name in ("paradox", "control", "pulses")}
 OVER[FOLDER / "transformer-cores.yaml"] = FOLDER / "transformer.yaml"

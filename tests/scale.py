@@ -21,9 +21,9 @@ from typing import Any
 import yaml
 
 from ketscale import grid
-from tests.unit import records_factory as factory
+from tests import ROOT
+from tests import records_factory as factory
 
-ROOT = Path(__file__).resolve().parents[1]
 SEEDS = 10
 SIMULATORS = ["default.qubit", "fused", "lightning.qubit", "qiskit"]
 BARE = f"""\

@@ -23,8 +23,8 @@ from ketscale import grid
 from ketscale.config import Config, Settings
 from ketscale.jobs import cohorts
 from ketscale.problems.registry import FAMILIES
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 PROTOCOLS: dict[str, Any] = {
     "parity": {"precision": "fp64", "timed": False, "steps": 6, "learning_rate": 0.003},

@@ -29,7 +29,7 @@ from ketscale.problems.registry import workload_of
 from ketscale.problems.sentences.sentences import Sentences
 from ketscale.problems.sentences.sentences import read as read_sentences
 from tests.own_files import ANIMALS, COLOUR, GREY, NETWORK, SIGNALS, VECTORS, idx, npy, npz, pictures
-from tests.unit.edf_factory import RATE, write_edf
+from tests.problems.eeg.edf_factory import RATE, write_edf
 
 LONGEST_S, MORE_MEMORY = 30, 2 << 30
 LONGEST_MESSAGE, MOST_LINES = 500, 2

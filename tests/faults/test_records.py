@@ -13,9 +13,9 @@ from ketscale.measure import record
 from ketscale.problems import arrays, library, models
 from ketscale.problems.registry import FAMILIES
 from ketscale.training import checkpoint
+from tests import record_maker as maker
 from tests.contract import tiny_study
 from tests.faults import SEED, count
-from tests.unit import record_maker as maker
 
 COUNT = count(200)
 KEY = "a" * 64

@@ -24,8 +24,9 @@ from ketscale.files import write_atomic
 from ketscale.grid import HISTORY, Run
 from ketscale.measure.duration import duration
 from ketscale.problems.registry import read_config
+from tests import ROOT
 
-STUDY = Path(__file__).resolve().parents[2] / "workflow" / "studies" / "one-gpu.yaml"
+STUDY = ROOT / "workflow" / "studies" / "one-gpu.yaml"
 SCHEMA = 1
 NOT_MEASURED = "Not measured: "
 

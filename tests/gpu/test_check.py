@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 CHECK = ROOT / "tests" / "gpu" / "check"
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from ketscale.bench.rows import CircuitRow
 from ketscale.errors import UserError
+from tests import ROOT
+from tests import records_factory as factory
 from tests.gpu import publish
-from tests.unit import records_factory as factory
 
-ROOT = Path(__file__).resolve().parents[2]
 RUN = "runs/eeg-synthetic/hydra/q6-l2-b128/fused/{}/timing/seed{}/metrics.json"
 MACHINE = {
     "python": "3.12.3", "cpu": "A CPU", "cores": 16, "memory_bytes": 2**37, "driver": "1.2", "cuda": "13.0",

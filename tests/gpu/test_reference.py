@@ -12,7 +12,7 @@ from tests.gpu.circuits import random_angles, random_circuit, random_states, ran
 @pytest.mark.parametrize("qubits", [1, 2, 3, 5])
 def test_the_reference_agrees_with_default_qubit(qubits: int) -> None:
     pytest.importorskip("pennylane")
-    from tests.unit.test_simulators import simulator
+    from tests.engines.circuits.test_simulators import simulator
 
     circuit, words, angles = random_circuit(qubits, qubits), random_words(qubits, qubits), random_angles(4)
     leaves = [t.requires_grad_() for t in angles]

@@ -20,7 +20,7 @@ from ketscale.problems.registry import FAMILIES
 from ketscale.problems.splits import SPLITS
 from ketscale.training.loop import Stopped
 from ketscale.training.stack import Stack
-from tests.unit.edf_factory import RATE, write_edf
+from tests.problems.eeg.edf_factory import RATE, write_edf
 
 TRAINING = {
     "precision": "fp64", "features": "cached", "timed": False, "learning_rate": 0.01, "dropout": 0.1,

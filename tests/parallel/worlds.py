@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.jobs.launch import prefix
+from tests import ROOT
 from tests.toys import run_at
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment(**extra: str) -> dict[str, str]:

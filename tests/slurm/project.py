@@ -19,8 +19,8 @@ import yaml
 from ketscale import analysis, grid
 from ketscale.grid import Run
 from ketscale.jobs.slurm import queue, site
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 # The profile's first look at a job comes after ten seconds, and each next one ten seconds later than the last: too rare for
 # runs of seconds. Everything else is as a user has it, but for ranks that yield (`Project.environment`).

@@ -25,10 +25,10 @@ from ketscale import analysis
 from ketscale.analysis.catalogue import TABLES, figures
 from ketscale.grid import Run
 from ketscale.measure.form import SCHEMA_VERSION
+from tests import ROOT
+from tests import records_factory as factory
 from tests.ready_made import WHOLE
-from tests.unit import records_factory as factory
 
-ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 PROFILES = ("profiles/local", "profiles/mpi", "slurm")
 Snakemake = Callable[..., subprocess.CompletedProcess[str]]

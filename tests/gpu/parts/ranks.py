@@ -18,9 +18,10 @@ import torch
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, HISTORY, Run
 from ketscale.problems.registry import read_config
+from tests import ROOT
 from tests.gpu.measure import Part
 
-STUDY = Path(__file__).resolve().parents[3] / "workflow" / "studies" / "one-gpu.yaml"
+STUDY = ROOT / "workflow" / "studies" / "one-gpu.yaml"
 # A start, and some steps on one core.
 SHORTEST_S = 15.0
 

@@ -1,0 +1,155 @@
+"""The figure of error against step and cost: its lines, its frontier, and the runs that it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ketscale import analysis
+from ketscale.analysis import figures, tables
+from ketscale.analysis.kinds.convergence import method, on_frontier
+from ketscale.config import Config
+from ketscale.engines.dynamics.settings import DynamicsSimulator
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.problems.control.specification import FAMILY
+from tests import records_factory as factory
+
+# Error, negativity and step time of each simulator.
+MEASURED = {
+    "exact": (2e-15, 0.0, 0.001), "torch": (0.0, 0.0, 0.003), "rk4-coarse": (1e-4, 0.0, 0.002), "rk4": (6.25e-6, 1e-12, 0.004),
+    "rk4-fine": (1e-15, 0.0, 0.1), "euler-coarse": (0.02, 0.07, 0.0005), "euler": (0.01, 0.03, 0.002),
+}  # fmt: skip
+SIMULATORS: dict[str, Any] = {
+    "exact": {"device": "exact"},
+    "torch": {"device": "exact", "route": "torch"},
+    **{
+        name: {"device": name.split("-")[0], "dt": dt, "tolerance": 0.1}
+        for name, dt in {
+            "rk4-coarse": 0.05,
+            "rk4": 0.025,
+            "rk4-fine": 1e-4,
+            "euler-coarse": 0.02,
+            "euler": 0.01,
+        }.items()
+    },
+    "literal": {"device": "rk4", "batching": "loop", "dt": 0.01, "tolerance": 0.1},
+}
+
+
+def given(protocol: dict[str, Any] | None = None, **axes: Any) -> dict[str, Any]:
+    point = {
+        "workload": "narrow", "model": "policy", "qubits": 1, "segments": 20, "batch": 7, "simulator": list(MEASURED),
+        "backend": "cpu-n1r1t1", "protocol": "both", "seed": [0, 1, 2], **axes,
+    }  # fmt: skip
+    point = {name: value for name, value in point.items() if value is not None}
+    both = {"precision": "fp64", "timed": True, "epochs": 3, "learning_rate": 0.001, **(protocol or {})}
+    made = factory.small_study({"cost": {"kind": "convergence", "question": "?", "axes": point}})
+    made["workloads"]["narrow"] = {"kind": "qubit-spectrum"}
+    made["simulators"] |= SIMULATORS
+    made["protocols"]["both"] = {name: value for name, value in both.items() if value is not None}
+    return made
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Path]:
+    """The drawn data by simulator, and the results."""
+    config, results = analysis.of(given()), tmp_path_factory.mktemp("results")
+    factory.write_all(config, results, lambda run: measured(config, run))
+    tables.collect(config, results)
+    figures.draw(config, results)
+    return pd.read_csv(results / "figures/convergence.csv").set_index("simulator"), results
+
+
+def measured(config: Config, run: Run) -> dict[str, Any]:
+    error, negativity, step_s = MEASURED[run.simulator]
+    values = {metric.name: 0.1 for metric in FAMILY.metrics} | {"loss": 0.1}
+    undefined = {"simulator_error": None, "negativity": None}
+    test = values | {"simulator_error": error, "negativity": negativity}
+    quality = {"epochs": 3, "best_epoch": 1, "validation": values | undefined, "test": test}
+    return {"quality": quality, "step_s": step_s * (1 + 0.1 * run.seed)}
+
+
+def test_each_simulator_has_its_step_error_and_time(drawn: tuple[pd.DataFrame, Path]) -> None:
+    data, results = drawn
+    for name, (error, negativity, step_s) in MEASURED.items():
+        assert data.loc[name, ["error", "negativity", "step_s"]].tolist() == pytest.approx(
+            [error, negativity, 1.1 * step_s]
+        )
+    assert data["dt"].dropna().to_dict() == {
+        name: block["dt"] for name, block in SIMULATORS.items() if name in MEASURED and "dt" in block
+    }
+    scaling = pd.read_csv(results / "tables/scaling.csv")
+    assert scaling["error"].tolist() == [error for error, *_ in MEASURED.values()]
+
+
+def test_lines_are_methods_with_their_order(drawn: tuple[pd.DataFrame, Path]) -> None:
+    data, _ = drawn
+    assert data["line"].to_dict() == {
+        name: {"torch": "exact, torch"}.get(name, name.split("-")[0]) for name in MEASURED
+    }
+    orders = data.groupby("line")["order"].first()
+    assert orders["euler"] == pytest.approx(1.0) and orders.isna()[["exact", "exact, torch"]].all()
+    assert method(DynamicsSimulator(**SIMULATORS["literal"])) == "rk4, loop"
+
+
+def test_the_frontier_has_what_nothing_beats_and_rounding_is_no_gain(
+    drawn: tuple[pd.DataFrame, Path],
+) -> None:
+    data, _ = drawn
+    assert set(data.index[data["on_frontier"]]) == {"exact", "euler-coarse"}
+
+
+def test_other_work_has_a_frontier_of_its_own_and_busy_times_none() -> None:
+    work = {"workload": "w", "model": "m", "size": "q1", "batch": [1, 2]}
+    points = pd.DataFrame(
+        {**work, "step_s": [1.0, 2.0], "error": [1e-3, 1e-2], "dt": [0.1, 0.1], "flag": None}
+    )
+    assert on_frontier(points).tolist() == [True, True]
+    assert on_frontier(points.assign(batch=1)).tolist() == [True, False]
+    assert on_frontier(points.assign(batch=1, flag=["busy", None])).tolist() == [False, True]
+    assert on_frontier(points.assign(flag="busy")).tolist() == [False, False]
+
+
+def test_the_answer_names_the_cheapest_at_each_error(drawn: tuple[pd.DataFrame, Path]) -> None:
+    row = pd.read_csv(drawn[1] / "tables/answers.csv").iloc[0]
+    # At 1e-3 the next is the coarse RK4 (2 ms), at 1e-6 and 1e-9 the exact one in torch (3 ms); the time is of seed 1.
+    assert "the cheapest is exact (1.1 ms a step, error 2.0e-15)" in row["answer"]
+    assert "at an error of at most 0.001, 1e-06 and 1e-09" in row["answer"]
+    assert (
+        "3 times as fast as torch, the next at the smallest of these errors (95 % interval 3 to 3, 3 seeds): it pays"
+        in row["answer"]
+    )
+    assert row["effect"] == pytest.approx(3.0) and row["verdict"] == "pays"
+
+
+def test_unphysical_states_are_named_with_the_worst(drawn: tuple[pd.DataFrame, Path]) -> None:
+    words = (drawn[1] / "figures/convergence.svg").read_text()
+    assert "ones by up to 7.0e-02" in words and "euler (order 1.0)" in words
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"simulator": ["exact", "torch"]}, "at least one takes steps"),
+        ({"simulator": "rk4"}, "compares several simulators"),
+        ({"protocol": {"timed": False}}, "protocol both has no epochs or is not timed"),
+        ({"protocol": {"epochs": None, "steps": 9}}, "protocol both has no epochs or is not timed"),
+        (
+            {
+                "workload": "digits",
+                "model": "vqc",
+                "layers": 1,
+                "segments": None,
+                "simulator": ["fused", "default.qubit"],
+            },
+            "the error of simulator fused is not measured with digits and vqc",
+        ),
+    ],
+)
+def test_runs_without_an_error_or_a_time_are_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=rf"^studies\.cost: .*{said}"):
+        analysis.of(given(**changes))

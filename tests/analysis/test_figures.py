@@ -1,0 +1,277 @@
+"""Figures: all of the catalogue, without dates, honest about what is missing; and the words of answers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+
+from ketscale import analysis
+from ketscale.analysis import catalogue, figures, report, stamp, tables
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.intervals import paired_difference
+from ketscale.analysis.kinds import accuracy, quality, scaling, selection
+from ketscale.analysis.kinds.side_by_side import SIMULATOR
+from ketscale.config import Config, Metric
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.problems.registry import FAMILIES
+from tests import records_factory as factory
+from tests.record_maker import beside
+
+CONFIG = factory.three_seeds_config(title="A <b>bold</b> & risky title", partial=True)
+
+
+def draw(config: Config, results: Path) -> None:
+    """Tables, figures and the page."""
+    tables.collect(config, results)
+    figures.draw(config, results)
+    report.build(config, results)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default study with a missing, a busy and a diverged point, and one that timed out, drawn and reported."""
+    root = tmp_path_factory.mktemp("study")
+
+    def change(run: Run) -> dict[str, object] | None:
+        if run.simulator == "qiskit" and run.seed == 2:
+            return None
+        if run.layout == "mpi-n1r1t1" and run.protocol == "timing":
+            return {"quiet": beside(others_share=0.4)}
+        if run.simulator == "default.qubit-loop-shift" and run.protocol == "timing":
+            return {"status": "timed_out", "reason": "its time was over"}
+        if run.size == "q4-l6" and run.seed == 1:
+            return {"status": "diverged", "reason": "loss is <NaN> at step 7"}
+        return {}
+
+    factory.write_all(CONFIG, root, change)
+    draw(CONFIG, root)
+    return root
+
+
+def test_every_figure_of_the_catalogue_has_its_files_and_there_is_no_other_but_the_stamp(
+    results: Path,
+) -> None:
+    expected = {f"{name}.{kind}" for name in catalogue.figures(CONFIG) for kind in catalogue.FORMATS}
+    assert {path.name for path in (results / "figures").iterdir()} == expected | {stamp.NAME}
+
+
+def test_the_catalogue_follows_the_kinds_of_studies() -> None:
+    weak = factory.small_config({"weak": CONFIG.given["studies"]["weak"]})
+    assert catalogue.figures(weak) == ("spans", "weak")
+    assert catalogue.figures(CONFIG) == (
+        "simulators", "strategies", "map", "spans", "strong", "weak", "batch", "depth", "features", "learning",
+        "time_to_accuracy",
+    )  # fmt: skip
+
+
+def test_a_figure_is_the_same_file_when_drawn_again(results: Path, monkeypatch: Any) -> None:
+    depth = [figure for figure in catalogue.figures_of(CONFIG) if figure.name == "depth"]
+    before = [(results / f"figures/depth.{kind}").read_bytes() for kind in catalogue.FORMATS]
+    monkeypatch.setattr(catalogue, "figures_of", lambda config: depth)
+    figures.draw(CONFIG, results)
+    assert [(results / f"figures/depth.{kind}").read_bytes() for kind in catalogue.FORMATS] == before
+
+
+def test_each_figure_has_its_caption_beside_it(results: Path) -> None:
+    for figure in catalogue.figures_of(CONFIG):
+        assert (results / f"figures/{figure.name}.rst").read_text() == f"{figure.caption}\n"
+    assert all(catalogue.CAPTIONS[name] for name in catalogue.TABLES)
+
+
+def test_fits_leave_out_what_is_flagged(results: Path) -> None:
+    depth = pd.read_csv(results / "figures/depth.csv")
+    assert depth["intercept_s"].notna().all()
+    assert depth.set_index("layers")["n"].to_dict() == {1: 3, 3: 3, 6: 2}
+
+
+def test_a_point_that_timed_out_before_it_had_a_time_is_drawn_in_words(results: Path) -> None:
+    drawn = pd.read_csv(results / "figures/simulators.csv").set_index("value")
+    late = drawn.loc["default.qubit-loop-shift"]
+    assert (late["steps"], late["first_step_s"], late["timed_out"]) == (1, 24.0, 3)
+    assert drawn["step_s"].isna().sum() == 1
+    figure, _ = SIMULATOR.draw(Inputs.parse(CONFIG, stamp.tables(CONFIG, results).by_name()))
+    words = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert "timed out after 1 step, the first of 24 s" in words
+    assert any("3 timed out" in text.get_text() for text in figure.texts)
+
+
+def test_the_circuits_alone_are_a_part_of_the_step(results: Path) -> None:
+    scaling = pd.read_csv(results / "tables/scaling.csv")
+    shares = (scaling["circuit_s"] / scaling["step_s"]).dropna()
+    assert shares.tolist() == pytest.approx([0.25 + 0.3] * len(shares))
+
+
+def test_the_shares_of_a_step_add_up(results: Path) -> None:
+    spans = pd.read_csv(results / "figures/spans.csv")
+    total = spans.groupby(["batch", "simulator", "layout", "features"])["share"].sum()
+    assert total.tolist() == pytest.approx([1.0] * len(total))
+    assert not spans["span"].str.endswith(".total").any()
+
+
+def test_totals_of_strategies_are_epochs_of_the_quality_runs(results: Path) -> None:
+    rows = pd.read_csv(results / "figures/strategies.csv")
+    assert (rows["total_s"] / rows["epoch_s"]).tolist() == pytest.approx(rows["epochs"].tolist())
+    assert rows["strategy"].iloc[0].startswith("fused")
+
+
+def test_a_study_without_any_run_still_gives_every_figure_and_a_page(tmp_path: Path) -> None:
+    config = factory.small_config({"weak": CONFIG.given["studies"]["weak"]}, partial=True)
+    draw(config, tmp_path)
+    assert "15 runs of the study have not completed" in (tmp_path / "report.html").read_text()
+
+
+def test_missing_tables_are_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"stamp\.json: no such file; run `ketscale collect` first"):
+        figures.draw(CONFIG, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("differences", "control", "verdict"),
+    [
+        ([0.01, -0.01, 0.0], 0.97, "too easy to tell apart"),
+        ([0.01, -0.01, 0.0], 0.80, "cannot be told apart"),
+        ([0.05, 0.06, 0.055], 0.80, "better than the control"),
+        ([-0.05, -0.06, -0.055], 0.97, "worse than the control"),
+        ([0.05, 0.06], 0.80, "fewer than three seeds cannot tell"),
+    ],
+)
+def test_the_interval_over_seeds_decides_about_accuracy(
+    differences: list[float], control: float, verdict: str
+) -> None:
+    base = dict.fromkeys(range(len(differences)), control)
+    values = {seed: control + value for seed, value in enumerate(differences)}
+    found = paired_difference(values, base)
+    assert found is not None
+    share = Metric("accuracy", "accuracy", "share correct", "up")
+    assert selection.verdict(found, share, control, quality.CEILING) == verdict
+    assert verdict in selection.CLAUSES
+    mirrored = {"better than the control": "worse than the control", "worse than the control": "better than the control",
+                "too easy to tell apart": "cannot be told apart"}  # fmt: skip
+    error = Metric("infidelity", "infidelity", "", "down")
+    assert selection.verdict(found, error, control, quality.CEILING) == mirrored.get(verdict, verdict)
+
+
+def test_the_interval_is_students() -> None:
+    found = paired_difference({0: 1.0, 1: 2.0, 2: 3.0, 9: 5.0}, {0: 0.0, 1: 0.0, 2: 0.0})
+    assert found is not None
+    assert (found.value, found.n) == (2.0, 3)
+    assert found.high == pytest.approx(2.0 + 4.302653 / 3**0.5, rel=1e-6)
+
+
+def test_a_ratio_to_a_busy_machine_is_hollow_and_a_quiet_time_is_not() -> None:
+    _, panels = plt.subplots(1, 3)
+    values = {"workers": [1], "speedup_best_serial": [1.0], "flag": ["busy reference"], "efficiency": [1.0]}
+    times = ("step_s", "step_low_s", "step_high_s")
+    values |= {key: [1.0] for key in ("speedup_same", "speedup_same_low", "speedup_same_high", *times)}
+    points, at = pd.DataFrame(values), pd.Series([1.0])
+    scaling._curve(tuple(panels), points, at, at + 0.1, "mpi, ranks", {"color": "black", "ls": "-"}, "o")
+    faces = [
+        {line.get_mfc() for line in panel.lines if line.get_ls() == "None" and len(line.get_xdata())}
+        for panel in panels
+    ]
+    plt.close()
+    assert faces == [{"white"}, {"white"}, {"black"}]
+
+
+def test_a_diamond_is_beside_its_dot_and_above_it() -> None:
+    _, panels = plt.subplots(1, 3)
+    times = ("step_s", "step_low_s", "step_high_s")
+    ratios = ("speedup_same", "speedup_same_low", "speedup_same_high", "speedup_best_serial", "efficiency")
+    row = {name: [1.0] for name in (*times, *ratios)}
+    points, at = pd.DataFrame({"workers": [1], "flag": [""], **row}), pd.Series([1.0])
+    scaling._curve(tuple(panels), points, at, at + 0.1, "mpi, ranks", {"color": "black", "ls": "-"}, "o")
+    marks = {line.get_marker(): line for line in panels[0].lines if len(line.get_xdata()) == 1}
+    plt.close()
+    assert marks["D"].get_xdata()[0] != marks["o"].get_xdata()[0]
+    assert marks["D"].get_zorder() > marks["o"].get_zorder()
+
+
+def test_a_seed_that_has_stopped_keeps_its_last_value() -> None:
+    history = pd.DataFrame(
+        [{"seed": 0, "epoch": epoch, "loss": 1.0} for epoch in (1, 2, 3)]
+        + [{"seed": 1, "epoch": epoch, "loss": 3.0} for epoch in (1,)]
+    )
+    line = accuracy.held(history, "loss")
+    assert line["mean"].tolist() == [2.0, 2.0, 2.0]
+    assert line["high"].tolist() == [3.0, 3.0, 3.0]
+
+
+def test_a_single_epoch_is_a_point_and_ticks_are_whole_epochs() -> None:
+    rows = [{"curve": "a", "seed": 0, "epoch": 0}, *({"curve": "b", "seed": 0, "epoch": e} for e in (0, 1))]
+    history = pd.DataFrame(rows).assign(validation_loss=1.0)
+    figure, axes = plt.subplots()
+    loss = FAMILIES["images"].loss
+    accuracy._learning(axes, history, ["a", "b"], "validation_loss", loss)
+    one, two = axes.lines
+    assert one.get_marker() not in ("", "None", None) and two.get_marker() in ("", "None", None)
+    assert all(tick == round(tick) for tick in axes.get_xticks())
+    plt.close(figure)
+
+
+def test_forty_curves_all_look_different() -> None:
+    looks = {(tuple(style.line(number).items()), style.marker(number)) for number in range(40)}
+    assert len(looks) == 40
+
+
+@pytest.mark.parametrize(
+    "low, high", [(2e-4, 9e3), (8, 9000), (1.1e-3, 1.9e-3), (0.9, 70), (3e-3, 2e-2), (50, 61)]
+)
+@pytest.mark.parametrize("width", [2.0, 4.0, 9.0])
+def test_ticks_of_durations_are_two_or_more_and_never_touch(low: float, high: float, width: float) -> None:
+    figure, axes = plt.subplots(figsize=(width, 2))
+    axes.set_xlim(low, high)
+    style.log_seconds(axes.xaxis)
+    figure.canvas.draw()
+    labels = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+    plt.close(figure)
+    assert len(labels) >= 2
+    assert all(left.x1 < right.x0 for left, right in pairwise(labels))
+
+
+def test_points_that_differ_in_more_than_the_swept_axis_are_on_lines_of_their_own(tmp_path: Path) -> None:
+    shared = factory.point(batch=[16, 64], layers=[1, 3], qubits=[2, 4], seed=0)
+    config = factory.small_config(
+        {
+            "sweep": {"kind": "batch", "question": "?", "axes": shared},
+            "deeper": {"kind": "depth", "question": "?", "axes": shared},
+        }
+    )
+    factory.write_all(config, tmp_path)
+    draw(config, tmp_path)
+    for name, axis in (("batch", "batch"), ("depth", "layers")):
+        drawn = pd.read_csv(tmp_path / f"figures/{name}.csv")
+        assert (drawn.groupby("line")[axis].nunique() == 2).all()
+        assert (drawn.groupby("line").size() == 2).all()
+        assert drawn["line"].nunique() == 4
+
+
+def test_ratios_of_one_seed_are_drawn_without_error_bars(tmp_path: Path) -> None:
+    layouts = {"simulator": "fused", "backend": ["cpu-n1r1t1", "mpi-n1r2t1"], "seed": 0}
+    simulators = [{"simulator": name} for name in ("fused", "default.qubit")]
+    protocols = {"backend": "mpi-n1r2t1", "protocol": ["timing", "unsharded"]}
+    alone = factory.point(simulator="fused", seed=0)
+    kinds: dict[str, dict[str, Any]] = {
+        "strong": {"axes": factory.point(**layouts)},
+        "break-even": {"axes": factory.point(**layouts, batch=[16, 64])},
+        "changes": {"axes": alone, "points": simulators},
+        "mistakes": {"axes": alone, "points": [{}, protocols]},
+    }
+    made = factory.small_study(
+        {name: {"kind": name, "question": "?", **block} for name, block in kinds.items()}
+    )
+    made["protocols"]["unsharded"] = {**made["protocols"]["timing"], "mistake": "unsharded"}
+    config = analysis.of(made)
+    factory.write_all(config, tmp_path)
+    draw(config, tmp_path)
+    assert pd.read_csv(tmp_path / "tables/scaling.csv")["speedup_same_low"].isna().all()
+    # The words beside a ratio are at the ratio itself.
+    for name, words in (("changes", "2x as long"), ("mistakes", "0.65x"), ("break-even", "above 1 from")):
+        drawn = (tmp_path / f"figures/{name}.svg").read_text()
+        assert words in drawn and "nan" not in drawn.lower()

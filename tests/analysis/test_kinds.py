@@ -1,0 +1,299 @@
+"""Kinds of studies: a comparison that runs cannot give is refused, and every family has what it needs.
+
+A family of its own (error rates that should fall, sizes of its own, no data) is checked, tabulated, drawn and reported
+by what it says of itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pandas as pd
+import pytest
+
+from ketscale import analysis
+from ketscale.analysis import catalogue, figures, kinds, report, tables
+from ketscale.config import Config, Families, Family, Metric, Model, Simulator, SizeAxis, Workload, load
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.problems.registry import FAMILIES
+from tests import records_factory as factory
+from tests.ready_made import OVER, WHOLE
+
+
+def study(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) -> dict[str, Any]:
+    """Settings with one study."""
+    block = {"kind": kind, "question": "?", "axes": factory.point(**axes)}
+    return factory.small_study({"asked": {**block, **({"points": points} if points else {})}})
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (study("simulators"), r"studies\.asked\.kind: no kind of study is called simulators; did you mean simulator\?"),
+    (study("simulator"), "compares values of simulator, but has only one"),
+    (study("batch"), "compares values of batch, but has only one"),
+    (study("depth"), "compares values of layers, but has only one"),
+    (study("qubits"), "compares values of qubits, but has only one"),
+    (study("features"), "cached and features: inline; give it one of each"),
+    (study("strong", batch=[8, 16]), "strong scaling has one global batch, not 8, 16"),
+    (study("strong", backend="cpu-n1r1t2"), "needs a run on one core to compare with; add backend: cpu-n1r1t1"),
+    (
+        study("weak", backend=["cpu-n1r1t1", "mpi-n1r2t1"]),
+        "batch 64 on cpu-n1r1t1 and 64 on mpi-n1r2t1 differ; give each layout its batch in points",
+    ),
+    (study("break-even"), "compares layouts, but has only one"),
+    (study("mistakes"), "needs a protocol that sets mistake"),
+    (study("accuracy"), "protocol timing has steps; give it a protocol with epochs"),
+    (study("parity"), "parity compares losses in fp64, but protocol timing has precision: fp32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "why"), REFUSED, ids=[why[-30:] for _, why in REFUSED])
+def test_a_comparison_that_the_runs_cannot_give_is_refused(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=why) as raised:
+        analysis.of(given)
+    assert str(raised.value).startswith("studies.asked")
+
+
+def test_the_ready_made_studies_are_accepted() -> None:
+    for path in (factory.ROOT / "config.yaml", *WHOLE):
+        assert analysis.read(path).runs
+
+
+@pytest.mark.parametrize("over", OVER, ids=lambda path: path.stem)
+def test_a_study_that_is_laid_over_another_is_accepted_there(over: Path) -> None:
+    below, added = (load(path) for path in (OVER[over], over))
+    assert analysis.of({**below, "studies": {**below["studies"], **added["studies"]}}).runs
+
+
+def test_every_size_has_a_sweep_and_no_two_kinds_share_a_figure() -> None:
+    known = kinds.kinds(FAMILIES)
+    assert {known["qubits"].varies, known["depth"].varies} == {"qubits", "layers"}
+    named = [kind.figure.name for kind in known.values() if kind.figure]
+    assert len(named) == len(set(named))
+
+
+def test_reading_a_config_imports_nothing_heavy() -> None:
+    heavy = ("matplotlib", "pandas", "numpy", "scipy", "seaborn", "torch", "jinja2")
+    code = (
+        "import sys; from ketscale import analysis; from ketscale.analysis import catalogue;"
+        "catalogue.figures(analysis.read('config.yaml'));"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=factory.ROOT, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
+
+
+class Gate(Workload, frozen=True, kw_only=True):
+    """A gate to be made."""
+
+    generated: ClassVar[bool] = True
+
+
+class Shaped(Model, frozen=True, kw_only=True):
+    """A model that declares its control."""
+
+    control: ClassVar[str | None] = "constant"
+
+
+class Constant(Model, frozen=True, kw_only=True):
+    """The control."""
+
+
+class Sine(Model, frozen=True, kw_only=True):
+    """Another model."""
+
+    control: ClassVar[str | None] = "constant"
+
+
+class Integrator(Simulator, frozen=True, kw_only=True):
+    """Steps in time."""
+
+    devices: ClassVar[tuple[str, ...]] = ("rk4", "expm")
+
+
+def build(*given: Any) -> None:
+    """Nothing is trained here."""
+
+
+TOY = Family(
+    name="toy",
+    title="toy",
+    samples="columns",
+    sizes=(SizeAxis("q", "qubits", "qubits"), SizeAxis("d", "levels", "levels")),
+    sampler="all",
+    workloads={"gate": Gate},
+    models={"shaped": Shaped, "constant": Constant, "sine": Sine},
+    simulators=(Integrator,),
+    metrics=(Metric("infidelity", "infidelity", "", "down"), Metric("leakage", "leakage", "", "down")),
+    tiny={},
+    build=build,
+)
+WITH_TOY: Families = {**FAMILIES, "toy": TOY}
+AXES = {
+    "workload": "gate", "model": "shaped", "qubits": 2, "levels": 2, "batch": 4, "simulator": "expm",
+    "backend": "cpu-n1r1t1", "protocol": "quality", "seed": [0, 1, 2],
+}  # fmt: skip
+
+
+def of(studies: dict[str, Any]) -> Config:
+    """A config of the family beside digits."""
+    given = copy.deepcopy(factory.default_study())
+    given["workloads"]["gate"] = {}
+    given["simulators"] |= {"rk4": {"device": "rk4"}, "expm": {"device": "expm"}}
+    config = Config.of({**given, "studies": studies}, WITH_TOY)
+    kinds.check(config)
+    return config
+
+
+def test_a_family_without_simulators_is_trained_with_none() -> None:
+    families = {**FAMILIES, "toy": dataclasses.replace(TOY, simulators=())}
+    given = copy.deepcopy(factory.default_study())
+    given["workloads"]["gate"] = {}
+
+    def asking(simulator: str) -> Config:
+        block = {"kind": "accuracy", "question": "?", "axes": {**AXES, "simulator": simulator}}
+        return Config.of({**given, "studies": {"asked": block}}, families)
+
+    assert len(asking("none").runs) == 3
+    with pytest.raises(UserError, match="cannot evaluate shaped; models of toy take simulator: none"):
+        asking("fused")
+
+
+def test_a_size_that_no_model_of_a_study_has_is_refused() -> None:
+    digits = {"kind": "accuracy", "question": "?", "axes": {**factory.point(protocol="quality"), "levels": 3}}
+    with pytest.raises(
+        UserError, match=r"studies.asked.axes.levels: no model of this study has levels; leave it out"
+    ):
+        of({"asked": digits})
+
+
+def test_a_sweep_over_a_size_that_some_models_lack_is_refused() -> None:
+    axes = {name: AXES[name] for name in ("backend", "seed")} | {"protocol": "timing", "qubits": 4}
+    points = [
+        {**AXES, **axes, "levels": [2, 3]},
+        {name: value for name, value in (factory.point() | axes).items() if name not in axes},
+    ]
+    block = {"kind": "levels", "question": "?", "axes": axes, "points": points}
+    with pytest.raises(UserError, match=r"models of digits have no levels; give them a study of their own"):
+        of({"asked": block})
+
+
+def quality_study(**axes: Any) -> dict[str, Any]:
+    models = ["sine", "shaped", "constant"]
+    return {"kind": "accuracy", "question": "?", "axes": {**AXES, "model": models, **axes}}
+
+
+def better_than_constant(run: Run, config: Config) -> dict[str, Any]:
+    """Each seed of `shaped` has a hundredth of the control's infidelity, of `sine` ten times as much."""
+    if config.protocols[run.protocol].by_epochs and run.workload == "gate":
+        factor = {"constant": 1.0, "shaped": 0.01, "sine": 10.0}[run.model]
+        metrics = {"loss": 0.1, "leakage": 1e-5, "infidelity": factor * 1e-2 * (1 + 0.01 * run.seed)}
+        return {"quality": {"epochs": 30, "best_epoch": 20, "validation": metrics, "test": metrics}}
+    return {}
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path]:
+    """Studies of both families, tabulated, drawn and reported."""
+    results = tmp_path_factory.mktemp("results")
+    digits = factory.point(protocol="quality")
+    config = of(
+        {
+            "gates": quality_study(),
+            "levels": {"kind": "levels", "question": "?", "axes": {**AXES, "levels": [2, 3, 4], "protocol": "timing"}},
+            "ways": {"kind": "simulator", "question": "?", "axes": {**AXES, "simulator": ["rk4", "expm"], "protocol": "timing"}},
+            "digits": {"kind": "accuracy", "question": "?", "axes": digits, "points": [
+                {}, {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"}]},
+        }
+    )  # fmt: skip
+    factory.write_all(config, results, lambda run: better_than_constant(run, config))
+    tables.collect(config, results)
+    figures.draw(config, results)
+    report.build(config, results)
+    return config, results
+
+
+def test_sizes_and_metrics_of_all_families_are_columns(reported: tuple[Config, Path]) -> None:
+    runs = pd.read_csv(reported[1] / "tables/runs.csv")
+    gates, digits = runs[runs["family"] == "toy"], runs[runs["family"] == "images"]
+    assert gates["levels"].notna().all() and gates["layers"].isna().all()
+    assert digits["layers"].notna().all() and digits["levels"].isna().all()
+    assert {"test_infidelity", "test_leakage", "test_accuracy", "test_auc", "validation_loss"} <= set(runs)
+    # Guessing gives no infidelity in particular; for accuracies the records say what it gives.
+    assert gates["test_chance"].isna().all() and digits["test_chance"].dropna().eq(0.1).any()
+
+
+def test_less_is_better_where_the_family_says_so(reported: tuple[Config, Path]) -> None:
+    quality = pd.read_csv(reported[1] / "tables/quality.csv").set_index("model")
+    assert quality["metric"].to_dict() == {
+        "sine": "infidelity", "shaped": "infidelity", "constant": "infidelity", "vqc": "accuracy", "mlp": "accuracy"
+    }  # fmt: skip
+    assert quality["verdict"].fillna("").to_dict() == {
+        "sine": "worse than the control", "shaped": "better than the control", "constant": "",
+        "vqc": "worse than the control", "mlp": "",
+    }  # fmt: skip
+    # The loss of a family that states no unit has none.
+    assert TOY.loss.unit == "" and FAMILIES["images"].loss.unit == "nats"
+    # The control is the declared one, though it is no classical model and not the first.
+    assert quality["control"].fillna("").to_dict() == {
+        "sine": "constant", "shaped": "constant", "constant": "", "vqc": "mlp", "mlp": ""
+    }  # fmt: skip
+    assert quality["leakage"].notna().tolist() == [True, True, True, False, False]
+    assert "pooled" in quality and quality["pooled"].isna().all()
+
+
+def test_the_best_model_speaks_in_the_familys_words(reported: tuple[Config, Path]) -> None:
+    said = pd.read_csv(reported[1] / "tables/answers.csv").set_index("study")["answer"]
+    assert (
+        "on gate (generated data), shaped (2 qubits, 2 levels) reaches a test infidelity of 0.000101"
+        in said["gates"]
+    )
+    assert said["gates"].endswith("it is better than its control.")
+    assert "on digits, vqc (4 qubits, 3 circuit layers) reaches 95.0 % test accuracy" in said["digits"]
+
+
+def test_its_figures_are_drawn_with_its_words(reported: tuple[Config, Path]) -> None:
+    config, results = reported
+    names = ("simulators", "strategies", "spans", "levels", "learning", "time_to_accuracy")
+    assert catalogue.figures(config) == names
+    words = (results / "figures/learning.svg").read_text()
+    assert "<!-- test infidelity -->" in words and "<!-- test accuracy (share correct) -->" in words
+    drawn = pd.read_csv(results / "figures/levels.csv")
+    assert drawn["levels"].tolist() == [2, 3, 4]
+    assert "<!-- levels -->" in (results / "figures/levels.svg").read_text()
+
+
+def test_without_its_declared_control_a_model_is_compared_with_a_classical_one(tmp_path: Path) -> None:
+    points = [{}, {"model": "classical_mamba", "qubits": 0, "layers": 0, "simulator": "none"}]
+    axes = factory.point(workload="eeg-synthetic", model="hydra", protocol="quality")
+    config = factory.small_config(
+        {"s": {"kind": "accuracy", "question": "?", "axes": axes, "points": points}}
+    )
+    factory.write_all(config, tmp_path)
+    tables.collect(config, tmp_path)
+    assert pd.read_csv(tmp_path / "tables/quality.csv")["control"].fillna("").tolist() == [
+        "classical_mamba",
+        "",
+    ]
+
+
+def test_accuracy_is_pooled_where_every_fold_was_the_test_once(tmp_path: Path) -> None:
+    axes = factory.point(workload="eeg-synthetic", model="hydra", protocol="quality")
+    study = factory.small_study({"s": {"kind": "accuracy", "question": "?", "axes": axes}})
+    study["workloads"]["eeg-synthetic"] |= {"subjects": 1, "trials": 45, "split": "runs"}
+    config = analysis.of(study)
+
+    def fold(run: Run) -> dict[str, Any]:
+        return {"split": {"by": "runs", "fold": run.seed, "folds": 3, "held_out": 4 + run.seed, "shared": 0}}
+
+    factory.write_all(config, tmp_path, fold)
+    tables.collect(config, tmp_path)
+    row = pd.read_csv(tmp_path / "tables/quality.csv").iloc[0]
+    assert row["pooled_count"] == 3 * 180
+    assert row["pooled"] == pytest.approx(0.95, abs=1e-3)
+    assert row["pooled_low"] < row["pooled"] < row["pooled_high"]

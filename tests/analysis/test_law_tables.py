@@ -1,0 +1,324 @@
+"""laws.csv: which runs a law is fitted to, why it is refused, the regimes of sweeps, and what figures draw of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from ketscale.analysis import catalogue, tables
+from ketscale.analysis.drawing.inputs import table as parsed
+from ketscale.analysis.laws import cost, drawing, table
+from ketscale.analysis.points import Collected, Row
+from ketscale.config import Config
+from ketscale.grid import Run, Study, layout
+from tests import records_factory as factory
+
+CONFIG = factory.default_config()
+SEEDS = (0, 1, 2)
+RANKS = (1, 2, 4, 8)
+SWEPT = {"batch": "batch", "qubits": "qubits", "depth": "layers"}
+KIB = 1024
+
+
+def runs(
+    seconds: float, seeds: Iterable[int] = SEEDS, noise: float = 0.01, **changes: Any
+) -> list[dict[str, Any]]:
+    """Rows of runs.csv of one point, as far as laws read them, with noise that depends on point and seed."""
+    made = {
+        "workload": "digits", "model": "vqc", "size": "q4-l3", "batch": 64, "simulator": "fused", "protocol": "timing",
+        "layout": "mpi-n1r1t1", "status": "completed", "resumed": 0, "quiet": True, "timed": True, "precision": "fp32",
+        "shared_cores": False, "gpus": "", "cache_bytes": None, "gradient_bytes": 400, "studies": "s",
+        "hardware": "CPU, 8 cores", "code": "0.1.0", **changes,
+    }  # fmt: skip
+    at = [ord(letter) for letter in f"{made['layout']}{made['size']}{made['batch']}{made['gradient_bytes']}"]
+    return [
+        {
+            **made,
+            **layout(made["layout"]),
+            "seed": seed,
+            "step_s": seconds * float(np.exp(noise * np.random.default_rng([seed, *at]).standard_normal())),
+        }
+        for seed in seeds
+    ]
+
+
+def ranks(count: int, **changes: Any) -> list[dict[str, Any]]:
+    """The runs on some MPI ranks under Amdahl's law with a serial fraction of 0.1."""
+    seconds = changes.pop("seconds", 0.1 + 0.9 / count)
+    return runs(seconds, layout=f"mpi-n1r{count}t1", **changes)
+
+
+def laws_of(
+    kind: str, rows: list[dict[str, Any]], records: Mapping[Run, Any] | None = None, config: Config = CONFIG
+) -> pd.DataFrame:
+    """laws.csv of a config with one study of these runs."""
+    study = Study("s", kind, "?", tuple(Run.of(row) for row in rows))
+    nothing = {"timing": {"spans": {}}}
+    known = {Run.of(row): nothing for row in rows} | dict(records or {})
+    collected = Collected.of(_with(config, study), rows, {}, known)
+    return pd.DataFrame(table.rows(collected, SWEPT), columns=table.COLUMNS)
+
+
+def _with(config: Config, study: Study) -> Any:
+    class Stub:
+        studies = (study,)
+        family = staticmethod(config.family)
+
+    return Stub()
+
+
+def of(laws: pd.DataFrame, law: str) -> Row:
+    """The first row of a law."""
+    return laws[laws["law"] == law].iloc[0].to_dict()
+
+
+def test_strong_scaling_has_the_laws_of_amdahl_and_gunther() -> None:
+    laws = laws_of("strong", [row for count in RANKS for row in ranks(count)])
+    amdahl, usl = of(laws, "Amdahl"), of(laws, "USL")
+    assert (amdahl["verdict"], amdahl["series"], amdahl["n"], amdahl["points"]) == (
+        "accepted", "mpi-n1r*t1", 3, 4
+    )  # fmt: skip
+    assert amdahl["low"] < 0.1 < amdahl["high"] and amdahl["parameter"] == "serial fraction"
+    assert (amdahl["held_out"], amdahl["error_low"] < 0 < amdahl["error_high"]) == ("8 ranks", True)
+    assert (usl["verdict"], usl["parameter"]) == ("accepted", "contention")
+    assert pd.isna(usl["held_out"])
+
+
+def test_three_rank_counts_are_refused_for_the_usl_alone() -> None:
+    laws = laws_of("strong", [row for count in RANKS[:3] for row in ranks(count)])
+    assert of(laws, "Amdahl")["verdict"] == "accepted"
+    assert of(laws, "USL")["reason"] == "3 points; the fewest that can contradict this law are 4"
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"shared_cores": True}, "its threads share cores"),
+    ({"shared_cores": None}, "unknown whether its threads share cores"),
+    ({"quiet": False}, "busy"),
+    ({"timed": False}, "untimed"),
+    ({"status": "diverged"}, "no completed run"),
+])  # fmt: skip
+def test_unsound_points_are_left_out_and_named(change: dict[str, Any], why: str) -> None:
+    rows = [row for count in RANKS[:3] for row in ranks(count)] + ranks(8, **change)
+    usl = of(laws_of("strong", rows), "USL")
+    assert usl["verdict"] == "refused"
+    assert (
+        usl["reason"] == f"3 points; the fewest that can contradict this law are 4. left out: 8 ranks: {why}"
+    )
+
+
+def test_gpus_must_be_as_many_as_ranks() -> None:
+    rows = [
+        row for count in (1, 2, 4) for row in runs(1 / count, layout=f"ddp-n1r{count}t1", gpus="H100; H100")
+    ]
+    assert of(laws_of("strong", rows), "Amdahl")["reason"].endswith("left out: 4 ranks: 4 ranks on 2 GPUs")
+
+
+def test_only_seeds_of_every_point_count() -> None:
+    rows = [*ranks(1), *ranks(2, seeds=(0, 1)), *ranks(4)]
+    assert of(laws_of("strong", rows), "Amdahl")["reason"].startswith("2 seeds at every point")
+    rows = [*ranks(1), *ranks(2, hardware="CPU, 2 cores"), *ranks(4)]
+    assert of(laws_of("strong", rows), "Amdahl")["reason"].startswith("0 seeds at every point")
+
+
+def test_a_series_without_one_worker_takes_the_serial_run() -> None:
+    others = [row for count in (2, 4) for row in ranks(count)]
+    amdahl = of(laws_of("strong", [*runs(1.0, layout="cpu-n1r1t1"), *others]), "Amdahl")
+    assert (amdahl["series"], amdahl["points"]) == ("mpi-n1r*t1", 3)
+
+
+def test_threads_and_ranks_are_two_series() -> None:
+    threads = [row for count in (1, 2) for row in runs(1 / count, layout=f"cpu-n1r1t{count}")]
+    laws = laws_of("strong", [*threads, *ranks(1), *ranks(2)])
+    assert list(laws[laws["law"] == "USL"]["series"]) == ["cpu-n1r1t*", "mpi-n1r*t1"]
+
+
+def test_weak_scaling_has_gustafsons_law() -> None:
+    rows = [row for p in RANKS for row in ranks(p, seconds=p / (p - 0.1 * (p - 1)), batch=64 * p)]
+    (serial, time) = laws_of("weak", rows).to_dict("records")
+    assert (serial["law"], serial["verdict"]) == ("Gustafson", "accepted")
+    assert serial["low"] < 0.1 < serial["high"]
+    assert time["parameter"] == "time of one worker" and time["estimate"] == pytest.approx(1, rel=0.02)
+
+
+def reductions(
+    sizes: Iterable[int], counts: Iterable[int] = (2,), span: str = "communication", **changes: Any
+) -> pd.DataFrame:
+    """laws.csv of runs whose all-reduce takes 20 us a doubling of ranks and 1 ns a byte."""
+    rows, records = [], {}
+    for count in counts:
+        for size in sizes:
+            own = {"layout": f"mpi-n1r{count}t1", "model": f"m{size}", "gradient_bytes": size, **changes}
+            for row in runs(2e-5 * np.log2(count) + 1e-9 * size, noise=0.03, **own):
+                rows.append(row)
+                records[Run.of(row)] = {"timing": {"spans": {span: {"median_s": row["step_s"]}}}}
+    laws = laws_of("simulator", rows, records)
+    return laws[laws["law"].str.startswith("alpha-beta")]
+
+
+@pytest.mark.parametrize("span", ["communication", "communication.total"])
+def test_an_all_reduce_has_a_latency_and_a_time_per_byte(span: str) -> None:
+    alpha, beta = reductions([1000, 10_000, 100_000, 1_000_000], span=span).to_dict("records")
+    assert (alpha["verdict"], alpha["study"], alpha["series"]) == ("accepted", "s", "mpi-n1r2t1")
+    assert alpha["low"] < 2e-5 < alpha["high"] and beta["low"] < 1e-9 < beta["high"]
+    assert alpha["held_out"] == "1000000 B"
+
+
+def test_two_sizes_are_refused() -> None:
+    (row,) = reductions([1000, 10_000]).to_dict("records")
+    assert (
+        row["verdict"], row["reason"]
+    ) == ("refused", "2 points; the fewest that can contradict this law are 3")  # fmt: skip
+
+
+def test_untimed_runs_say_nothing_about_an_all_reduce() -> None:
+    assert reductions([1000, 10_000, 100_000], timed=False).empty
+
+
+def test_one_size_of_gradients_has_no_law() -> None:
+    assert reductions([1000], (2, 4, 8)).empty
+
+
+def test_the_logarithm_of_ranks_needs_three_rank_counts() -> None:
+    sizes = [1000, 10_000, 100_000, 1_000_000]
+    assert set(reductions(sizes, (2, 4))["law"]) == {"alpha-beta"}
+    laws = reductions(sizes, (2, 4, 8))
+    logarithm = laws[laws["parameter"] == "alpha per log2(ranks)"].iloc[0]
+    assert logarithm["series"] == "mpi-n1r*t1" and logarithm["low"] < 2e-5 < logarithm["high"]
+
+
+def test_ddp_sums_larger_gradients_in_several_messages() -> None:
+    laws = reductions([1000, 10_000, 100_000, 2_000_000], layout="ddp-cpu-n1r2t1")
+    assert set(laws["points"]) == {3}
+
+
+def batches(
+    slope: float = 2e-6, beyond: float = 1.0, limit: float = 64 * KIB, **changes: Any
+) -> list[dict[str, Any]]:
+    """A sweep of the batch: 1 ms, and a time per sample that is `beyond` times larger for states above a limit."""
+    sizes = (8, 32, 128, 512, 2048, 8192, 32768)
+    found = []
+    for batch in sizes:
+        factor = beyond if batch * 2**4 * 8 > limit else 1
+        found += runs(1e-3 + slope * factor * batch, batch=batch, layout="cpu-n1r1t1", **changes)
+    return found
+
+
+def test_a_sweep_names_the_regime_of_each_point() -> None:
+    laws = laws_of("batch", batches(beyond=4, limit=64 * KIB, cache_bytes=64 * KIB))
+    fixed, inside, outside = laws[laws["law"] == "cost"].to_dict("records")
+    assert fixed["verdict"] == "accepted"
+    assert (fixed["size"], fixed["series"], pd.isna(fixed["batch"])) == ("q4-l3", "cpu-n1r1t1", True)
+    # A batch of n has 12 n gates times amplitudes of 16.
+    gates = 2**4 * 4 * 3
+    assert fixed["low"] < 1e-3 < fixed["high"]
+    assert inside["low"] < 2e-6 / gates < inside["high"] and outside["low"] < 8e-6 / gates < outside["high"]
+    assert fixed["regimes"] == ("dispatch: 8 to 128; cache: 512; memory: 2048 to 32768")
+    assert fixed["held_out"] == "batch 32768" and fixed["error_low"] < 0 < fixed["error_high"]
+
+
+def test_a_break_is_inferred_where_the_cache_is_unknown() -> None:
+    known = laws_of("batch", batches(beyond=4, limit=64 * KIB, cache_bytes=64 * KIB))
+    inferred = laws_of("batch", batches(beyond=4, limit=64 * KIB))
+    assert set(known["regimes"]) == set(inferred["regimes"])
+    assert len(inferred) == 3
+
+
+def test_without_a_break_cache_and_memory_are_not_told_apart() -> None:
+    (fixed, _) = laws_of("batch", batches()).to_dict("records")
+    assert fixed["regimes"] == "dispatch: 8 to 128; cache or memory: 512 to 32768"
+
+
+def test_a_cost_that_no_line_fits_has_no_regimes() -> None:
+    rows = [row for batch in (8, 32, 128, 512) for row in runs(batch**0.5, batch=batch, layout="cpu-n1r1t1")]
+    assert set(laws_of("batch", rows)["verdict"]) == {"rejected"}
+    assert set(laws_of("batch", rows)["regimes"]) == {""}
+
+
+def test_depth_is_swept_at_each_number_of_qubits() -> None:
+    rows = [
+        row for qubits in (4, 6) for layers in (1, 2, 4, 8)
+        for row in runs(1e-3 * (1 + layers), size=f"q{qubits}-l{layers}", layout="cpu-n1r1t1")
+    ]  # fmt: skip
+    laws = laws_of("depth", rows)
+    assert list(laws["size"]) == ["q4-l*"] * 2 + ["q6-l*"] * 2
+    assert set(laws["batch"]) == {64} and set(laws["verdict"]) == {"accepted"}
+
+
+def test_a_classical_model_has_no_amplitudes() -> None:
+    assert cost.load(CONFIG.family("digits"), {"qubits": 0, "layers": 0}, 64, "fp32") is None
+    assert laws_of("batch", [row for b in (8, 32, 128) for row in runs(1.0, batch=b, size="q0-l0")]).empty
+
+
+@pytest.mark.parametrize("precision, size", [("fp32", 8), ("amp", 8), ("fp64", 16)])
+def test_work_and_states_are_counted_in_amplitudes(precision: str, size: int) -> None:
+    found = cost.load(CONFIG.family("digits"), {"qubits": 5, "layers": 3}, 64, precision)
+    assert found == cost.Load(64 * 32 * 15, 64 * 32 * size)
+
+
+def line(counts: Iterable[int] = RANKS, scale: float = 1.0) -> pd.DataFrame:
+    """A line of scaling.csv under the same law, whose ratios are to another process."""
+    return pd.DataFrame(
+        [
+            {
+                **ranks(count)[0],
+                "study": "s",
+                "flag": "",
+                "workers": count,
+                "speedup_same": scale / (0.1 + 0.9 / count),
+            }
+            for count in counts
+        ]
+    )
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.8])
+def test_an_accepted_law_is_drawn_through_its_points(scale: float) -> None:
+    laws = laws_of("strong", [row for count in RANKS for row in ranks(count, noise=1e-4)])
+    figure, axes = plt.subplots()
+    drawing.draw_law(axes, laws, line(scale=scale), {"color": "k"})
+    plt.close(figure)
+    (curve,) = axes.lines
+    assert curve.get_label() == "Amdahl: serial fraction 0.1"
+    x, y = curve.get_data()
+    assert (x[0], x[-1]) == (pytest.approx(1), pytest.approx(8))
+    assert y == pytest.approx([scale / (0.1 + 0.9 / p) for p in x], rel=0.01)
+
+
+def test_a_law_that_was_not_accepted_is_not_drawn() -> None:
+    laws = laws_of("strong", [row for count in RANKS[:2] for row in ranks(count)])
+    figure, axes = plt.subplots()
+    drawing.draw_law(axes, laws, line(RANKS[:2]), {"color": "k"})
+    drawing.draw_law(axes, laws.head(0), line(), {"color": "k"})
+    plt.close(figure)
+    assert not axes.lines
+
+
+def test_the_lines_of_a_sweep_name_their_regimes() -> None:
+    rows = batches(cache_bytes=64 * KIB)
+    laws = laws_of("batch", rows)
+    points = pd.DataFrame([{**row, "study": "s", "line": "fused"} for row in rows if row["seed"] == 0])
+    words = "dispatch: 8 to 128; cache: 512; memory: 2048 to 32768"
+    assert set(drawing.with_regimes(points, laws)["regimes"]) == {words}
+    assert set(drawing.with_regimes(points, laws.head(0))["regimes"]) == {""}
+
+
+def test_the_table_is_collected(tmp_path: Path) -> None:
+    strong = {
+        "kind": "strong",
+        "question": "?",
+        "axes": factory.point(backend=[f"cpu-n1r1t{count}" for count in RANKS]),
+    }
+    config = factory.small_config({"strong": strong})
+    factory.write_all(config, tmp_path)
+    tables.collect(config, tmp_path)
+    laws = parsed("laws", (tmp_path / "tables/laws.csv").read_bytes())
+    assert "laws" in catalogue.TABLES and tuple(laws) == table.COLUMNS
+    assert list(laws["law"]) == ["Amdahl", "USL"]
+    # The records of the factory do not say whose cores they had.
+    assert laws["reason"].str.contains("unknown whether its threads share cores").all()

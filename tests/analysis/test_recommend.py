@@ -1,0 +1,154 @@
+"""`ketscale recommend`: candidates, trials, and when two layouts cannot be told apart."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ketscale import cli
+from ketscale.analysis import intervals
+from ketscale.analysis.advice import recommend, trials
+from ketscale.analysis.advice.recommend import Choice, Recommendation
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.jobs.costs import samples
+from ketscale.jobs.costs.forecast import Forecast
+from ketscale.jobs.costs.interval import Interval
+from ketscale.measure import host
+from ketscale.problems.control.specification import FAMILY
+from tests import record_maker as maker
+from tests.contract.tiny_study import config as tiny_config
+
+MACHINE = {"cpu": "A processor", "cores": 2, "gpus": [], "topology": None}
+EVERY = {"simulator": [], "layout": []}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("SLURM")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def study(**axes):
+    return maker.config(one=maker.study(**{"simulator": "fused", "seed": [0, 1, 2], **axes}))
+
+
+def finish(config, run, step_s):
+    train_s = 40 * step_s
+    stopped = f"2026-01-01T00:00:{train_s + 1:09.6f}+00:00"
+    timing = maker.timed(run, train_s)
+    maker.write(Path("results"), config.settings(run), timing=timing, stopped=stopped, **maker.used(run))
+
+
+def advised(config, limit_s=0.0, only=EVERY):
+    point = config.runs[0]
+    return recommend.recommend(config, point, limit_s, only, MACHINE, Path(), lambda line: None)
+
+
+def test_a_machine_offers_threads_and_ranks_up_to_its_cores():
+    found = trials.layouts(6, 0)
+    assert [one for one in found if one.startswith("cpu")] == [f"cpu-n1r1t{n}" for n in (1, 2, 4, 6)]
+    assert [one for one in found if one.startswith("ddp-cpu")] == [f"ddp-cpu-n1r{n}t1" for n in (2, 4, 6)]
+    assert trials.layouts(1, 0) == ["cpu-n1r1t1"]
+    assert trials.layouts(1, 2) == ["cpu-n1r1t1", "gpu-n1r1t1", "ddp-n1r2t1"]
+
+
+def test_the_fastest_layout_of_the_records_is_recommended():
+    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"])
+    for run in config.runs:
+        finish(config, run, (0.4 if run.threads == 1 else 0.1) * (1 + 0.01 * run.seed))
+    only = {"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]}
+    said = advised(config, only=only)
+    assert [choice.run.layout for choice in said.choices] == ["cpu-n1r1t2", "cpu-n1r1t1"]
+    assert said.apart and said.machine == "A processor, 2 cores"
+    assert said.choices[0].forecast.step_s.middle == pytest.approx(0.101, rel=0.02)
+    text = recommend.as_text(said)
+    assert (
+        "take fused on cpu-n1r1t2. The runner-up, fused on cpu-n1r1t1, takes about 4.00 times as long" in text
+    )
+
+
+def test_equal_layouts_are_not_told_apart_and_the_one_with_fewer_cores_is_taken():
+    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"])
+    for run in config.runs:
+        finish(config, run, (0.2 if run.threads == 1 else 0.19) * (1 + 0.05 * run.seed))
+    said = advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]})
+    assert not said.apart
+    text = recommend.as_text(said)
+    assert "fused on cpu-n1r1t2 and the runner-up, fused on cpu-n1r1t1, cannot be told apart" in text
+    assert "take fused on cpu-n1r1t1, which needs the fewest cores" in text
+
+
+def test_records_of_another_machine_say_nothing():
+    config = study()
+    for run in config.runs:
+        finish(config, run, 0.1)
+    other = {**MACHINE, "cpu": "Another processor"}
+    said = recommend.recommend(config, config.runs[0], 0.0, EVERY, other, Path(), lambda line: None)
+    assert said.known == () and "nothing is known of any" in recommend.as_text(said)
+
+
+def choice(config, layout, step, low, high):
+    run = replace(config.runs[0], threads=layout)
+    anything = Interval(1.0, 1.0, 1.0)
+    return Choice(run, Forecast(run, anything, Interval(step, low, high), anything, "repeat", False))
+
+
+def test_rounds_of_trials_tell_apart_what_intervals_do_not():
+    config = study()
+    two = (choice(config, 1, 1.0, 0.5, 2.0), choice(config, 2, 1.2, 0.6, 2.4))
+    assert not Recommendation("m", two, None).apart
+    # Both are noisy from round to round, but in every round the second takes a fifth longer.
+    rounds = trials.Trials({two[0].run: {0: 1.0, 1: 2.0, 2: 0.5}, two[1].run: {0: 1.2, 1: 2.42, 2: 0.6}})
+    ratio = recommend._ratio(two, rounds)
+    assert ratio.n == 3 and ratio.value == pytest.approx(1.2, rel=0.01)
+    assert Recommendation("m", two, ratio).apart
+    # With two rounds there is no interval.
+    assert (
+        recommend._ratio(two, trials.Trials({two[0].run: {0: 1.0, 1: 2.0}, two[1].run: {0: 1.2, 1: 2.4}}))
+        is None
+    )
+    unsure = intervals.ratio([1.4, 0.9, 1.2])
+    assert not Recommendation("m", two, unsure).apart
+
+
+def test_names_that_do_not_exist_are_refused():
+    config = study()
+    with pytest.raises(UserError, match="no simulator is called fusd"):
+        advised(config, only={"simulator": ["fusd"], "layout": []})
+    with pytest.raises(UserError, match="no simulator and layout fits"):
+        advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r2t1"]})
+
+
+def test_what_this_machine_has_not_is_refused():
+    with pytest.raises(UserError, match="--layouts gpu-n1r1t1: this machine has no GPU"):
+        advised(study(), only={"simulator": [], "layout": ["gpu-n1r1t1"]})
+    config = study()
+    with pytest.raises(UserError, match="qubits: 40 is too large; it should be at most 30"):
+        config.settings(replace(config.runs[0], size="q40-l3"))
+
+
+def test_trials_want_prepared_data():
+    with pytest.raises(UserError, match="run `ketscale prepare digits` first"):
+        advised(study(), limit_s=1.0)
+
+
+def test_trials_are_made_in_turn_and_kept_as_records(capsys, monkeypatch):
+    monkeypatch.setattr(trials, "ROUNDS", 2)
+    given = {**tiny_config(FAMILY.tiny), "results": "results"}
+    Path("config.yaml").write_text(yaml.safe_dump(given))
+    run = Run("qubit-spectrum", "policy", "q1-s5", 7, "exact", "cpu", 1, 1, 1, "quality", 0)
+    only = ["--layouts", "cpu-n1r1t1", "--simulators", "exact"]
+    assert cli.main(["recommend", f"results/{run.path}", "--minutes", "2", *only]) == 0
+    out = capsys.readouterr().out
+    assert "take exact on cpu-n1r1t1; nothing is known of any other" in out
+    assert len([*Path("results", trials.FOLDER).rglob("metrics.json")]) == 2
+    # Of a quiet and a busy one, the quiet one is learned from.
+    found = samples.below([Path("results", trials.FOLDER)])
+    assert {one.case.names["machine"] for one in found} == {recommend.hardware(host.describe())}
+    assert {one.steps for one in found} == {40}
+    # They are no runs of the study.
+    assert not Path("results", "runs").exists()

@@ -1,0 +1,289 @@
+"""Collecting records: what is trusted, what is named and refused, and what the tables then hold."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ketscale import analysis
+from ketscale.analysis import catalogue, tables
+from ketscale.config import Config
+from ketscale.errors import UserError
+from ketscale.grid import AXES, HISTORY, Run
+from ketscale.measure.form import SCHEMA_VERSION
+from tests import records_factory as factory
+
+STRONG = {"kind": "strong", "question": "?", "axes": factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"])}
+ACCURACY = {
+    "kind": "accuracy",
+    "question": "?",
+    "axes": factory.point(protocol="quality"),
+    "points": [{}, {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"}],
+}
+CONFIG = factory.small_config({"strong": STRONG, "accuracy": ACCURACY})
+PARTIAL = factory.partial(CONFIG)
+RUNS = sorted(CONFIG.runs)
+FIRST = next(run for run in RUNS if run.protocol == "timing")
+
+
+def collected(results: Path, config: Config = CONFIG) -> dict[str, list[dict[str, str]]]:
+    """Every table after `collect`, by name."""
+    tables.collect(config, results)
+    texts = {name: (results / f"tables/{name}.csv").read_text() for name in catalogue.TABLES}
+    return {name: list(csv.DictReader(io.StringIO(text))) for name, text in texts.items()}
+
+
+def only(run: Run, **changes: Any) -> factory.Change:
+    """Changes to the record of one run."""
+    return lambda other: changes if other == run else {}
+
+
+def state(found: Mapping[str, list[dict[str, str]]], run: Run) -> tuple[str, str]:
+    """The run's state and the reason."""
+    row = next(row for row in found["completeness"] if row["run"] == f"results/{run.path}")
+    return row["state"], row["why"]
+
+
+def test_a_complete_study_gives_one_row_a_run_and_every_table(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    found = collected(tmp_path)
+    assert len(found["runs"]) == len(found["completeness"]) == len(RUNS)
+    assert {row["state"] for row in found["completeness"]} == {"completed"}
+    assert [row["layout"] for row in found["scaling"]] == ["cpu-n1r1t1", "mpi-n1r2t1"]
+    assert {row["parity"] for row in found["scaling"]} == {"held fp32"}
+    verdicts = {row["id"]: row["verdict"] for row in found["claims"]}
+    assert verdicts["4.2"] == "supported" and verdicts["1.5"] == "refuted"
+    assert verdicts["4.3"] == "not measured"
+
+
+def test_spans_are_read_from_the_timed_records(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    rows = collected(tmp_path)["spans"]
+    assert {row["span"] for row in rows} == set(factory.SPANS)
+    assert {row["protocol"] for row in rows} == {"timing"}
+
+
+def test_the_time_of_an_epoch_is_the_measured_one_and_an_estimate_is_called_one(tmp_path: Path) -> None:
+    made = factory.record(CONFIG, FIRST)
+    epoch = {"median_s": 1.5, "q25_s": 1.5, "q75_s": 1.5, "mean_s": 1.5, "count": 2}
+    timing = {**made["timing"], "epoch": epoch, "epoch_s": 1.5}
+    factory.write_all(CONFIG, tmp_path, only(FIRST, timing=timing))
+    found = {row["epoch_s"]: row["epoch_estimated"] for row in collected(tmp_path)["runs"]}
+    assert found.pop("1.5") == "False" and set(found.values()) == {"True"}
+
+
+def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
+    written = []
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        factory.write_all(CONFIG, folder)
+        tables.collect(CONFIG, folder)
+        written.append([(folder / f"tables/{name}.csv").read_bytes() for name in catalogue.TABLES])
+    assert written[0] == written[1]
+
+
+def test_a_run_has_all_axes_its_family_and_its_sizes_by_name(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    row = next(row for row in collected(tmp_path)["runs"] if row["model"] == "vqc")
+    assert tuple(row)[: len(AXES)] == AXES
+    assert (row["family"], row["size"], row["qubits"], row["layers"]) == ("images", "q4-l3", "4", "3")
+
+
+def test_the_names_of_runs_are_targets_below_the_configs_own_results(tmp_path: Path) -> None:
+    config = factory.small_config({"strong": STRONG}, results="results/strong")
+    factory.write_all(config, tmp_path)
+    assert collected(tmp_path, config)["completeness"][0]["run"] == f"results/strong/{config.runs[0].path}"
+
+
+def test_missing_runs_stop_the_collection_and_both_ways_on_are_named(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path, lambda run: None)
+    with pytest.raises(UserError) as raised:
+        collected(tmp_path)
+    text = str(raised.value)
+    assert text.startswith("12 of 12 runs cannot be used (12 missing): results/runs/digits/mlp/")
+    assert "and 9 more" in text
+    assert "run Snakemake again" in text
+    assert "--config partial=true" in text
+    assert not (tmp_path / "tables").exists()
+
+
+def test_a_partial_collection_shows_what_is_missing_and_the_last_line_of_its_log(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path, lambda run: None if run.seed == 1 else {})
+    log = tmp_path / FIRST.folder.replace("seed0", "seed1") / "train.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("step 3\nketscale: no MPI library found\n\n")
+    found = collected(tmp_path, PARTIAL)
+    logged = Run.parse(str(log.parent))
+    assert state(found, logged) == ("missing", "ketscale: no MPI library found")
+    other = next(run for run in RUNS if run.seed == 1 and run != logged)
+    assert state(found, other) == ("missing", "not run yet")
+    assert {row["n"] for row in found["scaling"]} == {"2"}
+    assert {row["absent"] for row in found["scaling"]} == {"1"}
+    assert len(found["runs"]) == len(RUNS) - 4
+
+
+def test_an_empty_study_gives_tables_with_heads_alone(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path, lambda run: None)
+    found = collected(tmp_path, PARTIAL)
+    assert found["runs"] == found["scaling"] == found["history"] == []
+
+
+def test_a_record_of_another_config_is_stale(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    given = dict(CONFIG.given)
+    timing = {**given["protocols"]["timing"], "learning_rate": 0.002}
+    changed = analysis.of({**given, "protocols": {**given["protocols"], "timing": timing}})
+    with pytest.raises(UserError, match="6 stale"):
+        collected(tmp_path, changed)
+    found = collected(tmp_path, factory.partial(changed))
+    assert state(found, FIRST)[0] == "stale"
+    assert FIRST.protocol not in {row["protocol"] for row in found["runs"]}
+
+
+def test_a_timed_run_that_went_on_from_a_checkpoint_is_missing_and_in_no_other_table(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    path = tmp_path / FIRST.path
+    made = json.loads(path.read_text())
+    del made["digest"]
+    path.write_text(json.dumps(factory.sealed({**made, "resumed": 1})))
+    with pytest.raises(UserError, match=r"1 missing.*: it is timed, but was stopped in between"):
+        collected(tmp_path, CONFIG)
+    found = collected(tmp_path, PARTIAL)
+    assert state(found, FIRST) == (
+        "missing",
+        "it is timed, but was stopped in between: its times are of the rest alone",
+    )
+    assert len(found["runs"]) == len(RUNS) - 1
+
+
+def test_a_record_on_other_features_is_stale(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path, only(FIRST, features_hash="0" * 64))
+    found = collected(tmp_path, PARTIAL)
+    assert state(found, FIRST) == (
+        "stale",
+        "trained on other features: its features hash is not the manifest's",
+    )
+
+
+def test_a_record_whose_axes_are_not_its_paths_is_refused(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    other = next(run for run in RUNS if run.seed == 1 and run.protocol == FIRST.protocol)
+    (tmp_path / FIRST.path).write_bytes((tmp_path / other.path).read_bytes())
+    found = collected(tmp_path, PARTIAL)
+    assert state(found, FIRST) == ("refused", "the axes in the record differ from those in its path")
+
+
+@pytest.mark.parametrize("text", ["", "{", f'{{"schema": {SCHEMA_VERSION}}}'])
+def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    (tmp_path / FIRST.path).write_text(text)
+    found = collected(tmp_path, PARTIAL)
+    assert state(found, FIRST)[0] == "refused"
+    assert FIRST.seed not in {
+        int(row["seed"])
+        for row in found["runs"]
+        if row["layout"] == FIRST.layout and row["protocol"] == FIRST.protocol
+    }
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        (Path.unlink, "is missing"),
+        (lambda path: path.write_text("epoch,step\n0,1\n"), "edited, damaged or of another"),
+    ],
+)
+def test_a_record_without_the_history_that_its_run_wrote_is_refused(
+    tmp_path: Path, change: Callable[[Path], object], why: str
+) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    change(tmp_path / FIRST.folder / HISTORY)
+    found = collected(tmp_path, PARTIAL)
+    assert state(found, FIRST)[0] == "refused" and why in state(found, FIRST)[1]
+
+
+def test_a_record_that_breaks_parity_is_refused_and_in_no_other_table(tmp_path: Path) -> None:
+    broken = next(run for run in RUNS if run.backend == "mpi")
+    factory.write_all(CONFIG, tmp_path, only(broken, losses=[9.0] * 20))
+    with pytest.raises(UserError, match="1 refused"):
+        collected(tmp_path)
+    found = collected(tmp_path, PARTIAL)
+    assert state(found, broken)[0] == "refused"
+    assert len(found["runs"]) == len(RUNS) - 1
+    assert [row["held"] for row in found["parity"] if row["run"] == f"results/{broken.path}"] == ["False"]
+
+
+def test_diverged_and_out_of_memory_runs_are_results(tmp_path: Path) -> None:
+    timed = [run for run in RUNS if run.layout == "cpu-n1r1t1" and run.protocol == "timing"]
+    changes = {
+        timed[0]: {"status": "diverged", "reason": "loss is NaN at step 7"},
+        timed[1]: {"status": "out_of_memory", "reason": "17 GB asked for"},
+    }
+    factory.write_all(CONFIG, tmp_path, lambda run: changes.get(run, {}))
+    found = collected(tmp_path)
+    assert state(found, timed[0]) == ("diverged", "loss is NaN at step 7")
+    assert state(found, timed[1]) == ("out_of_memory", "17 GB asked for")
+    assert (found["scaling"][0]["n"], found["scaling"][0]["failed"]) == ("1", "2")
+
+
+def test_mixed_code_is_shown_and_warned_of(tmp_path: Path) -> None:
+    factory.write_all(
+        CONFIG,
+        tmp_path,
+        only(FIRST, code={"version": "0.1.0", "hash": "h", "commit": "b" * 40, "dirty": True}),
+    )
+    found = collected(tmp_path)
+    warning = found["completeness"][0]
+    assert (warning["run"], warning["state"]) == ("*", "warning")
+    assert "0.1.0 aaaaaaaaaa (11 runs), 0.1.0 bbbbbbbbbb+dirty (1 runs)" in warning["why"]
+    assert {row["code"] for row in found["runs"]} == {"0.1.0 aaaaaaaaaa", "0.1.0 bbbbbbbbbb+dirty"}
+
+
+def test_a_model_is_compared_with_its_control_seed_by_seed(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    vqc, mlp = collected(tmp_path)["quality"]
+    assert vqc["metric"] == "accuracy"
+    values = [float(vqc[name]) for name in ("value", "auc", "chance")]
+    assert values == pytest.approx([0.95, 0.949, 0.1])
+    assert (vqc["control"], vqc["pairs"], mlp["control"]) == ("mlp", "3", "")
+    assert float(vqc["difference"]) == pytest.approx(-0.005)
+    assert vqc["verdict"] == "worse than the control"
+
+
+def test_history_keeps_whatever_columns_there_are(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    changed = next(run for run in RUNS if run.protocol == "quality")
+    text = "epoch,step,train_loss,surprise\n1,20,2.0,7\n"
+    files = {HISTORY: hashlib.sha256(text.encode()).hexdigest()}
+    (factory.write(CONFIG, tmp_path, factory.record(CONFIG, changed, files=files)) / HISTORY).write_text(text)
+    history = collected(tmp_path)["history"]
+    whole = sum(30 - 2 * run.seed for run in RUNS if run.protocol == "quality")
+    replaced = next(30 - 2 * run.seed for run in RUNS if run.protocol == "quality")
+    assert len(history) == whole - replaced + 1
+    assert [row["surprise"] for row in history if row["surprise"]] == ["7"]
+
+
+@pytest.mark.parametrize(
+    "ranks, shared", [([False, False], False), ([False, True, None], True), ([False, None], None)]
+)
+def test_it_is_shown_that_threads_shared_cores(ranks: list[bool | None], shared: bool | None) -> None:
+    assert tables._shared_cores([{"shared_cores": rank} for rank in ranks]) is shared
+    assert "shared_cores" in tables._runs_columns(CONFIG)
+
+
+def test_a_seed_that_another_study_ran_is_not_counted_as_absent_or_present(tmp_path: Path) -> None:
+    one = {
+        "kind": "simulator",
+        "question": "?",
+        "axes": factory.point(simulator=["fused", "default.qubit"], seed=0),
+    }
+    config = factory.small_config({"strong": STRONG, "one": one})
+    factory.write_all(config, tmp_path)
+    rows = [row for row in collected(tmp_path, config)["scaling"] if row["study"] == "one"]
+    assert {row["absent"] for row in rows} == {"0"}

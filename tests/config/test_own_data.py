@@ -1,0 +1,586 @@
+"""A user's own files become workloads without a change of the package, or one clear error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from ketscale.config import sources
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.problems.images import features
+from ketscale.problems.images.features import Features
+from ketscale.problems.images.images import Images, Vectors
+from ketscale.problems.images.pretrain import pretrain
+from ketscale.problems.registry import FAMILIES
+from ketscale.problems.splits import SPLITS
+from tests import ROOT
+from tests.own_files import (
+    ANIMALS,
+    COLOUR,
+    GREY,
+    NETWORK,
+    SIGNALS,
+    VECTORS,
+    config,
+    idx,
+    loaded,
+    npy,
+    npz,
+    pictures,
+)
+
+
+def assert_split(data: Any, parts: dict[str, np.ndarray]) -> None:
+    """Disjoint parts of everything, with every class in each."""
+    together = np.concatenate([parts[name] for name in SPLITS])
+    assert sorted(together.tolist()) == list(range(len(data.labels)))
+    for name in SPLITS:
+        assert set(data.labels[parts[name]].tolist()) == set(range(len(data.classes)))
+
+
+# --- arrays ---
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected", "peak", "channels"),
+    [
+        (GREY, GREY, 255, 1),
+        (GREY[..., None], GREY, 255, 1),
+        (COLOUR, COLOUR, 255, 3),
+        (GREY / 255, (GREY / 255).astype(np.float32), 1, 1),
+        (np.float32(COLOUR / 255), np.float32(COLOUR / 255), 1, 3),
+    ],
+)
+def test_images_are_kept_as_they_are(
+    stored: Any, expected: Any, peak: int, channels: int, tmp_path: Path
+) -> None:
+    data = loaded({"kind": "arrays", "file": npz(tmp_path, images=stored, labels=ANIMALS), **NETWORK})
+    assert isinstance(data, Images)
+    assert (data.pixels.dtype, data.peak, data.channels) == (expected.dtype, peak, channels)
+    assert np.array_equal(data.pixels, expected)
+    assert data.classes == ("cat", "dog", "eel")
+    assert [data.classes[label] for label in data.labels] == ANIMALS.tolist()
+    assert_split(data, data.splits)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (np.tile([7, -3], 20), ("-3", "7")),
+        (np.tile([True, False], 20), ("False", "True")),
+        (np.tile([b"up", b"down"], 20), ("down", "up")),
+    ],
+)
+def test_labels_of_any_kind_are_counted_from_0_and_keep_their_names(
+    labels: Any, classes: tuple[str, ...], tmp_path: Path
+) -> None:
+    data = loaded({"kind": "arrays", "file": npz(tmp_path, x=VECTORS, y=labels)})
+    assert isinstance(data, Vectors)
+    assert data.classes == classes
+    assert data.labels.tolist() == [1, 0] * 20
+
+
+def test_a_pair_of_npy_files_is_an_npz(tmp_path: Path) -> None:
+    labels = npy(tmp_path, "y.npy", ANIMALS)
+    block = {"kind": "arrays", "labels": labels}
+    pair = loaded({**block, "images": npy(tmp_path, "x.npy", GREY), **NETWORK})
+    one = loaded({"kind": "arrays", "file": npz(tmp_path, images=GREY, labels=ANIMALS), **NETWORK})
+    assert pair.digest() == one.digest()
+    vectors = loaded({**block, "features": npy(tmp_path, "v.npy", VECTORS)})
+    assert np.array_equal(vectors.values, VECTORS)
+
+
+def test_shares_and_the_seed_say_the_split(tmp_path: Path) -> None:
+    block = {"kind": "arrays", "file": npz(tmp_path, x=VECTORS, y=ANIMALS)}
+    # Of 10, 20 and 10 samples: 2, 3 and 2.
+    assert [len(loaded(block).splits[name]) for name in SPLITS] == [26, 7, 7]
+    shared = loaded({**block, "validation": 0.1, "test": 0.3})
+    assert [len(shared.splits[name]) for name in SPLITS] == [24, 4, 12]
+    assert_split(shared, shared.splits)
+    assert loaded(block).digest() == loaded({**block, "split_seed": 0}).digest()
+    assert loaded(block).digest() != loaded({**block, "split_seed": 1}).digest()
+
+
+def test_a_split_may_be_given(tmp_path: Path) -> None:
+    split = np.array(["train"] * 20 + ["validation"] * 12 + ["test"] * 8)
+    block = {"kind": "arrays", "split": "given", "file": npz(tmp_path, x=VECTORS, y=ANIMALS, split=split)}
+    data = loaded(block)
+    assert [data.splits[name].tolist() for name in SPLITS] == [
+        list(range(20)), list(range(20, 32)), list(range(32, 40)),
+    ]  # fmt: skip
+    assert config(block).workloads["mine"][1].split_by == "given"
+
+
+def write(path: Path, **arrays: Any) -> dict[str, Any]:
+    return {"kind": "arrays", "file": npz(path, **arrays)}
+
+
+def pickled(path: Path) -> dict[str, Any]:
+    np.save(path / "objects.npy", np.array([{"a": 1}] * 40, dtype=object), allow_pickle=True)
+    return {"kind": "arrays", "features": npy(path, "x.npy", VECTORS), "labels": str(path / "objects.npy")}
+
+
+def damaged(path: Path) -> dict[str, Any]:
+    block = write(path, x=VECTORS, y=ANIMALS)
+    file = Path(block["file"])
+    data = bytearray(file.read_bytes())
+    data[400] ^= 255
+    file.write_bytes(data)
+    return block
+
+
+def text(path: Path) -> dict[str, Any]:
+    (path / "mine.npz").write_text("not arrays")
+    return {"kind": "arrays", "file": str(path / "mine.npz")}
+
+
+def with_value(value: float) -> np.ndarray:
+    values = VECTORS.copy()
+    values[3, 2] = value
+    return values
+
+
+RARE = np.array(["cat"] * 38 + ["dog"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (lambda p: write(p, x=VECTORS), r"no array called labels or y \(it has x\)"),
+        (lambda p: write(p, a=VECTORS, y=ANIMALS), r"no array called images or features or x \(it has a, y\)"),
+        (lambda p: write(p, x=VECTORS, images=GREY, y=ANIMALS), "has both images and x; keep one"),
+        (lambda p: write(p, x=VECTORS, y=ANIMALS) | NETWORK, "is that of features.*leave weights"),
+        (lambda p: write(p, x=GREY, y=ANIMALS), "is that of images.*set weights and image_size"),
+        (lambda p: write(p, x=GREY[:, 0, 0], y=ANIMALS), r"shape \(40,\) is not that of features"),
+        (lambda p: write(p, x=VECTORS[:0], y=ANIMALS[:0]), "is not that of features"),
+        (lambda p: write(p, x=COLOUR.transpose(0, 3, 1, 2), y=ANIMALS) | NETWORK, "5 channels in its last"),
+        (lambda p: write(p, x=GREY.astype(np.int64), y=ANIMALS) | NETWORK, "holds int64; save pixels as uint8"),
+        (lambda p: write(p, x=GREY / 16, y=ANIMALS) | NETWORK, "pixels range from 0 to 15.9"),
+        (lambda p: write(p, x=np.float32(GREY / 255) - 0.5, y=ANIMALS) | NETWORK, "pixels range from -0.5 to 0.5"),
+        (lambda p: write(p, x=with_value(np.nan), y=ANIMALS), r"NaN or infinity at \[3, 2\]"),
+        (lambda p: write(p, x=with_value(-np.inf), y=ANIMALS), r"NaN or infinity at \[3, 2\]"),
+        (lambda p: write(p, x=VECTORS * 1j, y=ANIMALS), "holds complex128, not real numbers"),
+        (lambda p: write(p, x=VECTORS, y=ANIMALS[:39]), r"labels: has shape \(39,\), but there are 40 samples"),
+        (lambda p: write(p, x=VECTORS, y=ANIMALS[:, None]), r"labels: has shape \(40, 1\)"),
+        (lambda p: write(p, x=VECTORS, y=VECTORS[:, 0]), "labels: holds float64; save whole numbers or text"),
+        (lambda p: write(p, x=VECTORS, y=np.zeros(40, int)), r"labels: has 1 class \(0\); at least 2"),
+        (lambda p: write(p, x=VECTORS, y=np.array([object()] * 40)), "y: holds Python objects, which are never loaded"),
+        (lambda p: write(p, x=VECTORS, y=RARE), "class 'dog' has 2 samples.*none is left to train on"),
+        (lambda p: write(p, x=VECTORS, y=ANIMALS, split=ANIMALS), "has an array split.*split: given"),
+        (lambda p: write(p, x=VECTORS, y=ANIMALS) | {"split": "given"}, "no array called split"),
+        (lambda p: write(p, x=VECTORS, y=ANIMALS, split=ANIMALS) | {"split": "given"}, "'cat' is not a part"),
+        (
+            lambda p: write(p, x=VECTORS, y=ANIMALS, split=["train", "test"] * 20) | {"split": "given"},
+            "no sample is in part validation",
+        ),
+        (
+            lambda p: write(p, x=VECTORS, y=ANIMALS, split=["test", *["train"] * 38]) | {"split": "given"},
+            r"split: has shape \(39,\)",
+        ),
+        (
+            lambda p: write(p, x=VECTORS, y=ANIMALS, split=["test", "train", "validation", "train"] * 10)
+            | {"split": "given"},
+            "class 'cat' has no training sample; change .*split",
+        ),
+        (pickled, r"objects\.npy: holds Python objects, which are never loaded"),
+        (damaged, "cannot be read"),
+        (text, "not a file of arrays"),
+        (lambda p: {"kind": "arrays", "file": npy(p, "x.npy", VECTORS)}, "not an .npz archive"),
+        (
+            lambda p: {"kind": "arrays", "features": npz(p, x=VECTORS), "labels": npy(p, "y.npy", ANIMALS)},
+            "not an .npy file; give it as file",
+        ),
+        (lambda p: {"kind": "arrays", "file": str(p / "no.npz")}, r"mine\.file: there is no file .*no\.npz"),
+    ],
+)  # fmt: skip
+def test_arrays_that_do_not_fit_are_refused(
+    block: Callable[[Path], dict[str, Any]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        loaded(block(tmp_path))
+    assert str(tmp_path) in str(raised.value) or "class" in str(raised.value)
+    assert len(str(raised.value).splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"kind": "arrays"}, "mine: give one of file, images and features, not none"),
+        ({"kind": "arrays", "file": "a", "images": "b"}, "not file and images"),
+        ({"kind": "arrays", "file": "a", "labels": "b"}, "mine.labels: the file has them"),
+        ({"kind": "arrays", "features": "a"}, "mine.features: needs labels"),
+        ({"kind": "arrays", "features": "a", "labels": "b", "split": "given"}, "mine.split: given is an array"),
+        ({"kind": "arrays", "file": "a", "weights": "imagenet"}, "mine: image_size is missing"),
+        ({"kind": "arrays", "file": "a", "image_size": 8}, "mine: weights is missing"),
+        ({"kind": "arrays", "images": "a", "labels": "b"}, "mine.images: need weights and image_size"),
+        ({"kind": "arrays", "features": "a", "labels": "b", **NETWORK}, "mine.features: need no network"),
+        ({"kind": "arrays", "file": "a", "split": "given", "test": 0.1}, "mine.test: the array split gives the parts"),
+        ({"kind": "arrays", "file": "a", "test": 0.9}, "mine.validation: validation and test add up to 1.05"),
+        ({"kind": "arrays", "file": "a", "test": 1.5}, "mine.test: 1.5 is too large"),
+        ({"kind": "arrays", "file": "a", "weights_folder": "b"}, "mine.weights_folder: only weights: imagenet"),
+        ({"kind": "image-folder", **NETWORK}, "mine: folder is missing"),
+        ({"kind": "image-folder", "folder": "a"}, "mine: (weights|image_size) is missing"),
+        ({"kind": "idx", "labels": "a", **NETWORK}, "mine: images is missing"),
+        ({"kind": "idx", "images": "a", "labels": "b", "test_images": "c", **NETWORK}, "go together"),
+        (
+            {"kind": "idx", "images": "a", "labels": "b", "test_images": "c", "test_labels": "d", "test": 0.1, **NETWORK},
+            "mine.test: test_images are the test set",
+        ),
+        ({"kind": "series", "split": "trials"}, "mine: give file or signals"),
+        ({"kind": "series", "file": "a"}, "mine: split is missing"),
+        ({"kind": "series", "file": "a", "split": "subjects"}, "'subjects' is not one of its values"),
+        ({"kind": "series", "file": "a", "labels": "b", "split": "trials"}, "mine.labels: the file has them"),
+        ({"kind": "series", "signals": "a", "split": "trials"}, "mine.signals: needs labels"),
+        ({"kind": "series", "signals": "a", "labels": "b", "split": "groups"}, "mine.groups: split: groups needs"),
+        ({"kind": "series", "signals": "a", "labels": "b", "split": "given"}, "mine.split: given is an array"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_go_together_are_refused(block: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        config(block)
+
+
+def test_features_of_ones_own_cannot_run_inline() -> None:
+    with pytest.raises(UserError, match="mine has no feature network to run inline"):
+        config({"kind": "arrays", "file": "a"}, features="inline")
+    config({"kind": "arrays", "file": "a", **NETWORK}, features="inline")
+
+
+def test_features_are_standardised_one_by_one_over_the_training_split(tmp_path: Path) -> None:
+    scales = 10.0 ** np.arange(-9, 12, 3)
+    values = VECTORS * scales + 1e3 * scales
+    values[:, 4] = 0.1
+    block = {"kind": "arrays", "file": npz(tmp_path, features=values, labels=ANIMALS)}
+    data = loaded(block)
+    manifest = tmp_path / "store" / "features.json"
+    features.prepare(config(block).workloads["mine"][1], manifest, None)
+    kept = Features.open(manifest)
+    assert kept.embeddings.dtype == np.float32 and kept.pixels is None
+    varied = np.delete(kept.embeddings, 4, axis=1)[data.splits["train"]]
+    assert np.abs(varied.mean(0)).max() < 1e-5
+    assert np.abs(varied.std(0) - 1).max() < 1e-5
+    assert np.abs(kept.embeddings[:, 4]).max() < 1e-6
+    assert kept.classes == ("cat", "dog", "eel")
+    assert all(np.array_equal(kept.splits[name], data.splits[name]) for name in SPLITS)
+
+
+def test_paths_are_no_part_of_the_content_but_names_of_classes_are(tmp_path: Path) -> None:
+    def prepared(folder: str, labels: Any) -> dict[str, Any]:
+        (tmp_path / folder).mkdir()
+        block = {"kind": "arrays", "file": npz(tmp_path / folder, x=VECTORS, y=labels)}
+        workload = config(block).workloads["mine"][1]
+        assert "file" not in workload.content()
+        assert workload.places() == {"file": block["file"]}
+        features.prepare(workload, tmp_path / folder / "features.json", None)
+        return json.loads((tmp_path / folder / "features.json").read_text())
+
+    first, second = prepared("a", ANIMALS), prepared("b", ANIMALS)
+    renamed = prepared("c", np.char.upper(ANIMALS))
+    assert first == second
+    assert first["hash"] != renamed["hash"]
+    assert renamed["classes"] == ["CAT", "DOG", "EEL"]
+
+
+def test_a_bad_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    block = {"kind": "arrays", "file": npz(tmp_path, x=with_value(np.nan), y=ANIMALS)}
+    with pytest.raises(UserError, match="NaN"):
+        features.prepare(config(block).workloads["mine"][1], tmp_path / "store" / "features.json", None)
+    assert not (tmp_path / "store").exists()
+
+
+def built(block: dict[str, Any], manifest: Path) -> Any:
+    """The problem of the one run, whose data are prepared at `manifest`."""
+    made = config(block)
+    (run,) = made.runs
+    settings = made.settings(run)
+    family = settings.family
+    family.prepare(settings.workload, manifest, None)
+    return family.build(settings, family.read(settings, manifest), torch.device("cpu"))
+
+
+def test_colour_images_are_embedded_and_the_backbone_gives_the_same(tmp_path: Path) -> None:
+    block = {"kind": "arrays", "file": npz(tmp_path, images=COLOUR, labels=ANIMALS), **NETWORK}
+    workload, data = config(block).workloads["mine"][1], loaded(block)
+    pretrain(data, 8, tmp_path / "w", steps=1)
+    features.compute(workload, data, tmp_path / "w", tmp_path / "features.json")
+    kept = Features.open(tmp_path / "features.json")
+    assert kept.embeddings.shape == (40, 512)
+    assert np.isfinite(kept.embeddings).all()
+    again = kept.backbone()(torch.from_numpy(np.array(kept.pixels)))
+    assert np.abs(again.numpy() - kept.embeddings).max() < 1e-4
+    # Channels are not mixed up: other colours are other embeddings.
+    swapped = kept.backbone()(torch.from_numpy(np.array(kept.pixels)[..., ::-1].copy()))
+    assert np.abs(swapped.numpy() - kept.embeddings).max() > 1e-3
+
+
+def test_models_take_inputs_and_outputs_from_the_data(tmp_path: Path) -> None:
+    block = {"kind": "arrays", "file": npz(tmp_path, x=VECTORS, y=ANIMALS)}
+    problem = built(block, tmp_path / "features.json")
+    assert problem.outputs("test", torch.arange(7)).shape == (7, 3)
+    assert problem.inputs.shape == (40, 7)
+    metrics = problem.metrics("test", problem.outputs("test", torch.arange(7)), full=True)
+    assert np.shape(metrics["confusion"]) == (3, 3)
+
+
+# --- image-folder ---
+
+
+@pytest.mark.parametrize(("mode", "shape"), [("L", (10, 8, 8)), ("RGB", (10, 8, 8, 3))])
+def test_folders_are_classes(mode: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    data = loaded({"kind": "image-folder", "folder": str(pictures(tmp_path, mode)), **NETWORK})
+    assert data.classes == ("day", "night")
+    assert data.pixels.shape == shape
+    assert data.labels.tolist() == [0] * 5 + [1] * 5
+    assert data.pixels.reshape(10, -1)[:, 0].tolist() == [200, 201, 202, 203, 204, 20, 21, 22, 23, 24]
+    assert_split(data, data.splits)
+
+
+def test_images_of_several_sizes_are_resized_and_one_in_colour_makes_all_so(tmp_path: Path) -> None:
+    pictures(tmp_path, "L")
+    wide = np.zeros((30, 60, 4), np.uint8)
+    wide[:, :, 3] = 255  # no transparency
+    wide[:, 30:, 0] = 255
+    Image.fromarray(wide).save(tmp_path / "day" / "wide.png")
+    Image.new("L", (3, 3), 77).save(tmp_path / "night" / "small.JPG", quality=100)
+    data = loaded({"kind": "image-folder", "folder": str(tmp_path), **NETWORK})
+    assert data.pixels.shape == (12, 8, 8, 3)
+    assert data.pixels[5, 4, 0].tolist() == [0, 0, 0]
+    assert data.pixels[5, 4, 7].tolist() == [255, 0, 0]
+    assert abs(int(data.pixels[-1, 0, 0, 0]) - 77) <= 1
+
+
+def test_every_image_is_a_source(tmp_path: Path) -> None:
+    block = {"kind": "image-folder", "folder": str(pictures(tmp_path)), **NETWORK}
+    found = sources(config(block), "mine")
+    assert found == sorted(tmp_path.glob("*/*.png"))
+
+
+def rotated(path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 3  # upside down
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    pixels[:4] = 255
+    Image.fromarray(pixels).save(path / "day" / "a.jpg", exif=exif, quality=100)
+
+
+def test_photographs_are_turned_upright(tmp_path: Path) -> None:
+    rotated(pictures(tmp_path))
+    data = loaded({"kind": "image-folder", "folder": str(tmp_path), **NETWORK})
+    turned = data.pixels[5]
+    assert turned[:3].max() < 10 and turned[5:].min() > 245
+
+
+def moving(path: Path) -> None:
+    frames = [Image.new("L", (8, 8), level) for level in (0, 255)]
+    frames[0].save(path / "day" / "a.gif", save_all=True, append_images=frames[1:])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: (p / "day" / "0.png").write_bytes(b"no image"), "0.png: is not a readable image"),
+        (
+            lambda p: (p / "day" / "0.png").write_bytes((p / "day" / "1.png").read_bytes()[:45]),
+            "0.png: is not a readable image",
+        ),
+        (lambda p: (p / "day" / "a.txt").write_text("x"), r"mine\.folder: .*a\.txt is not an image"),
+        (lambda p: (p / "day" / "in").mkdir(), r"mine\.folder: .*in is a folder in a class's folder"),
+        (lambda p: [f.unlink() for f in (p / "day").glob("*.png")], r"day is empty"),
+        (lambda p: (p / "day").rename(p / ".day"), "has 1 folders; at least 2"),
+        (lambda p: p.rename(p.with_name("gone")), r"mine\.folder: there is no folder"),
+        (lambda p: [f.unlink() for f in sorted((p / "day").glob("*.png"))[2:]], "class 'day' has 2 samples"),
+        (lambda p: Image.new("RGBA", (8, 8), (1, 2, 3, 4)).save(p / "day" / "a.png"), "transparent in places"),
+        (lambda p: Image.new("I;16", (8, 8)).save(p / "day" / "a.png"), "its mode is I;16; save it with 8 bits"),
+        (moving, "has 2 frames"),
+    ],
+)  # fmt: skip
+def test_folders_that_do_not_fit_are_refused(
+    damage: Callable[[Path], Any], message: str, tmp_path: Path
+) -> None:
+    folder = pictures(tmp_path / "pictures")
+    damage(folder)
+    with pytest.raises(UserError, match=message):
+        loaded({"kind": "image-folder", "folder": str(folder), **NETWORK})
+
+
+# --- idx ---
+
+
+def test_idx_files_of_any_type_packed_or_not(tmp_path: Path) -> None:
+    labels = np.tile(np.array([-2, 500], ">i2"), 20)
+    images = idx(tmp_path, "x", (GREY / 255).astype(">f4"), kind=0x0D, packed=True)
+    data = loaded({"kind": "idx", "images": images, "labels": idx(tmp_path, "y", labels, 0x0B), **NETWORK})
+    assert np.array_equal(data.pixels, (GREY / 255).astype(np.float32))
+    assert data.classes == ("-2", "500")
+    assert_split(data, data.splits)
+
+
+def test_idx_test_images_are_the_test(tmp_path: Path) -> None:
+    labels = np.arange(40, dtype=np.uint8) % 4 + 1
+    block = {
+        "kind": "idx", **NETWORK, "validation": 0.2,
+        "images": idx(tmp_path, "x", COLOUR), "labels": idx(tmp_path, "y", labels),
+        "test_images": idx(tmp_path, "x2", COLOUR[:9]), "test_labels": idx(tmp_path, "y2", labels[:9]),
+    }  # fmt: skip
+    data = loaded(block)
+    assert data.classes == ("1", "2", "3", "4")
+    assert data.splits["test"].tolist() == list(range(40, 49))
+    assert np.array_equal(data.pixels[40:], COLOUR[:9])
+    assert [len(data.splits[name]) for name in SPLITS] == [32, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": np.zeros(39, np.uint8)}, r"labels: has shape \(39,\), but there are 40 images"),
+        ({"labels": np.zeros(40, np.uint8)}, "has 1 class"),
+        ({"test_images": COLOUR}, "another size or type"),
+        ({"test_labels": np.full(40, 9, np.uint8)}, "class '9' has 0 samples"),
+        ({"images": np.zeros(40, np.uint8)}, r"images: shape \(40,\) is not that of images"),
+    ],
+)
+def test_idx_files_that_do_not_fit_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    labels = np.arange(40, dtype=np.uint8) % 2
+    arrays = {"images": GREY, "labels": labels, "test_images": GREY, "test_labels": labels, **change}
+    files = {name: idx(tmp_path, name, array) for name, array in arrays.items()}
+    if "labels" in change or "images" in change:
+        del files["test_images"], files["test_labels"]
+    with pytest.raises(UserError, match=message):
+        loaded({"kind": "idx", **files, **NETWORK})
+
+
+# --- series ---
+
+GROUPS = np.repeat(["anna", "ben", "cleo", "dan", "eve"], 8)
+
+
+def test_trials_are_split_with_each_classs_share(tmp_path: Path) -> None:
+    block = {"kind": "series", "split": "trials", "file": npz(tmp_path, signals=SIGNALS, labels=ANIMALS)}
+    series, (parts,) = loaded(block)
+    assert series.signals.dtype == np.float32
+    assert np.array_equal(series.signals, SIGNALS.astype(np.float32))
+    assert series.classes == ("cat", "dog", "eel")
+    assert_split(series, parts)
+
+
+def test_no_group_is_in_two_parts(tmp_path: Path) -> None:
+    file = npz(tmp_path, x=SIGNALS, y=ANIMALS, groups=GROUPS)
+    _, (parts,) = loaded({"kind": "series", "split": "groups", "file": file})
+    sets = [set(GROUPS[parts[name]].tolist()) for name in SPLITS]
+    assert [len(s) for s in sets] == [3, 1, 1]
+    assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
+    pair = {
+        "signals": npy(tmp_path, "x.npy", SIGNALS), "labels": npy(tmp_path, "y.npy", ANIMALS),
+        "groups": npy(tmp_path, "g.npy", GROUPS),
+    }  # fmt: skip
+    _, (again,) = loaded({"kind": "series", "split": "groups", **pair})
+    assert all(np.array_equal(parts[name], again[name]) for name in SPLITS)
+    drawn = [loaded({"kind": "series", "split": "groups", **pair, "split_seed": s})[1][0] for s in range(5)]
+    assert len({tuple(parts["test"].tolist()) for parts in drawn}) > 1
+
+
+def test_a_split_of_trials_may_be_given_and_is_part_of_the_content(tmp_path: Path) -> None:
+    hashes = set()
+    for first in ("validation", "test"):
+        split = np.array([first] + ["train"] * 20 + ["validation"] * 9 + ["test"] * 10)
+        block = {"kind": "series", "split": "given", "file": npz(tmp_path, x=SIGNALS, y=ANIMALS, split=split)}
+        _, (parts,) = loaded(block)
+        assert parts["train"].tolist() == list(range(1, 21))
+        workload = config(block).workloads["mine"][1]
+        FAMILIES["eeg"].prepare(workload, tmp_path / "features.json", None)
+        hashes.add(json.loads((tmp_path / "features.json").read_text())["hash"])
+    assert len(hashes) == 2
+
+
+def test_standardised_trials_have_mean_0_and_deviation_1_and_flat_channels_are_0(tmp_path: Path) -> None:
+    signals = 5 + 1e-6 * SIGNALS
+    signals[2, 1] = 0.1
+    file = npz(tmp_path, x=signals, y=ANIMALS)
+    series, _ = loaded({"kind": "series", "split": "trials", "file": file, "standardise": True})
+    assert series.signals[2, 1].tolist() == [0] * 12
+    rest = np.delete(series.signals.reshape(120, 12), 7, axis=0)
+    assert np.abs(rest.mean(1)).max() < 1e-5
+    assert np.abs(rest.std(1) - 1).max() < 1e-5
+
+
+def test_features_too_large_to_be_standardised_are_refused(tmp_path: Path) -> None:
+    values = 1e300 * np.arange(160.0).reshape(40, 4)
+    workload = config({"kind": "arrays", "file": npz(tmp_path, x=values, y=ANIMALS)}).workloads["mine"][1]
+    with pytest.raises(UserError, match="too large to be standardised"):
+        FAMILIES["images"].prepare(workload, tmp_path / "features.json", None)
+    assert not (tmp_path / "features.json").exists()
+
+
+def series(path: Path, by: str, **arrays: Any) -> dict[str, Any]:
+    return {"kind": "series", "split": by, "file": npz(path, **arrays)}
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (lambda p: series(p, "trials", x=SIGNALS[0], y=ANIMALS), r"not \(trials, channels, steps\)"),
+        (lambda p: series(p, "trials", x=SIGNALS * 1e39, y=ANIMALS), "in single precision: holds NaN or infinity at"),
+        (lambda p: series(p, "trials", x=SIGNALS, y=RARE), "class 'dog' has 2 samples"),
+        (lambda p: series(p, "groups", x=SIGNALS, y=ANIMALS), "no array called groups"),
+        (lambda p: series(p, "groups", x=SIGNALS, y=ANIMALS, groups=GROUPS[1:]), r"groups: has shape \(39,\)"),
+        (lambda p: series(p, "groups", x=SIGNALS, y=ANIMALS, groups=GROUPS > "b"), "at least 3 groups, not 2"),
+        (
+            lambda p: series(p, "groups", x=SIGNALS, y=ANIMALS, groups=ANIMALS),
+            "has no training sample; choose another split_seed, or add groups",
+        ),
+        (lambda p: series(p, "trials", x=SIGNALS, y=ANIMALS, split=ANIMALS), "has an array split"),
+    ],
+)  # fmt: skip
+def test_series_that_do_not_fit_are_refused(
+    block: Callable[[Path], dict[str, Any]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        loaded(block(tmp_path))
+
+
+@pytest.mark.parametrize("model", sorted(FAMILIES["eeg"].models))
+def test_every_eeg_model_takes_any_channels_steps_and_classes(model: str, tmp_path: Path) -> None:
+    block = series(tmp_path, "trials", x=SIGNALS, y=ANIMALS)
+    made = config(block)
+    (run,) = made.runs
+    if FAMILIES["eeg"].models[model].classical:
+        run = Run(**{**run.__dict__, "model": model, "size": "q0-l0", "simulator": "none"})
+    else:
+        run = Run(**{**run.__dict__, "model": model})
+    settings = made.settings(run)
+    family = settings.family
+    family.prepare(settings.workload, tmp_path / "features.json", None)
+    data = family.read(settings, tmp_path / "features.json")
+    assert data.split.by == "trials"
+    problem = family.build(settings, data, torch.device("cpu"))
+    assert problem.outputs("test", torch.arange(5)).shape == (5, 3)
+
+
+# --- the documentation ---
+
+
+def test_the_how_to_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block of Python makes the files that the block of the config after it names."""
+    page = (ROOT / "docs" / "own-data.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    kinds = []
+    for language, code in re.findall(r"```(python|yaml)\n(.*?)```", page, re.DOTALL):
+        if language == "python":
+            exec(compile(code, "docs/own-data.md", "exec"), {})
+            continue
+        ((name, block),) = yaml.safe_load(code)["workloads"].items()
+        data = loaded(block)
+        assert len((data[0] if block["kind"] == "series" else data).classes) >= 2, name
+        kinds.append(block["kind"])
+    own = {kind for family in ("images", "eeg") for kind in FAMILIES[family].workloads}
+    assert set(kinds) == own - {"digits", "mnist", "eegmmidb", "eeg-synthetic"}

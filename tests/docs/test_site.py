@@ -1,0 +1,412 @@
+"""The documentation: its code runs, its commands exist, its links lead somewhere, and what is made from the code is whole.
+
+Examples that need a trained run, a checkout of their own or another family have tests of their own: ELSEWHERE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+import yaml
+from docs._generate import cli, columns, measured, pages, pictures, record
+
+from ketscale.cli import _parser, main
+from ketscale.config.protocol import EarlyStopping, Plateau, Protocol
+from ketscale.grid import Run
+from ketscale.jobs.slurm.site import SiteFile
+from ketscale.problems.registry import FAMILIES
+from tests import ROOT
+
+DOCS = ROOT / "docs"
+NOTEBOOKS = sorted(DOCS.glob("notebooks/*.md"))
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("measurements/*.md")), *NOTEBOOKS]
+# Pages whose Python is run by another test, which names them.
+ELSEWHERE = {
+    "library.md": "tests/docs/test_docs.py",
+    "adding.md": "tests/contract/test_added.py",
+    "python.md": "tests/docs/test_docs.py",
+    "tutorial.md": "tests/workflow/test_tutorial.py",
+}
+# Blocks that say of themselves that they are not run, with their reasons.
+NOT_RUN: dict[str, list[str]] = {}
+# Commands of others, which are not checked further.
+OTHERS = {"git", "source", "pip", "rm", "$EDITOR", "chromium", "apt-get"}
+MADE = pages.made()
+
+
+class Block(NamedTuple):
+    """A block of code of a page, and the reason if it says that it is not run."""
+
+    language: str
+    text: str
+    reason: str | None
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    fence = r"^(?:<!-- not run: (.*) -->\n)?```(\S*)[^\n]*\n(.*?)^```$"
+    for found in re.finditer(fence, page.read_text(), re.MULTILINE | re.DOTALL):
+        yield Block(found[2], found[3], found[1])
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+# ---------------------------------------------------------------- code
+
+
+def with_python() -> list[Path]:
+    return [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", [page for page in with_python() if page.name not in ELSEWHERE], ids=named)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    for block in blocks(page):
+        if block.language == "python" and block.reason is None:
+            exec(compile(block.text, named(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize(("page", "test"), ELSEWHERE.items())
+def test_the_python_of_the_other_pages_has_a_test(page: str, test: str) -> None:
+    assert DOCS / page in with_python()
+    assert page in (ROOT / test).read_text()
+
+
+def test_no_block_is_left_out_silently() -> None:
+    found = {named(page): [b.reason for b in blocks(page) if b.reason is not None] for page in PAGES}
+    assert {page: reasons for page, reasons in found.items() if reasons} == NOT_RUN
+
+
+def test_a_block_says_with_a_comment_that_it_is_not_run(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- not run: it needs a GPU -->\n```python\n1 / 0\n```\n\n```sh\nmake\n```\n")
+    assert list(blocks(page)) == [("python", "1 / 0\n", "it needs a GPU"), ("sh", "make\n", None)]
+
+
+def test_every_block_has_a_language() -> None:
+    known = {
+        "python",
+        "yaml",
+        "sh",
+        "text",
+        "{include}",
+        "{toctree}",
+        "{eval-rst}",
+        "{literalinclude}",
+        "{code-cell}",
+    }
+    for page in PAGES:
+        assert {block.language for block in blocks(page)} <= known, named(page)
+
+
+def test_every_block_of_yaml_is_yaml() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "yaml":
+                assert yaml.safe_load(block.text), named(page)
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=named)
+def test_a_notebook_is_one_for_jupytext_and_its_cells_are_python(page: Path) -> None:
+    head = yaml.safe_load(page.read_text().split("---\n")[1])
+    assert head["jupytext"]["text_representation"]["format_name"] == "myst"
+    cells = [block.text for block in blocks(page) if block.language == "{code-cell}"]
+    assert len(cells) >= 5
+    for cell in cells:
+        compile(cell, named(page), "exec")
+
+
+# ---------------------------------------------------------------- commands
+
+
+def commands() -> dict[str, str]:
+    """Every command of a block of shell, with a page that has it."""
+    found = {}
+    for page in PAGES:
+        for block in blocks(page):
+            for line in block.text.splitlines() if block.language == "sh" and block.reason is None else ():
+                for command in re.sub(r"\s+#.*|^#.*", "", line).split("&&"):
+                    if command.strip():
+                        found.setdefault(command.strip(), named(page))
+    return found
+
+
+COMMANDS = commands()
+
+
+def of(program: str) -> list[str]:
+    """The arguments of every shown call of a program."""
+    return [text.partition(" ")[2] for text in COMMANDS if Path(text.split()[0]).name == program]
+
+
+def test_every_command_is_of_a_kind_that_is_checked() -> None:
+    checked = {"ketscale", "snakemake", "make", "python", "check", "cd"}
+    for command, page in COMMANDS.items():
+        program = re.sub(r"^(\S+=\S+ )+", "", command).split()[0]
+        assert Path(program).name in checked | OTHERS, f"{page}: {command}"
+
+
+@pytest.mark.parametrize("arguments", of("ketscale"))
+def test_ketscale_accepts_what_is_shown(arguments: str) -> None:
+    assert _parser().parse_args(shlex.split(arguments)).command
+
+
+def test_a_call_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _parser().parse_args(["plan", "--node-days", "2"])
+    assert "unrecognized arguments" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [text for text in of("ketscale") if text.split()[0] == "schema"])
+def test_the_cheap_commands_run(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(shlex.split(arguments)) == 0
+    assert capsys.readouterr().out.startswith("{")
+
+
+def test_every_target_of_make_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = {word for text in of("make") for word in text.split() if "=" not in word}
+    inline = set(re.findall(r"`make ([a-z-]+)", "".join(page.read_text() for page in PAGES)))
+    assert shown | inline <= targets
+    assert {"docs", "setup", "test"} <= shown | inline
+
+
+def test_every_test_that_is_named_exists() -> None:
+    for arguments in of("python"):
+        files = [word for word in arguments.split() if word.startswith("tests/")]
+        assert files
+        assert all((ROOT / file).exists() for file in files), arguments
+
+
+def snakemake_parser() -> argparse.ArgumentParser:
+    from snakemake.cli import get_argument_parser
+
+    return get_argument_parser()
+
+
+@pytest.mark.parametrize("arguments", of("snakemake"))
+def test_snakemake_accepts_what_is_shown(arguments: str) -> None:
+    # It reads the profile that is named, too.
+    known = snakemake_parser().parse_args(
+        ["--cores", "1", *(w for w in shlex.split(arguments) if "CHECKOUT" not in w)]
+    )
+    written = {"moons.yaml"}  # by the tutorial
+    for file in known.configfile or ():
+        assert Path(file).name in written or (ROOT / file).exists(), file
+    for profile in re.findall(r"--profile (\S+)", arguments):
+        assert (ROOT / profile / "profile.yaml").exists()
+    for target in known.targets:
+        if target.endswith("metrics.json") and "..." not in target:
+            assert Run.parse(target)
+        else:
+            assert "..." in target or target in {"report", "runs", "figures", "all"}
+
+
+@pytest.mark.slow
+def test_a_missing_seed_is_one_target() -> None:
+    (target,) = {
+        word for text in of("snakemake") for word in text.split() if word.endswith("seed1/metrics.json")
+    }
+    command = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "-n", target]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert target in done.stdout + done.stderr
+
+
+# ---------------------------------------------------------------- links
+
+
+def slugs(text: str) -> set[str]:
+    """The anchors of a page's headings, as forges and MyST make them."""
+    bare = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", bare, re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        found.add(re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-"))
+    return found
+
+
+def whole(page: Path) -> str:
+    """A page with what it includes."""
+    text = page.read_text()
+    return text + "".join(MADE[name] for name in re.findall(r"\{include\} _build/generated/(\S+)", text))
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "config" / "README.md"], ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    bare = re.sub(r"^```.*?^```$|`[^`\n]*`", "", whole(page), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\((?!http)([^)\s]+)\)", bare):
+        file, _, anchor = target.partition("#")
+        found = (page.parent / file).resolve() if file else page
+        assert found.exists(), target
+        assert found.is_relative_to(ROOT), target
+        if anchor:
+            assert anchor in slugs(whole(found)), target
+
+
+def test_every_page_is_in_the_contents() -> None:
+    listed = {"index"}
+    for index in (DOCS / "index.md", DOCS / "measurements" / "index.md"):
+        for contents in re.findall(r"```\{toctree\}\n(.*?)```", index.read_text(), re.DOTALL):
+            # `gpu**` is gpu.md and the pages of `make gpu-docs`.
+            names = [line.rstrip("*") for line in contents.splitlines() if line and not line.startswith(":")]
+            listed |= {str((index.parent / name).relative_to(DOCS)) for name in names}
+    assert listed == {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES[1:]}
+
+
+def test_the_first_page_links_to_every_page_of_its_contents() -> None:
+    text = (DOCS / "index.md").read_text()
+    linked = set(re.findall(r"\[[^\]]+\]\(([\w/-]+)\.md[)#]", text.split("## All pages")[1]))
+    top = {
+        str(page.relative_to(DOCS).with_suffix(""))
+        for page in PAGES[1:]
+        if page.parent != DOCS / "measurements"
+    }
+    assert linked == top - {"index"} | {"measurements/index"}
+
+
+# ---------------------------------------------------------------- what is made from the code
+
+
+def rows(text: str, heading: str) -> set[str]:
+    """The names in the first column of the tables below a heading, up to the next one of its level."""
+    level = heading.split(" ")[0]
+    below = f"\n{text}".split(f"\n{heading}\n", 1)[1]
+    below = re.split(rf"^#{{1,{len(level)}}} ", below, maxsplit=1, flags=re.MULTILINE)[0]
+    return set(re.findall(r"^\| `([^` ]+)", below, re.MULTILINE))
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
+def test_every_setting_of_a_family_is_in_the_reference(family: object) -> None:
+    text = MADE["config.md"].split(f"## The family `{family.name}`\n", 1)[1]  # type: ignore[attr-defined]
+    for section in ("workload", "model"):
+        for kind, settings in getattr(family, f"{section}s").items():
+            heading = f"### {section.capitalize()} `{kind}`"
+            assert rows(text, heading) == set(settings.__struct_fields__), heading
+    for settings in family.simulators:  # type: ignore[attr-defined]
+        (heading,) = [
+            line
+            for line in text.splitlines()
+            if line.startswith("### Simulators of") and f"`{settings.devices[0]}`" in line
+        ][:1]
+        assert rows(text, heading) == set(settings.__struct_fields__)
+    for metric in family.metrics:  # type: ignore[attr-defined]
+        assert f"| `{metric.name}` | {metric.title} |" in text
+
+
+@pytest.mark.parametrize(
+    ("heading", "settings"),
+    [("## A protocol", Protocol), ("### Plateau", Plateau), ("### EarlyStopping", EarlyStopping),
+     ("## The site file of a cluster", SiteFile)],
+)  # fmt: skip
+def test_every_setting_of_a_block_is_in_the_reference(heading: str, settings: type[msgspec.Struct]) -> None:
+    text = MADE["config.md"].split(f"{heading}\n", 1)[1]
+    assert set(settings.__struct_fields__) <= rows(f"{heading}\n{text}", heading)
+
+
+def test_defaults_are_those_of_the_types() -> None:
+    for name, default in (
+        ("weight_decay", "0.0"),
+        ("keep_model", "true"),
+        ("warmup", "2"),
+        ("checkpoint_minutes", "5.0"),
+    ):
+        assert re.search(rf"^\| `{name}` \| [^|]* \| `{default}` \|", MADE["config.md"], re.MULTILINE), name
+
+
+def test_every_field_of_a_record_is_in_the_reference() -> None:
+    names = {struct.__name__ for struct in record.parts()}
+    assert {"Record", "Timing", "Quartiles", "Quality", "Machine", "Rank", "Topology", "Route"} <= names
+    for struct in record.parts():
+        assert rows(MADE["record.md"], f"## {struct.__name__}") == set(struct.__struct_fields__)
+        assert record.described(struct)[1].keys() == set(struct.__struct_fields__), struct.__name__
+
+
+def test_meanings_are_taken_from_a_docstring_field_by_field() -> None:
+    class Some(msgspec.Struct):
+        """Two times.
+
+        first, last: of a run. count: how many
+            steps.
+        """
+
+        first: float
+        last: float
+        count: int
+
+    said, meanings = record.described(Some)
+    assert said == "Two times."
+    assert meanings == {"first": "of a run.", "last": "of a run.", "count": "how many steps."}
+
+
+def test_every_column_of_every_table_has_a_meaning_and_no_other_has() -> None:
+    written = columns.written(columns.default_study())
+    for table, names in written.items():
+        assert rows(MADE["tables.md"], f"## {table}.csv") == set(names)
+        assert set(columns.MEANINGS.get(table, {})) <= set(names), table
+    assert set(columns.MEANINGS) == {*written, "common"}
+    assert set(columns.MEANINGS["common"]) <= {name for names in written.values() for name in names}
+
+
+def test_a_column_without_a_meaning_is_an_error() -> None:
+    with pytest.raises(KeyError, match=r"runs\.unheard has no meaning"):
+        columns.meaning("runs", "unheard", columns.default_study())
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    found = list(cli.commands())
+    assert len(found) >= 18
+    for parser in found:
+        shown = rows(MADE["cli.md"], f"## {parser.prog}")
+        options = {action.option_strings[-1] for action in parser._actions if action.option_strings}
+        assert options - {"--help"} <= shown, parser.prog
+
+
+# ---------------------------------------------------------------- measurements and pictures
+
+
+def test_csv_files_have_the_numbers_of_their_tables() -> None:
+    made = measured.files()
+    assert set(made) == set(DOCS.glob("measurements/*.csv"))
+    for file, text in made.items():
+        assert file.read_text() == text, "python -m docs._generate.measured"
+
+
+def test_every_long_table_of_a_measurement_has_a_csv_file() -> None:
+    for page in measured.pages()[1:]:
+        for table in measured.tables(page):
+            assert table.file or len(table.rows) <= 7, table.rows[0]
+
+
+def test_the_list_of_measurements_names_the_commits_of_its_pages() -> None:
+    index = (DOCS / "measurements" / "index.md").read_text()
+    for page in DOCS.glob("measurements/2*.md"):
+        (row,) = [line for line in index.splitlines() if line.startswith("| ") and f"({page.name})" in line]
+        commits = re.findall(r"`([0-9a-f]{7,10})`", row)
+        assert commits
+        assert all(commit in page.read_text() for commit in commits), page.name
+
+
+def test_pictures_are_what_their_script_draws() -> None:
+    for name, text in pictures.files().items():
+        assert (DOCS / "images" / name).read_text() == text, "python -m docs._generate.pictures"
+
+
+def test_the_readme_is_short_and_begins_with_what_to_do() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) < 150
+    install, example = list(blocks(ROOT / "README.md"))[:2]
+    assert install.language == "sh" and len(install.text.splitlines()) == 1
+    assert example.language == "python" and len([line for line in example.text.splitlines() if line]) == 5
+    assert text.index(example.text) < text.index("docs/images/speed.svg") < text.index("\n## ")

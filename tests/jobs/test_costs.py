@@ -1,0 +1,314 @@
+"""The cost model: known laws are found and intervals cover, and of what no record tells nothing is said."""
+
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ketscale.analysis.advice import judge
+from ketscale.config import Config
+from ketscale.jobs.costs import features, model, regression, samples
+from ketscale.jobs.costs.forecast import Forecaster
+from ketscale.jobs.costs.samples import Sample
+from ketscale.problems.control.specification import FAMILY
+from ketscale.problems.registry import FAMILIES
+from tests import record_maker as maker
+from tests.contract.tiny_study import config as tiny_config
+
+LAYOUTS = ["cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1"]
+
+
+def study(**axes):
+    return maker.config(one=maker.study(**{"seed": 0, "simulator": "fused", **axes}))
+
+
+def law(settings):
+    """Seconds a step: what every step takes, and arithmetic that doubles with each qubit and that workers share."""
+    run, sizes = settings.run, settings.sizes
+    slower = {"fused": 1, "default.qubit": 6}[run.simulator]
+    work = 4e-7 * slower * run.batch * sizes["layers"] * 2 ** sizes["qubits"]
+    return 1e-3 + work * (0.15 + 0.85 / (run.ranks * run.threads)) + (5e-4 if run.ranks > 1 else 0)
+
+
+def sample(settings, step_s, **changes):
+    costs = {"step_s": step_s, "pace_s": step_s, "start_s": 2.0, "memory_bytes": 3e8, **changes}
+    at = features.case(settings.content, settings.sizes, "a machine")
+    steps, batch = settings.protocol.steps or 400, settings.run.batch
+    return Sample(
+        at,
+        costs,
+        steps,
+        -(-1257 // batch),
+        batch,
+        settings.run.nodes,
+        settings.run.ranks,
+        None,
+        None,
+        False,
+        costs["start_s"] + steps * costs["pace_s"],
+        True,
+    )
+
+
+def drawn(config, noise, seed=0):
+    draw = random.Random(seed)
+    return [
+        sample(settings := config.settings(run), law(settings) * math.exp(draw.gauss(0, noise)))
+        for run in config.runs
+    ]
+
+
+def grid(**axes):
+    return study(
+        **{"qubits": [2, 4, 6, 8], "layers": [1, 3, 6], "batch": [32, 256], "backend": LAYOUTS, **axes}
+    )
+
+
+def off(config, known, runs):
+    """How far the forecasts of runs are from the law, relatively."""
+    made = Forecaster(known).of_runs([config.settings(run) for run in runs])
+    return np.array([abs(made[run].step_s.middle / law(config.settings(run)) - 1) for run in runs])
+
+
+def test_the_process_predicts_what_it_would_predict_without_the_values_that_are_left_out():
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(12, 2))
+    parts = [np.ones((12, 12)), x @ x.T, np.eye(12)]
+    values = draw.normal(size=12) + x[:, 0]
+    whole = regression.fit(values, parts, np.array([4.0, 0.5, 0.1]))
+    rows = np.array([2, 5, 6])
+    rest = np.setdiff1d(np.arange(12), rows)
+    covariance = np.tensordot(whole.variances, np.stack(parts), 1)
+    # By the definition: the conditional distribution of the values that are left out.
+    known = np.linalg.inv(covariance[np.ix_(rest, rest)])
+    across = covariance[np.ix_(rows, rest)]
+    expected = values[rows] - whole.mean - across @ known @ (values[rest] - whole.mean)
+    spread = np.sqrt(np.diag(covariance[np.ix_(rows, rows)] - across @ known @ across.T))
+    found, sd = whole.left_out(rows)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(sd, spread, rtol=1e-9)
+
+
+def test_the_process_finds_the_variances_that_the_marginal_likelihood_is_largest_at():
+    draw = np.random.default_rng(1)
+    # So many groups of 3 that the prior hardly counts.
+    groups = np.repeat(np.arange(100), 3)
+    same = (groups[:, None] == groups[None]).astype(float)
+    values = draw.normal(scale=2.0, size=100)[groups] + draw.normal(scale=0.5, size=300)
+    found = regression.variances(values, [same, np.eye(300)], (0.5, 0.5))
+    within = np.array([values[groups == g].var(ddof=1) for g in range(100)]).mean()
+    between = np.array([values[groups == g].mean() for g in range(100)]).var() - within / 3
+    np.testing.assert_allclose(found, [between, within], rtol=0.05)
+
+
+def test_equal_costs_of_many_records_are_no_trouble():
+    config = study(seed=list(range(40)), batch=[16, 32])
+    made = Forecaster([sample(config.settings(run), 1e-3) for run in config.runs])
+    one = made.of_runs([config.settings(config.runs[0])])[config.runs[0]]
+    assert one.step_s.middle == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_an_exact_law_is_found_between_records():
+    config = grid()
+    known = [
+        one
+        for one in drawn(config, 0.0)
+        if one.case.numbers["qubits"] != 1 or one.case.numbers["layers"] != 0.75
+    ]
+    runs = [run for run in config.runs if config.settings(run).sizes == {"qubits": 4, "layers": 3}]
+    assert len(known) == len(config.runs) - len(runs) == 66
+    assert np.median(off(config, known, runs)) < 0.05
+
+
+def test_an_exact_law_is_found_beyond_records():
+    config = grid()
+    known = [one for one in drawn(config, 0.0) if one.case.numbers["qubits"] < 2]
+    runs = [run for run in config.runs if config.settings(run).sizes["qubits"] == 8]
+    # Steps of 8 qubits take four times as long as the longest known: the trend that is continued is steeper at its end.
+    assert np.median(off(config, known, runs)) < 0.3
+    made = Forecaster(known).of_runs([config.settings(run) for run in runs])
+    assert {one.place for one in made.values()} == {"beyond"}
+    inside = [one.step_s.low < law(config.settings(run)) < one.step_s.high for run, one in made.items()]
+    assert np.mean(inside) >= 0.9
+
+
+def test_intervals_cover_what_noise_hides():
+    config = grid()
+    verdicts = {one.place: one for one in judge.judge(drawn(config, 0.1))}
+    within, beyond = verdicts["within"], verdicts["beyond"]
+    assert (within.groups, within.runs) == (36, 72)
+    assert 0.85 <= within.coverage["step_s"] <= 0.95 and within.error["step_s"] < 0.2
+    # 16 ends and layouts are few groups, so their intervals are rather too wide.
+    assert beyond.coverage["step_s"] >= 0.85
+    assert within.width["step_s"] < 1.5 < beyond.width["step_s"] < 10
+
+
+def test_one_record_gives_a_wide_interval_that_is_widest_far_away():
+    config = grid()
+    known = drawn(config, 0.0)[:1]
+    made = Forecaster(known).of_runs([config.settings(run) for run in config.runs])
+    near, far = made[config.runs[0]], [*made.values()][-1]
+    assert near.place == "repeat" and near.step_s.middle == pytest.approx(known[0].costs["step_s"], rel=0.01)
+    assert 1.2 < near.step_s.high / near.step_s.middle < 3
+    assert far.place == "beyond" and far.step_s.high / far.step_s.middle > 10
+    assert far.step_s.low < law(config.settings(far.run)) < far.step_s.high
+
+
+def test_of_what_no_record_tells_nothing_is_said():
+    config = study(simulator=["fused", "default.qubit"])
+    everything = [config.settings(run) for run in config.runs]
+    assert Forecaster([]).of_runs(everything) == {}
+    [fused] = [run for run in config.runs if run.simulator == "fused"]
+    known = [sample(config.settings(fused), 1e-3)]
+    assert set(Forecaster(known).of_runs(everything)) == {fused}
+    other = maker.config(one=maker.study(model="mlp", qubits=0, layers=0, simulator="none", seed=0))
+    assert Forecaster(known).of_runs([other.settings(run) for run in other.runs]) == {}
+
+
+def test_nothing_is_said_of_a_backend_that_no_record_has():
+    config = grid(seed=0)
+    seen = [one for one in drawn(config, 0.01) if one.case.names["backend"] == "cpu"]
+    runs = [run for run in config.runs if run.backend == "mpi"]
+    assert runs and Forecaster(seen).of_runs([config.settings(run) for run in runs]) == {}
+
+
+def test_groups_that_are_judged_are_distinct_and_never_all():
+    cases = [one.case for one in drawn(grid(seed=[0, 1], batch=[32, 256]), 0.01)]
+    groups = [tuple(rows.tolist()) for rows in model.left_out(cases)]
+    assert len(groups) == len(set(groups)) and max(map(len, groups)) < len(cases)
+
+
+def test_a_judged_group_has_one_vote_whatever_its_runs():
+    def off(error, inside):
+        return dict.fromkeys(judge.MEASURES, (error, inside, 2.0))
+
+    large, small = [(0, off(0.5, 0.0))] * 98, [(1, off(0.1, 1.0)), (2, off(0.2, 1.0))]
+    found = judge._verdict("beyond", [*large, *small])
+    assert (found.groups, found.runs) == (3, 100)
+    assert found.error["step_s"] == 0.2 and found.coverage["step_s"] == pytest.approx(2 / 3)
+
+
+def test_nothing_is_said_of_sizes_far_from_all_records():
+    """A study's grid farther, four qubits or eight times the batch, is the most."""
+    config = study(qubits=[4, 8, 9, 30])
+    known = [sample(config.settings(run), 1e-3) for run in config.runs if run.size == "q4-l3"]
+    made = Forecaster(known).of_runs([config.settings(run) for run in config.runs])
+    assert {run.size for run in made} == {"q4-l3", "q8-l3"}
+    config = study(batch=[64, 512, 513])
+    known = [sample(config.settings(run), 1e-3) for run in config.runs if run.batch == 64]
+    made = Forecaster(known).of_runs([config.settings(run) for run in config.runs])
+    assert {run.batch for run in made} == {64, 512}
+
+
+def test_a_run_takes_its_start_and_its_steps():
+    config = study(seed=[0, 1])
+    first, second = (config.settings(run) for run in config.runs)
+    made = Forecaster([sample(first, 0.01, pace_s=0.02, start_s=3.0)]).of_runs([second])[second.run]
+    assert made.wall_s.middle == pytest.approx(3.0 + 400 * 0.02, rel=1e-3)
+    assert made.node_hours.middle == pytest.approx(made.wall_s.middle / 3600)
+    assert made.memory_bytes.middle == pytest.approx(3e8, rel=1e-3)
+
+
+def test_a_run_that_may_stop_early_takes_at_most_all_epochs_until_records_tell_when():
+    config = study(protocol=["timing", "quality"], seed=[0, 1, 2])
+    timed, quality = (
+        [config.settings(r) for r in config.runs if r.protocol == p] for p in ("timing", "quality")
+    )
+    timing = sample(timed[0], 0.01, start_s=1.0)
+    only = Forecaster([timing]).of_runs(quality)[quality[0].run]
+    # 100 epochs of 1257 samples in batches of 64; at least the patience of 10 and one.
+    assert only.at_most
+    assert only.wall_s.middle == pytest.approx(1 + 100 * 20 * 0.01, rel=1e-3)
+    assert only.wall_s.low < 1 + 11 * 20 * 0.01 < only.wall_s.high
+    ended = Sample(
+        features.case(quality[0].content, quality[0].sizes, "a machine"),
+        {**timing.costs, "validation_s": 0.1}, 400, 20, 64, 1, 1, 20, 100, True, 1 + 20 * (0.2 + 0.1), True,
+    )  # fmt: skip
+    told = Forecaster([timing, ended]).of_runs(quality[1:])[quality[1].run]
+    assert not told.at_most
+    assert told.wall_s.middle == pytest.approx(1 + 20 * (0.2 + 0.1), rel=0.05)
+    assert told.wall_s.high > 1 + 100 * 0.3
+
+
+@pytest.mark.parametrize("batch, steps", [(16, 79), (64, 20), (512, 3)])
+def test_the_steps_of_an_epoch_follow_from_records_of_other_batches(batch, steps):
+    config = study(batch=[16, 64, 100, 512], protocol=["timing", "quality"])
+    at = {(run.batch, run.protocol): config.settings(run) for run in config.runs}
+    # 1257 samples are between 12 and 13 batches of 100, and between 78 and 79 of 16.
+    known = Forecaster([sample(at[size, "timing"], 0.01) for size in (16, 100)])
+    wanted = at[batch, "quality"]
+    assert known._steps_per_epoch(wanted, known._case(wanted)) == steps
+
+
+def test_the_steps_of_an_epoch_of_tasks_drawn_afresh_do_not_depend_on_the_batch():
+    given = {**tiny_config(FAMILY.tiny), "results": "results"}
+    axes = {
+        **given["studies"]["simulators"]["axes"],
+        "batch": [7, 28],
+        "protocol": ["timing", "quality"],
+        "seed": 0,
+    }
+    given["studies"] = {"one": {**given["studies"]["simulators"], "axes": axes}}
+    config = Config.of(given, FAMILIES)
+    at = {(run.batch, run.protocol, run.simulator): config.settings(run) for run in config.runs}
+    known = Forecaster([replace(sample(at[7, "timing", "exact"], 0.01), steps_per_epoch=4)])
+    wanted = at[28, "quality", "exact"]
+    assert known._steps_per_epoch(wanted, known._case(wanted)) == 4
+
+
+def test_a_record_is_a_sample():
+    config = study()
+    settings = config.settings(config.runs[0])
+    timing = {
+        **maker.timed(settings.run, 8.0),
+        "step": {"median_s": 0.1, "q25_s": 0.1, "q75_s": 0.2, "count": 39},
+    }
+    made = maker.of(
+        settings, **maker.used(settings.run), timing=timing, started=maker.TIME, stopped="2026-01-01T00:00:10+00:00"
+    )  # fmt: skip
+    found = samples.of(made)
+    assert found.wall_s == 10.5
+    # 39 steps in 8 s but the first, which took 0.2 s.
+    assert found.costs["pace_s"] == pytest.approx(0.2)
+    assert found.costs["step_s"] == 0.1
+    assert found.costs["start_s"] == pytest.approx(10.5 - 40 * 0.2)
+    assert found.case.names["machine"] == "A processor, 2 cores"
+    assert samples.of({**made, "resumed": 1}) is None
+    assert samples.of({**made, "status": "diverged"}) is None
+
+
+def test_busy_records_count_only_where_a_point_has_no_quiet_one(tmp_path):
+    config = study(seed=[0, 1], batch=[64, 128])
+    for run in config.runs:
+        noisy = run.batch == 128 or run.seed == 1
+        quiet = maker.beside(others_share=0.5 * noisy)
+        took = {"timing": maker.timed(run, 8.0), "stopped": "2026-01-01T00:00:10+00:00", "quiet": quiet}
+        maker.write(tmp_path, config.settings(run), **took, **maker.used(run))
+    (Path(tmp_path, "runs") / "damaged").mkdir()
+    (Path(tmp_path, "runs") / "damaged" / "metrics.json").write_text("{")
+    found = samples.below([tmp_path])
+    assert sorted((s.case.numbers["batch"] * 3, s.quiet) for s in found) == [
+        (6, True),
+        (7, False),
+        (7, False),
+    ]
+
+
+def test_places():
+    config = study(qubits=[2, 4, 6], batch=[16, 64], seed=[0, 1])
+    cases = {
+        (config.settings(run).sizes["qubits"], run.batch, run.seed): features.case(
+            config.settings(run).content, config.settings(run).sizes, "a machine"
+        )
+        for run in config.runs
+    }
+    ends = [cases[q, b, 0] for q in (2, 6) for b in (16, 64)]
+    where = model.Map(ends)
+    assert where.place(cases[2, 16, 1]) == "repeat"
+    assert where.place(cases[4, 64, 0]) == "within"
+    assert model.Map(ends[:2]).place(cases[4, 64, 0]) == "beyond"
+    assert where.place(cases[2, 16, 1], but=np.array([0])) == "within"
+    assert where.place(cases[2, 16, 1], but=np.array([0, 1])) == "beyond"

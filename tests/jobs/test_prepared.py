@@ -1,0 +1,205 @@
+"""Whether data were prepared from the files that the config names now: contents and names decide, not places or times."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ketscale import cli
+from ketscale.config import Config
+from ketscale.errors import UserError
+from ketscale.jobs import prepared, records
+from ketscale.problems.registry import FAMILIES
+from tests import record_maker as maker
+
+TEXT = "One two three\nFour five six\nSeven eight nine\nTen eleven twelve\n"
+
+
+def on(file):
+    """A config of one run on the sentences of a file."""
+    given = maker.given(one=maker.study())
+    given["workloads"] = {
+        "own": {"kind": "sentences", "file": str(file), "seed": 1, "held_out": 1, "split_seed": 0}
+    }
+    given["simulators"] |= {
+        "closed": {"device": "closed-form", "gradient": "backprop", "batching": "broadcast"}
+    }
+    axes = {
+        "workload": "own",
+        "model": "superposition_transformer",
+        "layers": 1,
+        "simulator": "closed",
+        "protocol": "parity",
+        "seed": 0,
+        "batch": 2,
+    }
+    given["studies"]["one"] = maker.study(**axes) | {"kind": "parity"}
+    return given
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """The sentences, prepared from a file, and the record of a run on them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    file = tmp_path / "data/sentences.txt"
+    file.write_text(TEXT)
+    prepare(file)
+    return file
+
+
+def config(file, **placed):
+    return Config.of(on(file), FAMILIES, **placed)
+
+
+def test_data_that_were_prepared_with_other_settings_are_not_those_of_the_run(project):
+    """Whatever Snakemake's notes say: a run would train on another split under the name of its own."""
+    from ketscale.jobs import session
+
+    given = on(project)
+    given["workloads"]["own"]["split_seed"] = 1
+    before, after = config(project), Config.of(given, FAMILIES)
+    (run,), results = after.runs, Path("results")
+    manifest = prepared.manifest(after, results, "own")
+    session.read(before.settings(run), manifest)
+    with pytest.raises(
+        UserError, match="prepared with other settings of workload own; run the rule prepare again"
+    ):
+        session.read(after.settings(run), manifest)
+    assert not prepared.outdated(before, results, "own") and prepared.outdated(after, results, "own")
+    maker.write(results, after.settings(run), features_hash=prepared.features_hash(manifest))
+    assert records.read(after, results).checked[run].state == "stale"
+
+
+def prepare(file):
+    with open("config.yaml", "w") as out:
+        json.dump(on(file), out)
+    assert cli.main(["prepare", "own"]) == 0
+
+
+def manifest(tmp_path):
+    return tmp_path / "results/features/own/features.json"
+
+
+def state(file, tmp_path, **placed):
+    """What is found of the run, whose record is of the prepared data."""
+    of = config(file, **placed)
+    (run,) = of.runs
+    maker.write(
+        tmp_path / "results", of.settings(run), features_hash=prepared.features_hash(manifest(tmp_path))
+    )
+    return records.read(of, tmp_path / "results").checked[run]
+
+
+def replaced(file):
+    file.write_text(TEXT.replace("One", "Uno"))
+
+
+def touched(file):
+    os.utime(file, ns=(1, 1))
+
+
+def moved(file):
+    shutil.move(file.parent, file.parent.with_name("elsewhere"))
+    return file.parent.with_name("elsewhere") / file.name
+
+
+def renamed(file):
+    return file.rename(file.with_name("other.txt"))
+
+
+def another(file):
+    other = file.with_name("another.txt")
+    other.write_text(TEXT + "A b c\n")
+    return other
+
+
+@pytest.mark.parametrize(
+    "change, outdated",
+    [
+        (lambda file: None, False),
+        (touched, False),
+        (moved, False),
+        (replaced, True),
+        (renamed, True),
+        (another, True),
+    ],
+    ids=["nothing", "touched", "moved", "replaced", "renamed", "another"],
+)
+def test_records_are_stale_where_content_or_name_of_a_source_changed(project, tmp_path, change, outdated):
+    file = change(project) or project
+    found = state(file, tmp_path)
+    assert found.state == ("stale" if outdated else "completed")
+    assert ("source files have changed" in found.why) == outdated
+    # What is prepared again is not outdated.
+    prepare(file)
+    assert state(file, tmp_path).state == "completed"
+
+
+def test_a_change_of_neither_size_nor_time_goes_unnoticed_as_documented(project, tmp_path):
+    stat = project.stat()
+    replaced(project)
+    os.utime(project, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert state(project, tmp_path).state == "completed"
+
+
+def test_equal_files_are_read_once(project, tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(prepared, "sha256", lambda path: read.append(path) or "0" * 64)
+    first = prepared.digest([project], manifest(tmp_path))
+    assert read == []
+    touched(project)
+    again = [prepared.digest([project], manifest(tmp_path)) for _ in range(2)]
+    assert read == [project] and again[0] == again[1] != first
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"features": 1}'])
+def test_a_damaged_note_is_no_proof(project, tmp_path, damage):
+    manifest(tmp_path).with_name("made_from.json").write_text(damage)
+    assert state(project, tmp_path).state == "stale"
+
+
+@pytest.mark.parametrize("gone", ["the source", "the manifest", "places"])
+def test_what_is_not_known_refuses_nothing(project, tmp_path, gone):
+    if gone == "the source":
+        project.unlink()
+    elif gone == "the manifest":
+        manifest(tmp_path).unlink()
+    else:
+        replaced(project)
+    assert state(project, tmp_path, placed=gone != "places").state == "completed"
+
+
+def test_a_source_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"absent\.txt: cannot be read"):
+        prepared.digest([tmp_path / "absent.txt"], tmp_path / "features.json")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"hash": null}'])
+def test_a_damaged_manifest_has_no_hash(tmp_path, content):
+    (tmp_path / "features.json").write_text(content)
+    assert prepared.features_hash(tmp_path / "features.json") is None
+    assert prepared.features_hash(None) is None
+
+
+def test_collect_asks_too_where_it_is_told_the_places(project, tmp_path, capsys):
+    state(project, tmp_path)
+    text = config(project).text
+    replaced(project)
+    local = json.dumps({"own": {"file": str(project)}})
+    assert cli.main(["collect", "--study", text, "--local", local]) == 2
+    assert "source files have changed" in capsys.readouterr().err
+    assert cli.main(["collect", "--study", text]) == 0
+
+
+@pytest.mark.parametrize("local", [{"other": {}}, {"own": 3}, {"own": {"no_such_file": 1}}])
+def test_places_of_something_else_are_refused(project, local, capsys):
+    assert cli.main(["collect", "--study", config(project).text, "--local", json.dumps(local)]) == 2
+    assert capsys.readouterr().err.startswith("ketscale: ")
+
+
+def test_places_do_not_hide_what_is_wrong_with_the_study(capsys):
+    assert cli.main(["collect", "--study", '{"workloads": 3}', "--local", "{}"]) == 2
+    assert capsys.readouterr().err.startswith("ketscale: ")

@@ -1,0 +1,132 @@
+"""A record names the code, the commit and the packages that a run started with, whatever happens while it trains."""
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ketscale.config import Data
+from ketscale.errors import UserError
+from ketscale.jobs import finished, outcome, provenance, session
+from ketscale.parallel.single import Single
+from tests import record_maker as maker
+from tests.toys import run_at
+
+CONFIG = maker.config(one=maker.study(seed=0))
+SETTINGS = CONFIG.settings(CONFIG.runs[0])
+# At the first look at the sources, it says what has been imported until then.
+FIRST_LOOK = """
+import os, sys
+from ketscale.cli import main
+from ketscale.jobs import finished
+def look():
+    print(*sys.modules, flush=True)
+    os._exit(0)
+finished.sources_hash = look
+main(["train", sys.argv[1]])
+"""
+
+
+class Checkout:
+    """A checkout of git with a package of one module, in the place of this one."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.module = folder, folder / "package" / "training.py"
+        self.module.parent.mkdir()
+        self.git("init", "-q")
+        self.commit("a = 1\n")
+        monkeypatch.setattr(finished, "PACKAGE", self.module.parent)
+        self.forget()
+
+    def git(self, *arguments):
+        command = ["git", "-C", str(self.folder), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+        done = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def commit(self, text):
+        self.module.write_text(text)
+        self.git("add", ".")
+        self.git("commit", "-qm", "a change")
+        self.head = self.git("rev-parse", "HEAD")
+
+    def forget(self):
+        """As in a new process."""
+        finished.code_hash.cache_clear()
+        provenance.taken.cache_clear()
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    yield (made := Checkout(tmp_path, monkeypatch))
+    monkeypatch.undo()
+    made.forget()
+
+
+def record():
+    """What a run leaves that ends now."""
+    ended = outcome.Outcome("out_of_memory", 0.0, "too large")
+    made = outcome.record_of(SETTINGS, Data(), None, ended, {})
+    return made["code"], made["packages"]
+
+
+def test_what_is_committed_or_installed_while_runs_train_is_in_none_of_their_records(checkout, monkeypatch):
+    first, version = checkout.head, importlib.metadata.version
+    started = provenance.taken()
+    assert (started["code"]["commit"], started["code"]["dirty"]) == (first, False)
+    checkout.commit("a = 2\n")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: f"{version(name)}.post1")
+    code, packages = record()
+    # The runs of a cohort end one after the other.
+    checkout.module.write_text("a = 3\n")
+    assert record() == (code, packages) == (started["code"], started["packages"])
+    checkout.forget()
+    later, upgraded = record()
+    assert (later["commit"], later["dirty"]) == (checkout.head, True) and later["hash"] != code["hash"]
+    assert upgraded["torch"] == f"{packages['torch']}.post1"
+
+
+def test_they_are_read_before_what_trains_is_imported(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_LOOK, CONFIG.runs[0].path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = done.stdout.split()
+    assert "ketscale.jobs.provenance" in modules
+    trains = (
+        "torch",
+        "numpy",
+        "ketscale.training",
+        "ketscale.problems",
+        "ketscale.engines",
+        "ketscale.config",
+    )
+    assert not [name for name in modules if name.startswith(trains)]
+
+
+def test_code_that_is_edited_while_it_is_imported_trains_nothing(checkout):
+    world = Single(run_at("cpu-n1r1t1"))
+    session.demand_one_code(world)
+    checkout.module.write_text("a = 2\n")
+    with pytest.raises(UserError, match="code was changed while this run started: start it again"):
+        session.demand_one_code(world)
+
+
+def test_a_rank_that_started_with_other_code_trains_nothing(checkout, monkeypatch):
+    world = Single(run_at("cpu-n1r1t1"))
+    monkeypatch.setattr(world, "gather", lambda own: [own, ("b" * 64, "b" * 64)])
+    with pytest.raises(UserError, match="code was changed while this run started"):
+        session.demand_one_code(world)
+
+
+def test_a_look_at_a_checkout_leaves_it_alone(checkout):
+    """Not even git's index is written: somebody may be at work there."""
+    index = checkout.folder / ".git" / "index"
+    checkout.module.touch()  # git would note the new time
+    before = index.stat().st_mtime_ns, index.read_bytes()
+    assert provenance.git_state(checkout.folder)["dirty"] is False
+    assert (index.stat().st_mtime_ns, index.read_bytes()) == before

@@ -1,0 +1,251 @@
+"""`ketscale recover`: a live Snakemake is refused, jobs of the old call are cancelled, and finished runs stay finished."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ketscale import cli
+from ketscale.jobs import recover
+from ketscale.jobs.slurm import queue
+from ketscale.problems.registry import read_config
+from tests import record_maker as maker
+
+DEADLINE_S = 120.0
+NAME = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
+# The run's folder is said from outside; like the real rule, it writes both files and is killed before it ends.
+SNAKEFILE = """
+rule all:
+    input: [f"{folder}/metrics.json" for folder in open("folders").read().split()]
+rule train:
+    output: "results/runs/{run}/metrics.json", "results/runs/{run}/history.csv"
+    shell: "echo {wildcards.run} >> trained; cp records/$(basename {wildcards.run}) {output[0]}; cp records/history {output[1]}; sleep 300"
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    """A project of two runs in a folder of its own, and no SLURM but what a test puts into bin."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(queue, "available", lambda: (tmp_path / "bin/squeue").exists())
+    for name in [name for name in os.environ if name.startswith("SLURM")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(recover, "_POLL_S", 0.05)
+    monkeypatch.chdir(tmp_path)
+    given = maker.given(one=maker.study(seed=[0, 1]))
+    Path("config.yaml").write_text(json.dumps(given))
+    return given
+
+
+def runs_of_config():
+    return read_config("config.yaml").runs
+
+
+@pytest.fixture
+def start():
+    """Starts programs in groups of their own, and kills what is left of them in the end."""
+    started = []
+
+    def start_one(*command, **keywords):
+        started.append(subprocess.Popen(command, start_new_session=True, **keywords))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for(condition):
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.05)
+
+
+def call(capsys, *options, status=0):
+    assert cli.main(["recover", *options]) == status
+    said = capsys.readouterr()
+    return said.err if status else said.out
+
+
+def script(name, text):
+    path = Path("bin") / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def cluster(*lines, after_cancel=()):
+    """A queue of these lines (ID|STATE), and another one once scancel was called."""
+
+    def listed(some):
+        return "".join(f"{line}|{NAME}|rule_timed-n1-0_train|None|{Path.cwd()}\n" for line in some)
+
+    Path("queue").write_text(listed(lines))
+    Path("queue-after").write_text(listed(after_cancel))
+    script("squeue", "cat queue")
+    script("scancel", 'echo "$@" >> cancelled; cp queue-after queue')
+
+
+def finish(run, config="config.yaml"):
+    maker.write(Path("results"), read_config(config).settings(run))
+
+
+def test_nothing_to_clear_is_said_and_what_is_next(capsys):
+    first, second = runs_of_config()
+    finish(first)
+    assert call(capsys).splitlines() == [
+        "the folder is not locked",
+        "no finished run is marked as incomplete",
+        "1 run is done, 1 left: snakemake --profile profiles/local",
+    ]
+    os.rename("config.yaml", "other.yaml")
+    finish(second, "other.yaml")
+    last = call(capsys, "--config", "other.yaml").splitlines()[-1]
+    assert (
+        last
+        == "all 2 runs are done; tables and report: snakemake --configfile other.yaml --profile profiles/local"
+    )
+
+
+@pytest.mark.parametrize(
+    "command, refused",
+    [
+        (["bin/snakemake", "--profile", "slurm"], True),
+        (["-m", "snakemake", "--profile", "slurm"], True),
+        (["bin/snakemake", "--mode", "remote"], False),
+        (["-m", "snakemake", "--mode", "subprocess"], False),
+        (["bin/other", "snakemake"], False),
+    ],
+)
+def test_a_snakemake_that_drives_this_folder_is_refused(capsys, start, tmp_path, command, refused):
+    Path("bin").mkdir()
+    for name in ("bin/snakemake", "bin/other", "snakemake.py"):
+        Path(name).write_text("import time\nopen('up', 'w')\ntime.sleep(300)\n")
+    process = start(sys.executable, *command)
+    wait_for(Path("up").exists)
+    if refused:
+        assert f"Snakemake (process {process.pid}) still runs here; end it first" in call(capsys, status=2)
+    else:
+        call(capsys)
+
+
+def test_a_snakemake_of_another_folder_is_none_of_ours(capsys, start, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "snakemake").write_text("import time\nopen('up', 'w')\ntime.sleep(300)\n")
+    start(sys.executable, "snakemake", cwd=elsewhere)
+    wait_for((elsewhere / "up").exists)
+    call(capsys)
+
+
+def test_jobs_of_the_old_call_are_cancelled(capsys):
+    cluster("7|PENDING", "8|RUNNING")
+    out = call(capsys)
+    assert Path("cancelled").read_text() == "7 8\n"
+    assert out.startswith(
+        "cancelled 2 jobs (7 8); their runs save a checkpoint\nno job of this folder is left in the queue\n"
+    )
+    assert out.endswith("0 runs are done, 2 left: snakemake --profile slurm\n")
+
+
+def test_jobs_that_do_not_go_are_named(capsys, monkeypatch):
+    monkeypatch.setattr(recover, "_PATIENCE_S", 0.2)
+    cluster("7|PENDING", "8|RUNNING", after_cancel=["8|COMPLETING"])
+    assert "1 job (8) still in the queue" in call(capsys, status=2)
+
+
+def test_wait_leaves_jobs_that_run_to_finish(capsys):
+    cluster("7|PENDING", "8|RUNNING", after_cancel=["8|RUNNING"])
+    # The second look empties the queue: the job has ended by itself.
+    script(
+        "squeue",
+        'cat queue; echo x >> looks; [ "$(cat looks)" = x ] || cp empty queue'.replace("empty", "/dev/null"),
+    )
+    out = call(capsys, "--wait")
+    assert Path("cancelled").read_text() == "7\n"
+    assert out.startswith("cancelled 1 job (7)\nwaiting for 1 job (8) to end\nno job of this folder is left")
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", "Unable to contact slurm controller"),
+        ("echo 1; echo 2", "squeue answered '1'"),
+        ("printf '\\377'", "squeue answered"),
+    ],
+    ids=["down", "other", "not text"],
+)
+def test_a_queue_that_does_not_answer_stops_it(capsys, answer, message):
+    script("squeue", answer)
+    why, advice = call(capsys, status=2).splitlines()
+    assert message in why and advice.endswith("ketscale recover --no-queue")
+
+
+def test_it_goes_on_without_the_queue_when_it_is_told_to(capsys):
+    script("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    assert call(capsys, "--no-queue").startswith("the folder is not locked\n")
+
+
+def snakemake(*arguments):
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--rerun-incomplete", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("long", [False, True])
+def test_finished_runs_of_a_killed_snakemake_are_not_trained_again(capsys, start, folder, long):
+    # Marks of long paths are split: Snakemake's way of naming them is what this test is about.
+    if long:
+        folder["protocols"]["p" * 120] = folder["protocols"]["timing"]
+        folder["studies"]["one"]["axes"]["protocol"] = "p" * 120
+        Path("config.yaml").write_text(json.dumps(folder))
+    config = read_config("config.yaml")
+    runs = config.runs
+    Path("Snakefile").write_text(SNAKEFILE)
+    Path("folders").write_text(" ".join(f"results/{run.folder}" for run in runs))
+    Path("records").mkdir()
+    Path("records/seed0").write_text(maker.sealed(maker.of(config.settings(runs[0]))))
+    Path("records/history").write_text(maker.NO_EPOCHS)
+    # Killed in the middle: its record is of no use.
+    Path("records/seed1").write_text("{")
+    killed = start(sys.executable, "-m", "snakemake", "--cores", "2", stderr=subprocess.PIPE, text=True)
+    wait_for(
+        lambda: (
+            killed.poll() is not None
+            or all((Path("results") / run.folder / "history.csv").exists() for run in runs)
+        )
+    )
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    assert any(Path(".snakemake/locks").iterdir())
+    before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
+
+    out = call(capsys)
+    assert out.splitlines() == [
+        "removed the lock on the folder",
+        "1 run is finished, though marked as incomplete by Snakemake: removed the marks",
+        "1 run is done, 1 left: snakemake --profile profiles/local",
+    ]
+    assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
+    plan = snakemake("--dry-run")
+    assert f"{runs[1].path}" in plan and f"output: {runs[0].path}" not in plan
+    assert "train        1" in plan
+    assert "no finished run is marked as incomplete" in call(capsys)
+
+
+@pytest.mark.slow
+def test_what_snakemake_says_against_it_is_passed_on(capsys):
+    Path("Snakefile").write_text("import sys\nsys.exit('Error: the site is broken')\n")
+    Path(".snakemake/locks").mkdir(parents=True)
+    Path(".snakemake/locks/0.input.lock").write_text("nowhere\n")
+    assert "snakemake --unlock failed: Error: the site is broken" in call(capsys, status=2)

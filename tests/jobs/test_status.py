@@ -1,0 +1,536 @@
+"""`ketscale status`: each state by what lies on disk and in the queue, the estimate's arithmetic, and the output."""
+
+import json
+import os
+import socket
+from base64 import urlsafe_b64encode
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ketscale import cli, process
+from ketscale.analysis import tables
+from ketscale.config import Config
+from ketscale.errors import UserError
+from ketscale.grid import config_hash
+from ketscale.jobs.costs.forecast import Forecaster
+from ketscale.jobs.slurm.queue import Job
+from ketscale.jobs.status import words
+from ketscale.jobs.status.estimate import estimate
+from ketscale.jobs.status.survey import Queue, survey
+from ketscale.problems.registry import FAMILIES
+from tests import record_maker as maker
+
+NOW = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
+RESULTS = Path("results")
+
+
+@pytest.fixture(autouse=True)
+def outside_slurm(monkeypatch, tmp_path):
+    """A folder of its own, and no SLURM but what a test puts on the PATH."""
+    for name in [name for name in os.environ if name.startswith("SLURM")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.chdir(tmp_path)
+
+
+def study(**axes):
+    return maker.config(one=maker.study(**axes))
+
+
+def folder_of(run):
+    return RESULTS / run.folder
+
+
+def at(seconds_ago):
+    return (NOW - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def hold(run, **changes):
+    """A lease as a process of another host left it, an hour after its last sign of life."""
+    content = process.identity() | {
+        "host": "node1",
+        "boot": "theirs",
+        "token": "t",
+        "interval_s": 10.0,
+        "beat": 3,
+    }
+    content |= {
+        "since": at(7200),
+        "at": at(3600),
+        "released": False,
+        "finished": False,
+        "job": "12",
+    } | changes
+    path = folder_of(run) / "lease" / "1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(content))
+
+
+def wait(run, **changes):
+    """The sign of a process of another host that waits for it, renewed a moment ago."""
+    about = {"host": "node1", "boot": "theirs", "since": at(300), "at": at(9), "interval_s": 10.0}
+    content = process.identity() | about | {"whom": "process 7 of ada"} | changes
+    folder_of(run).mkdir(parents=True, exist_ok=True)
+    (folder_of(run) / "waiting.json").write_text(json.dumps(content))
+
+
+def fail(run, **changes):
+    note = {"reason": "out of memory", "at": at(1800), "job": "12", "call": None} | changes
+    folder_of(run).mkdir(parents=True, exist_ok=True)
+    (folder_of(run) / "failure.json").write_text(json.dumps(note))
+
+
+def save(run):
+    folder = folder_of(run) / "checkpoint"
+    folder.mkdir(parents=True)
+    (folder / "abc.pt").touch()
+
+
+def finish(settings_of, run, **changes):
+    maker.write(RESULTS, settings_of.settings(run), **changes)
+
+
+def queue(*jobs, packs=None):
+    """The queue with these jobs; the runs of `packs` have been submitted, which Snakemake marks."""
+    submit(packs or {})
+    return Queue(tuple(jobs), packs or {}, available=True)
+
+
+def submit(runs):
+    for run in runs:
+        mark = Path(".snakemake/incomplete") / urlsafe_b64encode(f"results/{run.path}".encode()).decode()
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+
+def see(config, jobs=None):
+    return survey(config, Path(), jobs or Queue(), NOW)
+
+
+@pytest.fixture
+def one():
+    """A config of one run, and the run."""
+    config = study(seed=0)
+    return config, config.runs[0]
+
+
+def state_of(one, jobs=None):
+    [seen] = see(one[0], jobs)
+    return seen
+
+
+def late(run):
+    """What a record says of a run of a minute whose time was over in its first step, of 25 seconds."""
+    timing = maker.timed(run, 25.0, steps=1)
+    unknown = {"step": timing["sampled_step"], "epoch_s": None, "samples_per_s": None}
+    return took(1, run, status="timed_out", reason="its time was over") | {"timing": {**timing, **unknown}}
+
+
+def test_a_run_of_which_nothing_lies_there_is_missing(one):
+    assert state_of(one).state == "missing"
+    hold(one[1], released=True)
+    save(one[1])
+    seen = state_of(one)
+    assert (seen.state, seen.checkpoint) == ("missing", True)
+
+
+@pytest.mark.parametrize("outcome", ["completed", "diverged", "out_of_memory"])
+def test_a_record_of_these_settings_is_a_result_whatever_its_status(one, outcome):
+    finish(*one, status=outcome, reason=None if outcome == "completed" else "NaN at step 3")
+    hold(one[1], at=at(1))
+    seen = state_of(one)
+    assert (seen.state, seen.status) == ("done", outcome)
+
+
+def test_a_timed_run_that_went_on_from_a_checkpoint_is_missing_and_says_why(one):
+    finish(*one)
+    path = RESULTS / one[1].path
+    path.write_text(maker.sealed({**json.loads(path.read_text()), "resumed": 1}))
+    seen = state_of(one)
+    assert (
+        seen.state == "missing" and "its times are of the rest alone; it will be trained again" in seen.reason
+    )
+
+
+def test_a_timed_run_that_was_busy_is_done_and_says_why(one):
+    finish(*one, quiet=maker.beside(others_share=0.4))
+    seen = state_of(one)
+    assert (seen.state, seen.reason) == ("done", "busy: other processes used 40% of its cores")
+
+
+def test_a_run_that_timed_out_is_done_and_says_how_long_its_siblings_take(capsys):
+    given = study(seed=[0, 1]).given
+    timing = {**given["protocols"]["timing"], "limit_s": 20}
+    config = Config.of({**given, "protocols": {**given["protocols"], "timing": timing}}, FAMILIES)
+    finish(config, config.runs[0], **late(config.runs[0]))
+    assert [(seen.state, seen.status) for seen in see(config)] == [("done", "timed_out"), ("missing", None)]
+    # Its minute, and the half second of its start before.
+    assert estimated(config).wall_s.middle == pytest.approx(60.5)
+    write_config(config, title="A study")
+    assert call(capsys).startswith("A study\n2 runs: 1 done (1 timed out), 1 missing\n")
+
+
+@pytest.mark.parametrize(
+    "content, state, why",
+    [
+        ("{", "refused", "cannot be read"),
+        ("[]", "stale", "schema None"),
+        ('{"schema": 1}', "stale", "schema 1"),
+        (None, "stale", "other settings"),
+    ],
+)
+def test_a_record_that_is_damaged_is_refused_and_one_of_other_settings_stale(one, content, state, why):
+    stale(*one)
+    if content is not None:
+        (RESULTS / one[1].path).write_text(content)
+    seen = state_of(one)
+    assert seen.state == state and why in seen.reason and "delete it" in seen.reason
+
+
+def test_a_file_in_the_place_of_a_run_refuses_that_run_alone(one):
+    folder_of(one[1]).parent.mkdir(parents=True)
+    folder_of(one[1]).touch()
+    seen = state_of(one)
+    assert (seen.state, "Not a directory" in seen.reason) == ("refused", True)
+
+
+def test_what_tables_refuse_is_not_done(tmp_path):
+    config = study(simulator=["default.qubit", "fused"], seed=0)
+    usual = maker.of(config.settings(config.runs[0]))["timing"] | {"steps": 2}
+    for run, losses in zip(config.runs, ([1.0, 0.9], [1.0, 0.5]), strict=True):
+        finish(config, run, losses=losses, timing=usual)
+    states = {seen.run.simulator: seen.state for seen in see(config)}
+    assert states == {"default.qubit": "done", "fused": "refused"}
+    (seen,) = (seen for seen in see(config) if seen.state == "refused")
+    with pytest.raises(UserError, match=r"1 of 2 runs cannot be used \(1 refused\)") as error:
+        tables.collect(config, RESULTS)
+    why = seen.reason.removesuffix("; delete it and run it again")
+    assert "its first 2 losses differ" in why and why in str(error.value)
+
+
+def test_a_record_of_other_features_is_stale(one):
+    finish(*one)
+    manifest = Path("results/features/digits/features.json")
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text('{"hash": "new"}')
+    assert state_of(one).state == "stale"
+
+
+def test_a_lease_is_held_by_a_live_process_of_this_machine_or_a_running_job_or_a_fresh_beat(one):
+    me = process.identity()
+    hold(one[1], **me, at=at(3600))
+    assert state_of(one).state == "running"
+    path = folder_of(one[1]) / "lease" / "1.json"
+    path.unlink(), path.parent.rmdir()
+    hold(one[1])
+    assert state_of(one).state == "interrupted"
+    assert state_of(one, queue(Job("12", "PENDING", "p", "Priority"))).state == "interrupted"
+    assert state_of(one, queue(Job("12", "RUNNING", "p", "None"))).state == "running"
+    path.unlink(), path.parent.rmdir()
+    hold(one[1], at=at(49))
+    assert state_of(one).state == "running"
+
+
+def test_a_dead_process_of_this_machine_is_dead_however_fresh_its_beat(one):
+    me = process.identity()
+    hold(one[1], **{**me, "started": me["started"] - 1}, at=at(1))
+    assert state_of(one).state == "interrupted"
+
+
+def test_a_note_of_failure_ends_a_lease_that_began_before_it(one):
+    hold(one[1], since=at(7200), at=at(1801))
+    fail(one[1], at=at(1800))
+    jobs = queue(Job("12", "RUNNING", "p", "None"))
+    seen = state_of(one, jobs)
+    assert (seen.state, seen.reason, seen.job, seen.at) == ("failed", "out of memory", "12", at(1800))
+    (folder_of(one[1]) / "lease" / "1.json").unlink()
+    (folder_of(one[1]) / "lease").rmdir()
+    hold(one[1], since=at(1700))
+    assert state_of(one, jobs).state == "running"
+
+
+def test_a_note_that_cannot_be_read_still_says_failed(one):
+    fail(one[1])
+    (folder_of(one[1]) / "failure.json").write_text("{")
+    assert state_of(one).state == "failed"
+
+
+def test_a_run_whose_process_waits_for_its_host_is_waiting(one):
+    wait(one[1])
+    seen = state_of(one)
+    assert (seen.state, seen.reason, seen.at) == ("waiting", "node1 is held by process 7 of ada", at(300))
+    wait(one[1], at=at(51))
+    assert state_of(one).state == "missing"
+    wait(one[1])
+    fail(one[1], at=at(5))
+    assert state_of(one).state == "failed"
+    hold(one[1], since=at(1), at=at(1))
+    assert state_of(one).state == "running"
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]"])
+def test_a_sign_of_waiting_that_cannot_be_read_is_none(one, content):
+    wait(one[1])
+    (folder_of(one[1]) / "waiting.json").write_text(content)
+    assert state_of(one).state == "missing"
+
+
+def test_a_run_waits_while_its_pack_is_in_the_queue(one):
+    fail(one[1])
+    packs = {one[1]: "timed-n1-0"}
+    waiting = state_of(one, queue(Job("13", "PENDING", "timed-n1-0", "Priority"), packs=packs))
+    assert (waiting.state, waiting.reason, waiting.job) == ("queued", "pending: Priority", "13")
+    several = queue(
+        Job("13", "PENDING", "timed-n1-0", "Priority"),
+        Job("14", "RUNNING", "timed-n1-0", "None"),
+        packs=packs,
+    )
+    assert state_of(one, several).job == "14"
+    assert state_of(one, queue(Job("13", "PENDING", "timed-n1-1", ""), packs=packs)).state == "failed"
+    assert state_of(one, queue(Job("13", "COMPLETING", "timed-n1-0", ""), packs=packs)).state == "failed"
+
+
+def test_a_run_that_nobody_has_submitted_does_not_wait_though_others_of_its_pack_do(one):
+    jobs = Queue((Job("13", "PENDING", "timed-n1-0", "Priority"),), {one[1]: "timed-n1-0"}, available=True)
+    assert state_of(one, jobs).state == "missing"
+
+
+def test_a_run_that_failed_in_the_job_that_runs_its_pack_has_failed(one):
+    fail(one[1], job="14")
+    packs = {one[1]: "timed-n1-0"}
+    assert state_of(one, queue(Job("14", "RUNNING", "timed-n1-0", "None"), packs=packs)).state == "failed"
+    assert state_of(one, queue(Job("15", "RUNNING", "timed-n1-0", "None"), packs=packs)).state == "queued"
+
+
+def test_an_interrupted_run_says_whether_it_goes_on_from_a_checkpoint(one):
+    hold(one[1])
+    assert "will start again" in state_of(one).reason
+    save(one[1])
+    seen = state_of(one)
+    assert "from its checkpoint" in seen.reason and seen.host == "node1"
+
+
+def test_progress_is_the_last_row_of_the_history_against_the_protocol():
+    config = study(seed=0, protocol="quality")
+    run = config.runs[0]
+    hold(run, at=at(1))
+    assert see(config)[0].progress == ""
+    history = folder_of(run) / "checkpoint" / "0123456789abcdef.csv"
+    history.parent.mkdir()
+    history.write_text("epoch,step,loss\n0,20,1.5\n1,40,1.2\n2,6")
+    assert see(config)[0].progress == "epoch 2 of 100"
+    config = study(seed=0, protocol="parity")
+    run = config.runs[0]
+    hold(run, at=at(1))
+    history = folder_of(run) / "checkpoint" / "0123456789abcdef.csv"
+    history.parent.mkdir()
+    history.write_text("epoch,step\n0,10\n")
+    assert see(config)[0].progress == "step 10 of 20"
+
+
+def took(minutes, run, **changes):
+    """What a record of so many minutes has: all of it but a second is steps."""
+    stopped = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)).isoformat()
+    timing = maker.timed(run, 60 * minutes - 1)
+    return {"started": maker.TIME, "stopped": stopped, **maker.used(run), "timing": timing} | changes
+
+
+def stale(config, run):
+    """A record of other settings."""
+    content = config.settings(run).content
+    content = content | {"protocol": content["protocol"] | {"learning_rate": 0.5}}
+    maker.forge(RESULTS, config.settings(run), config=content, config_hash=config_hash(content))
+
+
+def estimated(config):
+    left = [config.settings(run) for run in config.runs]
+    return estimate(see(config), Forecaster.of(RESULTS).of_runs(left), NOW)
+
+
+def test_the_estimate_is_of_the_runs_that_are_left_on_all_of_their_nodes():
+    config = study(seed=[0, 1, 2, 3, 4], backend=["cpu-n1r1t1", "mpi-n2r2t1"])
+    for run in config.runs:
+        if run.seed < 3:
+            finish(config, run, **took(10 if run.nodes == 1 else 6, run))
+    left = estimated(config)
+    assert (left.runs, left.known, left.at_most) == (4, 4, 0)
+    assert left.wall_s.low < 60 * 2 * (10 + 6) < left.wall_s.high
+    assert left.wall_s.middle == pytest.approx(60 * 2 * (10 + 6), rel=0.03)
+    assert left.node_hours.middle == pytest.approx(2 * (10 + 2 * 6) / 60, rel=0.03)
+
+
+def test_the_estimate_counts_nothing_for_runs_of_which_nothing_is_known():
+    config = study(seed=[0, 1], simulator=["default.qubit", "fused"])
+    run = config.runs[0]
+    finish(config, run, **took(10, run))
+    left = estimated(config)
+    assert (left.runs, left.known) == (3, 1)
+    assert left.wall_s.middle == pytest.approx(600, rel=0.01)
+    # A run that did not complete says nothing about how long a whole one takes.
+    config = study(seed=[0, 1], simulator="qiskit")
+    finish(config, config.runs[0], **took(1, config.runs[0], status="diverged", reason="NaN"))
+    left = estimated(config)
+    assert (left.runs, left.known, left.node_hours.high) == (1, 0, 0.0)
+
+
+def test_the_estimate_takes_off_what_a_running_run_has_had():
+    config = study(seed=[0, 1, 2])
+    runs = config.runs
+    finish(config, runs[0], **took(10, runs[0]))
+    hold(runs[1], since=at(240), at=at(1))
+    left = estimated(config)
+    assert left.at_once == 1 and left.wall_s.middle == pytest.approx(60 * (6 + 10), rel=0.01)
+
+
+def script(name, text):
+    path = Path("bin") / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def write_config(config, **changes):
+    Path("config.yaml").write_text(json.dumps({**config.given, **changes}))
+
+
+def call(capsys, *options):
+    assert cli.main(["status", *options]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_text_says_it_all(capsys):
+    config = study(seed=list(range(8)))
+    write_config(config, title="A study")
+    runs = config.runs
+    finish(config, runs[0], **took(10, runs[0]))
+    finish(config, runs[1], **took(10, runs[1], status="diverged", reason="NaN"))
+    hold(runs[2], **{**process.identity(), "host": socket.gethostname(), "job": None}, since=at(0))
+    for run in runs[3:5]:
+        fail(run)
+    fail(runs[5], reason="rank 1 died")
+    hold(runs[6])
+    out = call(capsys)
+    assert out.startswith(
+        "A study\n8 runs: 2 done (1 diverged), 1 running, 3 failed, 1 interrupted, 1 missing\n"
+    )
+    assert "queue" not in out
+    assert "digits/vqc q4-l3 cpu-n1r1t1 timing" in out
+    assert f"{socket.gethostname()}  -  digits/vqc" in out
+    assert (
+        "2 failed: out of memory\n"
+        "    such as digits/vqc/q4-l3-b64/default.qubit/cpu-n1r1t1/timing/seed3 (2026-01-02 02:30 UTC, job 12)"
+    ) in out
+    assert "1 failed: rank 1 died" in out and "1 interrupted: it ended without a message" in out
+    assert (
+        "left: about 0.83 node-hours (" in out
+        and ") for 6 runs\n" in out
+        and "min at the one run that is running now" in out
+    )
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_what_a_run_waits_for_is_said(capsys):
+    config = study(seed=[0, 1])
+    write_config(config)
+    me = {**process.identity(), "host": "here", "job": None}
+    for run in config.runs:
+        wait(run, **me)
+    out = call(capsys)
+    assert "2 runs: 0 done, 2 waiting\n" in out
+    assert f"2 waiting: here is held by process 7 of ada\n    such as {config.runs[0].name}" in out
+
+
+def test_failed_lists_every_one_with_what_runs_it_again(capsys):
+    config = study(seed=[0, 1, 2])
+    write_config(config)
+    runs = config.runs
+    fail(runs[0])
+    stale(config, runs[1])
+    out = call(capsys, "--failed")
+    assert f"results/{runs[0].path}\n    failed: out of memory" in out
+    assert f"\n    snakemake --profile profiles/local results/{runs[0].path}\n" in out
+    assert (
+        f"\n    rm results/{runs[1].path} && snakemake --profile profiles/local results/{runs[1].path}\n"
+        in out
+    )
+    assert runs[2].path not in out
+    os.rename("config.yaml", "other.yaml")
+    out = call(capsys, "--failed", "--config", "other.yaml")
+    assert f"snakemake --configfile other.yaml --profile profiles/local results/{runs[0].path}" in out
+
+
+def test_json_says_the_same_for_scripts(capsys):
+    config = study(seed=[0, 1, 2])
+    write_config(config, title="A study")
+    runs = config.runs
+    finish(config, runs[0], **took(10, runs[0]))
+    fail(runs[1])
+    said = json.loads(call(capsys, "--json"))
+    assert said["title"] == "A study" and said["jobs"] is None
+    assert said["counts"]["done"] == said["counts"]["failed"] == said["counts"]["missing"] == 1
+    assert [run["state"] for run in said["runs"]] == ["done", "failed", "missing"]
+    assert (
+        said["runs"][1]["run"] == f"results/{runs[1].path}" and said["runs"][1]["reason"] == "out of memory"
+    )
+    assert said["estimate"]["known"] == 2
+    hours = said["estimate"]["node_hours"]
+    assert hours["middle"] == pytest.approx(1 / 3, rel=0.01)
+    assert hours["low"] < hours["middle"] < hours["high"]
+    assert len(json.loads(call(capsys, "--json", "--failed"))["runs"]) == 1
+
+
+def test_the_queue_is_asked_where_there_is_one(capsys):
+    config = study(seed=[0, 1])
+    write_config(config)
+    Path("profiles/slurm").mkdir(parents=True)
+    Path("profiles/slurm/site.yaml").write_text(
+        "account: null\npartition: null\nlimits: [{minutes: 3, memory_mb: 100}]\n"
+    )
+    name = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
+    line = f"7|PENDING|{name}|rule_timed-n1-0_train|Priority|{Path.cwd()}"
+    script("squeue", f"echo '{line}'; echo '8|RUNNING|{name}|rule_timed-n1-9_train|None|{Path.cwd()}'")
+    submit(config.runs)
+    out = call(capsys)
+    assert (
+        "2 runs: 0 done, 2 queued\nqueue: 1 running, 1 pending (Priority 1); 1 not of this config's runs"
+        in out
+    )
+    assert "left: 2 runs; no run of their models and simulators has finished, so their time is unknown" in out
+
+
+def test_a_queue_that_does_not_answer_is_said_and_stops_nothing(capsys):
+    write_config(study(seed=0))
+    script("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    out = call(capsys)
+    assert "1 run: 0 done, 1 missing\nqueue: unknown" in out and "Unable to contact" in out
+    assert (
+        "left: 1 run; no run of their models and simulators has finished, so their time is unknown\nsnakemake --profile slurm"
+        in out
+    )
+
+
+def test_many_groups_are_cut_and_those_all_done_go_first(capsys):
+    config = study(seed=0, qubits=[2, 3, 4, 5, 6], layers=1, backend=[f"mpi-n1r{r}t1" for r in range(1, 9)])
+    write_config(config)
+    for run in config.runs[:8]:
+        finish(config, run)
+    out = call(capsys)
+    assert "... and 10 more, 8 of them all done" in out
+    assert len(out.splitlines()) < 40
+
+
+def test_a_misspelt_config_is_refused_in_a_line(capsys):
+    write_config(study(), titel="x")
+    assert cli.main(["status"]) == 2
+    assert "titel: unknown setting" in capsys.readouterr().err
+    assert cli.main(["status", "--config", "none.yaml"]) == 2
+    assert "none.yaml: cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "seconds, said", [(0, "0 s"), (59.6, "60 s"), (1234, "21 min"), (12345, "3.4 h"), (1e6, "12 days")]
+)
+def test_durations_claim_no_more_than_two_digits(seconds, said):
+    assert words.duration(seconds) == said

@@ -1,0 +1,171 @@
+"""The invariant "same numbers everywhere": who is compared with whom, how closely, and who is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ketscale.analysis.parity import held, subject
+from ketscale.grid import Run
+from ketscale.measure import parity
+from ketscale.measure.record import Checked
+from tests import records_factory as factory
+
+CONFIG = factory.default_config()
+RUN = Run("digits", "vqc", "q4-l3", 8, "default.qubit", "cpu", 1, 1, 1, "parity", 0)
+LIGHTNING = replace(RUN, simulator="lightning.qubit")
+RANKS = replace(RUN, backend="mpi", ranks=2)
+LOSSES = [2.3 * 0.9**step for step in range(20)]
+
+
+Found = tuple[Run, Checked]
+
+
+def found(run: Run, off: float = 0.0, **changes: Any) -> Found:
+    """A finished run whose losses are off by a relative amount."""
+    losses = [loss * (1 + off) for loss in LOSSES]
+    return run, Checked("completed", record=factory.record(CONFIG, run, **{"losses": losses, **changes}))
+
+
+def compare(*pairs: Found) -> list[parity.Comparison]:
+    return parity.compare(dict(pairs))
+
+
+def approximate(run: Run, off: float, tolerance: float) -> Found:
+    """The same of a run whose simulator declares its error."""
+    run, checked = found(run, off)
+    assert checked.record is not None
+    checked.record["config"]["simulator"]["tolerance"] = tolerance
+    return run, checked
+
+
+def refused(*pairs: Found) -> set[Run]:
+    """The runs that the comparison refuses."""
+    kept = parity.refuse(dict(pairs), compare(*pairs))
+    return {run for run, checked in kept.items() if checked.state == "refused"}
+
+
+def test_equal_losses_hold() -> None:
+    assert refused(found(RUN), found(LIGHTNING), found(RANKS)) == set()
+
+
+@pytest.mark.parametrize(("run", "limit"), [(LIGHTNING, 1e-9), (RANKS, 1e-10)])
+def test_fp64_is_held_to_its_limit(run: Run, limit: float) -> None:
+    assert refused(found(RUN), found(run, 0.5 * limit)) == set()
+    assert refused(found(RUN), found(run, 2 * limit)) == {run}
+
+
+def test_fp32_is_held_to_a_thousandth() -> None:
+    serial = replace(RUN, protocol="timing", batch=16)
+    other = replace(serial, simulator="qiskit")
+    assert refused(found(serial), found(other, 5e-4)) == set()
+    assert refused(found(serial), found(other, 2e-3)) == {other}
+
+
+def test_default_qubit_on_one_rank_and_thread_is_the_reference_in_any_order() -> None:
+    assert refused(found(LIGHTNING, 1e-3), found(RANKS), found(RUN)) == {LIGHTNING}
+
+
+def test_without_it_the_first_run_is_the_reference() -> None:
+    qiskit = replace(RUN, simulator="qiskit")
+    assert refused(found(qiskit, 1e-3), found(LIGHTNING)) == {qiskit}
+
+
+def test_ranks_are_also_compared_with_their_own_simulator() -> None:
+    ranks = replace(LIGHTNING, backend="mpi", ranks=2)
+    assert refused(found(RUN), found(LIGHTNING), found(ranks, 5e-10)) == {ranks}
+
+
+@pytest.mark.parametrize("off, kept", [(0.9e-2, True), (1.1e-2, False)])
+def test_an_approximate_simulator_is_held_to_its_declared_error(off: float, kept: bool) -> None:
+    run = replace(LIGHTNING, simulator="qiskit")
+    expected = set() if kept else {run}
+    assert refused(found(LIGHTNING), approximate(run, off, 1e-2)) == expected
+
+
+def test_a_breach_of_a_declared_error_says_whose_limit_it_is() -> None:
+    run = replace(LIGHTNING, simulator="qiskit")
+    (breach,) = [each for each in compare(found(LIGHTNING), approximate(run, 2e-2, 1e-2)) if not each.held]
+    assert "over the tolerance 1e-02 (fp64)" in breach.why
+
+
+def test_exact_simulators_are_compared_as_closely_beside_an_approximate_one() -> None:
+    findings = [
+        approximate(RUN, 1e-2, 2e-2),
+        found(LIGHTNING),
+        found(replace(RUN, simulator="qiskit"), 1e-8),
+    ]
+    assert refused(*findings) == {findings[2][0]}
+
+
+def test_two_approximate_simulators_may_differ_by_the_errors_of_both() -> None:
+    other = replace(RUN, simulator="qiskit")
+    pair = [approximate(LIGHTNING, 0.0, 1e-2), approximate(other, 2.5e-2, 2e-2)]
+    assert refused(*pair) == set()
+    assert refused(pair[0], approximate(other, 3.5e-2, 2e-2)) == {other}
+
+
+def test_an_approximate_simulator_gives_the_same_numbers_on_all_ranks() -> None:
+    ranks = replace(RANKS, simulator="lightning.qubit")
+    assert refused(approximate(LIGHTNING, 0.0, 1e-2), approximate(ranks, 1e-9, 1e-2)) == {ranks}
+
+
+def test_only_common_steps_are_compared() -> None:
+    assert refused(found(RUN), found(LIGHTNING, losses=LOSSES[:4])) == set()
+    assert refused(found(RUN), found(LIGHTNING, losses=[*LOSSES[:3], 9.9])) == {LIGHTNING}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [replace(LIGHTNING, seed=1), replace(LIGHTNING, batch=16), replace(LIGHTNING, size="q4-l6")],
+    ids=str,
+)
+def test_runs_that_train_differently_are_not_compared(other: Run) -> None:
+    assert compare(found(RUN), found(other, 0.5)) == []
+
+
+def test_runs_on_other_features_are_not_compared() -> None:
+    assert compare(found(RUN), found(LIGHTNING, 0.5, features_hash="other")) == []
+
+
+def test_cached_and_inline_features_must_give_the_same_losses() -> None:
+    cached = replace(RUN, protocol="timing", batch=64)
+    inline = replace(cached, protocol="timing-inline")
+    assert refused(found(cached), found(inline, 0.01)) == {inline}
+
+
+def test_nothing_is_promised_above_the_largest_learning_rate() -> None:
+    pair = [found(RUN), found(LIGHTNING, 0.5)]
+    for _, checked in pair:
+        assert checked.record is not None
+        checked.record["config"]["protocol"]["learning_rate"] = 0.01
+    assert compare(*pair) == []
+
+
+def test_diverged_runs_are_not_compared() -> None:
+    run, checked = found(LIGHTNING, 0.5)
+    assert compare(found(RUN), (run, replace(checked, state="diverged"))) == []
+
+
+def test_runs_that_timed_out_are_compared_by_the_losses_that_they_have() -> None:
+    run, checked = found(LIGHTNING, 0.5)
+    assert not compare(found(RUN), (run, replace(checked, state="timed_out")))[0].held
+
+
+def test_a_refusal_says_what_differed_from_what_and_by_how_much() -> None:
+    pair = [found(RUN), found(LIGHTNING, 1e-3)]
+    broken = parity.refuse(dict(pair), compare(*pair))[LIGHTNING]
+    assert broken.record is None
+    assert broken.why == (
+        "its first 20 losses differ by 1.0e-03 relative, over 1e-09 (fp64), from those of default.qubit on cpu-n1r1t1 (parity)"
+    )
+
+
+def test_a_point_says_in_which_precisions_parity_held() -> None:
+    serial, other = replace(RUN, protocol="timing"), replace(LIGHTNING, protocol="timing")
+    words = held(compare(found(RUN), found(LIGHTNING), found(serial), found(other)))
+    assert words[subject(LIGHTNING)] == words[subject(RUN)] == "held fp64+fp32"
+    assert held(compare(found(serial), found(other)))[subject(other)] == "held fp32"
+    assert held(compare(found(RUN), found(LIGHTNING, 1.0))) == {}

@@ -1,0 +1,355 @@
+"""The workloads of `control`: their tasks, their settings, and the same losses by every propagator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from ketscale import analysis
+from ketscale.config import schema
+from ketscale.engines.dynamics import Tasks, fidelity, noise_rates, propagator, violations
+from ketscale.engines.dynamics.states import check_physical
+from ketscale.errors import UserError
+from ketscale.problems import library, registry
+from ketscale.problems.control import build
+from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.specification import FAMILY
+from ketscale.problems.control.tasks import Distribution
+from ketscale.problems.control.workloads import (
+    WORKLOADS,
+    CoupledQubitsRelaxation,
+    CoupledQubitsSpectrum,
+    QubitRelaxation,
+    QubitSpectrum,
+    TransmonSpectrum,
+)
+from tests.contract.tiny_study import config as tiny_config
+from tests.engines.dynamics.test_dynamics import by_qutip
+
+NUMBERS = torch.arange(2000)
+
+
+def drawn(workload: Any, split: str = "test") -> Any:
+    return Distribution(workload).fixed(split, NUMBERS, torch.float64)
+
+
+def test_the_published_rates_hardly_differ_from_none() -> None:
+    rates = drawn(QubitSpectrum()).query.rates
+    assert rates.shape == (2000, 3)
+    assert rates.min() >= 5e-10 and rates.max() <= 4e-4
+    assert rates.max() > 1e-4 and rates.min() < 2e-9
+    assert (rates == rates[:, :1]).all()
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_values_fill_their_ranges_and_environments_are_possible(kind: str) -> None:
+    workload = WORKLOADS[kind](environment_spread=0.02)
+    tasks = drawn(workload)
+    low, high = (torch.tensor([getattr(each, end) for each in workload.varied]) for end in ("low", "high"))
+    assert ((tasks.inputs >= low) & (tasks.inputs <= high)).all()
+    assert (tasks.inputs.amax(0) - tasks.inputs.amin(0) > 0.99 * (high - low)).all()
+    system = workload.system()
+    for environment in (tasks.support, tasks.query):
+        assert environment.rates.shape == (2000, len(system.jumps)) and (environment.rates >= 0).all()
+        assert environment.parameters.shape == (2000, len(system.drift))
+    usual = torch.tensor(list(system.parameters.values()), dtype=torch.float64)
+    usual[: workload.qubits] += workload.detuning[0]
+    torch.testing.assert_close(tasks.query.parameters, usual.expand(2000, -1), rtol=0.03, atol=0)
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_its_overlaps_are_of_physical_states_and_the_same_by_an_integrator(kind: str) -> None:
+    workload = WORKLOADS[kind]()
+    objective = Objective(workload, propagator("exact"))
+    environment = Distribution(workload).fixed("test", torch.arange(6), torch.float64).query
+    generator = torch.Generator().manual_seed(0)
+    controls = workload.limit * torch.randn(
+        6, 20, len(objective.system.controls), generator=generator, dtype=torch.float64
+    )
+    found = objective.overlaps(controls, environment)
+    other = Objective(workload, propagator("rk4", workload.duration / 40_000)).overlaps(controls, environment)
+    torch.testing.assert_close(found, other, rtol=0, atol=1e-8)
+    tasks = Tasks(controls, workload.duration, *environment)
+    state = propagator("exact").state(objective.system, tasks)
+    assert all(each.max() < 1e-12 for each in violations(state))
+    torch.testing.assert_close(found, fidelity(state, objective.system.targets[workload.target]))
+
+
+def test_a_policy_starts_from_the_same_weights_with_any_number_of_threads() -> None:
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        found.append(library.construct("policy").state_dict())
+    torch.set_num_threads(before)
+    assert all((found[0][name] == found[1][name]).all() for name in found[0])
+
+
+@pytest.mark.parametrize("kind", ["policy", "robust_grape", "grape"])
+def test_controls_are_clamped_to_the_limit(kind: str) -> None:
+    model = library.construct(kind, amplitude=1e6, limit=3.0)
+    controls = model(torch.tensor([0]) if kind == "grape" else torch.rand(1, 3))
+    assert (controls.abs() <= 3).all() and (controls.abs() == 3).any()
+
+
+def test_splits_and_seeds_have_tasks_of_their_own() -> None:
+    sets = [drawn(QubitSpectrum(), split) for split in ("train", "validation", "test")]
+    sets.append(drawn(QubitSpectrum(seed=1)))
+    values = torch.cat([each.inputs for each in sets])
+    assert len(values.unique(dim=0)) == len(values)
+
+
+def test_isotropic_noise_changes_no_pulses_order() -> None:
+    """The published jumps commute with every pulse: the fidelity is 1/2 + (F0 - 1/2) exp(-4 rate)."""
+    workload = QubitSpectrum(strength=(1.0, 30.0), cutoff=(20.0, 40.0))
+    objective = Objective(workload, propagator("exact"))
+    environment = Distribution(workload).fixed("test", torch.arange(50), torch.float64).query
+    controls = torch.randn(50, 20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noisy = objective.overlaps(controls, environment)
+    noiseless = objective.overlaps(
+        controls, environment._replace(rates=torch.zeros(50, 3, dtype=torch.float64))
+    )
+    expected = 0.5 + (noiseless - 0.5) * torch.exp(-4 * environment.rates[:, 0])
+    torch.testing.assert_close(noisy, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_every_setting_of_a_workload_keeps_its_meaning_and_bounds(kind: str) -> None:
+    """Those of a class are replaced by what another one, before it among the bases, says of the same name."""
+    properties = schema(WORKLOADS[kind])["$defs"][WORKLOADS[kind].__name__]["properties"]
+    assert [name for name, rules in properties.items() if "description" not in rules] == []
+    assert properties["environment_spread"]["exclusiveMaximum"] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "said"),
+    [
+        ("qubit-spectrum", {"alpha": (2.0, 0.5)}, "alpha: goes from 2 down to 0.5"),
+        ("qubit-spectrum", {"strength": (-1.0, 1.0)}, "strength: must be at least 0"),
+        ("qubit-spectrum", {"cutoff": (0.0, 1.0)}, "cutoff: must be above 0"),
+        ("transmon-relaxation", {"amplitude": 1.0}, "amplitude: 1 is over the limit of controls, 0.628319"),
+        ("qubit-relaxation", {"t1": (0.0, 1.0)}, "t1: must be above 0"),
+        ("qubit-relaxation", {"t2": (10.0, 50.0)}, "t2: reaches 50, but T2 is at most 2 T1, here 40"),
+        ("transmon-spectrum", {"jumps": ("z", "x", "z")}, "jumps: z is named twice"),
+        (
+            "coupled-qubits-relaxation",
+            {"environment_spread": 0.1},
+            "t2: reaches 60000, but T2 is at most 2 T1",
+        ),
+    ],
+)
+def test_impossible_environments_are_refused(kind: str, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        registry.workload_of(
+            {"kind": kind, **{name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()}},
+            "workloads.w",
+        )
+    assert f"workloads.w.{said}" in str(caught.value)
+
+
+def tiny(
+    workload: dict[str, Any],
+    model: dict[str, Any] | None = None,
+    protocol: dict[str, Any] | None = None,
+    **axes: Any,
+) -> dict[str, Any]:
+    """A config of one study whose workload w, model m, protocol and axes have these settings."""
+    made = tiny_config(
+        {
+            "workloads": {"w": {"kind": "qubit-spectrum", **workload}},
+            "models": {"m": model or {"kind": "policy"}},
+            "simulators": {
+                "exact": {"device": "exact"},
+                "rk4": {"device": "rk4", "dt": 0.3, "tolerance": 1e-9},
+                "loop": {"device": "rk4", "batching": "loop", "dt": 0.2, "tolerance": 1e-2, "cache": True},
+            },
+            "axes": {**FAMILY.tiny["axes"], "workload": "w", "model": "m"},
+        }
+    )
+    study = made["studies"]["accuracy"]
+    study["axes"] |= axes
+    quality = made["protocols"]["quality"] | (protocol or {})
+    return {**made, "protocols": {"quality": quality}, "studies": {"accuracy": study}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"workload": {"duration": float("nan")}}, "workloads.w.duration"),
+        ({"workload": {"duration": -1.0}}, "workloads.w.duration"),
+        ({"workload": {"detuning": [0.0, float("inf")]}}, "workloads.w.detuning.1: inf should be a number"),
+        ({"workload": {"alpha": [float("nan"), 1.0]}}, "workloads.w.alpha.0: nan should be a number"),
+        ({"workload": {"alpha": []}}, "workloads.w.alpha: the list is empty; give at least one value"),
+        ({"workload": {"alpha": [2.0, 0.5]}}, "workloads.w.alpha: goes from 2 down to 0.5"),
+        ({"workload": {"detuning": [-1e308, 1e308]}}, "workloads.w.detuning: -1e+308 to 1e+308 is too wide"),
+        ({"workload": {"coupling": 0.1}}, "workloads.w.coupling: unknown setting"),
+        ({"workload": {"jumps": []}}, "workloads.w.jumps: the list is empty; give at least one value"),
+        (
+            {"workload": {"jumps": ["x", "w"]}},
+            "jumps.1: 'w' is not one of its values; choose from dephasing, relaxation, x, y, z",
+        ),
+        ({"workload": {"kind": "qubit-relaxation", "jumps": ["x"]}}, "workloads.w.jumps: unknown setting"),
+        (
+            {"workload": {"kind": "transmon-spectrum", "levels": 2}},
+            "w.levels: 2 is too small; it should be at least 3",
+        ),
+        (
+            {"workload": {"kind": "transmon-spectrum", "anharmonicity": float("nan")}},
+            "w.anharmonicity: nan should be a number",
+        ),
+        (
+            {"workload": {"kind": "coupled-qubits-spectrum", "coupling": float("inf")}},
+            "w.coupling: inf should be a number",
+        ),
+        ({"workload": {"limit": 0.0}}, "workloads.w.limit"),
+        ({"workload": {"limit": float("inf")}}, "workloads.w.limit: inf should be a number"),
+        ({"workload": {"amplitude": 10.5}}, "workloads.w.amplitude: 10.5 is over the limit of controls, 10"),
+        ({"workload": {"alpha": [-0.5, 1.0]}}, "workloads.w.alpha: must be at least 0"),
+        (
+            {"workload": {"kind": "qubit-relaxation", "t2": [10, 50]}},
+            "workloads.w.t2: reaches 50, but T2 is at most 2 T1",
+        ),
+        (
+            {"workload": {}, "model": {"kind": "policy", "inner_learning_rate": float("nan")}},
+            "models.m.inner_learning_rate: nan should be a number",
+        ),
+        ({"workload": {"environment_spread": 1.0}}, "workloads.w.environment_spread"),
+        ({"workload": {}, "qubits": 2}, "w is a system of 1 qubit(s); set qubits: 1"),
+        ({"workload": {}, "simulator": "rk4"}, "dt: 0.3, longer than a segment of w, which takes 0.2"),
+        (
+            {"workload": {"duration": 1e8}, "simulator": "rk4"},
+            "dt: 0.3, more than 1,000,000 steps in a segment of w",
+        ),
+        ({"workload": {}, "protocol": {"precision": "amp"}, "backend": "gpu-n1r1t1"}, "amp, too coarse"),
+        (
+            {"workload": {"alpha": [1.0, 1.0], "strength": [1e-3, 1e-3], "cutoff": [100.0, 100.0]}},
+            "w has one task only",
+        ),
+        (
+            {"workload": {}, "model": {"kind": "grape"}, "protocol": {"clip_norm": 1.0}},
+            "quality has clip_norm",
+        ),
+        (
+            {
+                "workload": {},
+                "protocol": {"early_stopping": {"monitor": "highest_rate", "patience": 2}},
+            },
+            "quality has monitor: highest_rate, but control has loss",
+        ),
+        ({"workload": {"tasks": 5}, "model": {"kind": "grape"}}, "has training tasks (tasks: 5)"),
+        ({"workload": {"test": 3}, "model": {"kind": "grape"}}, "use batch 103, not "),
+        ({"workload": {}, "model": {"kind": "grape", "starts": 4}}, "models.m.starts"),
+        ({"workload": {}, "protocol": {"optimiser": "l-bfgs"}}, "tasks are drawn afresh in each step"),
+        (
+            {"workload": {"tasks": 5}, "protocol": {"optimiser": "l-bfgs"}},
+            "fomaml follows no gradient of its loss",
+        ),
+    ],
+)
+def test_bad_settings_are_refused_in_words(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        analysis.of(tiny(**changes))
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("simulator", ["exact", "loop"])
+def test_a_training_that_diverges_has_a_loss_that_is_not_a_number(simulator: str) -> None:
+    """And no error: it is a result."""
+    config = analysis.of(tiny({}, simulator=simulator))
+    problem = build.problem(config.settings(config.runs[0]))
+    for parameter in problem.parameters():
+        torch.nn.init.constant_(parameter, math.nan)
+    assert problem.combine(problem(torch.arange(3), 0), 3).isnan()
+    assert problem.outputs("test", torch.arange(2)).isnan().all()
+
+
+def test_every_system_is_accepted_with_its_defaults() -> None:
+    for kind, settings in WORKLOADS.items():
+        for model in FAMILY.models:
+            analysis.of(tiny({"kind": kind}, {"kind": model}, qubits=settings.qubits, batch=200))
+
+
+def test_models_make_pulses_in_a_notebook() -> None:
+    assert library.construct("policy")(torch.rand(7, 3)).shape == (7, 20, 2)
+    assert library.construct("robust_grape", segments=5)(torch.rand(7, 3)).shape == (7, 5, 2)
+    assert library.construct("grape", tasks=3)(torch.tensor([2, 0])).shape == (2, 8, 20, 2)
+
+
+# Noise that is felt.
+STRONG = {"strength": (5e3, 5e4), "t1": (20.0, 30.0), "t2": (10.0, 40.0)}
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_qutip_finds_the_same_overlaps(kind: str) -> None:
+    kind_of = WORKLOADS[kind]
+    workload = kind_of(**{name: STRONG[name] for name in kind_of.VARIED if name in STRONG})
+    system, environment = (
+        workload.system(),
+        Distribution(workload).fixed("test", torch.arange(2), torch.float64).query,
+    )
+    assert (environment.rates * workload.duration).amax() > 0.04
+    generator = torch.Generator().manual_seed(1)
+    controls = workload.limit * (
+        2 * torch.rand(2, 5, len(system.controls), generator=generator, dtype=torch.float64) - 1
+    )
+    initial = torch.zeros(2, system.dimension, system.dimension, dtype=torch.complex128)
+    initial[:, 0, 0] = 1
+    tasks = Tasks(controls, workload.duration, *environment, initial)
+    target = system.targets[workload.target]
+    expected = [(target.conj() @ by_qutip(system, tasks, task) @ target).real for task in range(2)]
+    found = Objective(workload, propagator("exact")).overlaps(controls, environment)
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=1e-9)
+
+
+def test_each_qubit_feels_its_own_spectrum_through_the_chosen_jumps() -> None:
+    workload = CoupledQubitsSpectrum(jumps=("z", "x"))
+    assert list(workload.system().jumps) == ["z_1", "x_1", "z_2", "x_2"]
+    values = drawn(workload).inputs.unflatten(1, (2, 3))
+    expected = (noise_rates(*values.unbind(2)) / 160).repeat_interleave(2, 1)
+    torch.testing.assert_close(drawn(workload).query.rates, expected, rtol=1e-12, atol=0)
+
+
+def test_the_settings_of_a_system_are_those_of_its_hamiltonian() -> None:
+    transmon = TransmonSpectrum(anharmonicity=-1.5, levels=4).system()
+    energies = transmon.parameters["anharmonicity"] * transmon.drift["anharmonicity"].diagonal().real
+    assert energies.tolist() == [0, 0, -1.5, -4.5]
+    pair = CoupledQubitsRelaxation(coupling=0.3, difference=-0.2).system()
+    assert dict(pair.parameters) == {"detuning_1": -0.2, "detuning_2": 0, "coupling": 0.3}
+
+
+def test_an_excitation_swaps_between_resonant_qubits() -> None:
+    """With probability sin^2(J t)."""
+    system, time = CoupledQubitsRelaxation(coupling=0.03, difference=0.0).system(), 17.0
+    initial = torch.zeros(4, 4, dtype=torch.complex128)
+    initial[2, 2] = 1
+    rho = propagator("exact").state(
+        system, Tasks(torch.zeros(1, 1, 4, dtype=torch.float64), time, initial=initial)
+    )
+    assert rho[0, 1, 1].real.item() == pytest.approx(math.sin(0.03 * time) ** 2, abs=1e-13)
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_a_hundred_thousand_tasks_stay_physical(kind: str) -> None:
+    """By `exact`, in fp64, with controls up to the limit and rates up to 10 / duration."""
+    workload, generator = WORKLOADS[kind](), torch.Generator().manual_seed(2)
+    system, chunk = workload.system(), 10_000
+
+    def uniform(*shape: int) -> torch.Tensor:
+        return torch.rand(chunk, *shape, generator=generator, dtype=torch.float64)
+
+    for _ in range(10):
+        controls = workload.limit * (2 * uniform(20, len(system.controls)) - 1)
+        rates = 10 / workload.duration * uniform(len(system.jumps))
+        rho = propagator("exact").state(system, Tasks(controls, workload.duration, rates))
+        assert rho.shape == (chunk, system.dimension, system.dimension)
+        check_physical(rho, 1e-9)
+
+
+def test_direct_rates_are_those_of_the_times() -> None:
+    workload = QubitRelaxation(t1=(50.0, 50.0), t2=(20.0, 20.0))
+    rates = drawn(workload).query.rates[0]
+    torch.testing.assert_close(rates, torch.tensor([0.02, 0.05 - 0.01], dtype=torch.float64))

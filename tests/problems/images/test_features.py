@@ -1,0 +1,435 @@
+"""Cached features depend on content alone, equal the inline network's, and are refused when damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ketscale.errors import UserError
+from ketscale.problems.images import digits, resnet
+from ketscale.problems.images import features as features_of_images
+from ketscale.problems.images.augment import views
+from ketscale.problems.images.features import FILES, NETWORK_FILES, Features, compute, prepare
+from ketscale.problems.images.images import Images
+from ketscale.problems.images.pretrain import clusters, pretrain, train
+from ketscale.problems.images.workloads import IMAGENET_FILE, Digits
+from tests import ROOT
+
+SETTINGS = {"split_seed": 0, "weights": "selfsupervised", "image_size": 8}
+DIGITS = Digits(**SETTINGS)
+STEPS = 2
+
+
+def embed(weights: Path, manifest: Path, workload: Digits = DIGITS) -> None:
+    """Compute the features of digits."""
+    compute(workload, workload.load(None), weights, manifest)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights after a few steps only."""
+    path = tmp_path_factory.mktemp("weights") / "weights-selfsupervised.safetensors"
+    pretrain(digits.load(0), 8, path, steps=STEPS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def computed(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The manifest of features computed once."""
+    manifest = tmp_path_factory.mktemp("store") / "digits" / "features.json"
+    embed(weights, manifest)
+    return manifest
+
+
+@pytest.fixture
+def store(computed: Path, tmp_path: Path) -> Path:
+    """A copy of the store that a test may damage: its manifest."""
+    shutil.copytree(computed.parent, tmp_path / "digits")
+    return tmp_path / "digits" / computed.name
+
+
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the form of microsoft/resnet-18, its values random."""
+    from safetensors.torch import save_file
+
+    folder = tmp_path_factory.mktemp("imagenet")
+    torch.manual_seed(0)
+    state = {f"resnet.{name}": tensor for name, tensor in resnet.resnet18(3).state_dict().items()}
+    state["classifier.1.weight"] = torch.zeros(1000, 512)
+    save_file(state, folder / "model.safetensors")
+    return folder
+
+
+def folder_of(manifest: Path) -> Path:
+    return manifest.parent / json.loads(manifest.read_text())["folder"]
+
+
+def test_resnet18_has_the_published_size() -> None:
+    assert sum(weight.numel() for weight in resnet.resnet18(1).parameters()) == 11_170_240
+    assert sum(weight.numel() for weight in resnet.resnet18(3).parameters()) == 11_176_512
+
+
+def test_pretraining_repeats_bit_by_bit_whatever_the_callers_threads_and_generator(
+    weights: Path, tmp_path: Path
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(99)
+    try:
+        pretrain(digits.load(0), 8, tmp_path / "again.safetensors", steps=STEPS)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    assert torch.initial_seed() == 99
+    assert (tmp_path / "again.safetensors").read_bytes() == weights.read_bytes()
+
+
+def test_pretraining_sees_neither_labels_nor_held_out_images() -> None:
+    images = digits.load(0)
+    blind = digits.load(0)
+    blind.labels[:] = 0
+    for split in ("validation", "test"):
+        blind.pixels[blind.splits[split]] = 16
+
+    def trained(data: Images) -> dict[str, torch.Tensor]:
+        with resnet.fixed_threads():
+            torch.manual_seed(0)
+            return train(data, 8, 1, lambda step, steps, loss: None)
+
+    first, second = trained(images), trained(blind)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_pretraining_reports_every_step_with_a_finite_loss(tmp_path: Path) -> None:
+    seen: list[tuple[int, int, float]] = []
+    pretrain(digits.load(0), 8, tmp_path / "w", steps=1, progress=lambda *step: seen.append(step))
+    assert [step[:2] for step in seen] == [(1, 1)]
+    assert np.isfinite(seen[0][2])
+
+
+def test_views_differ_but_keep_shape_and_range() -> None:
+    images = torch.rand(6, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(1)
+    first, second = views(images, generator), views(images, generator)
+    assert first.shape == images.shape
+    assert not torch.allclose(first, second)
+    assert float(first.min()) >= 0
+    assert float(first.max()) <= 1.31
+
+
+def test_clusters_find_separate_groups_and_allow_duplicates() -> None:
+    generator = torch.Generator().manual_seed(0)
+    points = torch.tensor([[0.0, 0.0], [0.1, 0.0], [9.0, 9.0], [9.0, 9.1], [-9.0, 9.0], [-9.0, 9.0]])
+    found = clusters(points, 3, generator).tolist()
+    assert found[::2] == found[1::2]
+    assert len(set(found)) == 3
+    assert clusters(torch.zeros(5, 2), 3, generator).unique().numel() == 1
+
+
+def test_cached_features_are_standardised_on_the_training_split(computed: Path) -> None:
+    features = Features.open(computed)
+    train_rows = features.embeddings[features.splits["train"]]
+    assert features.embeddings.shape == (1797, 512)
+    assert features.embeddings.dtype == np.float32
+    assert np.abs(train_rows.mean(0)).max() < 1e-3
+    assert train_rows.std(0).max() < 1.001
+    assert np.isfinite(features.embeddings).all()
+
+
+def test_cached_data_is_the_workloads(computed: Path) -> None:
+    features, images = Features.open(computed), digits.load(0)
+    assert np.array_equal(features.pixels, images.pixels)
+    assert np.array_equal(features.labels, images.labels)
+    assert all(np.array_equal(features.splits[name], rows) for name, rows in images.splits.items())
+    assert features.data_hash == images.digest()
+
+
+def test_the_inline_backbone_gives_the_cached_embeddings(computed: Path) -> None:
+    features = Features.open(computed)
+    backbone = features.backbone().train()
+    assert not any(module.training for module in backbone.modules())
+    assert not any(weight.requires_grad for weight in backbone.parameters())
+    pixels = torch.from_numpy(np.array(features.pixels[100:164]))
+    cached = features.embeddings[100:164]
+    single = backbone(pixels)
+    assert np.abs(single.numpy() - cached).max() < 1e-5
+    double = backbone.to(torch.float64)(pixels)
+    assert double.dtype == torch.float64
+    assert np.abs(double.numpy() - cached).max() < 1e-4
+
+
+def test_the_manifest_is_byte_identical_wherever_it_is_recomputed(
+    computed: Path, weights: Path, tmp_path: Path
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        embed(weights, tmp_path / "other" / "features.json")
+    finally:
+        torch.set_num_threads(before)
+    assert (tmp_path / "other" / "features.json").read_bytes() == computed.read_bytes()
+
+
+def test_a_valid_folder_is_used_again(store: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = store.read_bytes()
+    store.unlink()
+    monkeypatch.setattr(resnet, "embed", lambda *_: pytest.fail("embedded again"))
+    embed(weights, store)
+    assert store.read_bytes() == content
+
+
+def test_a_damaged_folder_is_built_again(store: Path, weights: Path) -> None:
+    (folder_of(store) / "labels.npy").write_bytes(b"")
+    embed(weights, store)
+    Features.open(store)
+    assert sorted(path.name for path in store.parent.iterdir()) == sorted([store.name, folder_of(store).name])
+
+
+@pytest.mark.parametrize("name", FILES + NETWORK_FILES)
+def test_a_damaged_file_is_named(store: Path, name: str) -> None:
+    path = folder_of(store) / name
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UserError, match=rf"{name}: is damaged.*delete .*rule prepare"):
+        Features.open(store)
+
+
+@pytest.mark.parametrize("name", FILES + NETWORK_FILES)
+def test_a_run_on_cached_features_reads_and_checks_all_but_the_network(store: Path, name: str) -> None:
+    path = folder_of(store) / name
+    path.write_bytes(path.read_bytes() + b"x")
+    if name in NETWORK_FILES:
+        assert Features.open(store, network=False).pixels is None
+    else:
+        with pytest.raises(UserError, match=rf"{name}: is damaged"):
+            Features.open(store, network=False)
+
+
+# Without its copy beside the data, nobody could tell a manifest that was edited.
+@pytest.mark.parametrize("name", ["embeddings.npy", "manifest.json"])
+def test_a_missing_file_is_named(store: Path, name: str) -> None:
+    (folder_of(store) / name).unlink()
+    with pytest.raises(UserError, match=f"{name}: is missing; delete .*rule prepare"):
+        Features.open(store)
+
+
+def changed(**entries: Any) -> Callable[[Path], Any]:
+    """Other entries of the manifest."""
+    return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "there are no prepared data"),
+        (lambda path: path.write_text("{"), "not a manifest of prepared data"),
+        (lambda path: path.write_text("[]"), "not a manifest of prepared data"),
+        (changed(files=[]), "not a manifest of prepared data"),
+        (changed(files={"../../../data.npy": "0"}), "not a manifest of prepared data"),
+        (changed(files=dict.fromkeys(FILES, 1)), "not a manifest of prepared data"),
+        (changed(data_hash="0" * 64), "entries are not those of its hash"),
+        (changed(settings={}), "entries are not those of its hash"),
+        (changed(identified_by=["schema"]), "entries are not those of its hash"),
+        (changed(identified_by=1), "entries are not those of its hash"),
+        (changed(folder="../../../.."), "entries are not those of its hash"),
+        (changed(hash="0" * 16, folder="0" * 16), "entries are not those of its hash"),
+        (changed(origin="another"), "has changed since the data were prepared"),
+        (
+            lambda path: path.write_text(path.read_text().replace('"code_version": ', '"code_version": 9')),
+            "version",
+        ),
+    ],
+)
+def test_a_manifest_that_does_not_fit_is_refused(
+    store: Path, damage: Callable[[Path], Any], message: str
+) -> None:
+    damage(store)
+    with pytest.raises(UserError, match=message) as caught:
+        Features.open(store)
+    assert ".." not in str(caught.value)
+
+
+def cut(source: Path, target: Path) -> None:
+    target.write_bytes(source.read_bytes()[:-5])
+
+
+def flip(source: Path, target: Path) -> None:
+    data = bytearray(source.read_bytes())
+    data[-5] ^= 1
+    target.write_bytes(data)
+
+
+def three_channels(source: Path, target: Path) -> None:
+    resnet.write_weights(target, resnet.resnet18(3).state_dict(), {})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (None, "no such weights"),
+        (cut, "not a weight file"),
+        (flip, "do not match their checksum"),
+        (three_channels, "does not hold the weights of this ResNet-18"),
+    ],
+)
+def test_weights_that_do_not_fit_leave_nothing_behind(
+    make: Any, message: str, weights: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "w.safetensors"
+    if make:
+        make(weights, file)
+    with pytest.raises(UserError, match=message) as raised:
+        embed(file, tmp_path / "store" / "features.json")
+    assert len(str(raised.value).splitlines()) <= 2
+    assert not list(tmp_path.glob("store/*"))
+
+
+def test_imagenet_weights_that_were_not_fetched_are_an_error(tmp_path: Path) -> None:
+    workload = Digits(**SETTINGS | {"weights": "imagenet"})
+    for fetched in (None, tmp_path):
+        with pytest.raises(UserError, match="run the rule fetch"):
+            prepare(workload, tmp_path / "features.json", fetched)
+
+
+def test_weights_are_trained_again_for_other_images_and_kept_for_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = []
+
+    def counted(images: Images, size: int, out: Path, steps: int, **_: Any) -> None:
+        trained.append((size, steps))
+        pretrain(images, size, out, steps)
+
+    monkeypatch.setattr(features_of_images, "pretrain", counted)
+    # What the weights make of the images is tested above, and takes as long as training them.
+    monkeypatch.setattr(
+        resnet, "embed", lambda network, pixels, scaling: np.zeros((len(pixels), 512), np.float32)
+    )
+    manifest = tmp_path / "features.json"
+    short = SETTINGS | {"pretrain_steps": 1}
+    for workload, times in (
+        (Digits(**short), 1),
+        (Digits(**short), 1),
+        (Digits(**short | {"split_seed": 1}), 2),
+        (Digits(**short | {"image_size": 16}), 3),
+        (Digits(**short | {"image_size": 16, "pretrain_steps": 2}), 4),
+    ):
+        prepare(workload, manifest, None)
+        assert len(trained) == times
+        assert Features.open(manifest).data_hash == workload.load(None).digest()
+
+
+def test_a_crash_while_embedding_leaves_nothing_behind(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(resnet, "embed", crash)
+    with pytest.raises(MemoryError):
+        embed(weights, tmp_path / "store" / "features.json")
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Path, tmp_path: Path) -> None:
+    workload = Digits(**SETTINGS | {"weights": "imagenet", "weights_folder": str(imagenet)})
+    assert workload.fetched
+    assert workload.fetch(tmp_path) == [tmp_path / IMAGENET_FILE]
+    prepare(workload, tmp_path / "features.json", tmp_path)
+    features = Features.open(tmp_path / "features.json")
+    pixels = torch.from_numpy(np.array(features.pixels[:32]))
+    assert np.abs(features.backbone()(pixels).numpy() - features.embeddings[:32]).max() < 1e-5
+
+
+def test_imagenet_weights_that_cannot_be_had_are_an_error(tmp_path: Path) -> None:
+    code = (
+        "import pathlib; from ketscale.errors import UserError; from ketscale.problems.images import resnet\n"
+        "try: resnet.fetch_imagenet(pathlib.Path('out.safetensors'))\n"
+        "except UserError as error: print(error)"
+    )
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT / "workflow"),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(tmp_path / "cache"),
+    }
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "microsoft/resnet-18 cannot be fetched" in answer.stdout
+    assert "weights: selfsupervised" in answer.stdout
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_another_networks_weights_are_refused(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    for folder, message in (
+        (tmp_path / "nowhere", "not a weight file"),
+        (tmp_path, "not hold the weights of this"),
+    ):
+        if folder.exists():
+            save_file({"resnet.some.weight": torch.zeros(3)}, folder / "model.safetensors")
+        with pytest.raises(UserError, match=message):
+            resnet.fetch_imagenet(tmp_path / "out.safetensors", folder)
+    assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_reading_cached_features_does_not_import_transformers(computed: Path) -> None:
+    code = (
+        "import sys, pathlib; from ketscale.problems.images.features import Features; "
+        "Features.open(pathlib.Path(sys.argv[1])); print('transformers' in sys.modules, 'sklearn' in sys.modules)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    answer = subprocess.run(
+        [sys.executable, "-c", code, str(computed)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize("damage, said", [(b"other bytes", "damaged"), (None, "missing")])
+def test_a_fetched_file_that_is_not_as_it_was_fetched_is_refused(
+    tmp_path: Path, damage: bytes | None, said: str
+) -> None:
+    from ketscale.problems import fetching
+
+    data, manifest = tmp_path / "data.bin", tmp_path / "fetched.json"
+    data.write_bytes(b"fetched bytes")
+    manifest.write_text(json.dumps({"files": {data.name: hashlib.sha256(b"fetched bytes").hexdigest()}}))
+    assert fetching.folder_of(manifest) == tmp_path
+    data.unlink() if damage is None else data.write_bytes(damage)
+    with pytest.raises(
+        UserError, match=rf"data\.bin: {said}; delete it and .*fetched\.json, and run the rule fetch"
+    ):
+        fetching.folder_of(manifest)
+
+
+@pytest.mark.parametrize("files", [["a"], {"../outside": "0"}, {"/etc/hosts": "0"}])
+def test_a_fetched_manifest_names_no_file_elsewhere(tmp_path: Path, files: Any) -> None:
+    from ketscale.problems import fetching
+
+    manifest = tmp_path / "fetched.json"
+    manifest.write_text(json.dumps({"files": files}))
+    with pytest.raises(UserError, match=r"fetched\.json: is missing or damaged; run the rule fetch"):
+        fetching.folder_of(manifest)

@@ -1,0 +1,389 @@
+"""Image data is read exactly, split by its own seed, and refused in one clear error when it is not right."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ketscale.config import Workload, parse
+from ketscale.errors import UserError
+from ketscale.problems.images import digits, mnist
+from ketscale.problems.images.images import Images
+from ketscale.problems.images.workloads import Digits, Mnist
+from ketscale.problems.splits import SPLITS
+from tests import ROOT
+
+SHARED = Path(os.environ.get("KETSCALE_SHARED", ROOT.parent / "shared"))
+TEST_FILES = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+DIGITS = {"split_seed": 0, "weights": "selfsupervised", "image_size": 32}
+
+
+def idx(array: np.ndarray[Any, Any]) -> bytes:
+    """The idx file of a uint8 array."""
+    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
+def made_up(count: int) -> tuple[bytes, bytes]:
+    """Images and labels of the right form; the first pixel of each image counts modulo 256."""
+    pixels = np.zeros((count, 28, 28), np.uint8)
+    pixels[:, 0, 0] = np.arange(count) % 256
+    return idx(pixels), idx(np.arange(count) % 10)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the form of the four MNIST files, one pair gzipped."""
+    folder = tmp_path_factory.mktemp("mnist")
+    for name, data in zip(
+        ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"), made_up(60_000), strict=True
+    ):
+        (folder / f"{name}.gz").write_bytes(gzip.compress(data, 1))
+    for name, data in zip(TEST_FILES, made_up(10_000), strict=True):
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.fixture
+def published(whole: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder, with these files as the published ones."""
+    for path in whole.iterdir():
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        monkeypatch.setitem(mnist.CONTENT_SHA256, path.stem, hashlib.sha256(data).hexdigest())
+    return whole
+
+
+def read_mnist(folder: Path, split: str, split_seed: int = 0) -> Images:
+    given = DIGITS | {"split": split, "split_seed": split_seed, "folder": str(folder)}
+    made = parse(Mnist, given, "mine")
+    made.sources()
+    return made.load(None)
+
+
+@pytest.fixture
+def folder(published: Path, tmp_path: Path) -> Path:
+    """A copy of the test files that a test may damage."""
+    whole = published
+    for name in TEST_FILES:
+        shutil.copy(whole / name, tmp_path / name)
+    return tmp_path
+
+
+def assert_partition(images: Images, sizes: tuple[int, int, int]) -> None:
+    assert tuple(len(images.splits[name]) for name in SPLITS) == sizes
+    joined = np.concatenate([images.splits[name] for name in SPLITS])
+    assert len(np.unique(joined)) == len(joined) == len(images.labels) == len(images.pixels)
+
+
+def test_digits_are_the_scans_exactly_with_a_stratified_split() -> None:
+    from sklearn.datasets import load_digits
+
+    images = digits.load(split_seed=0)
+    assert_partition(images, (1437, 180, 180))
+    assert np.array_equal(images.pixels, load_digits().images)
+    assert (images.pixels.dtype, images.labels.dtype, images.peak) == (np.uint8, np.int64, 16)
+    assert images.classes == tuple("0123456789")
+    for name in SPLITS:
+        share = np.bincount(images.labels[images.splits[name]], minlength=10) / len(images.splits[name])
+        assert share == pytest.approx(np.bincount(images.labels) / len(images.labels), abs=0.01)
+
+
+def test_the_split_follows_its_own_seed() -> None:
+    assert digits.load(0).digest() == digits.load(0).digest() != digits.load(1).digest()
+
+
+def test_original_split_keeps_the_test_images_apart(published: Path) -> None:
+    images = read_mnist(published, "original", split_seed=3)
+    assert_partition(images, (54_000, 6_000, 10_000))
+    assert images.splits["test"].min() == 60_000
+    assert np.array_equal(images.pixels[:60_000, 0, 0], np.arange(60_000) % 256)
+    assert np.array_equal(images.labels[60_000:], np.arange(10_000) % 10)
+
+
+def test_test_images_alone_are_enough_for_their_split(folder: Path) -> None:
+    assert_partition(read_mnist(folder, "test-images"), (8_000, 1_000, 1_000))
+
+
+def test_real_mnist_test_images() -> None:
+    source = SHARED / "data" / "mnist"
+    if not source.is_dir():
+        pytest.skip(f"{source} is absent; KETSCALE_SHARED names the folder that holds data/mnist")
+    images = read_mnist(source, "test-images")
+    assert images.shared() == 0
+    assert_partition(images, (8_000, 1_000, 1_000))
+    assert images.labels[:5].tolist() == [7, 2, 1, 0, 4]
+    assert images.pixels.max() == 255
+    for name in TEST_FILES:
+        assert hashlib.sha256((source / f"{name}.gz").read_bytes()).hexdigest() == mnist.SHA256[f"{name}.gz"]
+
+
+def remove_images(folder: Path) -> None:
+    (folder / TEST_FILES[0]).unlink()
+
+
+def remove_labels(folder: Path) -> None:
+    (folder / TEST_FILES[1]).unlink()
+
+
+def cut_images(folder: Path) -> None:
+    path = folder / TEST_FILES[0]
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def cut_header(folder: Path) -> None:
+    (folder / TEST_FILES[0]).write_bytes(b"\0\0\x08\x03\0\0")
+
+
+def cut_gzip(folder: Path) -> None:
+    path = folder / TEST_FILES[0]
+    path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes())[:-2000])
+    path.unlink()
+
+
+def garble_gzip(folder: Path) -> None:
+    path = folder / TEST_FILES[1]
+    data = bytearray(gzip.compress(path.read_bytes()))
+    data[len(data) // 2] ^= 255
+    path.write_bytes(data)
+
+
+def wrong_magic(folder: Path) -> None:
+    path = folder / TEST_FILES[0]
+    path.write_bytes(b"\x89PNG" + path.read_bytes()[4:])
+
+
+def empty_file(folder: Path) -> None:
+    (folder / TEST_FILES[1]).write_bytes(b"")
+
+
+def big_label(folder: Path) -> None:
+    labels = np.arange(10_000) % 10
+    labels[17] = 10
+    (folder / TEST_FILES[1]).write_bytes(idx(labels))
+
+
+def too_few_labels(folder: Path) -> None:
+    (folder / TEST_FILES[1]).write_bytes(idx(np.zeros(9_999)))
+
+
+def too_few_images(folder: Path) -> None:
+    (folder / TEST_FILES[0]).write_bytes(idx(np.zeros((100, 28, 28))))
+
+
+def small_images(folder: Path) -> None:
+    (folder / TEST_FILES[0]).write_bytes(idx(np.zeros((10_000, 8, 8))))
+
+
+def other_type(folder: Path) -> None:
+    path = folder / TEST_FILES[0]
+    data = bytearray(path.read_bytes())
+    data[2] = 9
+    path.write_bytes(data)
+
+
+def one_pixel(folder: Path) -> None:
+    path = folder / TEST_FILES[0]
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def swapped(folder: Path) -> None:
+    images, labels = (folder / name for name in TEST_FILES)
+    content = images.read_bytes()
+    images.write_bytes(labels.read_bytes())
+    labels.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (remove_images, "has no t10k-images-idx3-ubyte.gz, which split: test-images needs"),
+        (remove_labels, "has no t10k-labels-idx1-ubyte.gz, which split: test-images needs"),
+        (cut_images, "header gives 7,840,000 bytes of data, but it has 7,839,999"),
+        (cut_header, r"header gives 3 dimensions with the sizes \(\), which is no array"),
+        (cut_gzip, "cannot be read"),
+        (garble_gzip, "cannot be read"),
+        (wrong_magic, "not an idx file"),
+        (empty_file, "starts with nothing"),
+        *(
+            (damage, "is not the file that was published as MNIST; .* kind idx")
+            for damage in (
+                big_label,
+                one_pixel,
+                too_few_labels,
+                too_few_images,
+                other_type,
+                small_images,
+                swapped,
+            )
+        ),
+    ],
+)
+def test_damaged_files_are_refused_by_name(damage: Any, message: str, folder: Path) -> None:
+    damage(folder)
+    with pytest.raises(UserError, match=message) as raised:
+        read_mnist(folder, "test-images")
+    assert str(folder) in str(raised.value)
+    assert len(str(raised.value).splitlines()) <= 2
+
+
+def test_training_images_missing_names_the_split_to_choose(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"which split: original needs; .*choose another split"):
+        read_mnist(folder, "original")
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        (Digits, {"split_seed": -1}, "mine.split_seed: -1 is too small"),
+        (Digits, {"split_seed": "0"}, "mine.split_seed: '0' should be a whole number"),
+        (Digits, {"weights": "random"}, "choose from imagenet, selfsupervised"),
+        (Digits, {"image_size": 4}, "mine.image_size: 4 is too small; it should be at least 8"),
+        (Digits, {"image_size": 10_000}, "mine.image_size: 10000 is too large; it should be at most 512"),
+        (Digits, {"image_sise": 2}, "mine.image_sise: unknown setting; did you mean image_size"),
+        (Digits, {"weights_folder": "here"}, "mine.weights_folder: only weights: imagenet"),
+        (Mnist, {}, "mine: split is missing"),
+        (Mnist, {"split": "all"}, "mine.split: 'all' is not one of its values"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    kind: type[Workload], change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        parse(kind, DIGITS | change, "mine")
+
+
+def test_weights_and_their_size_are_needed() -> None:
+    for missing in ("weights", "image_size"):
+        given = {name: value for name, value in DIGITS.items() if name != missing}
+        with pytest.raises(UserError, match=f"mine: {missing} is missing"):
+            parse(Digits, given, "mine")
+
+
+def test_test_images_alone_need_a_folder() -> None:
+    (fault,) = parse(Mnist, DIGITS | {"split": "test-images"}, "mine").misplaced()
+    assert fault.startswith("folder: split: test-images needs")
+
+
+def test_missing_files_are_found_before_anything_is_read(folder: Path) -> None:
+    made = parse(Mnist, DIGITS | {"split": "test-images", "folder": str(folder)}, "mine")
+    assert made.sources() == [folder / name for name in TEST_FILES]
+    assert_partition(made.load(None), (8_000, 1_000, 1_000))
+    remove_labels(folder)
+    with pytest.raises(UserError, match=r"t10k-labels-idx1-ubyte\.gz, which split: test-images needs"):
+        made.sources()
+
+
+def test_of_a_plain_and_a_packed_file_the_plain_one_is_declared_and_read(folder: Path) -> None:
+    (folder / f"{TEST_FILES[0]}.gz").write_bytes(b"never read")
+    (folder / f"{TEST_FILES[1]}.gz").symlink_to("nowhere")
+    made = parse(Mnist, DIGITS | {"split": "test-images", "folder": str(folder)}, "mine")
+    assert made.sources() == [folder / name for name in TEST_FILES]
+    plain = made.load(None).digest()
+    (folder / f"{TEST_FILES[0]}.gz").write_bytes(gzip.compress((folder / TEST_FILES[0]).read_bytes()))
+    (folder / TEST_FILES[0]).unlink()
+    assert made.sources()[0] == folder / f"{TEST_FILES[0]}.gz"
+    assert made.load(None).digest() == plain
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"folder: .*nowhere has no t10k-images"):
+        read_mnist(tmp_path / "nowhere", "test-images")
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A web server on loopback: its address and its folder."""
+    served = tmp_path / "served"
+    served.mkdir()
+    server = HTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(served)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", served
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def serve(served: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    contents = {name: f"the bytes of {name}".encode() for name in mnist.SHA256}
+    for name, data in contents.items():
+        (served / name).write_bytes(data)
+        monkeypatch.setitem(mnist.SHA256, name, hashlib.sha256(data).hexdigest())
+    return contents
+
+
+def test_fetch_writes_four_checked_files(
+    mirror: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, served = mirror
+    contents = serve(served, monkeypatch)
+    folder = tmp_path / "data" / "mnist"
+    mnist.fetch(folder, address)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+
+
+def test_fetch_keeps_whole_files_and_replaces_damaged_ones(
+    mirror: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, served = mirror
+    contents = serve(served, monkeypatch)
+    folder = tmp_path / "mnist"
+    mnist.fetch(folder, address)
+    kept, damaged, *_ = contents
+    (folder / damaged).write_bytes(b"half a fi")
+    (served / kept).unlink()
+    mnist.fetch(folder, address)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+
+
+def test_fetch_refuses_a_wrong_checksum_and_leaves_nothing(
+    mirror: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, served = mirror
+    first, *_ = serve(served, monkeypatch)
+    (served / first).write_bytes(b"an error page")
+    with pytest.raises(UserError, match="SHA-256"):
+        mnist.fetch(tmp_path / "mnist", address)
+    assert not list(tmp_path.glob("mnist/*"))
+
+
+def test_fetch_says_what_to_do_without_a_network(mirror: tuple[str, Path], tmp_path: Path) -> None:
+    address, _ = mirror
+    with pytest.raises(UserError, match=r"404.*set the workload's folder"):
+        mnist.fetch(tmp_path / "mnist", address)
+    with pytest.raises(UserError, match=r"set the workload's folder"):
+        mnist.fetch(tmp_path / "mnist", "http://127.0.0.1:9")
+    assert not list(tmp_path.glob("mnist/*"))
+
+
+def test_specifications_import_no_heavy_library() -> None:
+    code = (
+        "import sys, ketscale.problems.registry; "
+        "print(sorted({'torch', 'numpy', 'sklearn', 'transformers', 'PIL'} & set(sys.modules)))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"

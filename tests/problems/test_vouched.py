@@ -1,0 +1,160 @@
+"""What a run left is taken only where its own record vouches for it: models and predictions."""
+
+import hashlib
+import io
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import ketscale
+from ketscale.errors import UserError
+from ketscale.grid import HISTORY, PREDICTIONS, RECORD
+from ketscale.measure import form
+from ketscale.problems import library, models
+from tests import record_maker as maker
+
+CONFIG = maker.config(
+    one=maker.study(model="mlp", qubits=0, layers=0, simulator="none", protocol="quality", seed=[0, 1])
+)
+SETTINGS = [CONFIG.settings(run) for run in CONFIG.runs]
+# Readers of a file by the folder of its run.
+READERS = {models.WEIGHTS: ketscale.load, PREDICTIONS: ketscale.predictions}
+of_every_file = pytest.mark.parametrize("name", READERS)
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """The folders of two seeds, as training leaves them."""
+    folders = []
+    for settings in SETTINGS:
+        torch.manual_seed(settings.run.seed)
+        arguments = {"inputs": 4, "outputs": 2}
+        trained = SimpleNamespace(model=library.construct("mlp", **arguments), arguments=arguments)
+        buffer = io.BytesIO()
+        np.savez(buffer, outputs=np.full((5, 2), settings.run.seed))
+        files = {models.WEIGHTS: models.saved(settings, trained), PREDICTIONS: buffer.getvalue()}
+        named = {HISTORY: digest(maker.NO_EPOCHS.encode())}
+        folder = tmp_path / settings.run.folder
+        folder.mkdir(parents=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+            named[name] = digest(content)
+        maker.write(tmp_path, settings, files=named)
+        folders.append(folder)
+    return folders
+
+
+def refused(folder, name, why):
+    """Assert that a file is refused in one line that names it, however it is asked for."""
+    for asked in (folder, folder / RECORD, folder / name):
+        with pytest.raises(UserError, match=why) as error:
+            READERS[name](asked)
+        assert str(error.value).count(name) == 1 and "\n" not in str(error.value)
+        assert str(folder / name) in str(error.value)
+        assert "train" in str(error.value)
+
+
+def forged(folder, seed, **changes):
+    """Put a record into a folder, with the right digest of whatever it says."""
+    (folder / RECORD).write_text(maker.sealed(maker.of(SETTINGS[seed], **changes)))
+
+
+def test_what_a_run_left_is_read_by_folder_record_or_file(runs, tmp_path):
+    elsewhere = tmp_path / "mine"
+    shutil.copytree(runs[1], elsewhere)
+    for folder in (runs[1], elsewhere):
+        for asked in ("", RECORD, models.WEIGHTS):
+            assert ketscale.load(folder / asked).state_dict()
+        for asked in ("", RECORD, PREDICTIONS):
+            assert ketscale.predictions(folder / asked)["outputs"].tolist() == [[1, 1]] * 5
+    # By itself, a model has its own digest.
+    (tmp_path / "alone").mkdir()
+    shutil.copy(runs[1] / models.WEIGHTS, tmp_path / "alone")
+    assert ketscale.load(tmp_path / "alone").state_dict()
+
+
+@of_every_file
+def test_another_runs_file_is_refused(runs, name):
+    shutil.copy(runs[1] / name, runs[0] / name)
+    refused(runs[0], name, f"{name}: is not the one that the run wrote: .* of another run")
+
+
+@of_every_file
+def test_a_file_that_was_cut_off_is_refused(runs, name):
+    whole = (runs[0] / name).read_bytes()
+    for size in (0, 7, len(whole) // 2, len(whole) - 1):
+        (runs[0] / name).write_bytes(whole[:size])
+        refused(runs[0], name, "is not the one that the run wrote")
+
+
+@of_every_file
+def test_a_folder_that_is_a_link_to_another_runs_is_refused(runs, name):
+    shutil.rmtree(runs[1])
+    runs[1].symlink_to(runs[0])
+    refused(runs[1], name, "another run|axes")
+
+
+@of_every_file
+def test_another_runs_record_vouches_for_nothing(runs, name):
+    """Neither for this run's files nor for those that came with it."""
+    shutil.copy(runs[1] / RECORD, runs[0] / RECORD)
+    refused(runs[0], name, "axes in the record differ|not the one that the run wrote")
+    shutil.copy(runs[1] / name, runs[0] / name)
+    refused(runs[0], name, "the axes in the record differ from those in its path")
+
+
+@of_every_file
+def test_a_record_that_was_edited_vouches_for_nothing(runs, name):
+    text = (runs[0] / RECORD).read_text()
+    (runs[0] / RECORD).write_text(text.replace('"lost_s": 0.0', '"lost_s": 1.0'))
+    refused(runs[0], name, "its record was edited or damaged")
+    (runs[0] / RECORD).write_text(text[:-9])
+    refused(runs[0], name, "its record cannot be read")
+
+
+@of_every_file
+def test_a_record_of_another_version_or_without_the_file_vouches_for_nothing(runs, name):
+    forged(runs[0], 0, schema=form.SCHEMA_VERSION - 1)
+    refused(runs[0], name, "its record has schema")
+    forged(runs[0], 0)
+    refused(runs[0], name, f"{name}: is not in its record")
+
+
+def test_a_model_of_other_settings_than_its_records_is_refused(runs, tmp_path):
+    """A record may name another run's model, with the right digest."""
+    shutil.copy(runs[1] / models.WEIGHTS, runs[0] / models.WEIGHTS)
+    content = (runs[0] / models.WEIGHTS).read_bytes()
+    forged(runs[0], 0, files={HISTORY: digest(maker.NO_EPOCHS.encode()), models.WEIGHTS: digest(content)})
+    refused(runs[0], models.WEIGHTS, "is the model of another run, .*seed1")
+    shutil.copytree(runs[0], tmp_path / "mine")
+    refused(tmp_path / "mine", models.WEIGHTS, "is the model of another run, .*seed1")
+
+
+def test_without_a_record_a_runs_folder_has_its_own_model_and_no_predictions(runs):
+    for folder in runs:
+        (folder / RECORD).unlink()
+    assert ketscale.load(runs[0]).state_dict()
+    shutil.copy(runs[1] / models.WEIGHTS, runs[0] / models.WEIGHTS)
+    refused(runs[0], models.WEIGHTS, "is the model of another run, .*seed1")
+    refused(runs[0], PREDICTIONS, f"there is no {RECORD} beside it")
+
+
+@of_every_file
+def test_another_file_of_the_run_is_not_taken_for_its_folder(runs, name):
+    with pytest.raises(UserError, match=f"{HISTORY}: give the run's folder, its {RECORD} or its {name}"):
+        READERS[name](runs[0] / HISTORY)
+    with pytest.raises(UserError, match=r"there (is no trained model|are no predictions)"):
+        READERS[name](runs[0] / HISTORY / "below")
+
+
+@of_every_file
+def test_a_file_that_is_not_there_is_said_to_be_missing(runs, name):
+    (runs[0] / name).unlink()
+    refused(runs[0], name, "keep_model: true")

@@ -1,0 +1,277 @@
+"""Synthetic records for the tests of the analysis; they never leave a test's temporary folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ketscale import analysis
+from ketscale.config import Config, fold_of, sources
+from ketscale.files import sha256
+from ketscale.grid import HISTORY, Run, config_hash
+from ketscale.jobs import prepared
+from ketscale.measure import form
+from ketscale.measure import record as records
+from tests import ROOT
+from tests.record_maker import beside
+
+FEATURES = "f" * 64
+STEP_S = {
+    "fused": 0.002,
+    "default.qubit": 0.004,
+    "lightning.qubit": 0.05,
+    "default.qubit-loop-shift": 2.0,
+    "qiskit": 5.0,
+    "none": 0.001,
+}
+SPANS = {
+    "data": 0.02, "transfer": 0.01, "classical.forward": 0.15, "circuit.forward": 0.25,
+    "circuit.backward": 0.3, "classical.backward": 0.17, "communication.wait": 0.02, "communication": 0.03,
+    "communication.total": 0.1, "optimiser": 0.05,
+}  # fmt: skip
+
+
+def default_study() -> dict[str, Any]:
+    """The settings in tests/data/study.yaml, which has most kinds of studies."""
+    given: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "data" / "study.yaml").read_text())
+    return given
+
+
+def default_config() -> Config:
+    """The config that they make."""
+    return analysis.of(default_study())
+
+
+def three_seeds_config(**changes: Any) -> Config:
+    """The default study with three seeds at every point that has several or a time, and some settings replaced."""
+    given = default_study()
+    for study in given["studies"].values():
+        if study["kind"] != "parity":
+            study["axes"] = {**study["axes"], "seed": [0, 1, 2]}
+            study["points"] = [
+                {axis: value for axis, value in point.items() if axis != "seed"}
+                for point in study.get("points", [{}])
+            ]
+    return analysis.of({**given, **changes})
+
+
+def small_study(studies: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """The default study's workloads, simulators and protocols with other studies, and other settings replaced."""
+    return {**default_study(), "studies": dict(studies), **changes}
+
+
+def small_config(studies: Mapping[str, Any], **changes: Any) -> Config:
+    """The config that they make."""
+    return analysis.of(small_study(studies, **changes))
+
+
+def partial(config: Config) -> Config:
+    """The same config, which does with the records that exist."""
+    return Config.of({**config.given, "partial": True}, config.families)
+
+
+def point(**axes: Any) -> dict[str, Any]:
+    """A study's axes at one usual point, with some of them replaced."""
+    usual = {
+        "workload": "digits", "model": "vqc", "qubits": 4, "layers": 3, "batch": 64,
+        "simulator": "default.qubit", "backend": "cpu-n1r1t1", "protocol": "timing", "seed": [0, 1, 2],
+    }  # fmt: skip
+    return {**usual, **axes}
+
+
+def step_time(run: Run, sizes: Mapping[str, int]) -> float:
+    """Seconds a step, plausible: it grows with batch and layers and falls with workers."""
+    workers = run.ranks * run.threads
+    share = STEP_S.get(run.simulator, 0.002) * (0.5 + run.batch / 64) * (1 + sizes.get("layers", 3) / 3) / 2
+    inline = 15 if run.protocol == "timing-inline" else 1
+    return share * inline * (0.3 + 0.7 / workers) * (1 + 0.03 * run.seed)
+
+
+def metrics(config: Config, run: Run) -> dict[str, Any]:
+    """The test metrics of a run: the headline one gets better with the seed, and is better of the control."""
+    figures: dict[str, Any] = {"loss": 0.2, "count": 180}
+    for number, metric in enumerate(config.family(run.workload).metrics):
+        gain = 0.01 * run.seed + (0.005 if config.models[run.model][1].classical else 0)
+        value = (0.94 + gain if metric.better == "up" else 1e-3 / (1 + gain)) - 0.001 * number
+        figures[metric.name] = min(max(value, metric.range[0]), metric.range[1])
+    return {**figures, "chance": 0.1}
+
+
+def split_of(config: Config, run: Run) -> dict[str, Any]:
+    """A split; the seed chooses the fold of a workload that has several."""
+    folds = 3 if config.workloads[run.workload][1].folded else None
+    fold = None if folds is None else fold_of(run.seed, folds)
+    return {"by": "runs" if folds else "labels", "fold": fold, "folds": folds, "held_out": fold, "shared": 0}
+
+
+def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
+    """A record of `run`, without its digest; `step_s` sets the step time, other `changes` replace top-level keys."""
+    settings = config.settings(run)
+    protocol = settings.protocol
+    step_s = changes.pop("step_s", step_time(run, settings.sizes))
+    nothing = {"median_s": None, "q25_s": None, "q75_s": None, "mean_s": None, "count": 0}
+    steps = protocol.steps or 60
+    around = {
+        "median_s": step_s,
+        "q25_s": 0.97 * step_s,
+        "q75_s": 1.04 * step_s,
+        "mean_s": step_s,
+        # All of them fit into the time of training.
+        "count": max(1, min(steps // 2, 10, int(15 / step_s))),
+    }
+    spans = {
+        name: {key: share * value if key != "count" else value for key, value in around.items()}
+        for name, share in SPANS.items()
+    }
+    steps_per_epoch = -(-1257 // run.batch)
+    train_s = min(59.0, max(10.0, 25 * step_s))
+    quality = {"epochs": 30 + run.seed, "best_epoch": 20}
+    quality |= {split: metrics(config, run) for split in ("validation", "test")}
+    rank = {
+        "host": "a",
+        "pid": 1,
+        "threads": run.threads,
+        "affinity": [0],
+        "shared_cores": None,
+        "gpu_uuid": None,
+        "cpu_s": 1.0,
+        "samples": 10,
+    }
+    completed = changes.get("status", "completed") == "completed"
+    made = {
+        "schema": form.SCHEMA_VERSION,
+        "family": settings.family.name,
+        "run": asdict(run),
+        "sizes": settings.sizes,
+        "status": "completed",
+        "reason": None if completed else "NaN at step 3",
+        "resumed": 0,
+        "lost_s": 0.0,
+        "call": None,
+        "weights_hash": "e" * 64 if completed else None,
+        "split": split_of(config, run),
+        "files": {HISTORY: hashlib.sha256(history(config, run).encode()).hexdigest()},
+        "routes": [],
+        "parameters": 70186,
+        "gradient_bytes": None,
+        "cohort": [],
+        "config": settings.content,
+        "config_hash": settings.hash,
+        "data_hash": "d" if settings.family.prepared else None,
+        "features_hash": FEATURES if settings.family.prepared else None,
+        "code": {"version": "0.1.0", "hash": "c" * 64, "commit": "a" * 40, "dirty": False},
+        "packages": {"torch": "2.9.0", "pennylane": "0.43"},
+        "mpi_library": None,
+        "machine": {
+            "host": "a",
+            "cpu": "Synthetic CPU",
+            "cores": 2,
+            "memory_bytes": 8 << 30,
+            "gpus": [],
+            "topology": None,
+            "cache_bytes": None,
+            "ranks": [
+                {**rank, "rank": number, "peak_rss_bytes": 400_000_000, "peak_device_bytes": None}
+                for number in range(run.ranks)
+            ],
+        },
+        "slurm_job_id": None,
+        "started": "2026-01-01T00:00:00Z",
+        "stopped": "2026-01-01T00:01:00Z",
+        "quiet": beside(others_share=0.01),
+        "quality": quality if protocol.by_epochs and completed else None,
+        "losses": [2.3 * 0.9**step for step in range(min(20, steps))],
+        "timing": {
+            "startup_s": 1.5,
+            "data_s": 0.1,
+            "first_step_s": min(9.0, 3 * step_s),
+            "step": around,
+            "spans": spans if protocol.sampled_steps else {},
+            "sampled_step": around if protocol.sampled_steps and step_s < 15 else nothing,
+            "validation_s": 0.01,
+            "epoch": nothing,
+            "steps": steps,
+            "steps_per_epoch": steps_per_epoch,
+            "epoch_s": steps_per_epoch * step_s,
+            "samples_per_s": run.batch / step_s,
+            "steps_s": train_s,
+            "aside_s": 0.0,
+            "train_s": train_s,
+        },
+        "node_hours": run.nodes / 60,
+        "gpu_hours": 0.0,
+    }
+    if changes.get("status") == "timed_out":
+        # The first step alone took longer than the run's time.
+        none = {"step": nothing, "sampled_step": nothing, "spans": {}, "epoch_s": None, "samples_per_s": None}
+        made["timing"] |= {**none, "first_step_s": 24.0, "steps": 1, "train_s": 25.0, "steps_s": 24.0}
+        made["losses"] = made["losses"][:1]
+    return {**made, **changes}
+
+
+def history(config: Config, run: Run) -> str:
+    """A history.csv: with epochs 30 of them, two fewer with every seed, that fall and level off."""
+    if not config.protocols[run.protocol].by_epochs:
+        return "epoch,step\n"
+    metric = config.family(run.workload).headline
+    columns = ["epoch", "step", "train_loss", "validation_loss", f"validation_{metric.name}", "epoch_s"]
+    lines = [",".join(columns)]
+    for epoch in range(1, 31 - 2 * run.seed):
+        loss = 2.3 * 0.85**epoch + 0.1 + 0.02 * run.seed
+        figure = 1 - loss / 3 if metric.better == "up" else 0.7**epoch
+        lines.append(f"{epoch},{20 * epoch},{loss:.4f},{loss + 0.05:.4f},{figure:.6g},0.2")
+    return "\n".join(lines) + "\n"
+
+
+def sealed(made: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with its digest."""
+    return {**made, "digest": config_hash(made)}
+
+
+def write(config: Config, results: Path, made: Mapping[str, Any]) -> Path:
+    """Such a record below a results folder with its history, as training writes them; the run's folder."""
+    run = Run.of(made["run"])
+    records.write(results / run.path, config.settings(run), made)
+    (results / run.folder / HISTORY).write_text(history(config, run))
+    return results / run.folder
+
+
+def stamp(results: Path) -> None:
+    """Make the stamps agree with tables, and figures if there are any, that a test has edited."""
+    made_from = {}
+    for folder in (results / "tables", results / "figures"):
+        path = folder / "stamp.json"
+        if path.exists():
+            said = json.loads(path.read_text()) | made_from
+            said["files"] = {name: sha256(folder / name) for name in said["files"]}
+            path.write_text(json.dumps(said))
+            made_from = {"tables": sha256(path)}
+
+
+Change = Callable[[Run], Mapping[str, Any] | None]
+
+
+def write_all(config: Config, results: Path, change: Change = lambda run: {}) -> None:
+    """A record of every run of the config below `results`; `change` replaces values, or leaves it out (None)."""
+    for workload in {run.workload for run in config.runs}:
+        if config.family(workload).prepared:
+            folder = results / "features" / workload
+            folder.mkdir(parents=True, exist_ok=True)
+            block = config.workloads[workload][1]
+            made = {"hash": FEATURES, "workload": type(block).__name__, "settings": block.content()}
+            (folder / "features.json").write_text(json.dumps(made))
+            if config.workloads[workload][1].sources():
+                prepared.note(
+                    folder / "features.json",
+                    prepared.digest(sources(config, workload), folder / "features.json"),
+                )
+    for run in config.runs:
+        changes = change(run)
+        if changes is not None:
+            write(config, results, record(config, run, **changes))
