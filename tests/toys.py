@@ -12,9 +12,9 @@ from torch import nn
 from ketscale.config import Protocol
 from ketscale.engines.dynamics import propagator
 from ketscale.grid import Run, layout
+from ketscale.layers import randomness
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
-from ketscale.problems import randomness
 from ketscale.problems.classification import Classification
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.grape import Grape, Pulses

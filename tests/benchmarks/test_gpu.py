@@ -30,8 +30,8 @@ from ketscale.bench.steps import ModelCell
 from ketscale.engines.circuits.circuit import Circuit, Column, Gate
 from ketscale.engines.circuits.fused import gpu
 from ketscale.errors import UserError
-from ketscale.problems import randomness
-from ketscale.problems.dropout import MASKS
+from ketscale.layers import randomness
+from ketscale.layers.dropout import MASKS
 from tests.engines.circuits.test_fused_gpu import Hopper
 
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from ketscale.problems.cross_entropy import summed, vjp
+from ketscale.layers.cross_entropy import summed, vjp
 
 
 def reference(logits, labels):

@@ -8,8 +8,8 @@ import torch
 from scipy.stats import kstest
 from torch import nn
 
-from ketscale.problems import masks, randomness
-from ketscale.problems.dropout import MASKS, SampleDropout, keyed, name_dropouts
+from ketscale.layers import masks, randomness
+from ketscale.layers.dropout import MASKS, SampleDropout, keyed, name_dropouts
 from ketscale.problems.images.vqc import VQC
 from ketscale.problems.samplers import ORDER
 from tests.toys import TASKS, classification

@@ -11,9 +11,9 @@ from torch import nn
 from ketscale.bench import steps
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
+from ketscale.layers.complex_weights import parameter_count
+from ketscale.layers.dropout import SampleDropout
 from ketscale.problems import library, models
-from ketscale.problems.complex_weights import parameter_count
-from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba

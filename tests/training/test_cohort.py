@@ -11,6 +11,7 @@ from torch import nn
 
 from ketscale.bench import steps
 from ketscale.engines.dynamics import propagator
+from ketscale.layers.dropout import SampleDropout
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
@@ -19,7 +20,6 @@ from ketscale.problems.control.meta_learning import MetaLearning
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.policy import Policy, RobustPulse
 from ketscale.problems.control.workloads import QubitSpectrum
-from ketscale.problems.dropout import SampleDropout
 from ketscale.problems.library import construct
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences.build import build_likelihood

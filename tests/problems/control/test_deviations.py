@@ -11,7 +11,7 @@ import qutip
 import torch
 
 from ketscale.engines.dynamics import propagator
-from ketscale.problems import randomness
+from ketscale.layers import randomness
 from ketscale.problems.control.deviations import PULSES, deviations
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.specification import FAMILY

@@ -16,7 +16,7 @@ from torch import nn
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.problems.complex_weights import parameter_count
+from ketscale.layers.complex_weights import parameter_count
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
 from ketscale.problems.eeg.scan import linear_scan

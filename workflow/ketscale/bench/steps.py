@@ -14,6 +14,7 @@ from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.grid import Run, encode, layout
+from ketscale.layers.randomness import DeviceStep, Step
 from ketscale.measure import spans
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
@@ -21,7 +22,6 @@ from ketscale.problems.control.build import problem as control
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.library import construct
 from ketscale.problems.problem import Problem
-from ketscale.problems.randomness import DeviceStep, Step
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences.build import build_likelihood
 from ketscale.problems.sentences.next_word import NextWord, transitions

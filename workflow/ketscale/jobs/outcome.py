@@ -17,12 +17,12 @@ from ketscale.config import Data, Settings
 from ketscale.engines.circuits.fused import routes_taken
 from ketscale.grid import Run
 from ketscale.jobs import finished, provenance
+from ketscale.layers.complex_weights import parameter_count
 from ketscale.measure import host
 from ketscale.measure.clock import Clock, quartiles
 from ketscale.measure.form import SCHEMA_VERSION, epoch_s
 from ketscale.measure.quiet import Quiet
 from ketscale.parallel.world import World
-from ketscale.problems.complex_weights import parameter_count
 from ketscale.problems.problem import Problem
 from ketscale.training.loop import Diverged, TimedOut, Trainer
 

@@ -10,11 +10,12 @@ from torch import nn
 
 from ketscale.engines.members import selected
 from ketscale.engines.vjp import VJP, offered, vjp_of
+from ketscale.layers import cross_entropy
+from ketscale.layers.dropout import keyed, name_dropouts
+from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span
-from ketscale.problems import cross_entropy, scores
-from ketscale.problems.dropout import keyed, name_dropouts
+from ketscale.problems import scores
 from ketscale.problems.problem import Problem
-from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import Shuffled
 
 

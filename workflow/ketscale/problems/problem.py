@@ -14,8 +14,8 @@ from torch import nn
 
 from ketscale.engines.vjp import VJP
 from ketscale.errors import UserError
+from ketscale.layers.randomness import Step
 from ketscale.problems.precision import convert
-from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import Sampler
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from ketscale.errors import UserError
-from ketscale.problems import randomness
+from ketscale.layers import randomness
 
 ORDER = randomness.Stream("order")
 

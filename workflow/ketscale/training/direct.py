@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from ketscale.engines.vjp import VJP
+from ketscale.layers.randomness import Step
 from ketscale.problems.problem import Problem
-from ketscale.problems.randomness import Step
 from ketscale.training.flat import Flat
 
 # `Problem.vjp` of one run or of several.

@@ -12,8 +12,8 @@ from torch import nn
 from ketscale.config import Protocol
 from ketscale.engines.derivatives import pull_back
 from ketscale.engines.vjp import VJP, offered
+from ketscale.layers.randomness import Step
 from ketscale.problems.problem import Problem
-from ketscale.problems.randomness import Step
 from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat

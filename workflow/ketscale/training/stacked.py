@@ -6,8 +6,8 @@ import copy
 
 from torch import nn
 
+from ketscale.layers.stacked_linear import StackedLinear
 from ketscale.problems.problem import Problem
-from ketscale.problems.stacked_linear import StackedLinear
 
 
 def stacked(problem: Problem) -> Problem:

@@ -11,11 +11,11 @@ import torch
 from ketscale.config import Protocol
 from ketscale.engines.derivatives import pull_back
 from ketscale.engines.vjp import VJP, offered
+from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span
 from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
-from ketscale.problems.randomness import Step
 from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat

@@ -8,7 +8,7 @@ import torch
 
 from ketscale.engines.dynamics import Tasks, fidelity, propagator, violations
 from ketscale.engines.dynamics.propagators import Propagator
-from ketscale.problems import randomness
+from ketscale.layers import randomness
 from ketscale.problems.control.metrics import DEVIATIONS
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.tasks import SPLITS, Distribution

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ketscale.problems import randomness
+from ketscale.layers import randomness
+from ketscale.layers.randomness import Step
 from ketscale.problems.control.deviations import deviations
 from ketscale.problems.control.metrics import all_figures, figures
 from ketscale.problems.control.objective import Objective
@@ -15,7 +16,6 @@ from ketscale.problems.control.outputs import Outputs
 from ketscale.problems.control.tasks import SPLITS, Distribution
 from ketscale.problems.control.workload import Rates
 from ketscale.problems.problem import Problem
-from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import All
 
 STARTS = randomness.Stream("control.starts")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ketscale.engines.members import together
+from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span
 from ketscale.problems.control.adaptation import Inner, Losses, course, meta_loss
 from ketscale.problems.control.deviations import deviations
@@ -21,7 +22,6 @@ from ketscale.problems.control.specification import Adaptation
 from ketscale.problems.control.tasks import Distribution, Drawn
 from ketscale.problems.control.workload import Rates
 from ketscale.problems.problem import Problem
-from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import Sampler, Shuffled, Stream
 
 Environment = Callable[[], Rates]

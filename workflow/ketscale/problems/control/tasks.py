@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from ketscale.layers import randomness
 from ketscale.measure.spans import span
-from ketscale.problems import randomness
 from ketscale.problems.control.workload import ControlWorkload, Rates
 
 # Training tasks of a step; and those of fixed sets, which belong to the workload.

@@ -16,7 +16,7 @@ from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.superposition import Superposition, measured, superposed
-from ketscale.problems.complex_weights import ComplexWeights
+from ketscale.layers.complex_weights import ComplexWeights
 from ketscale.problems.eeg.angles import AngleHead
 from ketscale.problems.eeg.circuits import flip, shift, skip_circuit
 from ketscale.problems.eeg.per_step import Core, OverTime, PerStep

@@ -15,7 +15,7 @@ from torch import nn
 from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.problems.dropout import SampleDropout
+from ketscale.layers.dropout import SampleDropout
 from ketscale.problems.eeg.angles import AngleHead
 from ketscale.problems.eeg.circuits import (
     amplitude_gate,

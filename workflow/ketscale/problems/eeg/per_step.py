@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ketscale.problems.dropout import SampleDropout
+from ketscale.layers.dropout import SampleDropout
 from ketscale.problems.shapes import check_inputs
 
 # (rows, k) -> (batch, k), the sum of a series' rows.

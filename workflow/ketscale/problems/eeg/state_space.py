@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ketscale.problems.dropout import SampleDropout
+from ketscale.layers.dropout import SampleDropout
 from ketscale.problems.eeg.scan import linear_scan
 from ketscale.problems.shapes import check_inputs
 

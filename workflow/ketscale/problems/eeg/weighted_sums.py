@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ketscale.problems.complex_weights import ComplexWeights
+from ketscale.layers.complex_weights import ComplexWeights
 
 
 class ComplexSum(nn.Module):

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from ketscale.engines.vjp import VJP, Slots, offered, vjp_of, watched
+from ketscale.layers.stacked_linear import StackedLinear
 from ketscale.problems.images.vqc import classifier, head
 from ketscale.problems.shapes import check_inputs
-from ketscale.problems.stacked_linear import StackedLinear
 
 
 class MLP(nn.Module):

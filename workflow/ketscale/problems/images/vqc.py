@@ -11,8 +11,8 @@ from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.vjp import VJP, Slots, offered, vjp_of
-from ketscale.problems.dense import Dense
-from ketscale.problems.dropout import SampleDropout
+from ketscale.layers.dense import Dense
+from ketscale.layers.dropout import SampleDropout
 from ketscale.problems.shapes import check_inputs
 
 

@@ -27,13 +27,13 @@ from ketscale.engines.pulses import (
 from ketscale.engines.pulses.frame import Frame
 from ketscale.engines.pulses.settings import MOST_STEPS, PulseSimulator
 from ketscale.errors import UserError
+from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.problem import Problem
 from ketscale.problems.pulses import curves
 from ketscale.problems.pulses.deviations import deviations
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.workload import PulseWorkload
-from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import All
 
 # Buffers with the lattice and the frame that training begins with.

@@ -25,7 +25,7 @@ from ketscale.engines.pulses import (
 )
 from ketscale.engines.pulses.published import ONE_QUBIT
 from ketscale.engines.pulses.starts import HADAMARD_TURN, X_TURN
-from ketscale.problems import randomness
+from ketscale.layers import randomness
 from ketscale.problems.pulses.workload import GateName
 
 START = randomness.Stream("pulses.start")

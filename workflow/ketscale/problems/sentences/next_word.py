@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from ketscale.engines.members import selected, together
+from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span
 from ketscale.problems.problem import Problem
-from ketscale.problems.randomness import Step
 from ketscale.problems.samplers import Shuffled
 from ketscale.problems.sentences.likelihood import Likelihood
 from ketscale.problems.sentences.sentences import Prepared, embed

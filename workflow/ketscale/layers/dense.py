@@ -17,10 +17,10 @@ from ketscale.engines.compiled.library import Library, Recipe
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.vjp import VJP, Slots, vjp_of, watched
-from ketscale.problems import dense_kernels, dropout, masks
-from ketscale.problems.dropout import SampleDropout
-from ketscale.problems.mask_kernels import LANES
-from ketscale.problems.stacked_linear import StackedLinear
+from ketscale.layers import dense_kernels, dropout, masks
+from ketscale.layers.dropout import SampleDropout
+from ketscale.layers.mask_kernels import LANES
+from ketscale.layers.stacked_linear import StackedLinear
 
 # Of a `Dense` whose kinds are known.
 Layers: TypeAlias = tuple[Any, ...]

@@ -14,7 +14,7 @@ from ketscale.engines.compiled.library import Library, Recipe
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.vjp import VJP
-from ketscale.problems import cross_entropy_kernels
+from ketscale.layers import cross_entropy_kernels
 
 
 def summed(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Tensor:

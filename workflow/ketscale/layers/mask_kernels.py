@@ -12,7 +12,7 @@ from typing import NamedTuple
 from llvmlite import ir
 
 from ketscale.engines.compiled.vector import I64, Value, Writer
-from ketscale.problems.randomness import FIRST, GAMMA, SECOND, signed
+from ketscale.layers.randomness import FIRST, GAMMA, SECOND, signed
 
 # What masks are drawn from, among the arguments of a function; each run has as many rows.
 DRAWN = (

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ketscale.engines.members import at_once
-from ketscale.problems import masks, randomness
+from ketscale.layers import masks, randomness
 
 MASKS = randomness.Stream("dropout")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from ketscale.engines.compiled.vector import Writer
-from ketscale.problems.mask_kernels import DRAWN, LANES, each_mask
+from ketscale.layers.mask_kernels import DRAWN, LANES, each_mask
 
 # values: (runs, rows, vectors), changed in place. bias: (runs, vectors), so many numbers apart.
 FORWARD = ("values", "bias", "apart", *DRAWN)

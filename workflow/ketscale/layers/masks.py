@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from ketscale.engines.compiled.library import Library, Recipe
-from ketscale.problems import mask_kernels, randomness
-from ketscale.problems.mask_kernels import LANES
+from ketscale.layers import mask_kernels, randomness
+from ketscale.layers.mask_kernels import LANES
 
 
 def times(x: torch.Tensor, samples: torch.Tensor, keys: Sequence[randomness.Key], p: float) -> torch.Tensor:

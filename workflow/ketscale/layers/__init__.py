@@ -1,0 +1,1 @@
+"""What models of several families are made of: dense layers, dropout, losses and random numbers."""
