@@ -10,7 +10,7 @@ import torch
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.dynamics import Tasks, coupled_qubits, qubit, transmon
-from ketscale.engines.dynamics.methods import Scheme
+from ketscale.engines.dynamics.evolution import Scheme
 from ketscale.engines.dynamics.propagators import Batched
 from tests.gpu import reference
 from tests.gpu.circuits import random_angles, random_circuit, random_states, random_words

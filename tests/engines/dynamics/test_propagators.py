@@ -17,7 +17,7 @@ from ketscale.engines import dynamics
 from ketscale.engines.dynamics import Tasks, literal, propagator, qubit, transmon
 from ketscale.engines.dynamics.evolution import substeps
 from ketscale.engines.dynamics.factory import build_propagator
-from ketscale.engines.dynamics.literal import Literal
+from ketscale.engines.dynamics.literal import PublishedLoop
 from ketscale.engines.dynamics.propagators import Batched, Propagator
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.engines.dynamics.system import System
@@ -329,7 +329,7 @@ def test_as_many_steps_are_taken_as_fit(segment: float, dt: float, steps: int) -
         ("euler", -1.0, "auto", "dt: euler needs a positive step"),
         ("rk4", math.nan, "auto", "dt: rk4 needs a positive step, and this is nan"),
         ("literal", math.inf, "auto", "dt: rk4 needs a positive step, and this is inf"),
-        ("literal", 0.1, "torch", "route: the published loop has none"),
+        ("literal", 0.1, "torch", "route: the propagator literal has none"),
     ],
 )
 def test_names_and_steps_are_checked(name: str, dt: float | None, route: str, said: str) -> None:
@@ -347,11 +347,11 @@ def test_names_and_steps_are_checked(name: str, dt: float | None, route: str, sa
         ),
         (
             {"device": "euler", "batching": "loop", "dt": 0.02, "tolerance": 0.1},
-            Literal("euler", 0.02, strict=False),
+            PublishedLoop("euler", 0.02, strict=False),
         ),
         (
             {"device": "rk4", "batching": "loop", "dt": 0.02, "tolerance": 0.1, "cache": True},
-            Literal("rk4", 0.02, cache=True, strict=False),
+            PublishedLoop("rk4", 0.02, cache=True, strict=False),
         ),
     ],
 )
@@ -372,7 +372,7 @@ def test_settings_make_propagators(given: dict[str, object], made: Propagator) -
         ({"device": "euler", "dt": 0.0, "tolerance": 0.1}, r"dt: 0\.0 is too small"),
         (
             {"device": "rk4", "batching": "loop", "dt": 0.1, "tolerance": 0.1, "route": "torch"},
-            "route: a loop",
+            "route: rk4 with batching: loop has none",
         ),
     ],
 )
@@ -396,12 +396,12 @@ def creations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_cache_keeps_what_is_created_of_the_last_two_batches(creations: list[int]) -> None:
-    system, loop = qubit(), Literal("rk4", 0.1, cache=True)
+    system, loop = qubit(), PublishedLoop("rk4", 0.1, cache=True)
     batches = [random_tasks(system, 1.0, seed=seed) for seed in range(3)]
     first = [loop.state(system, batches[number]) for number in (0, 0, 1, 0, 1)]
     assert len(creations) == 6
     assert torch.equal(first[0], first[3]) and torch.equal(first[2], first[4])
-    assert torch.equal(first[0], Literal("rk4", 0.1).state(system, batches[0]))
+    assert torch.equal(first[0], PublishedLoop("rk4", 0.1).state(system, batches[0]))
     creations.clear()
     for number in (2, 1, 2):
         loop.state(system, batches[number])
@@ -423,26 +423,26 @@ def test_a_cache_keeps_what_is_created_of_the_last_two_batches(creations: list[i
     ],
 )
 def test_a_cache_takes_no_task_for_another(change: Callable[..., tuple[System, Tasks]]) -> None:
-    loop, system = Literal("rk4", 0.1, cache=True), qubit()
+    loop, system = PublishedLoop("rk4", 0.1, cache=True), qubit()
     tasks = random_tasks(system, 1.0)
     loop.state(system, tasks)
     system, tasks = change(system, tasks)
-    assert torch.equal(loop.state(system, tasks), Literal("rk4", 0.1).state(system, tasks))
+    assert torch.equal(loop.state(system, tasks), PublishedLoop("rk4", 0.1).state(system, tasks))
 
 
 def test_what_has_gradients_is_created_again() -> None:
-    system, loop = qubit(), Literal("rk4", 0.1, cache=True)
+    system, loop = qubit(), PublishedLoop("rk4", 0.1, cache=True)
     tasks = random_tasks(system, 1.0)
     loop.state(system, tasks)
     for _ in range(2):
         found, expected = (
-            first_gradients(each, system, differentiable(tasks)) for each in (loop, Literal("rk4", 0.1))
+            first_gradients(each, system, differentiable(tasks)) for each in (loop, PublishedLoop("rk4", 0.1))
         )
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
 
 
 def test_what_is_kept_does_not_change_with_the_callers_tensors() -> None:
-    system, loop = qubit(), Literal("rk4", 0.1, cache=True)
+    system, loop = qubit(), PublishedLoop("rk4", 0.1, cache=True)
     tasks = random_tasks(system, 1.0)
     first = loop.state(system, tasks)
     again = tasks._replace(initial=tasks.initial.clone())  # type: ignore[union-attr]
@@ -452,7 +452,7 @@ def test_what_is_kept_does_not_change_with_the_callers_tensors() -> None:
 
 def test_the_published_loop_is_not_exact() -> None:
     with pytest.raises(UserError, match="rk4 and euler only"):
-        Literal("exact", 0.1)
+        PublishedLoop("exact", 0.1)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import torch
 from torch.func import functional_call
 
 from ketscale.engines.dynamics import propagator
-from ketscale.engines.dynamics.literal import Literal
-from ketscale.engines.dynamics.methods import Creation
+from ketscale.engines.dynamics.literal import PublishedLoop
 from ketscale.engines.dynamics.propagators import Propagator
+from ketscale.engines.dynamics.settings import Creation
 from ketscale.engines.dynamics.spanned import Spanned
 from ketscale.measure import spans
 from ketscale.problems.control.adaptation import Inner
@@ -194,7 +194,7 @@ def test_the_cache_changes_no_number(spread: float, monkeypatch: pytest.MonkeyPa
     )
     found = {}
     for creation in ("once", "again"):
-        loop = Literal("rk4", 0.05, cache=creation == "once")
+        loop = PublishedLoop("rk4", 0.05, cache=creation == "once")
         problem, recorder = (
             learning("fomaml", spread=spread, simulator=loop, creation=creation),  # type: ignore[arg-type]
             spans.Recorder(torch.device("cpu")),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.dynamics.literal import Literal as PublishedLoop
+from ketscale.engines.dynamics.literal import PublishedLoop
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.meta_learning import MetaLearning
 from ketscale.problems.control.objective import Objective

@@ -20,8 +20,8 @@ from ketscale.bench.dynamics.own import OwnSubject
 from ketscale.bench.dynamics.rows import DynamicsRow
 from ketscale.bench.dynamics.selection import OWN, Cell, DynamicsSelection
 from ketscale.bench.rows import MISSING, OVER_BUDGET, TIMED, WRONG, failure
-from ketscale.engines.dynamics.methods import USUAL
 from ketscale.engines.dynamics.propagators import Batched
+from ketscale.engines.dynamics.registry import SIMULATORS
 from ketscale.errors import UserError
 
 # What is not an integrator of ours has to agree with the reference to this share of its norm. JAX's exponential of
@@ -161,7 +161,7 @@ def _tried(
 
 
 def _is_exact(name: str) -> bool:
-    return name not in OWN or USUAL[OWN[name].name].exact
+    return name not in OWN or SIMULATORS[OWN[name].name].exact
 
 
 def _error(found: tuple[Array, Array | None], expected: tuple[Array, Array | None], tasks: int) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from ketscale.bench.selection import all_cores, at_least, names_of, numbers_of
-from ketscale.engines.dynamics.methods import Route
+from ketscale.engines.dynamics.settings import Route
 from ketscale.errors import UserError
 
 PROBLEMS = ("control",)

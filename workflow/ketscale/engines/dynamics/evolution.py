@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
 from ketscale.engines.dynamics.generators import Generators
-from ketscale.engines.dynamics.methods import MOST_STEPS, Scheme
+from ketscale.engines.dynamics.settings import MOST_STEPS
 from ketscale.errors import UserError
+
+# How a segment is evolved: by the exponential of its generator, or by a Runge-Kutta integrator.
+Scheme = Literal["exact", "rk4", "euler"]
 
 
 class Division(NamedTuple):

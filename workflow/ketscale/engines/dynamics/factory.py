@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from ketscale.config import checked, suggestion
-from ketscale.engines.dynamics.methods import USUAL, Method, Route
-from ketscale.engines.dynamics.settings import DynamicsSimulator
+from ketscale.engines.dynamics.registry import SIMULATORS, DynamicsMethod
+from ketscale.engines.dynamics.settings import DynamicsSimulator, Route
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:
@@ -14,17 +15,22 @@ if TYPE_CHECKING:
 
 
 def propagator(name: str, dt: float | None = None, route: Route = "auto", strict: bool = True) -> Propagator:
-    """The propagator of a usual name (`methods.USUAL`).
+    """The propagator of a usual name (`registry.SIMULATORS`).
 
     dt: step of an integrator, a time in the same unit as the tasks' duration. route: of those that evolve a whole batch at
         once, see `propagators.Batched`. strict: whether impossible values are refused, see `propagators.Propagator`.
 
     Raises:
-        UserError: there is no such name, an integrator has no step, `exact` has one, or the loop is given a route.
+        UserError: there is no such name, an integrator has no step, `exact` has one, or the propagator has no routes and is
+            given one.
     """
-    if name not in USUAL:
-        raise UserError(f"no propagator is called {name}{suggestion(name, list(USUAL))}")
-    return _build(USUAL[name], dt, route, cache=False, strict=strict)
+    if name not in SIMULATORS:
+        raise UserError(f"no propagator is called {name}{suggestion(name, list(SIMULATORS))}")
+    method = SIMULATORS[name]
+    if not method.routes and route != "auto":
+        raise UserError(f"route: the propagator {name} has none; leave it out")
+    settings = DynamicsSimulator(device=method.device, batching=method.batching, dt=dt, route=route)
+    return _built(method, settings, strict)
 
 
 def build_propagator(name: str, settings: DynamicsSimulator) -> Propagator:
@@ -34,16 +40,10 @@ def build_propagator(name: str, settings: DynamicsSimulator) -> Propagator:
         UserError: the settings do not go together.
     """
     checked(settings, f"simulators.{name}")
-    return _build(settings.method, settings.dt, settings.route, settings.cache, strict=False)
+    assert settings.method is not None  # checked
+    return _built(settings.method, settings, strict=False)
 
 
-def _build(method: Method, dt: float | None, route: Route, cache: bool, strict: bool) -> Propagator:
-    if method.batching == "broadcast":
-        from ketscale.engines.dynamics.propagators import Batched
-
-        return Batched(method.scheme, dt, route, strict)
-    if route != "auto":
-        raise UserError("route: the published loop has none; leave it out")
-    from ketscale.engines.dynamics.literal import Literal
-
-    return Literal(method.scheme, dt, cache, strict)
+def _built(method: DynamicsMethod, settings: DynamicsSimulator, strict: bool) -> Propagator:
+    made: Propagator = resolve_name(method.implementation)(settings, strict)
+    return made

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from numpy.typing import ArrayLike
 
-from ketscale.engines.dynamics.evolution import substeps
-from ketscale.engines.dynamics.methods import Scheme
+from ketscale.engines.dynamics.evolution import Scheme, substeps
 from ketscale.engines.dynamics.propagators import as_observables, check_step
+from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.engines.dynamics.system import Operators, System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, usual_parameters
 from ketscale.errors import UserError
@@ -27,7 +27,7 @@ Slope = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Literal:
+class PublishedLoop:
     """A loop over tasks, segments and steps of length `dt`, differentiated by backpropagation.
 
     It was published in single precision (complex64); here the precision is the controls'.
@@ -108,6 +108,15 @@ class Literal:
         k3 = slope(rho + h / 2 * k2)
         k4 = slope(rho + h * k3)
         return rho + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+
+
+def published_loop(settings: DynamicsSimulator, strict: bool) -> PublishedLoop:
+    """The loop of settings whose device is one of its schemes.
+
+    Raises:
+        UserError: as for `PublishedLoop`.
+    """
+    return PublishedLoop(cast("Scheme", settings.device), settings.dt, settings.cache, strict)
 
 
 Key = tuple[Any, ...]

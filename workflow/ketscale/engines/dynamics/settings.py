@@ -1,29 +1,46 @@
-"""The settings of a propagator. Imports nothing heavy, since configs are checked with it at every start."""
+"""The settings of a propagator, and limits. Imports nothing heavy, since configs are checked with it at every start."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from ketscale.config import STEP, TOLERANCE, Simulator
-from ketscale.engines.dynamics.methods import USUAL, Creation, Method, Route, Scheme
+from ketscale.engines.dynamics.registry import DEVICES, SIMULATORS, Batching, DynamicsMethod
+
+if TYPE_CHECKING:
+    Device = str
+else:
+    Device = Literal[DEVICES]
+
+# The fidelity with a pure target; see `states.fidelity`.
+Form = Literal["overlap", "squared"]
+Route = Literal["auto", "compiled", "torch"]
+# When what is made of tasks' numbers is created: for all tasks at once; or for each by itself, once (published, with its
+# cache) or again in each evaluation (without).
+Creation = Literal["batch", "once", "again"]
+
+# More steps in a segment are taken for a mistake in `dt`: a single pulse would take minutes.
+MOST_STEPS = 1_000_000
+
+_IN_WORDS: dict[Batching, str] = {"broadcast": "all tasks at once", "loop": "one task after the other"}
 
 
 class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
     """How the dynamics of tasks are evaluated and differentiated."""
 
-    devices: ClassVar[tuple[str, ...]] = tuple(dict.fromkeys(method.scheme for method in USUAL.values()))
+    devices: ClassVar[tuple[str, ...]] = DEVICES
 
     device: Annotated[
-        Scheme,
+        Device,
         Meta(
             description="exact: the exponential of each segment's Liouvillian; rk4, euler: integrators with a step"
         ),
     ]
     batching: Annotated[
-        Literal["broadcast", "loop"],
+        Batching,
         Meta(
             description="broadcast: all tasks at once; loop: one after the other, step by step, as published"
         ),
@@ -67,9 +84,10 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
         return self.batching == "broadcast"
 
     @property
-    def method(self) -> Method:
-        """Scheme and batching."""
-        return Method(self.device, self.batching)
+    def method(self) -> DynamicsMethod | None:
+        """The propagator with this device and batching; None if there is none."""
+        chosen = (self.device, self.batching)
+        return next((each for each in SIMULATORS.values() if (each.device, each.batching) == chosen), None)
 
     @property
     def creation(self) -> Creation:
@@ -77,15 +95,27 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
         return "batch" if self.batching == "broadcast" else "once" if self.cache else "again"
 
     def faults(self) -> Iterator[str]:
-        """An integrator has a step and a tolerance, exact has neither; only a loop has a cache, and it has no route."""
-        if self.method not in USUAL.values():
-            yield f"batching: {self.device} evolves all tasks at once only; use broadcast, or rk4 or euler"
+        """An integrator has a step and a tolerance, exact has neither; only some have a route, and only a loop a cache."""
+        method = self.method
+        if method is None:
+            yield from self._without_method()
+            return
         for name, value in ((STEP, self.dt), (TOLERANCE, self.tolerance)):
-            if self.method.exact and value is not None:
-                yield f"{name}: exact has none; leave it out"
-            if not self.method.exact and value is None:
+            if method.exact and value is not None:
+                yield f"{name}: {self.device} has none; leave it out"
+            if not method.exact and value is None:
                 yield f"{name}: {self.device} needs one"
-        if self.batching == "loop" and self.route != "auto":
-            yield "route: a loop has none; leave it out"
+        if not method.routes and self.route != "auto":
+            yield f"route: {self.device} with batching: {self.batching} has none; leave it out"
         if self.batching != "loop" and self.cache:
             yield "cache: only a loop creates something for each task; leave it out, or use batching: loop"
+
+    def _without_method(self) -> Iterator[str]:
+        """The device has the other batching only."""
+        others = [each.device for each in SIMULATORS.values() if each.batching == self.batching]
+        for each in SIMULATORS.values():
+            if each.device == self.device:
+                yield (
+                    f"batching: {self.device} evolves {_IN_WORDS[each.batching]} only; use {each.batching}, or device "
+                    f"{' or '.join(others)}"
+                )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ketscale.engines.dynamics.methods import Form
+from ketscale.engines.dynamics.settings import Form
 from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.errors import UserError
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.dynamics.methods import Creation
 from ketscale.engines.dynamics.propagators import Propagator
+from ketscale.engines.dynamics.settings import Creation
 from ketscale.engines.dynamics.states import FORMS
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.problems.control.workload import ControlWorkload, Rates

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 from msgspec import Meta
 
 from ketscale.config import Positive, Seed, Settings, Workload
-from ketscale.engines.dynamics.methods import MOST_STEPS, Form
-from ketscale.engines.dynamics.settings import DynamicsSimulator
+from ketscale.engines.dynamics.settings import MOST_STEPS, DynamicsSimulator, Form
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,43 @@
+"""The propagators, one line each. Imports nothing heavy, since configs are checked with it at every start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Batching = Literal["broadcast", "loop"]
+
+
+@dataclass(frozen=True)
+class DynamicsMethod:
+    """A way to evolve tasks.
+
+    name: its usual name, in Python. device, batching: the settings that choose it in a config; broadcast: all tasks of a
+    batch at once, loop: one after the other. implementation: 'package.module:function', imported only when it is used,
+    which makes a `propagators.Propagator` from settings and whether it is strict. exact: whether its only error is
+    rounding; otherwise it has steps of length `dt` and a tolerance. routes: whether it takes the setting `route`.
+    """
+
+    name: str
+    device: str
+    batching: Batching
+    implementation: str
+    exact: bool = False
+    routes: bool = False
+
+
+_BATCHED = "ketscale.engines.dynamics.propagators:batched"
+_PUBLISHED = "ketscale.engines.dynamics.literal:published_loop"
+
+SIMULATORS: dict[str, DynamicsMethod] = {
+    method.name: method
+    for method in (
+        DynamicsMethod("exact", "exact", "broadcast", _BATCHED, exact=True, routes=True),
+        DynamicsMethod("rk4", "rk4", "broadcast", _BATCHED, routes=True),
+        DynamicsMethod("euler", "euler", "broadcast", _BATCHED, routes=True),
+        DynamicsMethod("literal", "rk4", "loop", _PUBLISHED),
+        DynamicsMethod("literal-euler", "euler", "loop", _PUBLISHED),
+    )
+}
+
+DEVICES = tuple(dict.fromkeys(method.device for method in SIMULATORS.values()))
