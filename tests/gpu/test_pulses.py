@@ -23,8 +23,8 @@ from ketscale.engines.pulses import (
     x_gate,
 )
 from ketscale.engines.pulses.frame import Frame
-from ketscale.engines.pulses.integrators import METHODS
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.registry import SIMULATORS
 from ketscale.engines.pulses.settings import Route
 
 START, LATTICE, TARGET = rotations(fluxonium_chain(2)), fluxonium_chain(2).lattice(3), x_gate(2).T
@@ -88,7 +88,7 @@ class Elsewhere(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", SIMULATORS)
 @BOTH
 def test_tensors_are_made_on_the_lattices_device(name: str, frame: str, envelope: str) -> None:
     route: Route = "auto" if name.startswith("magnus") else "torch"
@@ -100,7 +100,7 @@ def test_tensors_are_made_on_the_lattices_device(name: str, frame: str, envelope
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", SIMULATORS)
 @BOTH
 def test_a_gpu_has_the_cpus_infidelity_and_gradients(name: str, frame: str, envelope: str) -> None:
     arguments = (name, frame, envelope)

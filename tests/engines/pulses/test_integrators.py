@@ -14,13 +14,14 @@ import torch
 
 from ketscale.engines.pulses.exponential import unitary
 from ketscale.engines.pulses.exponential_cpu import unitary as small_unitary
-from ketscale.engines.pulses.integrators import METHODS, Integrator, integrator
+from ketscale.engines.pulses.integrators import Integrator, integrator
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.registry import SIMULATORS
 from ketscale.errors import UserError
 
 DURATION = 1.5
 CHAIN3 = ((0, 1), (1, 2))
-SPLITTINGS = [name for name in METHODS if not name.startswith("magnus")]
+SPLITTINGS = [name for name in SIMULATORS if SIMULATORS[name].compiled]
 Pairs = tuple[tuple[int, int], ...]
 
 
@@ -127,7 +128,7 @@ def test_suzukis_splitting_of_a_constant_hamiltonian_is_of_order_4() -> None:
     assert math.log2(errors[0] / errors[1]) == pytest.approx(4, abs=0.2)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", SIMULATORS)
 def test_steps_are_unitary(name: str) -> None:
     found = evolved(name, 20, lattice(3, 2, CHAIN3, (1, 0)))
     np.testing.assert_allclose(found @ found.mH, np.eye(8), rtol=0, atol=1e-13)
@@ -169,7 +170,7 @@ LATTICES = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", SIMULATORS)
 @pytest.mark.parametrize("where", LATTICES)
 def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
     given = LATTICES[where]
@@ -197,17 +198,17 @@ def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", SIMULATORS)
 def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
     given = LATTICES["ring"]
     made = integrator(name, 7, "auto" if name.startswith("magnus") else "torch")
     tensors = inputs(made, given, 5)
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
-    method = made.method
+    stepper = made.stepper
     own = replace(given, energies=leaves[3], couplings=leaves[4], drives=leaves[5])
-    state = method.enter(own, leaves[2])
-    state = method.forward(own, 7, method.made(own, leaves[0], leaves[1] / 7), state)
-    final = method.leave(own, state, 5)
+    state = stepper.enter(own, leaves[2])
+    state = stepper.forward(own, 7, stepper.made(own, leaves[0], leaves[1] / 7), state)
+    final = stepper.leave(own, state, 5)
     loss = (final.conj() * normal(*final.shape, seed=5)).sum().abs().square() / len(final)
     for ours, theirs in zip(gradients(made, given, tensors), torch.autograd.grad(loss, leaves), strict=True):
         np.testing.assert_allclose(
@@ -244,7 +245,7 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
         torch.set_num_threads(threads)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(divided, whole, strict=True))
     monkeypatch.setattr(split_steps, "CHUNK", 2000)
-    assert 1 < made.method.chunk(given, 100) < 23
+    assert 1 < made.stepper.chunk(given, 100) < 23
     for ours, theirs in zip(gradients(made, given, tensors), whole, strict=True):
         np.testing.assert_allclose(
             ours, theirs, rtol=0, atol=1e-12 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
@@ -258,12 +259,12 @@ def test_gradients_that_nothing_needs_are_not_computed(route: str, monkeypatch: 
     given = lattice(4, 2, tuple(pairwise(range(4))), (0, 1))
     made = integrator("interaction4", 9, route)
     tensors = inputs(made, given, 5)
-    module = made.method._route(given)[0]
+    module = made.stepper._route(given)[0]
     fixed, backward = [], module.backward
 
     def counting(sequence: Any, gates: torch.Tensor, *others: Any) -> tuple[torch.Tensor, ...]:
         found = backward(sequence, gates, *others)
-        changing = split_steps.Gates.of(made.method.scheme, (2, 4, given.pairs)).changing(9)
+        changing = split_steps.Gates.of(made.stepper.scheme, (2, 4, given.pairs)).changing(9)
         fixed.append(float(found[2][changing:].abs().sum()))
         return found
 
@@ -284,7 +285,7 @@ def test_gradients_may_be_asked_for_twice() -> None:
     assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", SIMULATORS)
 def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,10 +303,10 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
         kept.append(sum(tensor.numel() for tensor in final.grad_fn.saved_tensors) - leaves[0].numel())
         chunks.append(final.grad_fn.last.steps)
     assert kept[0] == kept[1]
-    assert max(chunks) <= made.method.chunk(given, 4) < 30
+    assert max(chunks) <= made.stepper.chunk(given, 4) < 30
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", SIMULATORS)
 def test_ranks_that_share_columns_have_parts_of_the_gradients(name: str) -> None:
     given = LATTICES["three levels"]
     made = integrator(name, 6)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from ketscale.config import checked, suggestion
+from ketscale.engines import registered
 from ketscale.engines.dynamics.registry import SIMULATORS, DynamicsMethod
 from ketscale.engines.dynamics.settings import DynamicsSimulator, Route
 from ketscale.errors import UserError
@@ -45,5 +47,6 @@ def build_propagator(name: str, settings: DynamicsSimulator) -> Propagator:
 
 
 def _built(method: DynamicsMethod, settings: DynamicsSimulator, strict: bool) -> Propagator:
-    made: Propagator = resolve_name(method.implementation)(settings, strict)
+    known = {**asdict(settings), "scheme": settings.device, "strict": strict}
+    made: Propagator = registered.build(method.implementation, known)
     return made

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import ArrayLike
 
 from ketscale.engines.dynamics.evolution import Scheme, substeps
 from ketscale.engines.dynamics.propagators import as_observables, check_step
-from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.engines.dynamics.system import Operators, System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, usual_parameters
 from ketscale.errors import UserError
@@ -108,15 +107,6 @@ class PublishedLoop:
         k3 = slope(rho + h / 2 * k2)
         k4 = slope(rho + h * k3)
         return rho + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-
-
-def published_loop(settings: DynamicsSimulator, strict: bool) -> PublishedLoop:
-    """The loop of settings whose device is one of its schemes.
-
-    Raises:
-        UserError: as for `PublishedLoop`.
-    """
-    return PublishedLoop(cast("Scheme", settings.device), settings.dt, settings.cache, strict)
 
 
 Key = tuple[Any, ...]

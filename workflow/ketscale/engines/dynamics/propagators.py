@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from numpy.typing import ArrayLike
 
 from ketscale.engines.dynamics import plain
 from ketscale.engines.dynamics.evolution import DEGREES, EXACT, Division, Evolution, Scheme, substeps
-from ketscale.engines.dynamics.settings import DynamicsSimulator, Route
+from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
     Tasks,
@@ -130,15 +130,6 @@ class Batched:
         from ketscale.engines.dynamics import cpu
 
         return cpu
-
-
-def batched(settings: DynamicsSimulator, strict: bool) -> Batched:
-    """The propagator of settings whose device is one of its schemes.
-
-    Raises:
-        UserError: as for `Batched`.
-    """
-    return Batched(cast("Scheme", settings.device), settings.dt, settings.route, strict)
 
 
 def check_step(scheme: Scheme, dt: float | None) -> None:

@@ -13,9 +13,10 @@ class DynamicsMethod:
     """A way to evolve tasks.
 
     name: its usual name, in Python. device, batching: the settings that choose it in a config; broadcast: all tasks of a
-    batch at once, loop: one after the other. implementation: 'package.module:function', imported only when it is used,
-    which makes a `propagators.Propagator` from settings and whether it is strict. exact: whether its only error is
-    rounding; otherwise it has steps of length `dt` and a tolerance. routes: whether it takes the setting `route`.
+    batch at once, loop: one after the other. implementation: what builds a `propagators.Propagator`, as
+    'package.module:Name'; it takes those of the settings, of `scheme` (the device) and of `strict` that it names as arguments.
+    exact: whether its only error is rounding; otherwise it has steps of length `dt` and a tolerance. routes: whether it takes
+    the setting `route`.
     """
 
     name: str
@@ -26,8 +27,8 @@ class DynamicsMethod:
     routes: bool = False
 
 
-_BATCHED = "ketscale.engines.dynamics.propagators:batched"
-_PUBLISHED = "ketscale.engines.dynamics.literal:published_loop"
+_BATCHED = "ketscale.engines.dynamics.propagators:Batched"
+_PUBLISHED = "ketscale.engines.dynamics.literal:PublishedLoop"
 
 SIMULATORS: dict[str, DynamicsMethod] = {
     method.name: method

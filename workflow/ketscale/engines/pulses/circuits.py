@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from ketscale.engines.pulses.eigenstates import Spectrum, eigenstates, spectrum
+from ketscale.engines.pulses.eigenstates import Eigensystem, eigenstates, eigensystem
 from ketscale.errors import UserError
 
 # Points of grids of a fluxonium's phase, [-5 pi, 5 pi) without its end; the last is the published one. States that fit a
@@ -84,7 +84,7 @@ class Fluxoniums:
                 - self.josephson[:, None] * (grid - self.flux[:, None]).cos()
             )
             matrices = 4 * self.charging[:, None, None] * squared + potential.diag_embed()
-            found = spectrum(matrices)
+            found = eigensystem(matrices)
             phases = found.states[..., :count].square()
             waves = torch.fft.fftshift(torch.fft.fft(found.states[..., :count], dim=-2, norm="ortho"), -2)
             beyond = _outermost(waves.abs().square())
@@ -132,7 +132,7 @@ class Transmons:
         hopping = hopping + hopping.T
         kinetic = (4 * self.charging[:, None] * charge**2).diag_embed()
         matrices = kinetic - self.josephson[:, None, None] * hopping / 2
-        energies, states = _lowest(matrices, spectrum(matrices), count)
+        energies, states = _lowest(matrices, eigensystem(matrices), count)
         return _fixed(energies, states.mT @ (charge[:, :, None] * states), None)
 
 
@@ -195,7 +195,7 @@ def _phase_grid(points: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return torch.from_numpy(grid), torch.from_numpy(wave**2 * squared), torch.from_numpy(wave * slope)
 
 
-def _lowest(matrices: torch.Tensor, found: Spectrum, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _lowest(matrices: torch.Tensor, found: Eigensystem, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The energies in rad/ns and the real states of the lowest levels, from matrices in GHz and all their states."""
     energies, states = eigenstates(matrices, found, torch.arange(count, device=matrices.device))
     return TWO_PI * energies, states

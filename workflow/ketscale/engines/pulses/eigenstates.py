@@ -19,14 +19,14 @@ SEPARATION = 1e-11
 ALONE = 1024
 
 
-class Spectrum(NamedTuple):
+class Eigensystem(NamedTuple):
     """All energies in ascending order, (..., m), and their states as columns, (..., m, m), without gradients."""
 
     energies: torch.Tensor
     states: torch.Tensor
 
 
-def spectrum(matrix: torch.Tensor) -> Spectrum:
+def eigensystem(matrix: torch.Tensor) -> Eigensystem:
     """Diagonalise Hermitian matrices (..., m, m).
 
     Up to `ALONE` rows by one thread, so that the result does not depend on how many there are: a pulse turns the rounding
@@ -35,13 +35,13 @@ def spectrum(matrix: torch.Tensor) -> Spectrum:
     threads = torch.get_num_threads()
     torch.set_num_threads(1 if matrix.shape[-1] <= ALONE else threads)
     try:
-        return Spectrum(*torch.linalg.eigh(matrix.detach()))
+        return Eigensystem(*torch.linalg.eigh(matrix.detach()))
     finally:
         torch.set_num_threads(threads)
 
 
 def eigenstates(
-    matrix: torch.Tensor, found: Spectrum, which: torch.Tensor
+    matrix: torch.Tensor, found: Eigensystem, which: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The energies (..., k) and states (..., m, k) of the levels `which` (int64, k), differentiable in the matrix once.
 

@@ -1,9 +1,9 @@
-"""Columns carried through the steps of a method, and the reversible adjoint: memory does not grow with steps.
+"""Columns carried through the steps of a stepper, and the reversible adjoint: memory does not grow with steps.
 
 The steps are unitary, so the backward pass recomputes the states from the final one by inverse steps, and carries the
-cotangent along. Both passes take the steps in chunks. What does not depend on the columns (`Method.made`: gates or
+cotangent along. Both passes take the steps in chunks. What does not depend on the columns (`Stepper.made`: gates or
 Hamiltonians) is made once in a chunk, for all columns, by differentiable operations, so that the cotangents that
-`Method.backward` finds for it become those of amplitudes, duration and lattice by autograd: the gradient of the
+`Stepper.backward` finds for it become those of amplitudes, duration and lattice by autograd: the gradient of the
 discrete steps, not of the continuous equation.
 """
 
@@ -20,8 +20,8 @@ from ketscale.engines.pulses.lattice import Lattice
 from ketscale.measure.spans import span
 
 
-class Method(Protocol):
-    """Unitary steps, a chunk of them at a time. A state holds columns in a layout of the method's own."""
+class Stepper(Protocol):
+    """Unitary steps, a chunk of them at a time. A state holds columns in a layout of the stepper's own."""
 
     @property
     def nodes(self) -> tuple[float, ...]:
@@ -68,7 +68,7 @@ class Method(Protocol):
 
 
 def evolve(
-    method: Method,
+    stepper: Stepper,
     lattice: Lattice,
     amplitudes: torch.Tensor,
     duration: torch.Tensor,
@@ -79,7 +79,7 @@ def evolve(
     inputs = [columns, amplitudes, duration, *tensors]
     if not torch.is_grad_enabled():
         inputs = [tensor.detach() for tensor in inputs]
-    final: torch.Tensor = _Evolve.apply(method, lattice, *inputs)
+    final: torch.Tensor = _ReversibleEvolution.apply(stepper, lattice, *inputs)
     return final
 
 
@@ -106,7 +106,7 @@ class _Made(NamedTuple):
         ]
         lattice = with_tensors(ctx.lattice, tuple(leaves[2:]))
         with torch.set_grad_enabled(differentiable), span("pulses.gates"):
-            return cls(leaves, lattice, ctx.method.made(lattice, leaves[0], leaves[1] / steps))
+            return cls(leaves, lattice, ctx.stepper.made(lattice, leaves[0], leaves[1] / steps))
 
     @property
     def steps(self) -> int:
@@ -133,34 +133,34 @@ class _Made(NamedTuple):
         return found
 
 
-class _Evolve(torch.autograd.Function):
+class _ReversibleEvolution(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, method: Method, lattice: Lattice, columns: torch.Tensor, *inputs: torch.Tensor
+        ctx: Any, stepper: Stepper, lattice: Lattice, columns: torch.Tensor, *inputs: torch.Tensor
     ) -> torch.Tensor:
         still = with_tensors(lattice, tuple(tensor.detach() for tensor in inputs[2:]))
-        ctx.method, ctx.lattice, ctx.columns = method, still, len(columns)
-        ctx.chunk = method.chunk(lattice, len(columns))
-        state = method.enter(lattice, columns.detach())
+        ctx.stepper, ctx.lattice, ctx.columns = stepper, still, len(columns)
+        ctx.chunk = stepper.chunk(lattice, len(columns))
+        state = stepper.enter(lattice, columns.detach())
         steps = len(inputs[0])
         for first in range(0, steps, ctx.chunk):
             # The gates of the last chunk are the first that the backward pass needs, and are not made twice.
             last = first + ctx.chunk >= steps
             chunk = _Made.of(ctx, inputs, first, last and any(ctx.needs_input_grad))
             with span("pulses.forward"):
-                state = method.forward(chunk.lattice, chunk.steps, chunk.made.detach(), state)
+                state = stepper.forward(chunk.lattice, chunk.steps, chunk.made.detach(), state)
         ctx.last = chunk
         ctx.save_for_backward(state, *inputs)
-        return method.leave(lattice, state, len(columns))
+        return stepper.leave(lattice, state, len(columns))
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         first_derivatives_only("an evolution under pulses")
-        method = ctx.method
+        stepper = ctx.stepper
         state, *inputs = ctx.saved_tensors
-        # A method may overwrite what it is given, and the saved state serves a second backward pass too.
+        # A stepper may overwrite what it is given, and the saved state serves a second backward pass too.
         state = state.clone()
-        cotangent = method.enter(ctx.lattice, cotangent)
+        cotangent = stepper.enter(ctx.lattice, cotangent)
         totals = [
             torch.zeros_like(tensor) if wanted else None
             for tensor, wanted in zip(inputs, ctx.needs_input_grad[3:], strict=True)
@@ -169,7 +169,7 @@ class _Evolve(torch.autograd.Function):
             last = first + ctx.chunk >= len(inputs[0])
             chunk = ctx.last if last else _Made.of(ctx, inputs, first, True)
             with span("pulses.backward"):
-                state, cotangent, to_made = method.backward(
+                state, cotangent, to_made = stepper.backward(
                     chunk.lattice, chunk.steps, chunk.made.detach(), state, cotangent, chunk.fixed
                 )
             with span("pulses.gates"):
@@ -178,4 +178,4 @@ class _Evolve(torch.autograd.Function):
             for total, gradient in zip(parts, found, strict=True):
                 if total is not None and gradient is not None:
                     total += gradient
-        return None, None, method.leave(ctx.lattice, cotangent, ctx.columns), *totals
+        return None, None, stepper.leave(ctx.lattice, cotangent, ctx.columns), *totals

@@ -31,13 +31,13 @@ def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     while remainder > REMAINDER and degree < HIGHEST_DEGREE:
         degree += 1
         remainder = norm ** (degree + 1) / math.factorial(degree + 1)
-    made: torch.Tensor = _Unitary.apply(hermitian / 2**halvings if halvings else hermitian, degree)
+    made: torch.Tensor = _TaylorExponential.apply(hermitian / 2**halvings if halvings else hermitian, degree)
     for _ in range(halvings):
         made = made @ made
     return made
 
 
-class _Unitary(torch.autograd.Function):
+class _TaylorExponential(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hermitian: torch.Tensor, degree: int) -> torch.Tensor:
         hermitian = hermitian.resolve_conj().contiguous()

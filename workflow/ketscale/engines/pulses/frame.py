@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ketscale.engines.pulses.eigenstates import eigenstates, spectrum
+from ketscale.engines.pulses.eigenstates import eigenstates, eigensystem
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.settings import MOST_DRESSED
 from ketscale.errors import UserError
@@ -59,7 +59,7 @@ def dressed_frame(lattice: Lattice) -> Frame:
             "fewer levels or the frame laboratory"
         )
     undriven = lattice.undriven()
-    found = spectrum(undriven)
+    found = eigensystem(undriven)
     places = lattice.computational
     share, which = found.states[places].abs().square().max(-1)
     if (share < SHARE).any():

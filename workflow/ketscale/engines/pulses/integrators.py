@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol, get_args, runtime_checkable
 
 import torch
 
 from ketscale.config import suggestion
-from ketscale.engines.pulses import magnus, schemes
-from ketscale.engines.pulses.evolution import Method, evolve
+from ketscale.engines import registered
+from ketscale.engines.pulses.evolution import Stepper, evolve
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.registry import SIMULATORS
 from ketscale.engines.pulses.settings import Route
-from ketscale.engines.pulses.split_steps import Split
 from ketscale.errors import UserError
 
 
@@ -48,15 +46,15 @@ class Integrator(Protocol):
 
 @dataclass(frozen=True)
 class Steps:
-    """Equal steps of a method; see `Integrator`."""
+    """Equal steps; see `Integrator`."""
 
-    method: Method
+    stepper: Stepper
     steps: int
 
     def times(self, duration: torch.Tensor | float) -> torch.Tensor:
         """See `Integrator.times`."""
         duration = torch.as_tensor(duration, dtype=torch.float64)
-        nodes = duration.new_tensor(self.method.nodes)
+        nodes = duration.new_tensor(self.stepper.nodes)
         numbers = torch.arange(self.steps, dtype=torch.float64, device=duration.device)
         return (numbers[:, None] + nodes) * (duration / self.steps)
 
@@ -68,7 +66,7 @@ class Steps:
         columns: torch.Tensor,
     ) -> torch.Tensor:
         """See `Integrator.evolve`."""
-        shape = (self.steps, len(self.method.nodes), len(lattice.drives))
+        shape = (self.steps, len(self.stepper.nodes), len(lattice.drives))
         if tuple(amplitudes.shape) != shape:
             raise UserError(
                 f"amplitudes: must be (steps, stages, drives) = {shape}, not {tuple(amplitudes.shape)}"
@@ -85,56 +83,25 @@ class Steps:
                 f"pulses: lattice, amplitudes and columns must be on one device, not on {', '.join(sorted(devices))}"
             )
         duration = torch.as_tensor(duration, dtype=torch.float64, device=amplitudes.device)
-        return evolve(self.method, lattice, amplitudes, duration, columns)
-
-
-def _splitting(scheme: Callable[[], schemes.Scheme]) -> Callable[[Route], Method]:
-    made = cache(scheme)
-    return lambda route: Split(made(), route)
-
-
-def _magnus(coefficients: schemes.Coefficients, method: type[magnus.Dense]) -> Callable[[Route], Method]:
-    def build(route: Route) -> Method:
-        if route == "compiled":
-            raise UserError("route: only splittings are compiled; use route auto or torch")
-        return method(coefficients)
-
-    return build
-
-
-# published: SuperGrad's own, exponential midpoint with circuits, couplings and drives split from one another, of order 1 or 2.
-# trotter: the same with only the couplings split from the driven circuits, of order 1, 2 or 4; in time it is of order 2.
-# suzuki4: of order 4 in time too. interaction: the driven sites are evolved nearly exactly, so that the error is that of the couplings; of
-# order 2 or 4. magnus: of order 4 or 6, with exponentials as matrices or by Chebyshev series.
-METHODS: dict[str, Callable[[Route], Method]] = {
-    "published1": _splitting(lambda: schemes.published(1)),
-    "published2": _splitting(lambda: schemes.published(2)),
-    "trotter1": _splitting(schemes.sequential),
-    "trotter2": _splitting(schemes.midpoint),
-    "trotter4": _splitting(lambda: schemes.midpoint(schemes.SUZUKI, frozen=True)),
-    "suzuki4": _splitting(lambda: schemes.midpoint(schemes.SUZUKI)),
-    "interaction2": _splitting(lambda: schemes.interaction((0.5, 0.5), (1.0,), substeps=4)),
-    "interaction4": _splitting(lambda: schemes.interaction(*schemes.BLANES_MOAN, substeps=4)),
-    "magnus4": _magnus(schemes.FOURTH, magnus.Dense),
-    "magnus6": _magnus(schemes.SIXTH, magnus.Dense),
-    "magnus4-chebyshev": _magnus(schemes.FOURTH, magnus.Chebyshev),
-    "magnus6-chebyshev": _magnus(schemes.SIXTH, magnus.Chebyshev),
-}
+        return evolve(self.stepper, lattice, amplitudes, duration, columns)
 
 
 def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
-    """The integrator of a name (`METHODS`).
+    """The integrator of a name (`registry.SIMULATORS`).
 
     steps: how many. route: of splittings: compiled: with machine code for this processor, for CPU tensors only; torch:
     with torch's operators; auto: compiled for CPU tensors, else torch.
 
     Raises:
-        UserError: there is no such name or route, the steps are not positive, or the method has no such route.
+        UserError: there is no such name or route, the steps are not positive, or the integrator is not compiled.
     """
-    if name not in METHODS:
-        raise UserError(f"no integrator is called {name}{suggestion(name, list(METHODS))}")
+    if name not in SIMULATORS:
+        raise UserError(f"no integrator is called {name}{suggestion(name, list(SIMULATORS))}")
     if route not in get_args(Route):
         raise UserError(f"no route is called {route}; use one of {', '.join(get_args(Route))}")
     if steps < 1:
         raise UserError(f"steps: must be at least 1, not {steps}")
-    return Steps(METHODS[name](route), steps)
+    method = SIMULATORS[name]
+    if route == "compiled" and not method.compiled:
+        raise UserError(f"route: {name} is not compiled; use auto or torch")
+    return Steps(registered.build(method.implementation, {"scheme": method.scheme, "route": route}), steps)

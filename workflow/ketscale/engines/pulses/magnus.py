@@ -17,7 +17,7 @@ from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.exponential import unitary
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.placement import Sequence
-from ketscale.engines.pulses.schemes import Coefficients
+from ketscale.engines.pulses.schemes import MagnusScheme
 
 # Terms of the Chebyshev series below this size are left out.
 SMALLEST_TERM = 1e-16
@@ -27,41 +27,45 @@ CHUNK = 2**20
 
 
 @dataclass(frozen=True)
-class Dense:
+class DenseMagnus:
     """Steps whose exponentials are matrices (d**n, d**n); a state is a matrix of columns (d**n, columns)."""
 
-    coefficients: Coefficients
+    scheme: MagnusScheme
 
     @property
     def nodes(self) -> tuple[float, ...]:
-        """See `evolution.Method`."""
-        return self.coefficients.nodes
+        """See `evolution.Stepper`."""
+        return self.scheme.nodes
 
     def chunk(self, lattice: Lattice, columns: int) -> int:
-        """See `evolution.Method`."""
-        return max(1, CHUNK // (lattice.levels ** (2 * lattice.sites) * len(self.coefficients.weights)))
+        """See `evolution.Stepper`."""
+        return max(1, CHUNK // (lattice.levels ** (2 * lattice.sites) * len(self.scheme.weights)))
 
     def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """The exponentials (steps * exponentials, d**n, d**n)."""
-        durations, strengths = _weighted(self.coefficients, amplitudes)
+        return unitary(self.generators(lattice, amplitudes, step))
+
+    def generators(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """The Hermitian matrices H of the exponentials exp(-i H), (steps * exponentials, d**n, d**n)."""
+        durations, strengths = _weighted(self.scheme, amplitudes)
         driven = (
             lattice.embedded(drive, (site,))
             for site, drive in zip(lattice.drive_sites, lattice.drives, strict=True)
         )
         terms = torch.stack([lattice.undriven(), *driven])
         factors = step * torch.cat([durations[:, None], strengths], 1)
-        return unitary(torch.einsum("ek,kab->eab", factors.to(terms.dtype), terms))
+        return torch.einsum("ek,kab->eab", factors.to(terms.dtype), terms)
 
     def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
-        """See `evolution.Method`."""
+        """See `evolution.Stepper`."""
         return columns.T.clone()
 
     def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
-        """See `evolution.Method`."""
+        """See `evolution.Stepper`."""
         return state.T.contiguous()
 
     def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """See `evolution.Method`."""
+        """See `evolution.Stepper`."""
         for each in made:
             state = each @ state
         return state
@@ -75,7 +79,7 @@ class Dense:
         cotangent: torch.Tensor,
         fixed: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See `evolution.Method`."""
+        """See `evolution.Stepper`."""
         to_made = torch.empty_like(made)
         for number in reversed(range(len(made))):
             inverse = made[number].mH
@@ -86,12 +90,12 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Chebyshev(Dense):
+class ChebyshevMagnus(DenseMagnus):
     """Steps whose exponentials act on the columns by a Chebyshev series of local Hamiltonians, exact to rounding."""
 
     def chunk(self, lattice: Lattice, columns: int) -> int:
-        """See `evolution.Method`."""
-        return max(1, CHUNK // (len(self.coefficients.weights) * self._numbers(lattice)))
+        """See `evolution.Stepper`."""
+        return max(1, CHUNK // (len(self.scheme.weights) * self._numbers(lattice)))
 
     def _numbers(self, lattice: Lattice) -> int:
         d = lattice.levels
@@ -99,7 +103,7 @@ class Chebyshev(Dense):
 
     def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """The terms of the Hamiltonians times their durations, flat: (steps * exponentials, all sites', all pairs')."""
-        durations, strengths = _weighted(self.coefficients, amplitudes)
+        durations, strengths = _weighted(self.scheme, amplitudes)
         dtype = lattice.drives.dtype
         sites = torch.diag_embed(durations[:, None, None] * lattice.energies).to(dtype)
         on = torch.tensor(lattice.drive_sites, dtype=torch.int64, device=amplitudes.device)
@@ -108,7 +112,7 @@ class Chebyshev(Dense):
         return step * torch.cat([sites.flatten(1), pairs.flatten(1)], 1)
 
     def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """See `evolution.Method`."""
+        """See `evolution.Stepper`."""
         for terms in made:
             state = _exponential(lattice, terms, state, 1.0)
         return state
@@ -122,7 +126,7 @@ class Chebyshev(Dense):
         cotangent: torch.Tensor,
         fixed: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See `evolution.Method`."""
+        """See `evolution.Stepper`."""
         to_made = torch.empty_like(made)
         for number in reversed(range(len(made))):
             state = _exponential(lattice, made[number], state, -1.0)
@@ -133,9 +137,9 @@ class Chebyshev(Dense):
         return state, cotangent, to_made
 
 
-def _weighted(coefficients: Coefficients, amplitudes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _weighted(scheme: MagnusScheme, amplitudes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The duration of each exponential of the steps, and its drives' strengths (steps * exponentials, drives)."""
-    weights = amplitudes.new_tensor(coefficients.weights)
+    weights = amplitudes.new_tensor(scheme.weights)
     strengths = torch.einsum("em,smk->sek", weights, amplitudes).flatten(0, 1)
     return weights.sum(1).repeat(len(amplitudes)), strengths
 

@@ -102,7 +102,7 @@ def _call(
         return
     levels, size = own.shape[-1], couplings.shape[-1]
     one, square = 16 * levels**2, 16 * size**2
-    shape = _Shape(own[0].numel() // levels**2, gates.shape[1], one, square)
+    shape = _Sizes(own[0].numel() // levels**2, gates.shape[1], one, square)
     table, nothing = _table(jobs, pairs, shape)
     starts = {
         "own": own,
@@ -122,7 +122,7 @@ def _call(
     _library(levels).on_threads(name, arguments.buffer_info()[0], threads)
 
 
-class _Shape(NamedTuple):
+class _Sizes(NamedTuple):
     """Of one A: sites and pairs, and the bytes of a site's matrix and of a pair's."""
 
     sites: int
@@ -133,7 +133,7 @@ class _Shape(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _table(
-    jobs: tuple[_Job, ...], pairs: tuple[Place, ...], shape: _Shape
+    jobs: tuple[_Job, ...], pairs: tuple[Place, ...], shape: _Sizes
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The entries of each job (jobs, entries), of addresses what is added to a tensor's; and which are of no coupling."""
     one, square = shape.site_bytes, shape.pair_bytes

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 # --- Magnus ---
 
 
-class Coefficients(NamedTuple):
+class MagnusScheme(NamedTuple):
     """nodes: when a step of unit length is sampled. weights: of the samples in each exponential, in their order."""
 
     nodes: tuple[float, ...]
@@ -19,12 +19,12 @@ class Coefficients(NamedTuple):
 
 _ROOT = math.sqrt(3) / 6
 # Order 4: Blanes and Moan, Appl. Numer. Math. 56, 1519 (2006).
-FOURTH = Coefficients(
+FOURTH = MagnusScheme(
     (0.5 - _ROOT, 0.5 + _ROOT), ((0.25 + _ROOT, 0.25 - _ROOT), (0.25 - _ROOT, 0.25 + _ROOT))
 )
 # Order 6 with 5 exponentials, as of Alvermann and Fehske, J. Comput. Phys. 230, 5930 (2011): the solution of their order
 # conditions with the smallest coefficients that was found.
-SIXTH = Coefficients(
+SIXTH = MagnusScheme(
     (0.5 - math.sqrt(0.15), 0.5, 0.5 + math.sqrt(0.15)),
     (
         (0.28415243835510584, -0.03361644240042754, 0.006090323325439107),

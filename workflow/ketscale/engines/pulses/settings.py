@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from ketscale.config import Settings, Simulator
+from ketscale.engines.pulses.registry import DEVICES, SIMULATORS
 from ketscale.grid import BACKENDS
 
-Name = Literal[
-    "published1", "published2", "trotter1", "trotter2", "trotter4", "suzuki4", "interaction2", "interaction4",
-    "magnus4", "magnus6", "magnus4-chebyshev", "magnus6-chebyshev",
-]  # fmt: skip
+if TYPE_CHECKING:
+    Device = str
+else:
+    Device = Literal[DEVICES]
+
 Route = Literal["auto", "compiled", "torch"]
 
 # More steps in a pulse are taken for a mistake in `dt`: a single evaluation would take minutes.
@@ -25,10 +27,10 @@ MOST_DRESSED = 4096
 class PulseSimulator(Simulator, frozen=True, kw_only=True):
     """How columns are evolved under pulses, and differentiated."""
 
-    devices: ClassVar[tuple[str, ...]] = get_args(Name)
+    devices: ClassVar[tuple[str, ...]] = DEVICES
 
     device: Annotated[
-        Name,
+        Device,
         Meta(
             description="published: SuperGrad's, exponential midpoint with circuits, couplings and drives split from one "
             "another in order 1 or 2; trotter: with couplings alone split from driven sites, in order 1, 2 or 4; suzuki4: of "
@@ -56,8 +58,8 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     ]
 
     def faults(self) -> Iterator[str]:
-        """Only splittings are compiled."""
-        if self.route == "compiled" and self.device.startswith("magnus"):
+        """Only some are compiled."""
+        if self.route == "compiled" and not SIMULATORS[self.device].compiled:
             yield f"route: {self.device} is not compiled; use auto or torch"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
