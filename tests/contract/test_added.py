@@ -19,6 +19,7 @@ import yaml
 
 from ketscale.problems.registry import FAMILIES
 from tests.contract.tiny_study import ROOT, Project, with_family
+from tests.engines.dynamics.test_dynamics import SYSTEMS
 
 PAGE = (ROOT / "docs" / "adding.md").read_text()
 FILES = dict(re.findall(r"```python\n# file: (\S+)\n(.*?)```", PAGE, re.DOTALL))
@@ -191,20 +192,67 @@ def test_a_kind_of_study_of_one_file_is_tabulated_and_drawn(extended: Project) -
     assert "Threads" in (extended.results / "report.html").read_text()
 
 
-def test_a_system_of_control_of_one_file_has_the_same_losses_under_every_simulator(tmp_path: Path) -> None:
-    checkout, file = with_files(tmp_path / "checkout", "raman.py"), "problems/control/workloads.py"
+@pytest.fixture(scope="module")
+def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy with the page's system of control, propagator and integrator, and a study of parity that asks for all of them."""
+    folder = tmp_path_factory.mktemp("evolved")
+    checkout = with_files(folder / "checkout", "raman.py", "liouville.py", "pade.py")
     (line,) = re.findall(r'`("raman": Raman,)`', PAGE)
-    inserted(checkout, file, "\n\nif TYPE_CHECKING:", "\nfrom ketscale.problems.control.raman import Raman")
-    inserted(checkout, file, '    "qubit-spectrum":', f"    {line}\n")
-    tiny = FAMILIES["control"].tiny
-    axes = {**tiny["axes"], "workload": "raman"}
-    project = Project(tmp_path / "project", {**tiny, "workloads": {"raman": {}}, "axes": axes}, checkout)
+    imported = "\nfrom ketscale.problems.control.raman import Raman"
+    for file, before, text in (
+        ("problems/control/workloads.py", "\n\nif TYPE_CHECKING:", imported),
+        ("problems/control/workloads.py", '    "qubit-spectrum":', f"    {line}\n"),
+        ("engines/dynamics/registry.py", '        DynamicsMethod("rk4"', block_with('Method("liouville"')),
+        ("engines/pulses/registry.py", '        PulseMethod("magnus4"', block_with('Method("pade4"')),
+    ):
+        inserted(checkout, file, before, text)
+    control, pulses = FAMILIES["control"].tiny, FAMILIES["pulses"].tiny
+    added = [
+        yaml.safe_load(block_with(words))["simulators"] for words in ("device: liouville", "device: pade4")
+    ]
+    project = Project(
+        folder / "project",
+        {
+            "workloads": {"raman": {}} | pulses["workloads"],
+            "models": control["models"] | pulses["models"],
+            "simulators": control["simulators"] | pulses["simulators"] | added[0] | added[1],
+            "axes": control["axes"] | {"workload": "raman"},
+        },
+        checkout,
+    )
     study = project.config["studies"]["parity"]
-    study["points"] = [{"simulator": ["exact", "torch"]}, {"model": "robust_grape"}]
-    project.config["studies"] = {"parity": study}
+    study["points"] = [{"simulator": ["exact", "torch", "liouville"]}, {"model": "robust_grape"}]
+    axes = {**study["axes"], "segments": None, **pulses["axes"], "simulator": "magnus6"}
+    gates = {**study, "axes": axes, "points": [{"simulator": ["magnus6", "pade4"]}]}
+    del axes["segments"]
+    project.config["studies"] = {"parity": study, "gates": gates}
     (project.folder / "config.yaml").write_text(yaml.safe_dump(project.config))
     project.snakemake()
-    assert {record["run"]["model"] for record in project.records()} == {"policy", "robust_grape"}
-    assert all(record["losses"][-1] < record["losses"][0] for record in project.records())
-    (row,) = project.table("parity")
+    return project
+
+
+def test_a_system_of_control_of_one_file_is_learned(evolved: Project) -> None:
+    records = [record for record in evolved.records() if record["run"]["workload"] == "raman"]
+    assert {record["run"]["model"] for record in records} == {"policy", "robust_grape"}
+    assert all(record["losses"][-1] < record["losses"][0] for record in records)
+
+
+@pytest.mark.parametrize("simulator", ["torch", "liouville", "pade4"])
+def test_a_propagator_and_an_integrator_of_one_file_have_the_losses_of_the_others(
+    evolved: Project, simulator: str
+) -> None:
+    (row,) = [row for row in evolved.table("parity") if f"/{simulator}/" in row["run"]]
     assert row["held"] == "True"
+    assert float(row["difference"]) < 1e-5
+
+
+def test_a_propagator_and_an_integrator_of_one_file_are_found_by_their_names_and_tested_as_the_others_are(
+    evolved: Project,
+) -> None:
+    tests = [
+        str(ROOT / "tests/engines" / file)
+        for file in ("dynamics/test_propagators.py", "pulses/test_integrators.py")
+    ]
+    chosen = "liouville or (pade4 and (converges or unitary))"
+    done = evolved.run(sys.executable, "-m", "pytest", "-q", f"--rootdir={ROOT}", *tests, "-k", chosen)
+    assert f"{len(SYSTEMS) + 2} passed" in done.stdout

@@ -27,8 +27,8 @@ class DynamicsMethod:
     routes: bool = False
 
 
-_BATCHED = "ketscale.engines.dynamics.propagators:Batched"
-_PUBLISHED = "ketscale.engines.dynamics.literal:PublishedLoop"
+_ROOM = "ketscale.engines.dynamics"
+_BATCHED, _PUBLISHED = f"{_ROOM}.propagators:Batched", f"{_ROOM}.literal:PublishedLoop"
 
 SIMULATORS: dict[str, DynamicsMethod] = {
     method.name: method

@@ -22,9 +22,9 @@ class PulseMethod:
     compiled: bool = False
 
 
-_SPLIT = "ketscale.engines.pulses.split_steps:SplitSteps"
-_DENSE = "ketscale.engines.pulses.magnus:DenseMagnus"
-_CHEBYSHEV = "ketscale.engines.pulses.magnus:ChebyshevMagnus"
+_ROOM = "ketscale.engines.pulses"
+_SPLIT = f"{_ROOM}.split_steps:SplitSteps"
+_DENSE, _CHEBYSHEV = f"{_ROOM}.magnus:DenseMagnus", f"{_ROOM}.magnus:ChebyshevMagnus"
 
 # published: SuperGrad's own, exponential midpoint with circuits, couplings and drives split from one another, of order 1 or 2.
 # trotter: the same with only the couplings split from the driven circuits, of order 1, 2 or 4; in time it is of order 2.
