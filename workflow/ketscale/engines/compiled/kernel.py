@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from llvmlite import ir
 
-from ketscale.engines.compiled.language import COUNTERS, REAL, Argument, Arguments, Code
+from ketscale.engines.compiled.language import COUNTERS, REAL, Arguments, Code, Type
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
 
 
@@ -32,7 +32,7 @@ class Kernel:
     def __init__(
         self,
         functions: Sequence[Callable[..., None]],
-        arguments: Mapping[str, Argument],
+        arguments: Mapping[str, Type],
         dtype: torch.dtype,
         lanes: int,
         plan: Any = None,
@@ -86,7 +86,7 @@ class Kernel:
 
 def _address(values: torch.Tensor | array[Any] | None) -> int:
     """The address of the first element."""
-    if type(values) is array:
+    if isinstance(values, array):
         return values.buffer_info()[0]
     return 0 if values is None else values.data_ptr()
 

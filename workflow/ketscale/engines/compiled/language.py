@@ -33,59 +33,62 @@ I64, I32, I16, I8, BIT = (ir.IntType(bits) for bits in (64, 32, 16, 8, 1))
 DOUBLE, FLOAT, POINTER = ir.DoubleType(), ir.FloatType(), ir.PointerType()
 
 
-class Array(NamedTuple):
-    """The type of an array: its elements, and its shape by numbers and names.
+class Type(NamedTuple):
+    """The type of an argument: its elements, and the shape of an array by numbers and names; without one, a number.
 
     A name is that of an integer argument or of an attribute of the kernel's plan. The first size is not read.
     """
 
     element: str
-    shape: tuple[int | str, ...]
+    shape: tuple[int | str, ...] = ()
 
 
-# The types of arguments that are no arrays.
-INTEGER, REAL = "integer", "real"
-Argument: TypeAlias = str | Array
+INTEGER, REAL = Type("integer"), Type("real")
 
 
-def integers(*shape: int | str) -> Array:
-    """Integers of 64 bits."""
-    return Array("integer", shape)
+def _array(element: str) -> Callable[..., Type]:
+    def typed(*shape: int | str) -> Type:
+        return Type(element, shape)
+
+    return typed
 
 
-def bytes_(*shape: int | str) -> Array:
-    """Integers of 8 bits."""
-    return Array("byte", shape)
+# Arrays of numbers: integers of 64 and of 8 bits, floats of the kernel's precision and of 64 bits, complex numbers.
+integers, bytes_ = _array("integer"), _array("byte")
+reals, doubles, complexes = _array("real"), _array("double"), _array("complex")
+# Arrays of vectors: at any place of an array of floats; aligned to their size (to 64 bytes, if they are larger); and
+# complex ones, an aligned vector of real parts and one of imaginary parts.
+vectors, aligned, complex_vectors = _array("vector"), _array("aligned"), _array("complex vector")
 
 
-def reals(*shape: int | str) -> Array:
-    """Floats of the kernel's precision."""
-    return Array("real", shape)
+def _operator(of_floats: str | None, of_integers: str | None) -> Callable[[Number, Any], Any]:
+    """A method for LLVM's instructions of these names."""
+
+    def method(self: Number, other: Operand) -> Number:
+        name = of_floats if self.is_float else of_integers
+        if not isinstance(other, (Number, int, float)) or name is None:
+            return NotImplemented
+        one, two = _alike(self, other)
+        instruction = "ashr" if name == "lshr" and self.is_signed else name
+        return Number(self.code, getattr(self.code.b, instruction)(one.value, two.value), self.is_signed)
+
+    return method
 
 
-def doubles(*shape: int | str) -> Array:
-    """Floats of 64 bits."""
-    return Array("double", shape)
+def _reflected(method: Callable[[Number, Any], Any]) -> Callable[[Number, Any], Any]:
+    return lambda self, other: method(_like(self, other), self)
 
 
-def vectors(*shape: int | str) -> Array:
-    """Vectors of the kernel's lanes and precision, at any place of an array of floats."""
-    return Array("vector", shape)
+def _comparison(sign: str) -> Callable[[Number, Any], Number]:
+    """A method that compares; with a float that is not a number nothing holds."""
 
+    def method(self: Number, other: Operand) -> Number:
+        (one, two), b = _alike(self, other), self.code.b
+        of_integers = b.icmp_signed if one.is_signed or two.is_signed else b.icmp_unsigned
+        compare = b.fcmp_ordered if one.is_float else of_integers
+        return Number(self.code, compare(sign, one.value, two.value))
 
-def aligned(*shape: int | str) -> Array:
-    """Vectors that are aligned to their size (to 64 bytes, if they are larger)."""
-    return Array("aligned", shape)
-
-
-def complexes(*shape: int | str) -> Array:
-    """Complex numbers, the parts of each side by side."""
-    return Array("complex", shape)
-
-
-def complex_vectors(*shape: int | str) -> Array:
-    """Complex vectors: an aligned vector of real parts, then one of imaginary parts."""
-    return Array("complex vector", shape)
+    return method
 
 
 class Number:
@@ -122,90 +125,22 @@ class Number:
         """An integer whose comparisons and shifts mind its sign."""
         return Number(self.code, self.value, True)
 
-    def __add__(self, other: Operand) -> Number:
-        return self._do("fadd", "add", other)
-
-    def __sub__(self, other: Operand) -> Number:
-        return self._do("fsub", "sub", other)
-
-    def __mul__(self, other: Operand) -> Number:
-        return NotImplemented if isinstance(other, Complex) else self._do("fmul", "mul", other)
-
-    def __radd__(self, other: Operand) -> Number:
-        return _like(self, other) + self
-
-    def __rsub__(self, other: Operand) -> Number:
-        return _like(self, other) - self
-
-    def __rmul__(self, other: Operand) -> Number:
-        return _like(self, other) * self
-
-    def __truediv__(self, other: Operand) -> Number:
-        return self._do("fdiv", None, other)
-
-    def __rtruediv__(self, other: Operand) -> Number:
-        return _like(self, other) / self
-
-    def __floordiv__(self, other: Operand) -> Number:
-        return self._do(None, "udiv", other)
-
-    def __mod__(self, other: Operand) -> Number:
-        return self._do(None, "urem", other)
-
-    def __lshift__(self, other: Operand) -> Number:
-        return self._do(None, "shl", other)
-
-    def __rshift__(self, other: Operand) -> Number:
-        return self._do(None, "ashr" if self.is_signed else "lshr", other)
-
-    def __and__(self, other: Operand) -> Number:
-        return self._do(None, "and_", other)
-
-    def __or__(self, other: Operand) -> Number:
-        return self._do(None, "or_", other)
-
-    def __xor__(self, other: Operand) -> Number:
-        return self._do(None, "xor", other)
+    __add__, __sub__, __mul__ = _operator("fadd", "add"), _operator("fsub", "sub"), _operator("fmul", "mul")
+    __radd__, __rsub__, __rmul__ = _reflected(__add__), _reflected(__sub__), _reflected(__mul__)
+    __truediv__, __floordiv__, __mod__ = (
+        _operator(*names) for names in (("fdiv", None), (None, "udiv"), (None, "urem"))
+    )
+    __rtruediv__ = _reflected(__truediv__)
+    __lshift__, __rshift__ = _operator(None, "shl"), _operator(None, "lshr")
+    __and__, __or__, __xor__ = (_operator(None, name) for name in ("and_", "or_", "xor"))
+    __lt__, __le__, __gt__, __ge__ = (_comparison(sign) for sign in ("<", "<=", ">", ">="))
+    __eq__, __ne__ = _comparison("=="), _comparison("!=")  # type: ignore[assignment]
 
     def __neg__(self) -> Number:
         return Number(self.code, (self.code.b.fneg if self.is_float else self.code.b.neg)(self.value))
 
     def __invert__(self) -> Number:
         return Number(self.code, self.code.b.not_(self.value))
-
-    def __lt__(self, other: Operand) -> Number:
-        return self._compare("<", other)
-
-    def __le__(self, other: Operand) -> Number:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Operand) -> Number:
-        return self._compare(">", other)
-
-    def __ge__(self, other: Operand) -> Number:
-        return self._compare(">=", other)
-
-    def __eq__(self, other: Operand) -> Number:  # type: ignore[override]
-        return self._compare("==", other)
-
-    def __ne__(self, other: Operand) -> Number:  # type: ignore[override]
-        return ~(self == other)
-
-    def _do(self, of_floats: str | None, of_integers: str | None, other: Operand) -> Number:
-        name = of_floats if self.is_float else of_integers
-        if name is None:
-            raise TypeError(f"no such operator for {self.type}")
-        one, two = _alike(self, other)
-        return Number(self.code, getattr(self.code.b, name)(one.value, two.value), self.is_signed)
-
-    def _compare(self, sign: str, other: Operand) -> Number:
-        one, two = _alike(self, other)
-        b = self.code.b
-        if one.is_float:
-            compare = b.fcmp_ordered
-        else:
-            compare = b.icmp_signed if one.is_signed or two.is_signed else b.icmp_unsigned
-        return Number(self.code, compare(sign, one.value, two.value))
 
     def lane(self, number: Operand) -> Number:
         """One lane of a vector."""
@@ -414,7 +349,7 @@ class Variable:
 class Arguments:
     """The arguments of a kernel by name: numbers and buffers."""
 
-    def __init__(self, code: Code, types: Mapping[str, tuple[int, Argument]], plan: Any) -> None:
+    def __init__(self, code: Code, types: Mapping[str, tuple[int, Type]], plan: Any) -> None:
         self._code, self._types, self._plan = code, types, plan
 
     def __getattr__(self, name: str) -> Any:
@@ -423,12 +358,11 @@ class Arguments:
         except KeyError:
             raise AttributeError(f"the kernel has no argument {name}") from None
         made: Any
-        if isinstance(kind, Array):
+        if kind.shape:
             shape = [1, *(size if isinstance(size, int) else self._size(size) for size in kind.shape[1:])]
             made = Buffer(self._code, kind.element, self._code.slot(slot, POINTER), shape)
         else:
-            typ = I64 if kind == INTEGER else self._code.real
-            made = Number(self._code, self._code.slot(slot, typ))
+            made = Number(self._code, self._code.slot(slot, self._code.types[kind.element]))
         # Kept: next time it is found without this function.
         self.__dict__[name] = made
         return made
@@ -701,7 +635,7 @@ def chunk(number: Number, size: Operand, end: Operand) -> tuple[Number, Number]:
 
 def ceil_divided(number: Operand, size: Operand) -> Any:
     """How many chunks of `size` there are."""
-    return (number + (size - 1)) // size
+    return (number + (size - 1)) // size  # type: ignore[operator]
 
 
 # --- types ---
