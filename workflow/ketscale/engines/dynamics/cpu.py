@@ -7,18 +7,16 @@ in a direction is a linear system of twice the size (`Generators.with_tangent`),
 
 from __future__ import annotations
 
-import struct
-from array import array
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.dynamics import kernels
+from ketscale.engines.dynamics import plan as plan_module
 from ketscale.engines.dynamics.evolution import Evolution
-from ketscale.engines.dynamics.plan import ARGUMENTS, Plan
+from ketscale.engines.dynamics.plan import EvolutionPlan
 from ketscale.measure.spans import span
 
 # With fewer multiply-adds for each thread, more threads cost more than they save.
@@ -26,9 +24,6 @@ WORK_PER_THREAD = 4_000_000
 
 # Up to this many coordinates two vectors are interleaved, since one alone waits for its own results.
 FEW_COORDINATES = 4
-
-# The sources that the machine code depends on: all of this package.
-SOURCES = tuple(sorted(Path(__file__).parent.glob("*.py")))
 
 
 def evolve(
@@ -50,7 +45,7 @@ def segment_ends(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
     """Coordinates at the start and at the end of each segment (tasks, segments + 1, size), without gradients."""
-    plan = _plan(evolution, initial.dtype)
+    plan = _plan(evolution)
     saved = _saved(plan, controls)
     final = _forward(fixed, controls, initial, evolution, saved)
     rows = saved.permute(0, 3, 1, 2).flatten(0, 1)[: len(initial)]
@@ -67,7 +62,7 @@ class _Evolve(torch.autograd.Function):
     def forward(
         ctx: Any, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        saved = _saved(_plan(evolution, initial.dtype), controls)
+        saved = _saved(_plan(evolution), controls)
         final = _forward(fixed, controls, initial, evolution, saved)
         ctx.save_for_backward(fixed, controls, initial, saved)
         ctx.evolution = evolution
@@ -123,9 +118,10 @@ class _Gradient(torch.autograd.Function):
         return final[..., initial.shape[-1] :], *own, None, None
 
 
-def _saved(plan: Plan, controls: torch.Tensor) -> torch.Tensor:
+def _saved(plan: EvolutionPlan, controls: torch.Tensor) -> torch.Tensor:
     tasks, segments = controls.shape[:2]
-    return controls.new_empty(-(-tasks // plan.lanes), segments, len(plan.forms.rows), plan.lanes)
+    lanes = _lanes(plan, controls.dtype)
+    return controls.new_empty(-(-tasks // lanes), segments, plan.changing, lanes)
 
 
 def _forward(
@@ -136,8 +132,8 @@ def _forward(
     saved: torch.Tensor | None,
 ) -> torch.Tensor:
     final = initial.new_empty(initial.shape)
-    tensors = {"final": final} if saved is None else {"final": final, "saved": saved}
-    _call("forward", fixed, controls, initial, evolution, tensors)
+    results = {"final": final, "saved": saved, "keep": int(saved is not None)}
+    _call("forward", fixed, controls, initial, evolution, results)
     return final
 
 
@@ -151,8 +147,9 @@ def _backward(
 ) -> tuple[torch.Tensor, ...]:
     made = tuple(tensor.new_empty(tensor.shape) for tensor in (fixed, controls, initial))
     gradients = dict(zip(("to_fixed", "to_controls", "to_initial"), made, strict=True))
-    tensors = {"cotangent": cotangent, "saved": saved, **gradients}
-    _call("backward", fixed, controls, initial, evolution, tensors)
+    given = _by_task(cotangent) if len(cotangent) else cotangent
+    values = {"cotangent": given, "cotangent_stride": given.stride(0), "saved": saved, **gradients}
+    _call("backward", fixed, controls, initial, evolution, values)
     return made
 
 
@@ -162,31 +159,33 @@ def _call(
     controls: torch.Tensor,
     initial: torch.Tensor,
     evolution: Evolution,
-    tensors: dict[str, torch.Tensor],
+    values: dict[str, Any],
 ) -> None:
     tasks, segments = controls.shape[:2]
     if tasks == 0:
         return
-    plan = _plan(evolution, initial.dtype)
-    groups = -(-tasks // plan.lanes)
-    work = plan.multiplications * segments * max(1, evolution.division.steps) * tasks
-    threads = max(1, min(torch.get_num_threads(), groups, work // WORK_PER_THREAD))
-    # Kept until the call has returned: some are made here.
-    used = {
-        **tensors,
-        "fixed": _by_task(fixed),
-        "controls": _by_task(controls),
-        "initial": _by_task(initial),
-        "scratch": initial.new_empty(threads * plan.scratch_vectors * plan.lanes),
-    }
-    if "cotangent" in used:
-        used["cotangent"] = _by_task(used["cotangent"])
-    values = {key: tensor.data_ptr() for key, tensor in used.items()}
-    values |= {f"{key}_stride": used[key].stride(0) for key in used if f"{key}_stride" in ARGUMENTS}
-    values |= {"batch": tasks, "groups": groups, "segments": segments, "steps": evolution.division.steps}
-    values["tau"] = struct.unpack("q", struct.pack("d", evolution.tau))[0]
-    arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
-    _library(plan).on_threads(name, arguments.buffer_info()[0], threads)
+    plan, steps = _plan(evolution), evolution.division.steps
+    lanes = _lanes(plan, initial.dtype)
+    groups = -(-tasks // lanes)
+    threads = threads_for(groups, plan.multiplications * segments * max(1, steps) * tasks, WORK_PER_THREAD)
+    fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
+    _kernel(plan, initial.dtype)(
+        name,
+        threads,
+        **values,
+        batch=tasks,
+        groups=groups,
+        segments=segments,
+        steps=steps,
+        tau=evolution.tau,
+        fixed=fixed,
+        fixed_stride=fixed.stride(0),
+        controls=controls,
+        controls_stride=controls.stride(0),
+        initial=initial,
+        initial_stride=initial.stride(0),
+        scratch=initial.new_empty(threads * plan.scratch_vectors * lanes),
+    )
 
 
 def _by_task(tensor: torch.Tensor) -> torch.Tensor:
@@ -195,14 +194,16 @@ def _by_task(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor[0].is_contiguous() else tensor.contiguous()
 
 
+def _lanes(plan: EvolutionPlan, dtype: torch.dtype) -> int:
+    return (2 if plan.size <= FEW_COORDINATES else 1) * lanes_of(dtype)
+
+
 @lru_cache(maxsize=256)
-def _plan(evolution: Evolution, dtype: torch.dtype) -> Plan:
-    generators, division, double = evolution.generators, evolution.division, dtype == torch.float64
-    vectors = 2 if generators.size <= FEW_COORDINATES else 1
-    lanes = vectors * vector_bytes() // (8 if double else 4)
-    return Plan(generators, division.degrees, division.reaches, double, lanes)
+def _plan(evolution: Evolution) -> EvolutionPlan:
+    return EvolutionPlan(evolution.generators, evolution.division.degrees, evolution.division.reaches)
 
 
 @lru_cache(maxsize=64)
-def _library(plan: Plan) -> Library:
-    return Library(Recipe(repr(plan), ("forward", "backward"), lambda: kernels.module(plan), SOURCES))
+def _kernel(plan: EvolutionPlan, dtype: torch.dtype) -> Kernel:
+    functions = (kernels.forward, kernels.backward)
+    return Kernel(functions, kernels.ARGUMENTS, dtype, _lanes(plan, dtype), plan, (plan_module,))

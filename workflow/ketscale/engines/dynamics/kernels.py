@@ -1,285 +1,281 @@
-"""Writes the machine code that evolves real linear systems, forward and backward, for `cpu`.
+"""The compiled evolution of real linear systems, forward and backward, for `cpu`.
 
 In each segment exp(G t) r is a polynomial of G t / s applied s times, by Horner's rule: with products of G and vectors
-only, whose entries are unrolled, and the state in registers.
+only, whose entries are written out, and the state in registers. The lanes of a vector hold tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-from llvmlite import ir
+from ketscale.engines.compiled.language import (
+    INTEGER,
+    REAL,
+    Arguments,
+    Buffer,
+    Code,
+    Number,
+    absolute,
+    aligned,
+    ceil,
+    ceil_divided,
+    chunk,
+    fma,
+    fnma,
+    largest_lane,
+    maximum,
+    reals,
+    select,
+)
+from ketscale.engines.dynamics.plan import BLOCK, LARGEST_NORM, EvolutionPlan
 
-from ketscale.engines.compiled.vector import I64, Value
-from ketscale.engines.dynamics.lanes import Lanes, Variables, Vectors
-from ketscale.engines.dynamics.plan import ARGUMENTS, BLOCK, LARGEST_NORM, Plan
+# steps: of a segment; not read where the norm decides. keep: 1 if the states before each segment are kept in `saved`, else 0.
+# tau: duration of a segment. A stride is the distance of tasks in floats, 0 for what they share.
+ARGUMENTS = {
+    "batch groups segments steps keep": INTEGER,
+    "tau": REAL,
+    "fixed_stride controls_stride initial_stride cotangent_stride": INTEGER,
+    "fixed": reals("batch", "fixed_stride"),
+    "controls": reals("batch", "controls_stride"),
+    "initial": reals("batch", "initial_stride"),
+    "cotangent": reals("batch", "cotangent_stride"),
+    "final to_initial": reals("batch", "size"),
+    "to_fixed": reals("batch", "fixed_count"),
+    "to_controls": reals("batch", "segments", "control_count"),
+    "saved": aligned("groups", "segments", "changing"),
+    "scratch": aligned("workers", "scratch_vectors"),
+}
+
+Vectors = dict[int, Number]  # by coordinate
 
 
-def module(plan: Plan) -> ir.Module:
-    """The functions `forward` and `backward`, which take the address of `ARGUMENTS`."""
-    written = ir.Module("ketscale_dynamics")
-    _Evolution(written, "forward", plan).forward()
-    _Evolution(written, "backward", plan).backward()
-    return written
+def forward(k: Code, args: Arguments, plan: EvolutionPlan) -> None:
+    """final <- the state of each task at the end; saved <- those before each segment."""
+    with k.tasks(args.groups) as group:
+        tasks = _Tasks(k, args, plan, group)
+        state = k.variable({row: tasks.initial[row] for row in plan.forms.rows})
+        with k.loop(args.segments) as number:
+            with k.when(args.keep != 0):
+                _store(args.saved[group, number], state.value)
+            segment = _Segment(tasks, number)
+            with k.loop(segment.most_steps) as step:
+                state.value = segment.advanced(state.value, segment.scaled(step)[0])
+        final = args.final[tasks.lanes]
+        for row, value in {**tasks.constants, **state.value}.items():
+            final[row] = value
 
 
-class _Evolution(Lanes):
-    """Writes the evolution of groups of tasks, one group a vector, or its backward pass, for every thread."""
+def backward(k: Code, args: Arguments, plan: EvolutionPlan) -> None:
+    """to_fixed, to_controls, to_initial <- the gradients, from `cotangent`, that by `final`."""
+    terms, block = args.scratch[k.worker()].split((plan.degrees[-1], plan.changing), (BLOCK, plan.changing))
+    nothing = [k.vector(0.0) for _ in plan.forms.terms]
+    with k.tasks(args.groups) as group:
+        tasks = _Tasks(k, args, plan, group)
+        cotangent, to_controls = args.cotangent[tasks.lanes], args.to_controls[tasks.lanes]
+        adjoint, totals = k.variable({row: cotangent[row] for row in range(plan.size)}), k.variable(nothing)
+        with k.loop(args.segments, backwards=True) as number:
+            segment = _Segment(tasks, number)
+            to_forms = k.variable(nothing)
+            with segment.steps_back(args.saved[group, number], block) as (step, state):
+                scaled, part = segment.scaled(step)
+                adjoint.value, to_scaled = segment.reversed(adjoint.value, state, scaled, terms)
+                pairs = zip(to_scaled, to_forms.value, strict=True)
+                to_forms.value = [fma(part, gradient, total) for gradient, total in pairs]
+            totals.value = [a + b for a, b in zip(totals.value, to_forms.value, strict=True)]
+            for control in range(plan.control_count):
+                to_controls[number, control] = tasks.chained(to_forms.value, plan.fixed_count + control)
+        to_fixed, to_initial = args.to_fixed[tasks.lanes], args.to_initial[tasks.lanes]
+        for coefficient in range(plan.fixed_count):
+            to_fixed[coefficient] = tasks.chained(totals.value, coefficient)
+        for row, value in adjoint.value.items():
+            to_initial[row] = value
 
-    def __init__(self, module: ir.Module, name: str, plan: Plan) -> None:
-        super().__init__(module, name, plan)
-        w, self.forms, self.size = self.w, plan.forms, plan.generators.size
-        numbers = range(len(self.forms.terms))
-        self.state, self.horner = Variables(w, self.rows), Variables(w, self.rows)
-        self.adjoint, self.power = (Variables(w, range(self.size)) for _ in range(2))
-        self.to_scaled, self.to_forms, self.sums = (Variables(w, numbers) for _ in range(3))
-        tau = w.b.load(w.argument_address(ARGUMENTS.index("tau")), typ=ir.DoubleType())
-        self.tau = w.splat(tau if plan.double else w.b.fptrunc(tau, w.real))
-        # 1, 1 / 2, 1 / 3, ...
-        self.inverses = w.table("inverses", w.real, [1 / k for k in range(1, plan.degrees[-1] + 1)])
 
-    def splat(self, integer: Value) -> Value:
-        return self.w.splat(self.w.b.sitofp(integer, self.w.real))
+class _Tasks:
+    """The tasks of a group: their coefficients, and the coordinates that are constant."""
 
-    def _intrinsic(self, name: str, vector: Value, result: ir.Type | None = None) -> Value:
-        w = self.w
-        full = f"llvm.{name}.v{w.lanes}f{8 * w.bytes}"
-        function = w.module.globals.get(full)
-        if function is None:
-            function = ir.Function(w.module, ir.FunctionType(result or w.vector, [w.vector]), full)
-        return w.b.call(function, [vector])
+    def __init__(self, k: Code, args: Arguments, plan: EvolutionPlan, group: Number) -> None:
+        self.k, self.args, self.plan = k, args, plan
+        self.lanes, _ = k.lanes_of(group, args.batch)
+        self.tau = args.tau.splat()
+        fixed = args.fixed[self.lanes]
+        scaled = {number: self.tau * fixed[number] for number in range(plan.fixed_count)}
+        self._fixed_parts = [_sum(terms, scaled) for terms in plan.forms.terms]
+        self._controls = args.controls[self.lanes].part((), args.segments, plan.control_count)
+        self.initial = args.initial[self.lanes]
+        self.constants = {row: self.initial[row] for row in range(plan.size) if row not in plan.forms.rows}
 
-    def _read_fixed(self) -> None:
-        """The part of each form that is the same in all segments, times tau, and constant coordinates."""
-        w = self.w
-        lanes = self.addresses("fixed", self.argument("fixed_stride"))
-        fixed = [w.b.fmul(self.tau, self.gather(lanes, number)) for number in range(self.forms.fixed)]
-        self.constant_parts = [
-            self._sum((value, fixed[number]) for number, value in terms if number < self.forms.fixed)
-            for terms in self.forms.terms
-        ]
-        self.controls = self.addresses("controls", self.argument("controls_stride"))
-        self.initial = self.addresses("initial", self.argument("initial_stride"))
-        self.constants = {
-            row: self.gather(self.initial, row) for row in range(self.size) if row not in self.rows
-        }
-
-    def _sum(self, terms: Iterator[tuple[float, Value]], start: Value | None = None) -> Value | None:
-        for value, vector in terms:
-            start = self.w.fma(self.w.constant(value), vector, start)
-        return start
-
-    @property
-    def _controlled(self) -> int:
-        return len(self.plan.generators.controlled)
-
-    def _control_index(self, segment: Value, number: int) -> Value:
-        b, w = self.w.b, self.w
-        return b.add(b.mul(segment, w.integer(self._controlled)), w.integer(number))
-
-    def _segment_forms(self, segment: Value) -> list[Value]:
+    def forms(self, segment: Number) -> list[Number]:
         """The forms of a segment, times tau."""
-        w = self.w
-        controls = {
-            self.forms.fixed + number: w.b.fmul(
-                self.tau, self.gather(self.controls, self._control_index(segment, number))
-            )
-            for number in range(self._controlled)
+        scaled = {
+            self.plan.fixed_count + number: self.tau * self._controls[segment, number]
+            for number in range(self.plan.control_count)
         }
-        return [
-            self._sum(((value, controls[number]) for number, value in terms if number in controls), constant)
-            for terms, constant in zip(self.forms.terms, self.constant_parts, strict=True)
+        pairs = zip(self.plan.forms.terms, self._fixed_parts, strict=True)
+        return [_sum(terms, scaled, part) for terms, part in pairs]  # type: ignore[misc]
+
+    def chained(self, gradients: list[Number], coefficient: int) -> Number:
+        """The gradient by a coefficient, from those by the forms."""
+        by_form = dict(enumerate(gradients))
+        terms = [
+            (form, value)
+            for form, each in enumerate(self.plan.forms.terms)
+            for number, value in each
+            if number == coefficient
         ]
+        total = _sum(terms, by_form)
+        return self.k.vector(0.0) if total is None else self.tau * total
 
-    def _divide(self, forms: list[Value]) -> None:
-        """Decide how the segment with these forms is divided: `steps`, their `part` of it and their `degree`, by task.
 
-        `most_steps` and `most_terms` are the largest of the group, as integers.
-        """
-        w, b, one = self.w, self.w.b, self.w.constant(1.0)
-        if not self.plan.reaches:
-            self.most_steps = self.argument("steps")
-            self.steps = self.splat(self.most_steps)
-            self.part = b.fdiv(one, self.steps)
-            self.most_terms = w.integer(self.plan.degrees[0])
-            return
-        sums: Vectors = {}
-        for row, _, form, _ in self.forms.entries:
-            if row < self.plan.generators.normed_rows:
-                size = self._intrinsic("fabs", forms[form])
-                sums[row] = b.fadd(sums[row], size) if row in sums else size
-        norm = w.constant(0.0)
-        for each in sums.values():
-            norm = b.select(b.fcmp_ordered(">", each, norm), each, norm)
-        small = b.fcmp_ordered("<=", norm, w.constant(LARGEST_NORM))
-        steps = self._intrinsic("ceil", b.fmul(norm, w.constant(1 / self.plan.reaches[-1])))
-        self.steps = b.select(b.and_(small, b.fcmp_ordered(">", steps, one)), steps, one)
-        self.part = b.select(small, b.fdiv(one, self.steps), w.constant(float("nan")))
-        self.degree = w.constant(self.plan.degrees[0])
-        stepped = b.fmul(norm, self.part)
-        for degree, before in zip(self.plan.degrees[1:], self.plan.reaches, strict=False):
-            larger = b.fcmp_ordered(">", stepped, w.constant(before))
-            self.degree = b.select(larger, w.constant(degree), self.degree)
-        self.most_steps, self.most_terms = self._largest(self.steps), self._largest(self.degree)
+class _Segment:
+    """A segment of a group's tasks: its forms, times tau, and how it is divided.
 
-    def _largest(self, vector: Value) -> Value:
-        """The largest of a vector's whole numbers."""
-        return self.w.b.fptosi(self._intrinsic("vector.reduce.fmax", vector, self.w.real), I64)
+    steps, part, degree: how many steps each task takes, which part of the segment a step is, and the degree of its
+    polynomial. most_steps, most_terms: the largest of the group, as integers.
+    """
 
-    def _scaled(self, forms: list[Value], step: Value) -> tuple[list[Value], Value]:
-        """The forms of a step, and their ratio to those of the segment: 0 in tasks that have fewer steps."""
-        b, part = self.w.b, self.part
+    def __init__(self, tasks: _Tasks, number: Number) -> None:
+        self.k, self.plan, self.constants = tasks.k, tasks.plan, tasks.constants
+        self.forms = tasks.forms(number)
         if self.plan.reaches:
-            part = b.select(b.fcmp_ordered("<", self.splat(step), self.steps), part, self.w.constant(0.0))
-        return [b.fmul(part, form) for form in forms], part
+            self._divide()
+        else:
+            self.most_steps, self.most_terms = tasks.args.steps, self.k.integer(self.plan.degrees[0])
+            self.part = 1.0 / self.most_steps.as_float().splat()
 
-    def _inverse(self, k: Value) -> Value:
-        """1 / k for term k of the polynomial, 0 in tasks whose degree is lower."""
-        w, b = self.w, self.w.b
-        inverse = w.load_splat(w.element(self.inverses, b.sub(k, w.integer(1))))
+    def _divide(self) -> None:
+        """Decide by the norm of G t, which is at most the largest sum of its entries' sizes in a row."""
+        plan = self.plan
+        sums: Vectors = {}
+        for row, _, form, _ in plan.forms.entries:
+            if row < plan.generators.normed_rows:
+                size = absolute(self.forms[form])
+                sums[row] = sums[row] + size if row in sums else size
+        norm = self.k.vector(0.0)
+        for each in sums.values():
+            norm = maximum(each, norm)
+        small = norm <= LARGEST_NORM
+        steps = ceil(norm * (1 / plan.reaches[-1]))
+        self.steps = select(small & (steps > 1.0), steps, 1.0)
+        self.part = select(small, 1.0 / self.steps, math.nan)
+        length, self.degree = norm * self.part, self.k.vector(plan.degrees[0])
+        for degree, before in zip(plan.degrees[1:], plan.reaches, strict=False):
+            self.degree = select(length > before, float(degree), self.degree)
+        self.most_steps, self.most_terms = (
+            largest_lane(each).as_integer() for each in (self.steps, self.degree)
+        )
+
+    def scaled(self, step: Number) -> tuple[list[Number], Number]:
+        """The forms of a step, and their ratio to those of the segment: 0 in tasks that have fewer steps."""
+        part = self.part
+        if self.plan.reaches:
+            part = select(step.as_float().splat() < self.steps, part, 0.0)
+        return [part * form for form in self.forms], part
+
+    def advanced(self, state: Vectors, scaled: list[Number], terms: Buffer | None = None) -> Vectors:
+        """The state after a step; what Horner's rule multiplies by G is kept in `terms`, if given."""
+        horner = self.k.variable(state)
+        with self.k.loop(self.most_terms, backwards=True) as term:
+            inverse, now = self._inverse(term), horner.value
+            if terms is not None:
+                _store(terms[term], now)
+            image = self._product(scaled, {**self.constants, **now})
+            horner.value = {row: fma(image[row], inverse, state[row]) for row in self.plan.forms.rows}
+        found: Vectors = horner.value
+        return found
+
+    def reversed(
+        self, adjoint: Vectors, state: Vectors, scaled: list[Number], terms: Buffer
+    ) -> tuple[Vectors, list[Number]]:
+        """The adjoint before a step that begins in `state`, and the gradients by the step's forms."""
+        k, rows, zero = self.k, self.plan.forms.rows, self.k.vector(0.0)
+        self.advanced(state, scaled, terms)
+        gradients = k.variable([zero for _ in scaled])
+        power, total = k.variable(adjoint), k.variable(adjoint)
+        with k.loop(self.most_terms) as term:
+            inverse, now = self._inverse(term), power.value
+            factors = {row: inverse * now[row] for row in rows}
+            gradients.value = self._outer(
+                gradients.value, factors, {**self.constants, **_load(terms[term], rows)}
+            )
+            image = self._transposed_product(scaled, factors)
+            power.value = {row: image.get(row, zero) for row in adjoint}
+            total.value = {row: value + image.get(row, zero) for row, value in total.value.items()}
+        return total.value, gradients.value
+
+    @contextmanager
+    def steps_back(self, start: Buffer, block: Buffer) -> Iterator[tuple[Number, Vectors]]:
+        """Write the body for each step, the last one first, and the state before it.
+
+        The states within a block of steps are computed again from the one before the segment, `start`.
+        """
+        k, rows = self.k, self.plan.forms.rows
+        with k.loop(ceil_divided(self.most_steps, BLOCK), backwards=True) as number:
+            first, count = chunk(number, BLOCK, self.most_steps)
+            state = k.variable(_load(start, rows))
+            with k.when(first > 0), k.loop(first) as step:
+                state.value = self.advanced(state.value, self.scaled(step)[0])
+            with k.when(count > 1), k.loop(count - 1) as own:
+                _store(block[own], state.value)
+                state.value = self.advanced(state.value, self.scaled(first + own)[0])
+            _store(block[count - 1], state.value)
+            with k.loop(count, backwards=True) as own:
+                yield first + own, _load(block[own], rows)
+
+    def _inverse(self, term: Number) -> Number:
+        """1 / (term + 1), or 0 in tasks whose degree is not larger than `term`."""
+        inverses = self.k.table("inverses", [1 / number for number in range(1, self.plan.degrees[-1] + 1)])
+        inverse: Number = inverses[term].splat()
         if len(self.plan.degrees) == 1:
             return inverse
-        return b.select(b.fcmp_ordered("<=", self.splat(k), self.degree), inverse, w.constant(0.0))
+        return select((term + 1).as_float().splat() <= self.degree, inverse, 0.0)
 
-    def _product(self, forms: list[Value], vectors: Vectors) -> Vectors:
+    def _product(self, forms: list[Number], vectors: Vectors) -> Vectors:
         """G times a vector, its rows with entries."""
         made: Vectors = {}
-        for row, column, form, negative in self.forms.entries:
-            made[row] = self._add(made.get(row), forms[form], vectors[column], negative)
+        for row, column, form, negative in self.plan.forms.entries:
+            made[row] = _added(negative, forms[form], vectors[column], made.get(row))
         return made
 
-    def _transposed_product(self, forms: list[Value], vectors: Vectors) -> Vectors:
+    def _transposed_product(self, forms: list[Number], vectors: Vectors) -> Vectors:
         """The transpose of G times a vector, its nonzero coordinates."""
         made: Vectors = {}
-        for row, column, form, negative in self.forms.entries:
-            made[column] = self._add(made.get(column), forms[form], vectors[row], negative)
+        for row, column, form, negative in self.plan.forms.entries:
+            made[column] = _added(negative, forms[form], vectors[row], made.get(column))
         return made
 
-    def _add(self, total: Value | None, form: Value, vector: Value, negative: bool) -> Value:
-        return self.w.fma(form, vector, total, negate=negative)
+    def _outer(self, gradients: list[Number], left: Vectors, right: Vectors) -> list[Number]:
+        """Gradients by the forms, with those of left^T G right added."""
+        found = list(gradients)
+        for row, column, form, negative in self.plan.forms.entries:
+            found[form] = _added(negative, left[row], right[column], found[form])
+        return found
 
-    def _advance(self, scaled: list[Value], keep: bool = False) -> None:
-        """One step of `state`; what Horner's rule multiplies by G is kept in `terms` if wanted."""
-        w, b = self.w, self.w.b
-        start = self.state.get()
-        self.horner.set(start)
-        with w.loop(self.most_terms) as number:
-            k = b.sub(self.most_terms, number)
-            inverse, now = self._inverse(k), self.horner.get()
-            if keep:
-                self.keep(now, self._term(k))
-            image = self._product(scaled, {**self.constants, **now})
-            self.horner.set({row: w.fma(image[row], inverse, start[row]) for row in self.rows})
-        self.state.set(self.horner.get())
 
-    def _reverse(self, scaled: list[Value], part: Value) -> None:
-        """One step back of `adjoint`, whose step began in `state`; adds to the gradients by the segment's forms."""
-        w, b = self.w, self.w.b
-        self._advance(scaled, keep=True)
-        zero = w.constant(0.0)
-        self.to_scaled.zero()
-        self.power.set(self.adjoint.get())
-        with w.loop(self.most_terms) as number:
-            k = b.add(number, w.integer(1))
-            inverse, power = self._inverse(k), self.power.get()
-            factors = {row: b.fmul(inverse, power[row]) for row in self.rows}
-            terms = {**self.constants, **self.kept(self._term(k))}
-            gradients = self.to_scaled.get()
-            for row, column, form, negative in self.forms.entries:
-                gradients[form] = w.fma(factors[row], terms[column], gradients[form], negate=negative)
-            self.to_scaled.set(gradients)
-            image = self._transposed_product(scaled, factors)
-            image = {row: image.get(row, zero) for row in range(self.size)}
-            self.power.set(image)
-            adjoint = self.adjoint.get()
-            self.adjoint.set({row: b.fadd(adjoint[row], image[row]) for row in range(self.size)})
-        totals = self.to_forms.get()
-        self.to_forms.set({n: w.fma(part, each, totals[n]) for n, each in self.to_scaled.get().items()})
+def _added(negative: bool, a: Number, b: Number, total: Number | None) -> Number:
+    """total + a b, or total - a b; no total is 0."""
+    made: Number = (fnma if negative else fma)(a, b, total)
+    return made
 
-    def _term(self, k: Value) -> Value:
-        b, w = self.w.b, self.w
-        return w.at(self.terms, b.mul(b.sub(k, w.integer(1)), w.integer(len(self.rows))))
 
-    def forward(self) -> None:
-        """The final state of every task, and the states before each segment if wanted."""
-        w, b = self.w, self.w.b
-        wanted = b.icmp_unsigned("!=", self.argument("saved"), w.integer(0))
-        with self.groups():
-            self._read_fixed()
-            self.state.set({row: self.gather(self.initial, row) for row in self.rows})
-            with w.loop(self.segments) as segment:
-                with b.if_then(wanted):
-                    self.keep(self.state.get(), self.saved(segment))
-                forms = self._segment_forms(segment)
-                self._divide(forms)
-                with w.loop(self.most_steps) as step:
-                    self._advance(self._scaled(forms, step)[0])
-            final = self.addresses("final", w.integer(self.size))
-            for row, value in {**self.constants, **self.state.get()}.items():
-                self.scatter(value, final, row)
+def _sum(
+    terms: Iterable[tuple[int, float]], vectors: dict[int, Number], total: Number | None = None
+) -> Number | None:
+    """The sum of values times those vectors that there are, and of a total."""
+    for number, value in terms:
+        if number in vectors:
+            total = fma(value, vectors[number], total)
+    return total
 
-    def backward(self) -> None:
-        """All gradients."""
-        w, b = self.w, self.w.b
-        with self.groups():
-            self._read_fixed()
-            cotangents = self.addresses("cotangent", self.argument("cotangent_stride"))
-            self.adjoint.set({row: self.gather(cotangents, row) for row in range(self.size)})
-            self.sums.zero()
-            to_controls = self.addresses("to_controls", b.mul(self.segments, w.integer(self._controlled)))
-            with w.loop(self.segments) as index:
-                segment = b.sub(b.sub(self.segments, w.integer(1)), index)
-                self.to_forms.zero()
-                self._segment_back(segment)
-                gradients = self.to_forms.get()
-                self.sums.set({n: b.fadd(total, gradients[n]) for n, total in self.sums.get().items()})
-                for number in range(self._controlled):
-                    total = self._chained(gradients, self.forms.fixed + number)
-                    self.scatter(total, to_controls, self._control_index(segment, number))
-            to_fixed, to_initial = (
-                self.addresses(name, w.integer(size))
-                for name, size in (("to_fixed", self.forms.fixed), ("to_initial", self.size))
-            )
-            totals = self.sums.get()
-            for number in range(self.forms.fixed):
-                self.scatter(self._chained(totals, number), to_fixed, number)
-            for row, value in self.adjoint.get().items():
-                self.scatter(value, to_initial, row)
 
-    def _chained(self, gradients: Vectors, number: int) -> Value:
-        """The gradient by a coefficient, from those by the forms."""
-        terms = (
-            (value, gradients[form])
-            for form, each in enumerate(self.forms.terms)
-            for coefficient, value in each
-            if coefficient == number
-        )
-        total = self._sum(terms)
-        return self.w.constant(0.0) if total is None else self.w.b.fmul(self.tau, total)
+def _store(place: Buffer, values: Vectors) -> None:
+    """Store the changing coordinates side by side."""
+    for number, value in enumerate(values.values()):
+        place[number] = value
 
-    def _segment_back(self, segment: Value) -> None:
-        """Back through a segment in blocks of steps; the states within a block are recomputed from the segment's start."""
-        w, b = self.w, self.w.b
-        forms = self._segment_forms(segment)
-        self._divide(forms)
-        most, size = self.most_steps, w.integer(BLOCK)
-        blocks = b.udiv(b.add(most, w.integer(BLOCK - 1)), size)
-        with w.loop(blocks) as index:
-            first = b.mul(b.sub(b.sub(blocks, w.integer(1)), index), size)
-            left = b.sub(most, first)
-            count = b.select(b.icmp_unsigned("<", left, size), left, size)
-            self.state.set(self.kept(self.saved(segment)))
-            with b.if_then(b.icmp_unsigned(">", first, w.integer(0))), w.loop(first) as step:
-                self._advance(self._scaled(forms, step)[0])
-            before_last = b.sub(count, w.integer(1))
-            with b.if_then(b.icmp_unsigned(">", count, w.integer(1))), w.loop(before_last) as number:
-                self.keep(self.state.get(), self._block(number))
-                self._advance(self._scaled(forms, b.add(first, number))[0])
-            self.keep(self.state.get(), self._block(before_last))
-            with w.loop(count) as index:
-                number = b.sub(before_last, index)
-                self.state.set(self.kept(self._block(number)))
-                self._reverse(*self._scaled(forms, b.add(first, number)))
 
-    def _block(self, number: Value) -> Value:
-        return self.w.at(self.blocks, self.w.b.mul(number, self.w.integer(len(self.rows))))
+def _load(place: Buffer, rows: list[int]) -> Vectors:
+    """What `_store` has stored."""
+    return {row: place[number] for number, row in enumerate(rows)}

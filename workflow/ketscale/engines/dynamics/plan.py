@@ -1,4 +1,4 @@
-"""What the machine code of an evolution is written for: its arguments, entries and sizes."""
+"""What the machine code of an evolution is written for: the entries of its generators, and its polynomials."""
 
 from __future__ import annotations
 
@@ -6,21 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ketscale.engines.dynamics.generators import Generators
-
-ARGUMENTS = (
-    "next_group", "next_worker",  # counters, 0 at the start
-    "batch", "groups", "segments",
-    "tau",  # duration of a segment: the bits of a double
-    "steps",  # in a segment; not read where the norm decides
-    "fixed", "fixed_stride",  # (tasks, F), with the distance of tasks in floats, here and below
-    "controls", "controls_stride",  # (tasks, segments, K)
-    "initial", "initial_stride",  # (tasks, size)
-    "final",  # (tasks, size)
-    "saved",  # states before each segment, (groups, segments, rows, lanes); 0: not wanted
-    "cotangent", "cotangent_stride",  # of final
-    "to_fixed", "to_controls", "to_initial",  # gradients, (tasks, ...)
-    "scratch",  # address, of `Plan.scratch_vectors` for each worker
-)  # fmt: skip
 
 # States of so many steps of a segment are kept in the backward pass; with more, it recomputes them in blocks.
 BLOCK = 32
@@ -30,17 +15,12 @@ LARGEST_NORM = 1e4
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the code is written for; `lanes` is the number of floats in a vector.
-
-    degrees, reaches: see `evolution.Division`.
-    """
+class EvolutionPlan:
+    """What the code is written for. degrees, reaches: see `evolution.Division`."""
 
     generators: Generators
     degrees: tuple[int, ...]
     reaches: tuple[float, ...]
-    double: bool
-    lanes: int
 
     @cached_property
     def forms(self) -> Forms:
@@ -48,25 +28,44 @@ class Plan:
         return Forms(self.generators)
 
     @property
+    def size(self) -> int:
+        """Coordinates of a state."""
+        return self.generators.size
+
+    @property
+    def fixed_count(self) -> int:
+        """Coefficients that hold for all segments."""
+        return len(self.generators.fixed)
+
+    @property
+    def control_count(self) -> int:
+        """Coefficients of a segment."""
+        return len(self.generators.controlled)
+
+    @property
+    def changing(self) -> int:
+        """Coordinates that change."""
+        return len(self.forms.rows)
+
+    @property
     def scratch_vectors(self) -> int:
         """Vectors of a worker's scratch memory in the backward pass."""
-        return (self.degrees[-1] + BLOCK) * len(self.forms.rows)
+        return (self.degrees[-1] + BLOCK) * self.changing
 
     @property
     def multiplications(self) -> int:
-        """Of one step of one task, in the forward pass."""
-        return self.degrees[-1] * (len(self.forms.entries) + len(self.forms.rows))
+        """Multiplications of one step of one task, in the forward pass."""
+        return self.degrees[-1] * (len(self.forms.entries) + self.changing)
 
 
 class Forms:
     """The entries of G as linear forms of the coefficients, equal ones shared, whatever their sign.
 
-    terms: of each form, (coefficient, value) with coefficients numbered through `fixed` and `controlled`.
+    terms: those of each form, (coefficient, value) with coefficients numbered through `fixed` and `controlled`.
     entries: (row, column, form, whether it is negative). rows: those with entries; other coordinates are constant.
     """
 
     def __init__(self, generators: Generators) -> None:
-        self.fixed = len(generators.fixed)
         sums: dict[tuple[int, int], list[tuple[int, float]]] = {}
         for number, matrix in enumerate((*generators.fixed, *generators.controlled)):
             for row, column, value in matrix:
