@@ -270,11 +270,30 @@ class Buffer:
             first = _sum(first, _product(shape))
         return made
 
-    def zero(self, count: Operand) -> None:
-        """Set the first numbers or vectors to 0."""
-        with self.code.loop(count) as number:
-            flat = self.part((), 1)
-            flat[number] = self.code.zero_of(self._type)
+    @property
+    def flat(self) -> Buffer:
+        """All elements, one after the other."""
+        return self.part((), 1)
+
+    @property
+    def count(self) -> Any:
+        """How many elements there are, in an array whose first size is known."""
+        return _product(self.shape)
+
+    def zero(self, count: Operand | None = None) -> None:
+        """Set the first elements (without `count`, all) to 0."""
+        parts = self.flat
+        parts.element, several = _COMPLEX.get(self.element, self.element), 1 + (self.element in _COMPLEX)
+        with self.code.loop(_product((self.count if count is None else count, several))) as number:
+            parts[number] = 0.0
+
+    def add(self, index: Any, value: Any) -> None:
+        """Add to an element, lane after lane if there is one for each, so that lanes may meet."""
+        addresses = self._elements(index if isinstance(index, tuple) else (index,))
+        parts = (value.real, value.imag) if isinstance(value, Complex) else (value,)
+        for places, part in zip(addresses, parts, strict=True):
+            for lane, place in enumerate(places if self._by_lane else [places]):
+                self._write(place, self._read(place) + (part.lane(lane) if self._by_lane else part))
 
     @property
     def _type(self) -> Any:
@@ -447,6 +466,10 @@ class Code:
             # torch aligns what it allocates to 64 bytes.
             return min(64, self.lanes * self.bytes)
         return {"integer": 8, "byte": 1, "double": 8}.get(element, self.bytes)
+
+    def array_at(self, address: Number, element: str, *shape: Operand) -> Buffer:
+        """The array at an address that is an integer."""
+        return Buffer(self, element, self.b.inttoptr(address.value, POINTER), shape)
 
     def local(self, *shape: int, element: str = "aligned") -> Buffer:
         """An array of the function's own."""

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from array import array
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.compiled.kernel import Kernel, lanes_of
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses import merging_kernels
 from ketscale.engines.pulses.cpu import threads_for
-from ketscale.engines.pulses.merging_kernels import JOB
+from ketscale.engines.pulses.merging_kernels import JOB, GateLevels
 from ketscale.engines.pulses.placement import Place
 from ketscale.engines.pulses.splitting import Meets
-
-SOURCES = (Path(merging_kernels.__file__),)
 
 # Gates of a job, which one thread makes.
 GATES = 512
 
-LANES = vector_bytes() // 8
+LANES = lanes_of(torch.float64)
 
 
 def merged(
@@ -117,9 +113,8 @@ def _call(
     table = torch.where(nothing, _identity(size).data_ptr(), table + bases)
     if sums is None:
         table[:, [JOB.index("to_left"), JOB.index("to_right")]] = 0
-    arguments = array("q", [0, len(jobs), table.data_ptr()])
     threads = threads_for(2 * gates.numel() * size, len(jobs))
-    _library(levels).on_threads(name, arguments.buffer_info()[0], threads)
+    _kernel(levels)(name, threads, jobs=len(jobs), table=table)
 
 
 class _Sizes(NamedTuple):
@@ -145,10 +140,10 @@ def _table(
         values = {
             "count": job.number,
             "own": own,
-            "own_stride": job.stride * shape.sites * one // 8,
-            "second": (second - first) * one // 8,
+            "own_stride": job.stride * shape.sites * one // 16,
+            "second": (second - first) * one // 16,
             "gates": (job.first * shape.pairs + job.pair) * square,
-            "gates_stride": job.stride * shape.pairs * square // 8,
+            "gates_stride": job.stride * shape.pairs * square // 16,
             "to_own": own,
         }
         for side, (key, which) in enumerate(sides.items()):
@@ -174,12 +169,6 @@ def _identity(size: int) -> torch.Tensor:
 
 
 @lru_cache(maxsize=8)
-def _library(levels: int) -> Library:
-    return Library(
-        Recipe(
-            f"merging {levels} {LANES}",
-            ("merge", "gradient"),
-            lambda: merging_kernels.module(levels, LANES),
-            SOURCES,
-        )
-    )
+def _kernel(levels: int) -> Kernel:
+    functions = merging_kernels.merge, merging_kernels.gradient
+    return Kernel(functions, merging_kernels.ARGUMENTS, torch.float64, LANES, GateLevels(levels))

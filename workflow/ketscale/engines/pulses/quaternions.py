@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ketscale.engines.compiled.functions import polynomial, sincos
 from ketscale.engines.compiled.language import Number, fma, fnma, select, sqrt
@@ -16,24 +17,25 @@ from ketscale.engines.compiled.language import Number, fma, fnma, select, sqrt
 SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(8, -1, -1)]
 SLOPE = [(-1) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(9, 0, -1)]
 
-Numbers = Sequence[Number]  # the parts of a Hamiltonian or a quaternion
+Vectors = Sequence[Number]  # the parts of a Hamiltonian or a quaternion
 
 
-def exponential_of(hamiltonian: Numbers) -> tuple[list[Number], Number, Number]:
+def exponential_of(hamiltonian: Vectors) -> tuple[list[Number], Number, Number]:
     """The quaternion of a Hamiltonian (c, x, y, z), sin(r) / r, and 2 times its derivative by r**2."""
     angles = hamiltonian[1:]
     square = dot(angles, angles)
     small = square < 1.0
     divisor = select(small, 1.0, square)
     sine, cosine = sincos(sqrt(square))
-    sinc: Number = select(small, polynomial(square, SINC), sine / sqrt(divisor))
-    slope: Number = select(small, polynomial(square, SLOPE), (cosine - sinc) / divisor)
+    sinc = select(small, polynomial(square, SINC), sine / sqrt(divisor))
+    slope = select(small, polynomial(square, SLOPE), (cosine - sinc) / divisor)
     return [cosine, *(sinc * each for each in angles)], sinc, slope
 
 
-def product(left: Numbers, right: Numbers) -> list[Number]:
+def product(left: Vectors, right: Vectors) -> list[Number]:
     """The product of two quaternions."""
-    (w, x, y, z), (p, q, r, s) = left, right
+    w, x, y, z = left
+    p, q, r, s = right
     return [
         fnma(z, s, fnma(y, r, fnma(x, q, w * p))),
         fnma(z, r, fma(y, s, fma(x, p, w * q))),
@@ -42,15 +44,15 @@ def product(left: Numbers, right: Numbers) -> list[Number]:
     ]
 
 
-def inverse(unit: Numbers) -> list[Number]:
+def inverse(unit: Vectors) -> list[Number]:
     """The inverse of a unit quaternion."""
     return [unit[0], *(-each for each in unit[1:])]
 
 
-def dot(left: Numbers, right: Numbers) -> Number:
+def dot(left: Vectors, right: Vectors) -> Number:
     """The sum of products."""
-    total: Number | None = None
+    total: Any = None
     for a, b in zip(left, right, strict=True):
         total = fma(a, b, total)
-    assert total is not None
-    return total
+    made: Number = total
+    return made

@@ -144,28 +144,20 @@ def _blocks(amounts: torch.Tensor) -> int:
 
 def _call(name: str, items: _Items, steps: int, tensors: dict[str, torch.Tensor]) -> None:
     amounts = tensors["amounts"]
-    exponentials, sites, drives, stride = amounts.shape
+    sites, drives, stride = amounts.shape[1:]
     kicks = len(items.starts) - 1
     tasks = _blocks(amounts) * kicks * sites
+    # fmt: off
     _kernel(drives)(
-        name,
-        threads_for(WORK * amounts.numel() // drives, tasks),
-        **tensors,
-        starts=items.starts,
-        after=items.after,
-        tasks=tasks,
-        steps=steps,
-        sites=sites,
-        kicks=kicks,
-        groups=(stride - 1) // LANES,
-        exponentials=exponentials,
-        stride=stride,
+        name, threads_for(WORK * amounts.numel() // drives, tasks),
+        tasks=tasks, steps=steps, sites=sites, kicks=kicks, groups=(stride - 1) // LANES, stride=stride,
+        exponentials=len(items.after), starts=items.starts, after=items.after, **tensors,
     )
+    # fmt: on
 
 
 @lru_cache(maxsize=8)
 def _kernel(drives: int) -> Kernel:
-    functions = (two_level_kernels.evolve, two_level_kernels.gradient)
-    return Kernel(
-        functions, two_level_kernels.ARGUMENTS, torch.float64, LANES, SiteDrives(drives), (quaternions,)
-    )
+    functions, sources = (two_level_kernels.evolve, two_level_kernels.gradient), (quaternions,)
+    arguments, plan = two_level_kernels.ARGUMENTS, SiteDrives(drives)
+    return Kernel(functions, arguments, torch.float64, LANES, plan, sources)

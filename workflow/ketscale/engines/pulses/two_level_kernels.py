@@ -1,4 +1,4 @@
-"""The compiled evolutions A of sites of two levels, and their gradients, for `two_level_cpu`, a step a lane.
+"""The compiled code for the evolutions A of sites of two levels, and their gradients, a step a lane.
 
 An A is a product of exponentials exp(-i c) q, with quaternions q (see `quaternions`): its phases add up, and its
 quaternions are multiplied. As these are unit quaternions, the gradient goes back through the product by inverses, and
@@ -26,25 +26,29 @@ from ketscale.engines.compiled.language import (
     fma,
     fnma,
     integers,
+    minimum,
     reals,
     select,
 )
-from ketscale.engines.pulses.quaternions import Numbers, dot, exponential_of, inverse, product
+from ketscale.engines.pulses.quaternions import Vectors, dot, exponential_of, inverse, product
 
-# tasks: blocks * kicks * sites; each is one site and one of the A's of a step, in so many groups of steps. kicks: A's of
-# a step. groups: vectors of steps, with one step more than there are, whose A_0 ends the last one. starts: which
-# exponentials each A has. after: 1 for an exponential of the step before, else 0. undriven: c, x, y, z of what all steps
-# have. terms: those of each drive of a site. amounts: how much of each drive, with one step of 0 before the first. own: the
-# A's, or the gradients by them, of which there is one more than steps * kicks. Gradients by what steps share are by lane.
 ARGUMENTS = {
-    "tasks steps sites kicks groups exponentials stride": INTEGER,
-    "starts": integers("kicks_and_one"),
-    "after": integers("exponentials"),
+    # A task is one site and one of the s A's of a step, in so many vectors of steps. There is one step more than the
+    # given ones: its A_0 ends the last one.
+    "tasks steps sites kicks groups": INTEGER,
+    # Which exponentials each A has, and for each of these 1 if it is of the step before, else 0.
+    "starts after": integers("numbers"),
+    # c, x, y, z of what all steps have, and of each drive of a site.
     "undriven": reals("exponentials", "sites", 4),
     "terms": reals("sites", "drives", 4),
+    # How much of each drive, with one step of 0 before the first; and its gradient.
     "amounts to_amounts": reals("exponentials", "sites", "drives", "stride"),
-    "own": complexes("kicks_of_steps", "sites", 2, 2),
+    "stride": INTEGER,
+    # (groups * lanes * s, sites, 2, 2): the result; or its cotangent (steps * s + 1, sites, 2, 2).
+    "own": complexes("places", "sites", 4),
+    # Gradients, 0 at the start.
     "to_undriven": aligned("blocks", "exponentials", "sites", 4),
+    "exponentials": INTEGER,
     "to_terms": aligned("tasks", "drives", 4),
 }
 
@@ -59,129 +63,129 @@ class SiteDrives(NamedTuple):
 
 
 def evolve(k: Code, args: Arguments, plan: SiteDrives) -> None:
-    """own <- each A."""
-    with _groups(k, args, plan) as steps:
-        unit, phase = steps.product()
+    """Each A."""
+    evolution = _Evolution(k, args, plan)
+    with evolution.vectors():
+        evolution.multiply()
+        now = evolution.now.value
         # One Newton step towards a unit quaternion.
-        scale = fnma(0.5, dot(unit, unit), 1.5)
-        w, x, y, z = (each * scale for each in unit)
-        own, factor = args.own[steps.places(), steps.site], _phase_factor(phase)
-        for place, entry in {(0, 0): (w, -z), (0, 1): (-y, -x), (1, 0): (y, -x), (1, 1): (w, z)}.items():
-            own[place] = Complex(*entry) * factor
+        scale = fnma(k.vector(0.5), dot(now, now), 1.5)
+        w, x, y, z = (each * scale for each in now)
+        phase = evolution.phase_factor()
+        own = args.own[Lanes(evolution.places()), evolution.site]
+        for number, entry in enumerate((Complex(w, -z), Complex(-y, -x), Complex(y, -x), Complex(w, z))):
+            own[number] = entry * phase
 
 
 def gradient(k: Code, args: Arguments, plan: SiteDrives) -> None:
-    """to_undriven, to_terms, to_amounts <- the gradients, from those by each A in `own`."""
-    with _groups(k, args, plan) as steps:
-        unit, phase = steps.product()
+    """The gradients by all three, from that by each A."""
+    evolution = _Evolution(k, args, plan)
+    back = k.variable([k.vector(0.0)] * 4)
+    with evolution.vectors():
+        evolution.multiply()
+        phase = evolution.phase_factor().conjugate()
+        # Lanes after the last A have none.
+        last = args.steps * args.kicks
+        own = args.own[Lanes(minimum(place, last) for place in evolution.places()), evolution.site]
+        present = k.gathered([place <= last for place in evolution.places()])
         # By exp(-i c) A: that by c is of the product with A itself.
-        back_by_phase = _phase_factor(phase).conjugate()
-        a, b, c, d = (entry * back_by_phase for entry in steps.cotangents())
-        given = [a.real + d.real, -(b.imag + c.imag), c.real - b.real, d.imag - a.imag]
+        zero = Complex(k.vector(0.0), k.vector(0.0))
+        a, b, c, d = (select(present, own[number], zero) * phase for number in range(4))
+        back.value = [a.real + d.real, -(b.imag + c.imag), c.real - b.real, d.imag - a.imag]
         # Im(conj(G) A) of A = w - i v, entry by entry.
-        turned = [a.imag + d.imag, b.real + c.real, c.imag - b.imag, a.real - d.real]
-        to_phase = -dot(turned, unit)
-        now, back = k.variable(unit), k.variable(given)
-        with k.loop(steps.count, backwards=True) as number:
-            item = steps.first + number
-            hamiltonian, present = steps.hamiltonian(item)
+        turned = (a.imag + d.imag, b.real + c.real, c.imag - b.imag, a.real - d.real)
+        to_phase = -dot(turned, evolution.now.value)
+        first, count = evolution.exponentials()
+        with k.loop(count, backwards=True) as number:
+            item = first + number
+            hamiltonian, there = evolution.hamiltonian(item)
             exponential, sinc, slope = exponential_of(hamiltonian)
             back_by = inverse(exponential)
-            before = product(back_by, now.value)
-            to_unit = back.value
-            found = product(to_unit, inverse(before))
-            now.value, back.value = before, product(back_by, to_unit)
+            before = product(back_by, evolution.now.value)
+            found = product(back.value, inverse(before))
+            evolution.now.value, back.value = before, product(back_by, back.value)
             angles, to_v = hamiltonian[1:], found[1:]
             along = fma(slope, dot(angles, to_v), -(sinc * found[0]))
             to_angles = [fma(sinc, t, along * angle) for angle, t in zip(angles, to_v, strict=True)]
-            steps.add(item, [select(present, each, 0.0) for each in (to_phase, *to_angles)])
+            evolution.add_gradients([select(there, each, 0.0) for each in (to_phase, *to_angles)], item)
 
 
-@contextmanager
-def _groups(k: Code, args: Arguments, plan: SiteDrives) -> Iterator[_Steps]:
-    """Write the body for the vectors of steps of each task that a thread takes."""
-    with k.tasks(args.tasks) as task:
-        block = task // (args.sites * args.kicks)
-        first, count = chunk(block, BLOCK, args.groups)
-        with k.loop(count) as group:
-            yield _Steps(k, args, plan, task, block, (first + group) * k.lanes)
+class _Evolution:
+    """The A's of a task, a vector at a time: `now` is their product of quaternions."""
 
+    def __init__(self, k: Code, args: Arguments, plan: SiteDrives) -> None:
+        self.k, self.args, self.drives = k, args, plan.drives
+        self.now = k.variable([k.vector(0.0)] * 4)
+        self._phase = k.variable(k.vector(0.0))
 
-class _Steps:
-    """A vector of steps of a task: one of the A's of one site.
+    @contextmanager
+    def vectors(self) -> Iterator[None]:
+        """Loop over the vectors of steps of each task that a thread takes."""
+        k, args = self.k, self.args
+        with k.tasks(args.tasks) as task:
+            self._task, self.site = task, task % args.sites
+            self._kick = task // args.sites % args.kicks
+            self._block = task // (args.sites * args.kicks)
+            first, count = chunk(self._block, BLOCK, args.groups)
+            with k.loop(count) as number:
+                self._first_step = (first + number) * k.lanes
+                self._steps = self._first_step.as_float().splat() + k.vector(range(k.lanes))
+                yield
 
-    first, count: its exponentials.
-    """
+    def multiply(self) -> None:
+        """The product of an A's exponentials, and the sum of its phases."""
+        k, zero = self.k, self.k.vector(0.0)
+        self.now.value, self._phase.value = [k.vector(1.0), zero, zero, zero], zero
+        first, count = self.exponentials()
+        with k.loop(count) as number:
+            hamiltonian, _ = self.hamiltonian(first + number)
+            exponential, *_ = exponential_of(hamiltonian)
+            self.now.value = product(exponential, self.now.value)
+            self._phase.value += hamiltonian[0]
 
-    def __init__(
-        self, k: Code, args: Arguments, plan: SiteDrives, task: Number, block: Number, row: Number
-    ) -> None:
-        self.k, self.args, self.plan, self.task, self.block, self._row = k, args, plan, task, block, row
-        self.site, self._kick = task % args.sites, (task // args.sites) % args.kicks
-        self.first = args.starts[self._kick]
-        self.count = args.starts[self._kick + 1] - self.first
-        self._rows = row.as_float().splat() + k.vector([float(lane) for lane in range(k.lanes)])
-
-    def product(self) -> tuple[list[Number], Number]:
-        """The product of the exponentials' quaternions, and the sum of their phases."""
-        zero = self.k.vector(0.0)
-        now, phase = self.k.variable([self.k.vector(1.0), zero, zero, zero]), self.k.variable(zero)
-        with self.k.loop(self.count) as number:
-            hamiltonian, _ = self.hamiltonian(self.first + number)
-            now.value = product(exponential_of(hamiltonian)[0], now.value)
-            phase.value += hamiltonian[0]
-        return now.value, phase.value
+    def exponentials(self) -> tuple[Number, Number]:
+        """The first exponential of this A, and their number."""
+        first = self.args.starts[self._kick]
+        return first, self.args.starts[self._kick + 1] - first
 
     def hamiltonian(self, item: Number) -> tuple[list[Number], Number]:
-        """What an exponential is of, 0 where there is no such step; and where there is."""
-        after = self.args.after[item]
-        from_, to = (each.as_float().splat() for each in (after, after + self.args.steps))
-        present = (self._rows >= from_) & (self._rows < to)
-        undriven = self.args.undriven[item, self.site]
-        found = [select(present, undriven[part].splat(), 0.0) for part in range(4)]
-        for drive in range(self.plan.drives):
-            amount = self._amounts(self.args.amounts, item, drive)[0]
-            found = [fma(amount, term, sum_) for term, sum_ in zip(self._terms(drive), found, strict=True)]
-        return found, present
+        """The Hamiltonian of an exponential, 0 where there is no such step; and where there is."""
+        args = self.args
+        first = args.after[item]
+        there = (self._steps >= first.as_float()) & (self._steps < (first + args.steps).as_float())
+        found = [select(there, args.undriven[item, self.site, part], 0.0) for part in range(4)]
+        for drive in range(self.drives):
+            amount = self._amounts("amounts", item, drive)[0]
+            terms = args.terms[self.site, drive]
+            found = [fma(amount, terms[part], found[part]) for part in range(4)]
+        return found, there
 
-    def add(self, item: Number, found: Numbers) -> None:
+    def _amounts(self, name: str, item: Number, drive: int) -> Buffer:
+        """How much of a drive each step of the vector has, or the gradient by that."""
+        step = self._first_step + 1 - self.args.after[item]
+        array: Buffer = getattr(self.args, name)
+        return array.part((item, self.site, drive, step), 1, element="vector")
+
+    def add_gradients(self, found: Vectors, item: Number) -> None:
         """Add a Hamiltonian's gradient to those of what it is a sum of."""
-        _add(self.args.to_undriven[self.block, item, self.site], found)
-        for drive in range(self.plan.drives):
-            amount = self._amounts(self.args.amounts, item, drive)[0]
-            _add(self.args.to_terms[self.task, drive], [amount * each for each in found])
-            self._amounts(self.args.to_amounts, item, drive)[0] = dot(self._terms(drive), found)
+        args = self.args
+        to_undriven = args.to_undriven[self._block, item, self.site]
+        for part, each in enumerate(found):
+            to_undriven.add(part, each)
+        for drive in range(self.drives):
+            amount, terms = self._amounts("amounts", item, drive)[0], args.terms[self.site, drive]
+            to_terms = args.to_terms[self._task, drive]
+            for part, each in enumerate(found):
+                to_terms.add(part, amount * each)
+            total = dot([terms[part] for part in range(4)], found)
+            self._amounts("to_amounts", item, drive)[0] = total
 
-    def places(self) -> Lanes:
+    def phase_factor(self) -> Complex:
+        """exp(-i c) of the sum of phases."""
+        sine, cosine = sincos(self._phase.value)
+        return Complex(cosine, -sine)
+
+    def places(self) -> list[Number]:
         """The numbers of the lanes' A's."""
-        rows = (self._row + lane for lane in range(self.k.lanes))
-        return Lanes(row * self.args.kicks + self._kick for row in rows)
-
-    def cotangents(self) -> list[Complex]:
-        """The gradients by the entries of the lanes' A's, 0 for those after the last."""
-        last, places = self.args.steps * self.args.kicks, self.places()
-        inside = self.k.gathered(places) <= last
-        own = self.args.own[Lanes(select(place <= last, place, last) for place in places), self.site]
-        zero = Complex(self.k.vector(0.0), self.k.vector(0.0))
-        return [select(inside, own[i, j], zero) for i in range(2) for j in range(2)]
-
-    def _terms(self, drive: int) -> list[Number]:
-        """c, x, y, z of a drive."""
-        terms = self.args.terms[self.site, drive]
-        return [terms[part].splat() for part in range(4)]
-
-    def _amounts(self, amounts: Buffer, item: Number, drive: int) -> Buffer:
-        """How much of a drive each step has in an exponential, as one vector."""
-        step = (self._row + 1) - self.args.after[item]
-        return amounts.part((item, self.site, drive, step), 1, element="vector")
-
-
-def _add(place: Buffer, values: Numbers) -> None:
-    for number, value in enumerate(values):
-        place[number] = place[number] + value
-
-
-def _phase_factor(phase: Number) -> Complex:
-    """exp(-i phase)."""
-    sine, cosine = sincos(phase)
-    return Complex(cosine, -sine)
+        first = self._first_step
+        return [(first + lane) * self.args.kicks + self._kick for lane in range(self.k.lanes)]
