@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from array import array
 from functools import lru_cache
-from pathlib import Path
 
 import torch
 
-from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.compiled.kernel import Kernel, lanes_of
 from ketscale.engines.pulses import kernels
+from ketscale.engines.pulses import plan as plan_module
 from ketscale.engines.pulses.placement import Sequence
-from ketscale.engines.pulses.plan import ARGUMENTS, Plan, table, vectors
+from ketscale.engines.pulses.plan import GatesPlan, table, vectors
 
 # With fewer multiply-adds for each thread, more threads cost more than they save.
 WORK_PER_THREAD = 4_000_000
 
-# The sources that the machine code depends on.
-SOURCES = tuple(Path(__file__).parent / f"{name}.py" for name in ("cpu", "kernels", "plan"))
-
-LANES = vector_bytes() // 8
+LANES = lanes_of(torch.float64)
 
 
 def enter(columns: torch.Tensor, sequence: Sequence) -> torch.Tensor:
@@ -69,22 +65,23 @@ def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> No
     tiles = len(state)
     if tiles == 0 or len(sequence) == 0:
         return
-    plan = Plan(sequence.levels, LANES)
-    # Kept until the call has returned.
-    used = {
-        "items": sequence.items,
-        "table": table(plan, sequence, state.shape[2]),
-        **{key: tensor.resolve_conj().contiguous() for key, tensor in tensors.items()},
-    }
-    values = {key: tensor.data_ptr() for key, tensor in used.items()}
-    values |= {"tiles": tiles, "count": len(sequence), "tile_floats": state[0].numel()}
-    if "to_gates" in tensors:
-        values["wanted"] = tensors["to_gates"].shape[1]
-    arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
+    plan = GatesPlan(sequence.levels)
     work = 4 * sequence.levels * len(sequence) * state.numel() // 2
-    _library(plan).on_threads(name, arguments.buffer_info()[0], threads_for(work, tiles))
+    used = {key: tensor.resolve_conj().contiguous() for key, tensor in tensors.items()}
+    _kernel(plan)(
+        name,
+        threads_for(work, tiles),
+        **used,
+        wanted=tensors["to_gates"].shape[1] if "to_gates" in tensors else 0,
+        items=sequence.items,
+        table=table(plan, sequence, state.shape[2]),
+        tiles=tiles,
+        count=len(sequence),
+        tile_size=state[0].numel() // (2 * LANES),
+    )
 
 
 @lru_cache(maxsize=16)
-def _library(plan: Plan) -> Library:
-    return Library(Recipe(repr(plan), ("forward", "backward"), lambda: kernels.module(plan), SOURCES))
+def _kernel(plan: GatesPlan) -> Kernel:
+    functions = (kernels.forward, kernels.backward)
+    return Kernel(functions, kernels.ARGUMENTS, torch.float64, LANES, plan, (plan_module,))
