@@ -303,6 +303,12 @@ def test_what_commutes_with_everything_changes_nothing(route: str) -> None:
     assert not found[1].any() and not found[2].any()
 
 
+def test_durations_may_be_numbers_of_numpy() -> None:
+    tasks = random_tasks(qubit(), 1.0)
+    found = propagator("exact").state(qubit(), tasks._replace(duration=np.float64(1.0)))
+    assert torch.equal(found, propagator("exact").state(qubit(), tasks))
+
+
 def test_what_is_not_a_number_stays_in_its_task() -> None:
     tasks = random_tasks(qubit(), 1.0, tasks=4)
     for task, value in ((1, math.nan), (2, math.inf), (3, 1e9)):

@@ -6,10 +6,10 @@
     loss = 1 - fidelity(rho, system.targets["x"]).mean()
     loss.backward()
 
-`system` and `systems` define what evolves, `noise` its rates and `states` what is read from the result. `factory` makes a
-propagator by its name. `basis` turns the Lindblad equation into a real linear system (`generators`), which `evolution`
-evolves: `cpu` with the machine code that `kernels` and `lanes` write for a `plan`, `plain` with torch's operators.
-`literal` is the published way.
+`system` and `systems` define what evolves, `noise` its rates and `states` what is read from the result. `registry` lists the
+propagators, and `factory` makes one by its name. `basis` turns the Lindblad equation into a real linear system
+(`generators`), which is evolved as `evolution` says: by `cpu` with the machine code of `kernels`, or by `plain` with torch's
+operators. `literal` is the published way.
 """
 
 from __future__ import annotations

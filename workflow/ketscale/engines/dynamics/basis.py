@@ -54,7 +54,7 @@ def _directions(dimension: int) -> Matrix:
 
 
 def _gell_mann(dimension: int) -> list[Matrix]:
-    """The traceless ones: symmetric, antisymmetric, diagonal."""
+    """The generalised Gell-Mann matrices: symmetric, antisymmetric, diagonal."""
     made = []
     for j in range(dimension):
         for k in range(j + 1, dimension):
@@ -67,7 +67,7 @@ def _gell_mann(dimension: int) -> list[Matrix]:
 
 
 def _squares(directions: Matrix) -> NDArray[np.float64]:
-    """Tr(Q Q) of each."""
+    """Tr(Q Q) of each direction Q."""
     made: NDArray[np.float64] = np.einsum("aij,aji->a", directions, directions).real
     return made
 

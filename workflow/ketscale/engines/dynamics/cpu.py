@@ -37,7 +37,7 @@ def evolve(
         torch.is_grad_enabled() and (fixed.requires_grad or controls.requires_grad or initial.requires_grad)
     ):
         return _forward(fixed, controls, initial, evolution, saved=None)
-    final: torch.Tensor = _Evolve.apply(fixed, controls, initial, evolution)[0]
+    final: torch.Tensor = _Evolution.apply(fixed, controls, initial, evolution)[0]
     return final
 
 
@@ -55,7 +55,7 @@ def segment_ends(
     return made
 
 
-class _Evolve(torch.autograd.Function):
+class _Evolution(torch.autograd.Function):
     """The final coordinates, and the states before each segment in the kernel's layout."""
 
     @staticmethod
@@ -74,11 +74,11 @@ class _Evolve(torch.autograd.Function):
     def backward(ctx: Any, cotangent: torch.Tensor | None, _: None) -> tuple[torch.Tensor | None, ...]:
         if cotangent is None:
             return None, None, None, None
-        return *_Gradient.apply(cotangent, *ctx.saved_tensors, ctx.evolution), None
+        return *_EvolutionGradient.apply(cotangent, *ctx.saved_tensors, ctx.evolution), None
 
 
-class _Gradient(torch.autograd.Function):
-    """The gradients of `_Evolve` by its three tensors, as functions of these and of the result's cotangent."""
+class _EvolutionGradient(torch.autograd.Function):
+    """The gradients of `_Evolution` by its three tensors, as functions of these and of the result's cotangent."""
 
     @staticmethod
     def forward(
@@ -109,8 +109,8 @@ class _Gradient(torch.autograd.Function):
         )
         by_tangent = torch.cat([torch.zeros_like(cotangent), cotangent], -1)
         with span("dynamics.backward"):
-            final, saved = _Evolve.apply(*pairs, evolution)
-            gradients = _Gradient.apply(by_tangent, *pairs, saved, evolution)
+            final, saved = _Evolution.apply(*pairs, evolution)
+            gradients = _EvolutionGradient.apply(by_tangent, *pairs, saved, evolution)
         own = [
             gradient[..., : tensor.shape[-1]]
             for gradient, tensor in zip(gradients, (fixed, controls, initial), strict=True)
@@ -177,7 +177,7 @@ def _call(
         groups=groups,
         segments=segments,
         steps=steps,
-        tau=evolution.tau,
+        tau=float(evolution.tau),
         fixed=fixed,
         fixed_stride=fixed.stride(0),
         controls=controls,

@@ -45,7 +45,7 @@ class PublishedLoop:
     dt: float | None = None
     cache: bool = False
     strict: bool = True
-    # Of the last batch, and of the one before.
+    # The tasks of the last batch, and those of the one before.
     _kept: list[dict[Key, _Created]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

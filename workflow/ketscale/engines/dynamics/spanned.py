@@ -15,7 +15,7 @@ from ketscale.measure.spans import active, span, with_backward_span
 
 
 @dataclass(frozen=True)
-class Spanned:
+class SpannedPropagator:
     """`propagator`, with its time recorded as the spans `dynamics.forward` and `dynamics.backward`.
 
     A gradient's own derivatives, of any order, count as `dynamics.backward` too.

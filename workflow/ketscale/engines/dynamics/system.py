@@ -83,7 +83,7 @@ class System:
 
     @cached_property
     def generators(self) -> Generators:
-        """Of the real coordinates of rho; fixed coefficients are the parameters, then the rates."""
+        """The generators of the real coordinates of rho; their fixed coefficients are the parameters, then the rates."""
         fixed = [*map(commutator, self.drift.values()), *map(dissipator, self.jumps.values())]
         controlled = map(commutator, self.controls.values())
         return Generators(self.dimension**2, tuple(map(entries, fixed)), tuple(map(entries, controlled)))

@@ -2,10 +2,10 @@
 
 Their jumps are chosen by name, for each qubit by itself:
 
-- x, y, z: Pauli matrices, which environments with a spectrum couple to, as published. Of a transmon: a + a^+,
-  i (a^+ - a) and 1 - 2n, which are the Pauli matrices of its lowest levels but for its higher ones.
-- relaxation, dephasing: those whose rates for the qubit are `noise.relaxation_rates`: the lowering operator
-  (of a transmon: a) and Z / sqrt(2) (of a transmon: sqrt(2) n). The rate of the latter is that at which coherence decays.
+- x, y, z: Pauli matrices, which environments with a spectrum couple to, as published. For a transmon they are a + a^+,
+  i (a^+ - a) and 1 - 2n, which act on its two lowest levels as the Pauli matrices do.
+- relaxation, dephasing: jumps whose rates for the qubit are `noise.relaxation_rates`: the lowering operator (for a
+  transmon: a) and Z / sqrt(2) (for a transmon: sqrt(2) n). The rate of the latter is that at which coherence decays.
 """
 
 from __future__ import annotations

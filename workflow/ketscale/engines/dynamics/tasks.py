@@ -39,8 +39,8 @@ class Tasks(NamedTuple):
         return self.duration / self.controls.shape[1]
 
 
-class Coefficients(NamedTuple):
-    """The arguments of `evolution.evolve` for some tasks."""
+class LinearTasks(NamedTuple):
+    """Tasks as linear systems: the tensors that `cpu.evolve` and `plain.evolve` take."""
 
     fixed: torch.Tensor
     controls: torch.Tensor
@@ -87,7 +87,7 @@ def check_tasks(system: System, tasks: Tasks, strict: bool) -> None:
             raise UserError("rates: some are negative; a rate is at least 0")
 
 
-def coefficients(system: System, tasks: Tasks) -> Coefficients:
+def coefficients(system: System, tasks: Tasks) -> LinearTasks:
     """The coefficients of the system's generators and the initial coordinates; tensors without tasks are repeated."""
     controls, count = tasks.controls, len(tasks.controls)
     parameters = tasks.parameters
@@ -102,7 +102,7 @@ def coefficients(system: System, tasks: Tasks) -> Coefficients:
             system.dimension, system.dimension, dtype=controls.dtype.to_complex(), device=controls.device
         )
         initial[0, 0] = 1
-    return Coefficients(fixed, controls, coordinates(initial).expand(count, -1))
+    return LinearTasks(fixed, controls, coordinates(initial).expand(count, -1))
 
 
 def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
@@ -113,13 +113,13 @@ def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
 def coordinates(matrices: torch.Tensor) -> torch.Tensor:
     """The real coordinates (..., d**2) of the Hermitian part of complex matrices (..., d, d)."""
     flat = torch.view_as_real(matrices.resolve_conj()).flatten(-3)
-    return times(flat, _frame(matrices.shape[-1], matrices.real))
+    return times(flat, _basis_vectors(matrices.shape[-1], matrices.real))
 
 
 def matrices(coordinates: torch.Tensor) -> torch.Tensor:
     """The Hermitian matrices (..., d, d) with these coordinates."""
     d = math.isqrt(coordinates.shape[-1])
-    flat = times(coordinates, _frame(d, coordinates).T)
+    flat = times(coordinates, _basis_vectors(d, coordinates).T)
     return torch.view_as_complex(flat.unflatten(-1, (d, d, 2)))
 
 
@@ -137,13 +137,13 @@ def as_complex(given: Any, like: torch.Tensor) -> torch.Tensor:
     return tensor.to(like.device, like.dtype.to_complex())
 
 
-def _frame(dimension: int, like: torch.Tensor) -> torch.Tensor:
+def _basis_vectors(dimension: int, like: torch.Tensor) -> torch.Tensor:
     """The basis as real vectors (d**2, 2 d**2)."""
     key = (dimension, like.dtype, like.device)
-    if key not in _FRAMES:
+    if key not in _BASES:
         basis = torch.view_as_real(torch.from_numpy(hermitian_basis(dimension)))
-        _FRAMES[key] = basis.flatten(1).to(like.device, like.dtype)
-    return _FRAMES[key]
+        _BASES[key] = basis.flatten(1).to(like.device, like.dtype)
+    return _BASES[key]
 
 
-_FRAMES: dict[tuple[int, torch.dtype, torch.device], torch.Tensor] = {}
+_BASES: dict[tuple[int, torch.dtype, torch.device], torch.Tensor] = {}

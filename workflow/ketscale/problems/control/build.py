@@ -7,7 +7,7 @@ from typing import Any
 from ketscale.config import Settings
 from ketscale.engines.dynamics.factory import build_propagator
 from ketscale.engines.dynamics.settings import DynamicsSimulator
-from ketscale.engines.dynamics.spanned import Spanned
+from ketscale.engines.dynamics.spanned import SpannedPropagator
 from ketscale.problems import models
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.grape import Grape, Pulses
@@ -29,7 +29,7 @@ def problem(settings: Settings) -> Problem:
     assert isinstance(workload, ControlWorkload)
     simulator = settings.simulator
     assert isinstance(simulator, DynamicsSimulator)
-    propagator = Spanned(build_propagator(settings.run.simulator, simulator))
+    propagator = SpannedPropagator(build_propagator(settings.run.simulator, simulator))
     objective = Objective(workload, propagator, simulator.creation)
     arguments: dict[str, Any] = {
         "controls": len(objective.system.controls),
