@@ -175,6 +175,10 @@ class Number:
         """An integer of more bits."""
         return Number(self.code, self.code.b.zext(self.value, _vector_type(element, self.lanes)))
 
+    def as_integer(self) -> Number:
+        """The 64-bit integer of a float that is a whole number."""
+        return Number(self.code, self.code.b.fptosi(self.value, _vector_type(I64, self.lanes)))
+
     def as_float(self, element: Any = None) -> Number:
         """A float of type `element`, of the kernel's precision without it: from an integer, or from another precision."""
         element, b = element or self.code.real, self.code.b
@@ -622,6 +626,16 @@ def sqrt(x: Number) -> Number:
     return x.code.intrinsic("sqrt", x.type, x)
 
 
+def absolute(x: Number) -> Number:
+    """The absolute value of a float."""
+    return x.code.intrinsic("fabs", x.type, x)
+
+
+def ceil(x: Number) -> Number:
+    """The least whole number that is not below a float."""
+    return x.code.intrinsic("ceil", x.type, x)
+
+
 def is_nan(x: Number) -> Number:
     """Whether it is not a number."""
     return Number(x.code, x.code.b.fcmp_unordered("uno", x.value, x.value))
@@ -648,6 +662,11 @@ def lane_sums(vectors: Sequence[Number]) -> Number:
         left = [u.shuffled(kept, v) + u.shuffled(crossed, v) for u, v in pairs]
         distance *= 2
     return left[0]
+
+
+def largest_lane(vector: Number) -> Number:
+    """The largest float of a vector, as a scalar."""
+    return vector.code.intrinsic("vector.reduce.fmax", vector.element, vector)
 
 
 def chunk(number: Number, size: Operand, end: Operand) -> tuple[Number, Number]:
