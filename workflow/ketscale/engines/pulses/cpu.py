@@ -10,7 +10,7 @@ from ketscale.engines.compiled import kernel
 from ketscale.engines.compiled.kernel import Kernel, lanes_of
 from ketscale.engines.pulses import kernels, plan
 from ketscale.engines.pulses.placement import Sequence
-from ketscale.engines.pulses.plan import GateTable, table, vectors
+from ketscale.engines.pulses.plan import GatesPlan, table, vectors
 
 # With fewer multiply-adds for each thread, more threads cost more than they save.
 WORK_PER_THREAD = 4_000_000
@@ -81,4 +81,4 @@ def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> No
 @lru_cache(maxsize=16)
 def _kernel(levels: int) -> Kernel:
     functions, sources = (kernels.forward, kernels.backward), (plan,)
-    return Kernel(functions, kernels.ARGUMENTS, torch.float64, LANES, GateTable(levels), sources)
+    return Kernel(functions, kernels.ARGUMENTS, torch.float64, LANES, GatesPlan(levels), sources)

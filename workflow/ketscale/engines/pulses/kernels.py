@@ -28,7 +28,7 @@ from ketscale.engines.pulses.plan import (
     OUTER,
     OUTER_STRIDE,
     SITES,
-    GateTable,
+    GatesPlan,
 )
 
 ARGUMENTS = {
@@ -50,7 +50,7 @@ UNROLLED = 9
 SUMMED = 9
 
 
-def forward(k: Code, args: Arguments, plan: GateTable) -> None:
+def forward(k: Code, args: Arguments, plan: GatesPlan) -> None:
     """All gates on the states, in place."""
     with k.tasks(args.tiles) as tile:
         state = args.states[tile]
@@ -58,7 +58,7 @@ def forward(k: Code, args: Arguments, plan: GateTable) -> None:
             _with_gate(k, args, plan, number, lambda gate: gate.apply(state))
 
 
-def backward(k: Code, args: Arguments, plan: GateTable) -> None:
+def backward(k: Code, args: Arguments, plan: GatesPlan) -> None:
     """All gates' inverses on states and cotangents, in place, and the gates' gradients."""
     with k.tasks(args.tiles) as tile:
         state, cotangent, gradients = args.states[tile], args.cotangents[tile], args.to_gates[tile]
@@ -74,7 +74,7 @@ def backward(k: Code, args: Arguments, plan: GateTable) -> None:
 
 
 def _with_gate(
-    k: Code, args: Arguments, plan: GateTable, number: Number, write: Callable[[_ColumnGate], None]
+    k: Code, args: Arguments, plan: GatesPlan, number: Number, write: Callable[[_ColumnGate], None]
 ) -> None:
     """Write what is done with a gate of the sequence, for one site and for two."""
     row, start = args.table[args.items[number, 0]], args.items[number, 1]

@@ -23,7 +23,7 @@ SITES, OUTER, OUTER_STRIDE, MIDDLE, MIDDLE_STRIDE, INNER = range(HEAD)
 TILE_BYTES = 32 * 1024
 
 
-class GateTable(NamedTuple):
+class GatesPlan(NamedTuple):
     """levels: d."""
 
     levels: int
