@@ -71,7 +71,7 @@ class Code(Emitter):
         """Write the body for an index from 0 to count - 1, of which threads take one after the other."""
         b = self.b
         test, body, done = (b.append_basic_block(name) for name in ("take", "taken", "done"))
-        # Whatever is read at the start must be there before threads go on.
+        # Arguments are read before the loop, at the start of the function.
         end = self.integer(count)
         b.branch(test)
         b.position_at_end(test)

@@ -55,7 +55,7 @@ def merge(k: Code, args: Arguments, plan: GateLevels) -> None:
     with gates.groups():
         gates.prepare()
         gates.multiply(gates.left, _entries(gates.ended), gates.gate)
-        gates.scatter(gates.gate, gates.theirs("gates"))
+        gates.scatter(gates.gate, gates.own_parts("gates"))
 
 
 def gradient(k: Code, args: Arguments, plan: GateLevels) -> None:
@@ -63,7 +63,7 @@ def gradient(k: Code, args: Arguments, plan: GateLevels) -> None:
     gates = _Gates(k, args, plan.levels)
     with gates.groups():
         gates.prepare()
-        gates.gather(gates.gate, gates.theirs("gates"), only_present=True)
+        gates.gather(gates.gate, gates.own_parts("gates"), only_present=True)
         cotangent, inner = _entries(gates.gate), _entries(gates.other)
         gates.multiply(_adjoint(gates.left), cotangent, gates.other)
         with k.when(gates.job["to_left"] != 0):
@@ -104,13 +104,13 @@ class _Gates:
         """An array of complex vectors of the job."""
         return self.k.array_at(self.job[name], "complex vector", 1, self.size)
 
-    def theirs(self, name: str, stride: str = "gates_stride") -> Buffer:
+    def own_parts(self, name: str, stride: str = "gates_stride") -> Buffer:
         """The gates' parts of an array of the job, flat."""
         return self.k.array_at(self.job[name], "complex", 1, self.job[stride])[self._numbers]
 
     def sites(self, name: str) -> tuple[Buffer, Buffer]:
-        """Those of A and of B, flat."""
-        first = self.theirs(name, "own_stride")
+        """The parts of A and of B, flat."""
+        first = self.own_parts(name, "own_stride")
         return first, first.part(self.job["second"], 1)
 
     def prepare(self) -> None:
