@@ -6,14 +6,10 @@ from functools import lru_cache
 
 import torch
 
-from ketscale.engines.compiled import kernel
-from ketscale.engines.compiled.kernel import Kernel, lanes_of
+from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.pulses import kernels, plan
 from ketscale.engines.pulses.placement import Sequence
 from ketscale.engines.pulses.plan import GatesPlan, table, vectors
-
-# With fewer multiply-adds for each thread, more threads cost more than they save.
-WORK_PER_THREAD = 4_000_000
 
 LANES = lanes_of(torch.float64)
 
@@ -55,11 +51,6 @@ def backward(
     return state, cotangent, total
 
 
-def threads_for(work: int, parts: int) -> int:
-    """How many threads share so many multiply-adds, in so many parts."""
-    return kernel.threads_for(parts, work, WORK_PER_THREAD)
-
-
 def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> None:
     state = tensors["states"]
     tiles = len(state)
@@ -71,7 +62,7 @@ def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> No
     work = 4 * sequence.levels * len(sequence) * state.numel() // 2
     # fmt: off
     _kernel(sequence.levels)(
-        name, threads_for(work, tiles), tiles=tiles, count=len(sequence), wanted=wanted,
+        name, threads_for(tiles, work), tiles=tiles, count=len(sequence), wanted=wanted,
         tile_vectors=state[0].numel() // (2 * LANES), items=sequence.items, table=table(sequence, state.shape[2]),
         **used,
     )

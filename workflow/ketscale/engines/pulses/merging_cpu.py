@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from ketscale.engines.compiled.kernel import Kernel, lanes_of
+from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses import merging_kernels
-from ketscale.engines.pulses.cpu import threads_for
 from ketscale.engines.pulses.merging_kernels import MergedSizes, MergingJob
 from ketscale.engines.pulses.placement import Place
 from ketscale.engines.pulses.splitting import Meets
@@ -95,7 +94,7 @@ def _call(
     wanted = gradients.get("to_couplings") is not None
     # fmt: off
     _kernel(own.shape[-1])(
-        name, threads_for(2 * gates.numel() * size, len(jobs)),
+        name, threads_for(len(jobs), 2 * gates.numel() * size),
         job_count=len(jobs), sites=own.shape[1], pairs=pairs, wanted=int(wanted),
         jobs=jobs, own=own, couplings=couplings, gates=gates, **gradients,
     )
