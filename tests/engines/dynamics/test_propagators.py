@@ -163,9 +163,9 @@ def test_hessians_do_not_depend_on_the_length_of_the_direction() -> None:
 def test_a_task_has_the_same_bits_in_every_batch(
     name: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ketscale.engines.dynamics import cpu
+    from ketscale.engines.compiled import kernel
 
-    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
+    monkeypatch.setattr(kernel, "WORK_PER_THREAD", 1)
     system, duration = SYSTEMS[name]
     tasks = random_tasks(system, duration, tasks=37)
     # From one step of the lowest degree to many steps of the highest.

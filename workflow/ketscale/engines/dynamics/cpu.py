@@ -19,9 +19,6 @@ from ketscale.engines.dynamics.evolution import Evolution
 from ketscale.engines.dynamics.plan import EvolutionPlan
 from ketscale.measure.spans import span
 
-# With fewer multiply-adds for each thread, more threads cost more than they save.
-WORK_PER_THREAD = 4_000_000
-
 # Up to this many coordinates two vectors are interleaved, since one alone waits for its own results.
 FEW_COORDINATES = 4
 
@@ -167,7 +164,7 @@ def _call(
     plan, steps = _plan(evolution), evolution.division.steps
     lanes = _lanes(plan, initial.dtype)
     groups = -(-tasks // lanes)
-    threads = threads_for(groups, plan.multiplications * segments * max(1, steps) * tasks, WORK_PER_THREAD)
+    threads = threads_for(groups, plan.multiplications * segments * max(1, steps) * tasks)
     fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
     _kernel(plan, initial.dtype)(
         name,

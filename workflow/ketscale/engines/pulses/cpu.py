@@ -6,14 +6,10 @@ from functools import lru_cache
 
 import torch
 
-from ketscale.engines.compiled.kernel import Kernel, lanes_of
-from ketscale.engines.pulses import kernels
-from ketscale.engines.pulses import plan as plan_module
+from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
+from ketscale.engines.pulses import kernels, plan
 from ketscale.engines.pulses.placement import Sequence
 from ketscale.engines.pulses.plan import GatesPlan, table, vectors
-
-# With fewer multiply-adds for each thread, more threads cost more than they save.
-WORK_PER_THREAD = 4_000_000
 
 LANES = lanes_of(torch.float64)
 
@@ -55,33 +51,25 @@ def backward(
     return state, cotangent, total
 
 
-def threads_for(work: int, parts: int) -> int:
-    """How many threads share so many multiply-adds, in so many parts."""
-    return max(1, min(torch.get_num_threads(), parts, work // WORK_PER_THREAD))
-
-
 def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> None:
     state = tensors["states"]
     tiles = len(state)
     if tiles == 0 or len(sequence) == 0:
         return
-    plan = GatesPlan(sequence.levels)
-    work = 4 * sequence.levels * len(sequence) * state.numel() // 2
+    # Kept until the call has returned.
     used = {key: tensor.resolve_conj().contiguous() for key, tensor in tensors.items()}
-    _kernel(plan)(
-        name,
-        threads_for(work, tiles),
+    wanted = tensors["to_gates"].shape[1] if "to_gates" in tensors else 0
+    work = 4 * sequence.levels * len(sequence) * state.numel() // 2
+    # fmt: off
+    _kernel(sequence.levels)(
+        name, threads_for(tiles, work), tiles=tiles, count=len(sequence), wanted=wanted,
+        tile_vectors=state[0].numel() // (2 * LANES), items=sequence.items, table=table(sequence, state.shape[2]),
         **used,
-        wanted=tensors["to_gates"].shape[1] if "to_gates" in tensors else 0,
-        items=sequence.items,
-        table=table(plan, sequence, state.shape[2]),
-        tiles=tiles,
-        count=len(sequence),
-        tile_size=state[0].numel() // (2 * LANES),
     )
+    # fmt: on
 
 
 @lru_cache(maxsize=16)
-def _kernel(plan: GatesPlan) -> Kernel:
-    functions = (kernels.forward, kernels.backward)
-    return Kernel(functions, kernels.ARGUMENTS, torch.float64, LANES, plan, (plan_module,))
+def _kernel(levels: int) -> Kernel:
+    functions, sources = (kernels.forward, kernels.backward), (plan,)
+    return Kernel(functions, kernels.ARGUMENTS, torch.float64, LANES, GatesPlan(levels), sources)

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from ketscale.engines.compiled.kernel import Kernel, lanes_of
+from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses import exponential_kernels
-from ketscale.engines.pulses.cpu import threads_for
 from ketscale.engines.pulses.exponential_kernels import HIGHEST_DEGREE, MatrixSize
 
 # The remainder of the Taylor polynomial is below this.
@@ -53,7 +52,7 @@ def _call(name: str, degree: int, tensors: dict[str, torch.Tensor]) -> torch.Ten
     given, result = tensors["given"], torch.empty_like(tensors["given"])
     levels = given.shape[-1]
     count = given.numel() // levels**2
-    threads = threads_for(given.numel() * levels * degree, count)
+    threads = threads_for(count, given.numel() * levels * degree)
     _kernel(MatrixSize(levels))(name, threads, count=count, degree=degree, result=result, **tensors)
     return result
 

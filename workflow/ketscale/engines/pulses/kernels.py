@@ -1,13 +1,10 @@
-"""The compiled code that applies gates to columns, forward and backward, for `cpu`.
-
-Columns are in the lanes of vectors: a tile is a few vectors of columns, and its state is (d**n, vectors), complex. Code is
-written for d alone. Where a gate acts is in a table of strides, so that one code serves all lattices of d levels.
-"""
+"""The compiled code that applies gates to columns, forward and backward, for `cpu`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ketscale.engines.compiled.language import (
     INTEGER,
@@ -16,6 +13,7 @@ from ketscale.engines.compiled.language import (
     Code,
     Complex,
     Number,
+    Operand,
     complex_vectors,
     complexes,
     fma,
@@ -33,14 +31,15 @@ from ketscale.engines.pulses.plan import (
     GatesPlan,
 )
 
-# tile_size: complex vectors of a tile's state. wanted: how many of the first numbers of the gates need a gradient.
-# items: for each gate of the sequence, its row of the table, and where its matrix starts in `gates`; see `plan.table`.
 ARGUMENTS = {
-    "tiles count tile_size wanted": INTEGER,
+    # Threads take tiles until none is left.
+    "tiles tile_vectors count wanted": INTEGER,
+    # The gates in the order of their action: a row of the table, and where the matrix starts; see `Sequence`.
     "items": integers("count", 2),
     "table": integers("places", "row"),
     "gates": complexes("numbers"),
-    "states cotangents": complex_vectors("tiles", "tile_size"),
+    "states cotangents": complex_vectors("tiles", "tile_vectors"),
+    # Gradients of the first numbers of the gates, 0 at the start.
     "to_gates": complexes("tiles", "wanted"),
 }
 
@@ -52,7 +51,7 @@ SUMMED = 9
 
 
 def forward(k: Code, args: Arguments, plan: GatesPlan) -> None:
-    """states <- those after all gates."""
+    """All gates on the states, in place."""
     with k.tasks(args.tiles) as tile:
         state = args.states[tile]
         with k.loop(args.count) as number:
@@ -60,12 +59,11 @@ def forward(k: Code, args: Arguments, plan: GatesPlan) -> None:
 
 
 def backward(k: Code, args: Arguments, plan: GatesPlan) -> None:
-    """states, cotangents <- those before all gates; to_gates <- itself and the gradients by the gates."""
+    """All gates' inverses on states and cotangents, in place, and the gates' gradients."""
     with k.tasks(args.tiles) as tile:
-        state, cotangent = args.states[tile], args.cotangents[tile]
-        gradients = args.to_gates[tile]
+        state, cotangent, gradients = args.states[tile], args.cotangents[tile], args.to_gates[tile]
 
-        def undo(gate: _Gate) -> None:
+        def undo(gate: _ColumnGate) -> None:
             gate.apply(state, inverse=True)
             with k.when(gate.start < args.wanted):
                 gate.differentiate(state, cotangent, gradients)
@@ -76,24 +74,37 @@ def backward(k: Code, args: Arguments, plan: GatesPlan) -> None:
 
 
 def _with_gate(
-    k: Code, args: Arguments, plan: GatesPlan, number: Number, write: Callable[[_Gate], None]
+    k: Code, args: Arguments, plan: GatesPlan, number: Number, write: Callable[[_ColumnGate], None]
 ) -> None:
     """Write what is done with a gate of the sequence, for one site and for two."""
-    place, start = args.items[number, 0], args.items[number, 1]
-    row, d = args.table[place], plan.levels
-    k.either(
-        row[SITES] == 2,
-        lambda: write(_Gate(k, args, row, start, d * d)),
-        lambda: write(_Gate(k, args, row, start, d)),
+    row, start = args.table[args.items[number, 0]], args.items[number, 1]
+    one, two = (
+        lambda sites=sites: write(_ColumnGate(k, plan.levels**sites, row, args.gates, start))
+        for sites in (1, 2)
     )
+    k.either(row[SITES] == 2, two, one)
 
 
-class _Gate:
-    """A gate of `size` rows, with its row of the table, and where its matrix starts in the buffer."""
+class _ColumnGate:
+    """Writes what is done with a gate of `size` rows, whose row of the table and start in the buffer are given."""
 
-    def __init__(self, k: Code, args: Arguments, row: Buffer, start: Number, size: int) -> None:
-        self.k, self._row, self.start, self.size = k, row, start, size
-        self._matrix = args.gates.part(start, size, size)
+    def __init__(self, k: Code, size: int, row: Buffer, gates: Buffer, start: Number) -> None:
+        self.k, self.size, self.start = k, size, start
+        self._row, self._matrix = row, gates.part(start, size, size)
+
+    def _offset(self, level: Operand) -> Number:
+        """How far the amplitudes of a level of the gate's sites are from those of level 0, in complex vectors."""
+        made: Number = self._row[level + HEAD]
+        return made
+
+    @contextmanager
+    def _blocks(self) -> Iterator[Number]:
+        """Loop over the levels of the other sites, and the vectors of columns; yields where their level 0 is."""
+        k, row = self.k, self._row
+        with k.loop(row[OUTER]) as i, k.loop(row[MIDDLE]) as j:
+            first = i * row[OUTER_STRIDE] + j * row[MIDDLE_STRIDE]
+            with k.loop(row[INNER]) as vector:
+                yield first + vector
 
     def apply(self, state: Buffer, inverse: bool = False) -> None:
         """The gate, or its conjugate transpose, on a tile's state in place."""
@@ -101,69 +112,58 @@ class _Gate:
         with self._blocks() as block:
             given = [state[block + offset] for offset in offsets]
             if self.size <= UNROLLED:
-                for number, offset in enumerate(offsets):
-                    state[block + offset] = self._row_times(number, given, inverse)
+                for row, offset in enumerate(offsets):
+                    state[block + offset] = self._row_times(row, given, inverse)
             else:
-                with self.k.loop(self.size) as row:
-                    state[block + self._offset(row)] = self._row_times(row, given, inverse)
+                with self.k.loop(self.size) as each:
+                    state[block + self._offset(each)] = self._row_times(each, given, inverse)
+
+    def _row_times(self, row: Operand, given: list[Complex], inverse: bool) -> Complex:
+        """The product of a row of the gate, or of its conjugate transpose, and a vector."""
+        total: Any = None
+        for column, amplitude in enumerate(given):
+            entry = self._matrix[column, row].conjugate() if inverse else self._matrix[row, column]
+            total = fma(entry, amplitude, total)
+        made: Complex = total
+        return made
 
     def differentiate(self, state: Buffer, cotangent: Buffer, gradients: Buffer) -> None:
         """Add the gradient, the sum over columns of cotangent times the state's conjugate, to that of the buffer.
 
         state: before the gate. cotangent: of the state after it.
         """
-        k, (high, wide) = self.k, _summed(self.size)
-        gradient = gradients.part(self.start, self.size, self.size, 2, element="real")
+        k, own = self.k, gradients.part(self.start, self.size, self.size)
+        high, wide = _summed(self.size)
         with k.loop(self.size // high) as i, k.loop(self.size // wide) as j:
-            rows, columns = [i * high + number for number in range(high)], [j * wide + n for n in range(wide)]
+            rows = [i * high + number for number in range(high)]
+            columns = [j * wide + number for number in range(wide)]
             sums = self._outer(rows, columns, state, cotangent)
-            places = [(row, column, part) for row in rows for column in columns for part in (0, 1)]
-            for first in range(0, len(sums), k.lanes):
-                vectors = sums[first : first + k.lanes]
-                totals = lane_sums(vectors + [k.vector(0.0)] * (k.lanes - len(vectors)))
-                for lane, place in enumerate(places[first : first + k.lanes]):
-                    gradient[place] = gradient[place] + totals.lane(lane)
+            places = [(row, column) for row in rows for column in columns]
+            # So many complex numbers have their parts summed over lanes into one vector.
+            few = k.lanes // 2
+            for start in range(0, len(sums), few):
+                parts = [part for each in sums[start : start + few] for part in (each.real, each.imag)]
+                total = lane_sums([*parts, *[k.vector(0.0)] * (k.lanes - len(parts))])
+                for number, place in enumerate(places[start : start + few]):
+                    own.add(place, Complex(total.lane(2 * number), total.lane(2 * number + 1)))
 
     def _outer(
         self, rows: list[Number], columns: list[Number], state: Buffer, cotangent: Buffer
-    ) -> list[Number]:
-        """The sums of cotangent times conjugate state over the blocks, for these rows and columns, by part."""
-        k = self.k
-        below, beside = ([self._offset(level) for level in levels] for levels in (rows, columns))
-        zero = Complex(k.vector(0.0), k.vector(0.0))
+    ) -> list[Complex]:
+        """The sums of cotangent times conjugate state over the blocks, by row and column."""
+        k, zero = self.k, Complex(self.k.vector(0.0), self.k.vector(0.0))
+        above, before = ([self._offset(each) for each in levels] for levels in (rows, columns))
         sums = k.variable([zero] * (len(rows) * len(columns)))
         with self._blocks() as block:
-            before = [state[block + offset].conjugate() for offset in beside]
-            after = (cotangent[block + offset] for offset in below)
-            pairs = ((ours, each) for each in after for ours in before)
-            sums.value = [fma(*pair, total) for pair, total in zip(pairs, sums.value, strict=True)]
-        return [part for total in sums.value for part in (total.real, total.imag)]
-
-    def _offset(self, level: Number | int) -> Number:
-        """How far the amplitudes of a level of the gate's sites are from those of level 0, in complex vectors."""
-        offset: Number = self._row[level + HEAD]
-        return offset
-
-    @contextmanager
-    def _blocks(self) -> Iterator[Number]:
-        """Loop over the levels of the other sites, and the vectors of columns; yields where their level 0 is."""
-        k, row = self.k, self._row
-        with k.loop(row[OUTER]) as i:
-            outer = i * row[OUTER_STRIDE]
-            with k.loop(row[MIDDLE]) as j:
-                middle = outer + j * row[MIDDLE_STRIDE]
-                with k.loop(row[INNER]) as number:
-                    yield middle + number
-
-    def _row_times(self, row: Number | int, given: list[Complex], inverse: bool) -> Complex:
-        """The product of a row of the gate, or of its conjugate transpose, and a vector."""
-        total: Complex | None = None
-        for column, each in enumerate(given):
-            entry = self._matrix[(column, row) if inverse else (row, column)]
-            entry = Complex(entry.real.splat(), entry.imag.splat())
-            total = fma(entry.conjugate() if inverse else entry, each, total)
-        assert total is not None
-        return total
+            conjugate = [state[block + offset].conjugate() for offset in before]
+            totals = iter(sums.value)
+            sums.value = [
+                fma(each, given, next(totals))
+                for given in (cotangent[block + offset] for offset in above)
+                for each in conjugate
+            ]
+        made: list[Complex] = sums.value
+        return made
 
 
 def _summed(size: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ketscale.engines.compiled.language import (
     INTEGER,
@@ -16,29 +16,48 @@ from ketscale.engines.compiled.language import (
     Buffer,
     Code,
     Complex,
+    Lanes,
     Number,
     ceil_divided,
+    complex_vectors,
+    complexes,
     fma,
     integers,
     select,
 )
 
-ARGUMENTS = {"jobs": INTEGER, "table": integers("jobs", "entries")}
+ARGUMENTS = {
+    "job_count sites pairs": INTEGER,
+    "jobs": integers("job_count", "entries"),
+    # A and B are of the sites of a pair; gradients are 0 at the start.
+    "own to_own": complexes("numbers", "sites", "size"),
+    # The couplings of each B of a step, and then the identity.
+    "couplings": complexes("kicks", "pairs", "size", "size"),
+    # The result, or its cotangent.
+    "gates": complexes("numbers", "pairs", "square"),
+    # The gradients of a job's `left` and `right`, to be summed over lanes, 0 at the start; nothing if not `wanted`.
+    "wanted": INTEGER,
+    "to_couplings": complex_vectors("job_count", 2, "size", "size"),
+}
 
-# A row of the table. Its addresses are of arrays of complex numbers.
-JOB = (
-    "count",  # of gates
-    "own", "own_stride", "second",  # A of each gate, with the distance of gates; where B is from A; in complex numbers
-    "left", "right",  # (D, D)
-    "gates", "gates_stride",  # (D, D) of each gate: the result, or its cotangent
-    "to_own",  # gradients, in the layout of `own`; 0 at the start
-    "to_left", "to_right",  # vectors (D, D), to be summed over lanes, 0 at the start; addresses 0: not needed
-)  # fmt: skip
+
+class MergingJob(NamedTuple):
+    """Gates `first`, `first + stride`, ... of a pair, `count` of them, which share the couplings `left` and `right`."""
+
+    first: Any
+    stride: Any
+    count: Any
+    pair: Any
+    site: Any
+    other_site: Any
+    left: Any
+    right: Any
+
 
 Entries = Callable[[Number, Number], Complex]  # a matrix, by row and column
 
 
-class GateLevels(NamedTuple):
+class MergedSizes(NamedTuple):
     """levels: of a site."""
 
     levels: int
@@ -46,28 +65,38 @@ class GateLevels(NamedTuple):
     @property
     def entries(self) -> int:
         """Entries of a job."""
-        return len(JOB)
+        return len(MergingJob._fields)
+
+    @property
+    def size(self) -> int:
+        """Rows of a gate, and entries of a site's matrix."""
+        return self.levels**2
+
+    @property
+    def square(self) -> int:
+        """Entries of a gate."""
+        return self.size**2
 
 
-def merge(k: Code, args: Arguments, plan: GateLevels) -> None:
+def merge(k: Code, args: Arguments, plan: MergedSizes) -> None:
     """left (A x B) right of each gate."""
     gates = _Gates(k, args, plan.levels)
     with gates.groups():
         gates.prepare()
         gates.multiply(gates.left, _entries(gates.ended), gates.gate)
-        gates.scatter(gates.gate, gates.theirs("gates"))
+        gates.scatter(gates.gate, args.gates[gates.places, gates.job.pair])
 
 
-def gradient(k: Code, args: Arguments, plan: GateLevels) -> None:
+def gradient(k: Code, args: Arguments, plan: MergedSizes) -> None:
     """The gradients of all four from those of the gates; that of A and B is added to what is there."""
     gates = _Gates(k, args, plan.levels)
     with gates.groups():
         gates.prepare()
-        gates.gather(gates.gate, gates.theirs("gates"), only_present=True)
+        gates.gather(gates.gate, args.gates[gates.places, gates.job.pair], only_present=True)
         cotangent, inner = _entries(gates.gate), _entries(gates.other)
         gates.multiply(_adjoint(gates.left), cotangent, gates.other)
-        with k.when(gates.job["to_left"] != 0):
-            to_left, to_right = (gates.vectors(name) for name in ("to_left", "to_right"))
+        with k.when(args.wanted != 0):
+            to_left, to_right = (args.to_couplings[gates.number, side] for side in (0, 1))
             gates.multiply(cotangent, _adjoint(_entries(gates.ended)), to_left, add=True)
             gates.multiply(_adjoint(_entries(gates.product)), inner, to_right, add=True)
         gates.multiply(inner, _adjoint(gates.right), gates.gate)
@@ -89,33 +118,25 @@ class _Gates:
     @contextmanager
     def groups(self) -> Iterator[None]:
         """Loop over a job's vectors of gates; the lanes after the last gate repeat it, and have no cotangent."""
-        with self.k.tasks(self.args.jobs) as number:
-            entries = self.args.table[number]
-            self.job = {name: entries[place] for place, name in enumerate(JOB)}
+        with self.k.tasks(self.args.job_count) as number:
+            entries = self.args.jobs[number]
+            self.number = number
+            self.job = job = MergingJob(*(entries[place] for place in range(len(MergingJob._fields))))
             self.left, self.right = (
-                _entries(self.k.array_at(self.job[name], "complex", 1, self.size))
-                for name in ("left", "right")
+                _entries(self.args.couplings[which, job.pair]) for which in (job.left, job.right)
             )
-            with self.k.loop(ceil_divided(self.job["count"], self.k.lanes)) as group:
-                self._numbers, self._present = self.k.lanes_of(group, self.job["count"])
+            with self.k.loop(ceil_divided(job.count, self.k.lanes)) as group:
+                numbers, self._present = self.k.lanes_of(group, job.count)
+                self.places = Lanes(job.first + number * job.stride for number in numbers)
                 yield
 
-    def vectors(self, name: str) -> Buffer:
-        """An array of complex vectors of the job."""
-        return self.k.array_at(self.job[name], "complex vector", 1, self.size)
-
-    def theirs(self, name: str, stride: str = "gates_stride") -> Buffer:
-        """The gates' parts of an array of the job, flat."""
-        return self.k.array_at(self.job[name], "complex", 1, self.job[stride])[self._numbers]
-
-    def sites(self, name: str) -> tuple[Buffer, Buffer]:
-        """Those of A and of B, flat."""
-        first = self.theirs(name, "own_stride")
-        return first, first.part(self.job["second"], 1)
+    def sites(self, array: Buffer) -> list[Buffer]:
+        """The parts of A and of B of an array."""
+        return [array[self.places, site] for site in (self.job.site, self.job.other_site)]
 
     def prepare(self) -> None:
         """A, B, their Kronecker product and that times `right`."""
-        for place, given in zip((self.a, self.b), self.sites("own"), strict=True):
+        for place, given in zip((self.a, self.b), self.sites(self.args.own), strict=True):
             self.gather(place, given)
         with self._four() as (i, j, m, n):
             self.product[self._row(i, m), self._row(j, n)] = self.a[i, j] * self.b[m, n]
@@ -129,7 +150,7 @@ class _Gates:
             found = self.gate[self._row(i, m), self._row(j, n)]
             self.to_a[i, j] = fma(found, self.b[m, n].conjugate(), self.to_a[i, j])
             self.to_b[m, n] = fma(found, self.a[i, j].conjugate(), self.to_b[m, n])
-        for place, target in zip((self.to_a, self.to_b), self.sites("to_own"), strict=True):
+        for place, target in zip((self.to_a, self.to_b), self.sites(self.args.to_own), strict=True):
             self.scatter(place, target, add=True)
 
     @contextmanager

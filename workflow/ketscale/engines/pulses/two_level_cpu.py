@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import pad
 
-from ketscale.engines.compiled.kernel import Kernel, lanes_of
+from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses import quaternions, two_level_kernels
-from ketscale.engines.pulses.cpu import threads_for
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import Scheme
 from ketscale.engines.pulses.two_level_kernels import BLOCK, SiteDrives
@@ -149,7 +148,7 @@ def _call(name: str, items: _Items, steps: int, tensors: dict[str, torch.Tensor]
     tasks = _blocks(amounts) * kicks * sites
     # fmt: off
     _kernel(drives)(
-        name, threads_for(WORK * amounts.numel() // drives, tasks),
+        name, threads_for(tasks, WORK * amounts.numel() // drives),
         tasks=tasks, steps=steps, sites=sites, kicks=kicks, groups=(stride - 1) // LANES, stride=stride,
         exponentials=len(items.after), starts=items.starts, after=items.after, **tensors,
     )

@@ -64,7 +64,7 @@ class SiteDrives(NamedTuple):
 
 def evolve(k: Code, args: Arguments, plan: SiteDrives) -> None:
     """Each A."""
-    evolution = _Evolution(k, args, plan)
+    evolution = _SiteEvolution(k, args, plan)
     with evolution.vectors():
         evolution.multiply()
         now = evolution.now.value
@@ -79,7 +79,7 @@ def evolve(k: Code, args: Arguments, plan: SiteDrives) -> None:
 
 def gradient(k: Code, args: Arguments, plan: SiteDrives) -> None:
     """The gradients by all three, from that by each A."""
-    evolution = _Evolution(k, args, plan)
+    evolution = _SiteEvolution(k, args, plan)
     back = k.variable([k.vector(0.0)] * 4)
     with evolution.vectors():
         evolution.multiply()
@@ -110,7 +110,7 @@ def gradient(k: Code, args: Arguments, plan: SiteDrives) -> None:
             evolution.add_gradients([select(there, each, 0.0) for each in (to_phase, *to_angles)], item)
 
 
-class _Evolution:
+class _SiteEvolution:
     """The A's of a task, a vector at a time: `now` is their product of quaternions."""
 
     def __init__(self, k: Code, args: Arguments, plan: SiteDrives) -> None:
