@@ -124,7 +124,7 @@ def _summed(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, t
     *runs, rows, classes = logits.shape
     gradient, sums = torch.empty_like(logits), logits.new_empty((*runs, 1))
     # fmt: off
-    _kernel(logits.dtype)(
+    _kernel(logits.dtype).run(
         "write_losses", runs=sums.numel(), rows=rows, classes=classes,
         logits=logits, gradient=gradient, labels=labels, sums=sums,
     )

@@ -156,11 +156,12 @@ def call(
     samples: int64 (n,), or (runs, n). keys: of each run. columns: of a mask, whole vectors.
     """
     samples, vectors = samples.contiguous(), columns // LANES
+    signed = array("q", map(randomness.signed, keys))
     # fmt: off
-    kernel(
+    kernel.run(
         function, threads_for(len(keys) * samples.shape[-1], samples.numel() * vectors, VECTORS_PER_THREAD),
         runs=len(keys), rows=samples.shape[-1], vectors=vectors, chunk_rows=max(1, CHUNK_VECTORS // vectors),
-        threshold=randomness.least(p), samples=samples, keys=array("q", map(randomness.signed, keys)),
+        threshold=randomness.least(p), samples=samples, keys=signed.buffer_info()[0],
         scale=1 / (1 - p), **values,
     )
     # fmt: on

@@ -111,7 +111,7 @@ def norms(gradients: torch.Tensor) -> torch.Tensor:
     """The norm of each row (rows,) of gradients (rows, numbers) on a CPU, whose rows are whole vectors of 64 bytes."""
     rows, vectors = _form(gradients)
     found = gradients.new_empty(rows)
-    _kernel(gradients.dtype)("write_norms", rows=rows, vectors=vectors, gradients=gradients, norms=found)
+    _kernel(gradients.dtype).run("write_norms", rows=rows, vectors=vectors, gradients=gradients, norms=found)
     return found
 
 
@@ -123,10 +123,11 @@ def adam(rows: Sequence[torch.Tensor], norms: torch.Tensor, settings: Sequence[f
     values, gradients, means, squares = rows
     count, vectors = _form(values)
     chunks = -(-vectors // CHUNK_VECTORS)
+    table = array("d", settings)
     # fmt: off
-    _kernel(values.dtype)(
+    _kernel(values.dtype).run(
         "write_adam", threads_for(chunks * count, values.numel(), NUMBERS_PER_THREAD),
-        vectors=vectors, chunks=chunks, tasks=chunks * count, norms=norms, settings=array("d", settings),
+        vectors=vectors, chunks=chunks, tasks=chunks * count, norms=norms, settings=table.buffer_info()[0],
         values=values, gradients=gradients, means=means, squares=squares,
     )
     # fmt: on

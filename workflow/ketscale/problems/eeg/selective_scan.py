@@ -197,7 +197,7 @@ def _call(name: str, rate: torch.Tensor, x: torch.Tensor, **tensors: torch.Tenso
     size = sizes.scratch_vectors(steps) if name == "write_gradients" else 0
     scratch = x.new_empty(threads * size * sizes.lanes)
     counts = {"rows": rows, "steps": steps, "scratch_vectors": size}
-    _kernel(sizes, x.dtype)(name, threads, **counts, rate=rate, x=x, scratch=scratch, **tensors)
+    _kernel(sizes, x.dtype).run(name, threads, **counts, rate=rate, x=x, scratch=scratch, **tensors)
 
 
 def _sizes(channels: int, state: int, dtype: torch.dtype) -> ScanSizes:
