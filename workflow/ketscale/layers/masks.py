@@ -155,12 +155,12 @@ def call(
 
     samples: int64 (n,), or (runs, n). keys: of each run. columns: of a mask, whole vectors.
     """
-    samples, vectors = samples.contiguous(), columns // LANES
+    samples, rows, vectors = samples.contiguous(), samples.shape[-1], columns // LANES
     signed = array("q", map(randomness.signed, keys))
     # fmt: off
     kernel.run(
-        function, threads_for(len(keys) * samples.shape[-1], samples.numel() * vectors, VECTORS_PER_THREAD),
-        runs=len(keys), rows=samples.shape[-1], vectors=vectors, chunk_rows=max(1, CHUNK_VECTORS // vectors),
+        function, threads_for(len(keys) * rows, len(keys) * rows * vectors, VECTORS_PER_THREAD),
+        runs=len(keys), rows=rows, vectors=vectors, chunk_rows=max(1, CHUNK_VECTORS // vectors),
         threshold=randomness.least(p), samples=samples, keys=signed.buffer_info()[0],
         scale=1 / (1 - p), **values,
     )
