@@ -222,6 +222,11 @@ class Fused:
         return choice.route
 
 
+def looped(route: str = "auto") -> Looped:
+    """`fused`, called once for each sample."""
+    return Looped(Fused(route))
+
+
 def routes_taken(module: nn.Module) -> list[dict[str, Any]]:
     """The choices of the simulators in a module's parts, for a run's record, in the order of the first calls."""
     found: dict[int, Fused] = {}
