@@ -20,7 +20,7 @@ from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused, cpu, routes_taken
-from ketscale.engines.circuits.fused.frame import CONJUGATES, Frame, Pauli
+from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Pauli
 from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.schedule import Span
 from ketscale.engines.circuits.placement import Placed
@@ -299,7 +299,7 @@ def test_an_angle_that_is_not_a_number_gives_no_number() -> None:
 
 @pytest.mark.parametrize("name", CONJUGATES)
 def test_pulling_a_word_back_through_a_gate_agrees_with_its_permutation(name: str) -> None:
-    frame = Frame(3)
+    frame = CliffordFrame(3)
     frame.absorb(name, (2, 0)[: len(next(iter(CONJUGATES[name])))])
     order, powers = (torch.tensor(part.tolist()) for part in frame.permutation())
     clifford = torch.zeros(8, 8, dtype=torch.complex128)

@@ -138,7 +138,7 @@ def quantum_function(circuit: Circuit, paulis: tuple[str, ...] | None) -> QNode:
 
 
 class _FirstDerivatives(torch.autograd.Function):
-    """The same tensor, with one first derivative: of a second one, these gradient rules would leave out their part."""
+    """The same tensor, with one first derivative: these gradient rules would leave out their part of a second one."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypeAlias
 
 from msgspec import Meta
 
@@ -20,7 +20,8 @@ CIRCUIT_SIZES = (
 # The values of the settings that choose a simulator.
 DEVICES = tuple(sorted({method.device for method in SIMULATORS.values()}))
 if TYPE_CHECKING:
-    Device = Gradient = str
+    Device: TypeAlias = str
+    Gradient: TypeAlias = str
 else:
     Device = Literal[DEVICES]
     Gradient = Literal[tuple(sorted({method.gradient for method in SIMULATORS.values()}))]

@@ -34,7 +34,7 @@ def transformed(*tensors: torch.Tensor) -> bool:
 def expval(simulator: Simulator, circuit: Circuit, angles: Angles, words: Sequence[str]) -> torch.Tensor:
     """`Simulator.expval` for angles that are `transformed`, real (batch, len(words)).
 
-    Of a simulator that knows no transforms the weights become inputs, so that there may be other weights for each row.
+    If a simulator knows no transforms, the weights become inputs, so that there may be other weights for each row.
 
     Raises:
         UserError: as for `Simulator.expval`; or second derivatives or forward mode are asked of a simulator without.
@@ -91,7 +91,7 @@ class _Rowwise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         tensors = ctx.saved_tensors
-        return None, *_Rowwise.apply(_Gradient(ctx.function, len(tensors)), *tensors, *cotangents)
+        return None, *_Rowwise.apply(_GradientOfRows(ctx.function, len(tensors)), *tensors, *cotangents)
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
@@ -100,7 +100,7 @@ class _Rowwise(torch.autograd.Function):
         cotangents = [tensors[0].new_zeros(shape) for shape in ctx.shapes]
         along = [torch.zeros_like(x) if t is None else t for x, t in zip(tensors, tangents, strict=True)]
         count = len(tensors) + len(cotangents)
-        twice = _Gradient(_Gradient(ctx.function, len(tensors)), count)
+        twice = _GradientOfRows(_GradientOfRows(ctx.function, len(tensors)), count)
         return tuple(_Rowwise.apply(twice, *tensors, *cotangents, *along)[len(tensors) :])
 
     @staticmethod
@@ -113,13 +113,13 @@ class _Rowwise(torch.autograd.Function):
             for tensor, dim in zip(tensors, in_dims[1:], strict=True)
         ]
         rows = len(flat[0]) // copies
-        # Where nothing but autograd is left, it records the function itself, which then runs only once.
-        again = isinstance(function, _Gradient) or transformed(*flat)
+        # If nothing but autograd is left, it records the function itself, which then runs only once.
+        again = isinstance(function, _GradientOfRows) or transformed(*flat)
         results = _Rowwise.apply(function, *flat) if again else function(*flat)
         return tuple(result.unflatten(0, (copies, rows)) for result in results), 0
 
 
-class _Gradient:
+class _GradientOfRows:
     """The function of `count` tensors and then the cotangents of their results that gives the tensors' gradients."""
 
     def __init__(self, function: Rows, count: int) -> None:

@@ -23,7 +23,7 @@ from ketscale.engines.circuits.checks import check_request, no_rows
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import gpu
 from ketscale.engines.circuits.fused.program import reduce
-from ketscale.engines.circuits.fused.route import Choice, choose, split
+from ketscale.engines.circuits.fused.route import RouteChoice, choose, split
 from ketscale.engines.circuits.looped import Looped
 from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.simulator import CircuitPullBack
@@ -58,10 +58,10 @@ class Fused:
 
     def __init__(self, route: str = "auto") -> None:
         self.route = route
-        self.choices: dict[tuple[Circuit, int], Choice] = {}
+        self.choices: dict[tuple[Circuit, int], RouteChoice] = {}
         # Checks and choices depend on shapes alone, and take longer than a small circuit does.
         self._ways: dict[object, Way] = {}
-        # Of `vjp`; None for what is answered in another way.
+        # The kernels of `vjp`; None for calls that are answered in another way.
         self._sweeps: dict[object, Any] = {}
 
     def __reduce__(self) -> tuple[type[Fused], tuple[str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ketscale.engines.circuits.fused.plan import Plan
+from ketscale.engines.circuits.fused.plan import SweepPlan
 from ketscale.engines.circuits.fused.program import Flip, Rotation
 from ketscale.engines.circuits.fused.schedule import Phases
 from ketscale.engines.compiled.vector import BIT, I32, Value, Writer
@@ -35,14 +35,14 @@ def walsh(writer: Writer, values: Sequence[Value]) -> list[Value]:
 
 
 @dataclass
-class Block:
+class RegisterBlock:
     """2**k vectors (or pairs): number j holds the amplitudes of index base ^ offsets[j], without the lanes' bits.
 
     base: index of the block's first vector, its pivot bits 0.
     """
 
     writer: Writer
-    plan: Plan
+    plan: SweepPlan
     base: Value
     basis: tuple[int, ...]
 
@@ -123,10 +123,10 @@ class Block:
         return self.writer.shuffle(vector, [lane ^ lanes for lane in range(self.writer.lanes)])
 
 
-class Coefficients:
+class Turns:
     """Loads a rotation's cosine and sine: scalars if all samples share the angle, else vectors."""
 
-    def __init__(self, writer: Writer, plan: Plan, shared: Value, own: Value) -> None:
+    def __init__(self, writer: Writer, plan: SweepPlan, shared: Value, own: Value) -> None:
         self._w, self._plan = writer, plan
         self._shared, self._own = shared, own
 
@@ -146,7 +146,7 @@ class Coefficients:
         first = 3 * self._plan.sample_angles.index(rotation.angle)
         return w.load(w.at(self._own, first, entry))
 
-    def phases(self, step: Phases, block: Block, j: int) -> tuple[Value, Value]:
+    def phases(self, step: Phases, block: RegisterBlock, j: int) -> tuple[Value, Value]:
         """Real and imaginary part of the diagonal at vector j of a block."""
         w, plan = self._w, self._plan
         first = plan.shared_tables + 2 * plan.table_size * plan.tables.index(step)
@@ -165,9 +165,9 @@ class Coefficients:
 
 
 def apply(
-    block: Block,
+    block: RegisterBlock,
     step: Rotation | Flip | Phases,
-    coefficients: Coefficients,
+    coefficients: Turns,
     states: Sequence[State],
     inverse: bool = False,
 ) -> list[State]:
@@ -180,7 +180,7 @@ def apply(
 
 
 def _rotated(
-    block: Block, rotation: Rotation, coefficients: Coefficients, states: Sequence[State], inverse: bool
+    block: RegisterBlock, rotation: Rotation, coefficients: Turns, states: Sequence[State], inverse: bool
 ) -> list[State]:
     """psi'_q = c psi_q + s k (-1)**(z.p) psi_p with p = q ^ x and k = -i i**(number of Y)."""
     w = block.writer
@@ -213,7 +213,7 @@ def _rotated(
     return results
 
 
-def _flipped(block: Block, step: Flip, state: State) -> State:
+def _flipped(block: RegisterBlock, step: Flip, state: State) -> State:
     w = block.writer
     move, lanes = block.flip(step.x)
     within = block.within(step.control)
@@ -242,7 +242,7 @@ def _flipped(block: Block, step: Flip, state: State) -> State:
 
 
 def _phased(
-    block: Block, step: Phases, coefficients: Coefficients, states: Sequence[State], inverse: bool
+    block: RegisterBlock, step: Phases, coefficients: Turns, states: Sequence[State], inverse: bool
 ) -> list[State]:
     w = block.writer
     results: list[State] = [[] for _ in states]
@@ -257,7 +257,7 @@ def _phased(
 
 
 def overlaps(
-    block: Block, step: Rotation | Phases, psi: State, adjoint: State
+    block: RegisterBlock, step: Rotation | Phases, psi: State, adjoint: State
 ) -> list[tuple[Rotation, Value]]:
     """Im <adjoint|P|psi> over the block for each rotation of a step, without the signs of base and lanes."""
     w = block.writer

@@ -16,7 +16,7 @@ import torch
 
 from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused.plan import ARGUMENTS, CALL_ARGUMENTS, Plan, Wanted
+from ketscale.engines.circuits.fused.plan import ARGUMENTS, CALL_ARGUMENTS, SweepPlan, Wanted
 from ketscale.engines.circuits.fused.program import Program, reduce
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
@@ -42,7 +42,7 @@ class Kernel:
     batch: samples in each group.
     """
 
-    def __init__(self, plan: Plan, batch: int, groups: int) -> None:
+    def __init__(self, plan: SweepPlan, batch: int, groups: int) -> None:
         self.plan = plan
         self.batch = batch
         self.groups = groups
@@ -87,7 +87,7 @@ class Kernel:
 SOURCES = tuple(sorted(Path(__file__).parent.glob("*.py")))
 
 
-def recipe(plan: Plan) -> Recipe:
+def recipe(plan: SweepPlan) -> Recipe:
     """How to write the functions of a plan."""
 
     def write() -> Any:
@@ -150,7 +150,7 @@ def kernel(
     real = from_zero and program.real and not literal and partners is None
     lanes = _lanes(batch << circuit.qubits, double)
     bits = lane_bits(lanes, circuit.qubits, batch, double, real) if partners is None else 0
-    plan = Plan(
+    plan = SweepPlan(
         program=program,
         inputs=circuit.inputs,
         weights=circuit.weights,
@@ -279,12 +279,12 @@ def call(
 ) -> torch.Tensor:
     """The result of a kernel, with a gradient where it was made for one."""
     if compiled.plan.wanted:
-        result: torch.Tensor = _Evaluate.apply(inputs, weights, initial, mix, compiled)
+        result: torch.Tensor = _Sweep.apply(inputs, weights, initial, mix, compiled)
         return result
     return _forward(compiled, inputs, weights, initial, mix, None)
 
 
-class _Evaluate(torch.autograd.Function):
+class _Sweep(torch.autograd.Function):
     """A kernel's values, with gradients by its backward sweep."""
 
     @staticmethod

@@ -59,7 +59,7 @@ CONJUGATES: dict[str, dict[str, str]] = {
 Indices = NDArray[np.int64]
 
 
-class Frame:
+class CliffordFrame:
     """The Clifford operator C that maps the computed state to the true one."""
 
     def __init__(self, qubits: int) -> None:

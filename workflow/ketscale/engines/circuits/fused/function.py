@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ketscale.engines.circuits.fused.plan import ARGUMENTS, Plan
+from ketscale.engines.circuits.fused.plan import ARGUMENTS, SweepPlan
 from ketscale.engines.compiled.vector import Value, Writer
 
 
 class Function:
     """A function that is being written; it finds `ARGUMENTS` by name."""
 
-    def __init__(self, module: ir.Module, name: str, plan: Plan) -> None:
+    def __init__(self, module: ir.Module, name: str, plan: SweepPlan) -> None:
         self.plan = plan
         self.w = Writer(module, name, plan.lanes, plan.double)
 

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 
 from llvmlite import ir
 
-from ketscale.engines.circuits.fused.block import Block, Coefficients, State, apply, overlaps
+from ketscale.engines.circuits.fused.block import RegisterBlock, State, Turns, apply, overlaps
 from ketscale.engines.circuits.fused.function import Function
 from ketscale.engines.circuits.fused.mixing import Mixing
 from ketscale.engines.circuits.fused.once import Once
-from ketscale.engines.circuits.fused.plan import Plan, rotations
+from ketscale.engines.circuits.fused.plan import SweepPlan, rotations
 from ketscale.engines.circuits.fused.program import Flip, Rotation, Word
 from ketscale.engines.circuits.fused.rows import Places, Rows
 from ketscale.engines.circuits.fused.schedule import Pass, Phases, measurement_passes
@@ -29,7 +29,7 @@ from ketscale.engines.circuits.fused.words import add_words, expectations, signe
 from ketscale.engines.compiled.vector import I64, Value
 
 
-def module(plan: Plan) -> ir.Module:
+def module(plan: SweepPlan) -> ir.Module:
     """LLVM code of the plan's kernels."""
     written = ir.Module("ketscale")
     Once(written, "prepare", plan).prepare()
@@ -68,7 +68,7 @@ class _Kernel(Function):
         w.b.position_at_end(body)
         self._group = w.b.udiv(self._tile, group_tiles)
         shared = w.element(self.argument("shared", True), w.b.mul(self._group, w.integer(plan.shared_stride)))
-        self._coefficients = Coefficients(w, plan, shared, self.scratch("coefficients"))
+        self._coefficients = Turns(w, plan, shared, self.scratch("coefficients"))
         within = w.b.sub(self._tile, w.b.mul(self._group, group_tiles))
         before = w.b.mul(within, w.integer(plan.samples))
         self._first = w.b.add(w.b.mul(self._group, batch), before)
@@ -236,11 +236,11 @@ class _Kernel(Function):
 
     # --- passes ---
 
-    def _block(self, base: Value, basis: tuple[int, ...]) -> Block:
-        return Block(self.w, self.plan, base, basis)
+    def _block(self, base: Value, basis: tuple[int, ...]) -> RegisterBlock:
+        return RegisterBlock(self.w, self.plan, base, basis)
 
     @contextmanager
-    def _blocks(self, basis: tuple[int, ...]) -> Iterator[Block]:
+    def _blocks(self, basis: tuple[int, ...]) -> Iterator[RegisterBlock]:
         """Loop over the blocks that are closed under the flips of `basis`."""
         w = self.w
         with w.loop(self.plan.vectors >> len(basis)) as i:
@@ -264,7 +264,7 @@ class _Kernel(Function):
             block.store(states[0], psi)
             block.store(states[1], adjoint)
 
-    def _gather(self, block: Block, step: Rotation | Phases, states: Sequence[State]) -> None:
+    def _gather(self, block: RegisterBlock, step: Rotation | Phases, states: Sequence[State]) -> None:
         """Add the block's share of the step's wanted gradients to their accumulators."""
         w, plan = self.w, self.plan
         if not any(plan.wants(rotation) for rotation in rotations(step)):

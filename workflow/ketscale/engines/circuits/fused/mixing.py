@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from ketscale.engines.circuits.fused.plan import Plan
+from ketscale.engines.circuits.fused.plan import SweepPlan
 from ketscale.engines.compiled.vector import I64, Value, Writer
 
 Pair = tuple[Value, Value]
@@ -21,7 +21,7 @@ class Mixing:
     mix: address of alpha, beta and the constant, which is in the order of the tile's amplitudes.
     """
 
-    def __init__(self, w: Writer, plan: Plan, mix: Value) -> None:
+    def __init__(self, w: Writer, plan: SweepPlan, mix: Value) -> None:
         self.w, self.plan, self.mix = w, plan, mix
 
     def apply(self, psi: Value, phi: Value) -> None:

@@ -44,7 +44,7 @@ ARGUMENTS = (
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """One program with one layout, precision and set of wanted gradients.
 
     lanes: floats in a vector of this machine. lane_bits: how many bits of a basis index are in a vector's lanes.
@@ -162,12 +162,12 @@ class Plan:
 
     @property
     def shared_tables(self) -> int:
-        """Where the tables start, in floats; a whole number of vectors."""
+        """The start of the tables, in floats; a whole number of vectors."""
         return -(-3 * len(self.shared_angles) // self.lanes) * self.lanes
 
     @cached_property
     def scratch(self) -> dict[str, int]:
-        """Where each buffer of a worker starts, in vectors; 'end' is their size."""
+        """The start of each buffer of a worker, in vectors; 'end' is their size."""
         words = self.program.words or ()
         sizes = {
             "inputs": self.inputs,

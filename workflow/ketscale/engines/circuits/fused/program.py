@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import Circuit, Gate
-from ketscale.engines.circuits.fused.frame import CONJUGATES, Frame, Pauli, word
+from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Pauli, word
 from ketscale.optional import needed_for
 
 
 @dataclass(frozen=True)
 class Angle:
-    """factor times column `index` of the inputs or the weights; of kind 'constant', factor alone."""
+    """factor times column `index` of the inputs or the weights; factor alone if the kind is 'constant'."""
 
     kind: Literal["input", "weight", "constant"]
     index: int
@@ -111,7 +111,7 @@ def reduce(circuit: Circuit, paulis: Sequence[str] | None, literal: bool = False
 
     literal: keep every gate, with permutations as moves of amplitudes, to show what the frame saves.
     """
-    frame = Frame(circuit.qubits)
+    frame = CliffordFrame(circuit.qubits)
     rotations: list[Rotation | Flip] = []
     for gate in (part for whole in circuit.gates for part in _parts(whole)):
         if gate.name in CONJUGATES and not literal:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
-from ketscale.engines.circuits.fused.plan import Plan
+from ketscale.engines.circuits.fused.plan import SweepPlan
 from ketscale.engines.compiled.vector import I8, I64, Value, Writer
 
 
@@ -44,7 +44,7 @@ class Rows:
     """
 
     w: Writer
-    plan: Plan
+    plan: SweepPlan
     start: Value
     stride: Value
     first: Value

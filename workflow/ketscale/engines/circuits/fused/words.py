@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ketscale.engines.circuits.fused.block import Block, State, parity, walsh
+from ketscale.engines.circuits.fused.block import RegisterBlock, State, parity, walsh
 from ketscale.engines.circuits.fused.program import Word
 from ketscale.engines.compiled.vector import Value, Writer
 
 
-def expectations(w: Writer, block: Block, state: State, group: Sequence[tuple[int, Word]]) -> list[Value]:
+def expectations(
+    w: Writer, block: RegisterBlock, state: State, group: Sequence[tuple[int, Word]]
+) -> list[Value]:
     """<psi|P|psi> over the block for words of one X mask, without the signs of base and lanes."""
     x = group[0][1].x
     move, lanes = block.flip(x)
@@ -42,7 +44,12 @@ def expectations(w: Writer, block: Block, state: State, group: Sequence[tuple[in
 
 
 def add_words(
-    w: Writer, block: Block, psi: State, image: State, group: Sequence[tuple[int, Word]], weights: Value
+    w: Writer,
+    block: RegisterBlock,
+    psi: State,
+    image: State,
+    group: Sequence[tuple[int, Word]],
+    weights: Value,
 ) -> State:
     """image plus the weighted words of one X mask applied to psi."""
     move, lanes = block.flip(group[0][1].x)
@@ -77,7 +84,7 @@ def add_words(
     return result
 
 
-def signed_sum(w: Writer, block: Block, z: int, value: Value, total: Value) -> Value:
+def signed_sum(w: Writer, block: RegisterBlock, z: int, value: Value, total: Value) -> Value:
     """total plus `value` times the sign of Z on mask `z` at the block's base."""
     odd = block.base_parity(z)
     if odd is None:
