@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
-from ketscale.engines.members import at_once, only_mapped
+from ketscale.engines.members import at_once, leading, only_mapped
 
 # Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...).
 Rows = Callable[..., tuple[torch.Tensor, ...]]
@@ -109,8 +109,7 @@ class _Rowwise(torch.autograd.Function):
     ) -> tuple[tuple[torch.Tensor, ...], int]:
         copies = info.batch_size
         flat = [
-            (tensor.expand(copies, *tensor.shape) if dim is None else tensor.movedim(dim, 0)).flatten(0, 1)
-            for tensor, dim in zip(tensors, in_dims[1:], strict=True)
+            leading(info, tensor, dim).flatten(0, 1) for tensor, dim in zip(tensors, in_dims[1:], strict=True)
         ]
         rows = len(flat[0]) // copies
         # If nothing but autograd is left, it records the function itself, which then runs only once.
