@@ -1,210 +1,131 @@
-"""Writes the machine code of the selective scan, forward and backward, for `selective_scan`.
+"""The compiled code of the selective scan, forward and backward, for `selective_scan`.
 
 The lanes of a vector hold channels, and time is a loop in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from llvmlite import ir
+from ketscale.engines.compiled.functions import exp
+from ketscale.engines.compiled.language import (
+    INTEGER,
+    Arguments,
+    Buffer,
+    Code,
+    Number,
+    aligned,
+    fma,
+    lane_sums,
+    reals,
+    vectors,
+)
 
-from ketscale.engines.compiled.vector import Value, Writer
-
-ARGUMENTS = (
-    "next_row", "next_worker",  # counters, 0 at the start
-    "rows", "steps",
-    "rate",  # (state, channels)
-    "dt", "x",  # (rows, steps, channels)
-    "b", "c",  # (rows, steps, state)
-    "y",  # (rows, steps, channels)
-    "cotangent",  # of y
-    "to_rate",  # (rows, state, channels)
-    "to_dt", "to_x", "to_b", "to_c",  # gradients, of the shapes of dt, x, b and c
-    "scratch", "scratch_vectors",  # address, and vectors for each worker
-)  # fmt: skip
+# Gradients have the shapes of what they are by; those by the rates are separate for each row.
+ARGUMENTS = {
+    "rows steps": INTEGER,
+    "rate": vectors("state", "blocks"),
+    "dt x y cotangent to_dt to_x": vectors("rows", "steps", "blocks"),
+    "b c": reals("rows", "steps", "state"),
+    "to_b to_c": vectors("rows", "steps", "groups"),
+    "to_rate": vectors("rows", "state", "blocks"),
+    "scratch": aligned("workers", "scratch_vectors"),
+    "scratch_vectors": INTEGER,
+}
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The sizes that the code is written for; `lanes` is the number of floats in a vector."""
 
     channels: int
     state: int
-    double: bool
     lanes: int
+
+    @property
+    def blocks(self) -> int:
+        """Vectors of channels."""
+        return self.channels // self.lanes
+
+    @property
+    def groups(self) -> int:
+        """Vectors of states."""
+        return self.state // self.lanes
 
     def fits(self) -> bool:
         """Whether channels and states fill whole vectors."""
         return self.channels % self.lanes == 0 and self.state % self.lanes == 0
 
     def scratch_vectors(self, steps: int) -> int:
-        """Vectors of a worker's scratch memory.
-
-        They hold the carried states, the sums for the rates, then the states (one more for the start) and decays of
-        every step that is kept. steps: the number of these steps, 0 in the forward pass.
-        """
-        return 2 * self.state + (2 * steps + 1) * self.state
+        """Vectors of a thread's scratch memory in the backward pass: states before and after each step, and decays."""
+        return (2 * steps + 1) * self.state
 
 
-def module(plan: Plan) -> ir.Module:
-    """The functions `forward` and `backward`, which take the address of `ARGUMENTS`."""
-    written = ir.Module("ketscale_scan")
-    _Scan(written, "forward", plan).forward()
-    _Scan(written, "backward", plan).backward()
-    return written
+def forward(k: Code, args: Arguments, plan: Plan) -> None:
+    """y of every row."""
+    states = range(plan.state)
+    h = k.variable([k.vector(0.0) for _ in states])
+    with k.tasks(args.rows) as row, k.loop(plan.blocks) as v:
+        h.value = [k.vector(0.0) for _ in states]
+        rates = [args.rate[n, v] for n in states]
+        with k.loop(args.steps) as t:
+            dt, x, b, c = args.dt[row, t, v], args.x[row, t, v], args.b[row, t], args.c[row, t]
+            after = [fma(exp(dt * rates[n]), h.value[n], b[n] * x) for n in states]
+            y: Any = None
+            for n in states:
+                y = fma(c[n], after[n], y)
+            h.value = after
+            args.y[row, t, v] = y
 
 
-class _Scan:
-    """Writes the scan of rows, or its backward pass, for every thread."""
-
-    def __init__(self, module: ir.Module, name: str, plan: Plan) -> None:
-        self.plan = plan
-        self.w = Writer(module, name, plan.lanes, plan.double)
-        w = self.w
-        pointers = ("rate", "dt", "x", "b", "c", "y", "cotangent", "to_rate", "to_dt", "to_x", "to_b", "to_c")
-        self.at = {each: w.argument(ARGUMENTS.index(each), True) for each in pointers}
-        self.steps = w.argument(ARGUMENTS.index("steps"))
-
-    @contextmanager
-    def _rows(self) -> Iterator[Value]:
-        """Write the body for each row that this worker takes."""
-        w = self.w
-        workers = w.argument_address(ARGUMENTS.index("next_worker"))
-        worker = w.b.atomic_rmw("add", workers, w.integer(1), "monotonic")
-        size = w.argument(ARGUMENTS.index("scratch_vectors"))
-        scratch = w.argument(ARGUMENTS.index("scratch"), True)
-        self.carried = w.at(scratch, w.b.mul(worker, size))
-        self.sums = w.at(self.carried, self.plan.state)
-        self.states = w.at(self.sums, self.plan.state)
-        self.decays = w.at(
-            self.states, w.b.mul(w.b.add(self.steps, w.integer(1)), w.integer(self.plan.state))
-        )
-        test, body, done = (w.b.append_basic_block(name) for name in ("next_row", "row", "done"))
-        w.b.branch(test)
-        w.b.position_at_end(test)
-        counter = w.argument_address(ARGUMENTS.index("next_row"))
-        row = w.b.atomic_rmw("add", counter, w.integer(1), "monotonic")
-        w.b.cbranch(w.b.icmp_unsigned("<", row, w.argument(ARGUMENTS.index("rows"))), body, done)
-        w.b.position_at_end(body)
-        yield row
-        w.b.branch(test)
-        w.b.position_at_end(done)
-        w.b.ret_void()
-
-    def _zero(self, address: Value, vectors: int) -> None:
-        for i in range(vectors):
-            self.w.store(self.w.constant(0.0), self.w.at(address, i))
-
-    def _channel(self, step: Value, block: Value) -> Value:
-        """Index of a block's first float in arrays over channels; `step` counts the steps of all rows."""
-        w = self.w
-        return w.b.add(
-            w.b.mul(step, w.integer(self.plan.channels)), w.b.mul(block, w.integer(self.plan.lanes))
-        )
-
-    def _load(self, name: str, number: Value) -> Value:
-        return self.w.load(self.w.element(self.at[name], number), self.w.bytes)
-
-    def _splats(self, name: str, step: Value) -> list[Value]:
-        """b or c of a step, each entry in all lanes."""
-        w = self.w
-        first = w.b.mul(step, w.integer(self.plan.state))
-        return [
-            w.load_splat(w.element(self.at[name], w.b.add(first, w.integer(n))))
-            for n in range(self.plan.state)
-        ]
-
-    def _rates(self, block: Value) -> list[Value]:
-        return [self._load("rate", self._channel(self.w.integer(n), block)) for n in range(self.plan.state)]
-
-    def _blocks(self) -> int:
-        return self.plan.channels // self.plan.lanes
-
-    def forward(self) -> None:
-        """y of every row."""
-        w = self.w
-        with self._rows() as row, w.loop(self._blocks()) as block:
-            self._zero(self.carried, self.plan.state)
-            rates = self._rates(block)
-            with w.loop(self.steps) as t:
-                step = w.b.add(w.b.mul(row, self.steps), t)
-                place = self._channel(step, block)
-                dt, x = self._load("dt", place), self._load("x", place)
-                y: Value = None
-                bs, cs = self._splats("b", step), self._splats("c", step)
+def backward(k: Code, args: Arguments, plan: Plan) -> None:
+    """All gradients, from that by y."""
+    state, steps = plan.state, args.steps
+    h, decays = args.scratch[k.worker()].split((steps + 1, state), (steps, state))
+    zeros = [k.vector(0.0) for _ in range(state)]
+    # The adjoint of the state, and the gradients by the rates.
+    carried, to_rates = k.variable(zeros), k.variable(zeros)
+    with k.tasks(args.rows) as row:
+        args.to_b[row].zero(steps * plan.groups)
+        args.to_c[row].zero(steps * plan.groups)
+        with k.loop(plan.blocks) as v:
+            rates = [args.rate[n, v] for n in range(state)]
+            _again(k, args, rates, h, decays, row, v)
+            carried.value, to_rates.value = zeros, zeros
+            with k.loop(steps, backwards=True) as t:
+                dt, x, to_y = args.dt[row, t, v], args.x[row, t, v], args.cotangent[row, t, v]
+                b, c = args.b[row, t], args.c[row, t]
+                back, sums = carried.value, to_rates.value
+                to_b, to_c = [], []
+                to_x: Any = None
+                to_dt: Any = None
                 for n, rate in enumerate(rates):
-                    h = w.fma(w.exp(w.b.fmul(dt, rate)), w.load(w.at(self.carried, n)), w.b.fmul(bs[n], x))
-                    w.store(h, w.at(self.carried, n))
-                    y = w.fma(cs[n], h, y)
-                w.store(y, w.element(self.at["y"], place), w.bytes)
+                    adjoint = fma(c[n], to_y, back[n])
+                    to_b.append(adjoint * x)
+                    to_c.append(h[t + 1, n] * to_y)
+                    to_x = fma(adjoint, b[n], to_x)
+                    back[n] = decays[t, n] * adjoint
+                    to_exponent = back[n] * h[t, n]
+                    to_dt = fma(to_exponent, rate, to_dt)
+                    sums[n] = fma(to_exponent, dt, sums[n])
+                carried.value, to_rates.value = back, sums
+                args.to_x[row, t, v], args.to_dt[row, t, v] = to_x, to_dt
+                for group in range(plan.groups):
+                    own = slice(group * k.lanes, (group + 1) * k.lanes)
+                    args.to_b[row, t, group] = args.to_b[row, t, group] + lane_sums(to_b[own])
+                    args.to_c[row, t, group] = args.to_c[row, t, group] + lane_sums(to_c[own])
+            for n, total in enumerate(to_rates.value):
+                args.to_rate[row, n, v] = total
 
-    def backward(self) -> None:
-        """All gradients; those by the rates separately for each row."""
-        w, state = self.w, self.plan.state
-        with self._rows() as row:
-            first = w.b.mul(w.b.mul(row, self.steps), w.integer(state))
-            with w.loop(w.b.mul(self.steps, w.integer(state // w.lanes))) as v:
-                number = w.b.add(first, w.b.mul(v, w.integer(w.lanes)))
-                for name in ("to_b", "to_c"):
-                    w.store(w.constant(0.0), w.element(self.at[name], number), w.bytes)
-            with w.loop(self._blocks()) as block:
-                rates = self._rates(block)
-                self._again(row, block, rates)
-                self._zero(self.carried, state)
-                self._zero(self.sums, state)
-                with w.loop(self.steps) as s:
-                    t = w.b.sub(w.b.sub(self.steps, w.integer(1)), s)
-                    self._step_back(row, block, t, rates)
-                for n in range(state):
-                    number = self._channel(w.b.add(w.b.mul(row, w.integer(state)), w.integer(n)), block)
-                    w.store(w.load(w.at(self.sums, n)), w.element(self.at["to_rate"], number), w.bytes)
 
-    def _again(self, row: Value, block: Value, rates: list[Value]) -> None:
-        """Recompute the states (0 before the first step) and decays of all steps of a row and block."""
-        w, state = self.w, self.plan.state
-        self._zero(self.states, state)
-        with w.loop(self.steps) as t:
-            step = w.b.add(w.b.mul(row, self.steps), t)
-            place = self._channel(step, block)
-            dt, x = self._load("dt", place), self._load("x", place)
-            before = w.b.mul(t, w.integer(state))
-            bs = self._splats("b", step)
-            for n, rate in enumerate(rates):
-                decay = w.exp(w.b.fmul(dt, rate))
-                w.store(decay, w.at(self.decays, before, n))
-                h = w.fma(decay, w.load(w.at(self.states, before, n)), w.b.fmul(bs[n], x))
-                w.store(h, w.at(self.states, before, n + state))
-
-    def _step_back(self, row: Value, block: Value, t: Value, rates: list[Value]) -> None:
-        w, state = self.w, self.plan.state
-        step = w.b.add(w.b.mul(row, self.steps), t)
-        place = self._channel(step, block)
-        dt, x, cotangent = (self._load(name, place) for name in ("dt", "x", "cotangent"))
-        before = w.b.mul(t, w.integer(state))
-        bs, cs = self._splats("b", step), self._splats("c", step)
-        to_x: Value = None
-        to_dt: Value = None
-        to_bs, to_cs = [], []
+def _again(
+    k: Code, args: Arguments, rates: list[Number], h: Buffer, decays: Buffer, row: Number, v: Number
+) -> None:
+    """Compute the states (0 before the first step) and decays of all steps of a row and block."""
+    for n in range(len(rates)):
+        h[0, n] = 0.0
+    with k.loop(args.steps) as t:
+        dt, x, b = args.dt[row, t, v], args.x[row, t, v], args.b[row, t]
         for n, rate in enumerate(rates):
-            decay = w.load(w.at(self.decays, before, n))
-            g = w.fma(cs[n], cotangent, w.load(w.at(self.carried, n)))
-            to_bs.append(w.b.fmul(g, x))
-            to_cs.append(w.b.fmul(w.load(w.at(self.states, before, n + state)), cotangent))
-            to_x = w.fma(g, bs[n], to_x)
-            carried = w.b.fmul(decay, g)
-            w.store(carried, w.at(self.carried, n))
-            # The gradient by the exponent dt * rate.
-            exponent = w.b.fmul(carried, w.load(w.at(self.states, before, n)))
-            to_dt = w.fma(exponent, rate, to_dt)
-            w.store(w.fma(exponent, dt, w.load(w.at(self.sums, n))), w.at(self.sums, n))
-        w.store(to_x, w.element(self.at["to_x"], place), w.bytes)
-        w.store(to_dt, w.element(self.at["to_dt"], place), w.bytes)
-        for name, vectors in (("to_b", to_bs), ("to_c", to_cs)):
-            for group in range(0, state, w.lanes):
-                number = w.b.add(w.b.mul(step, w.integer(state)), w.integer(group))
-                address = w.element(self.at[name], number)
-                total = w.sums(vectors[group : group + w.lanes])
-                w.store(w.b.fadd(w.load(address, w.bytes), total), address, w.bytes)
+            decay = exp(dt * rate)
+            decays[t, n] = decay
+            h[t + 1, n] = fma(decay, h[t, n], b[n] * x)

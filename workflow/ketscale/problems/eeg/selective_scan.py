@@ -8,18 +8,16 @@ recurrence g[t] = c[t] y'[t] + exp(dt[t + 1] rate) g[t + 1]. Source of the model
 
 from __future__ import annotations
 
-from array import array
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.compiled.kernel import Kernel, lanes_of
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import one_by_one
 from ketscale.problems.eeg import scan_kernels
-from ketscale.problems.eeg.scan_kernels import ARGUMENTS, Plan
+from ketscale.problems.eeg.scan_kernels import Plan
 
 
 def fits(channels: int, state: int, dtype: torch.dtype) -> bool:
@@ -76,26 +74,18 @@ def _call(name: str, rate: torch.Tensor, x: torch.Tensor, **tensors: torch.Tenso
     rows, steps, channels = x.shape
     plan = _plan(channels, len(rate), x.dtype)
     threads = min(torch.get_num_threads(), rows)
-    size = plan.scratch_vectors(steps if name == "backward" else 0)
-    scratch = torch.empty(threads * size * plan.lanes, dtype=x.dtype)
-    values = {name: tensor.data_ptr() for name, tensor in {"rate": rate, "x": x, **tensors}.items()}
-    values |= {"rows": rows, "steps": steps, "scratch": scratch.data_ptr(), "scratch_vectors": size}
-    arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
-    _library(plan).on_threads(name, arguments.buffer_info()[0], threads)
+    size = plan.scratch_vectors(steps) if name == "backward" else 0
+    scratch = x.new_empty(threads * size * plan.lanes)
+    sizes = {"rows": rows, "steps": steps, "scratch_vectors": size}
+    _kernel(plan, x.dtype)(name, threads, **sizes, rate=rate, x=x, scratch=scratch, **tensors)
 
 
 def _plan(channels: int, state: int, dtype: torch.dtype) -> Plan:
-    double = dtype == torch.float64
     # No more lanes than states, which have to fill whole vectors too.
-    lanes = min(vector_bytes() // (8 if double else 4), state)
-    return Plan(channels, state, double, lanes)
-
-
-# The files whose changes make the compiled code outdated.
-SOURCES = (Path(scan_kernels.__file__),)
+    return Plan(channels, state, min(lanes_of(dtype), state))
 
 
 @lru_cache(maxsize=16)
-def _library(plan: Plan) -> Library:
-    recipe = Recipe(repr(plan), ("forward", "backward"), lambda: scan_kernels.module(plan), SOURCES)
-    return Library(recipe)
+def _kernel(plan: Plan, dtype: torch.dtype) -> Kernel:
+    functions = scan_kernels.forward, scan_kernels.backward
+    return Kernel(functions, scan_kernels.ARGUMENTS, dtype, plan.lanes, plan)
