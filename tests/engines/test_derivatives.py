@@ -17,7 +17,7 @@ from ketscale.errors import UserError
 from ketscale.problems.eeg.scan import linear_scan
 
 FUNCTIONS = {
-    "engines.circuits.fused.cpu": "_Evaluate",
+    "engines.circuits.fused.cpu": "_Sweep",
     "engines.circuits.fused.gpu": "_Evaluate",
     "engines.circuits.qiskit": "_ParameterShift",
     "engines.pulses.eigenstates": "_Eigenstates",

@@ -17,10 +17,12 @@ class Spanned(Wrapper):
         super().__init__(simulator)
         self.stacks = stacks(simulator)
 
+    def direct(self) -> bool:
+        """Whether no step is sampled."""
+        return active() is None
+
     def through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor) -> torch.Tensor:
         """See `Wrapper.through`."""
-        if active() is None:
-            return evaluate(angles, *others)
 
         def forward(inputs: torch.Tensor, weights: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
             with span("circuit.forward"):

@@ -406,6 +406,12 @@ class Code:
         elements = [ir.Constant(typ.element, _fitting(value, typ.element)) for value in each]
         return Number(self, ir.Constant(typ, elements))
 
+    def few(self, lanes: int) -> str:
+        """The element of arrays of vectors with so many lanes, at any place of an array of floats."""
+        name = f"vector of {lanes}"
+        self.types[name] = ir.VectorType(self.real, lanes)
+        return name
+
     def zero_of(self, typ: Any) -> Number:
         """0 of a type."""
         return self.constant(0, typ)
