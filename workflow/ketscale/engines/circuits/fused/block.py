@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from llvmlite import ir
-
 from ketscale.engines.circuits.fused.plan import SweepPlan
 from ketscale.engines.circuits.fused.program import Flip, Rotation
 from ketscale.engines.circuits.fused.schedule import Phases
@@ -218,9 +216,7 @@ def _flipped(block: RegisterBlock, step: Flip, state: State) -> State:
         if base is None and not lane_bits:
             result.append(other if on else own)
             continue
-        odd = k.constant(
-            [on ^ parity(lane_bits & lane) for lane in range(k.lanes)], ir.VectorType(BIT, k.lanes)
-        )
+        odd = k.vector([on ^ parity(lane_bits & lane) for lane in range(k.lanes)], BIT)
         if base is not None:
             odd = odd ^ base.truncated(BIT).splat()
         result.append(select(odd, other, own))

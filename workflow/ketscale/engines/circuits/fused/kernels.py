@@ -16,8 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from llvmlite import ir
-
 from ketscale.engines.circuits.fused.block import RegisterBlock, State, Turns, apply, deposit, overlaps
 from ketscale.engines.circuits.fused.mixing import mix, undo_mix
 from ketscale.engines.circuits.fused.plan import SweepPlan, rotations
@@ -406,7 +404,7 @@ def _start_adjoint(tile: Tile, psi: Buffer, adjoint: Buffer, words: Sequence[Wor
     """adjoint = sum of cotangent times word on psi; lanes without a sample get 0."""
     k, plan, weights = tile.k, tile.plan, tile.buffers["words"]
     _transpose(tile, tile.args.cotangent, tile.columns("words", len(words)), len(words))
-    samples = k.constant([lane >> plan.lane_bits for lane in range(k.lanes)], ir.VectorType(I64, k.lanes))
+    samples = k.vector([lane >> plan.lane_bits for lane in range(k.lanes)], I64)
     exists = samples < tile.present
     for number, word in enumerate(words):
         weight = select(exists, _spread(tile, weights[number]), 0.0)
