@@ -229,13 +229,14 @@ def test_machine_code_agrees_with_torch(name: str, where: str, columns: int) -> 
 
 
 def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ketscale.engines.pulses import cpu, split_steps
+    from ketscale.engines.compiled import kernel
+    from ketscale.engines.pulses import split_steps
 
     given = lattice(4, 2, tuple(pairwise(range(4))), (0, 1))
     made = integrator("suzuki4", 23)
     tensors = inputs(made, given, 100)
     whole = gradients(made, given, tensors)
-    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
+    monkeypatch.setattr(kernel, "WORK_PER_THREAD", 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

@@ -21,7 +21,7 @@ from ketscale.layers.dropout import SampleDropout
 from ketscale.layers.mask_kernels import LANES
 from ketscale.layers.stacked_linear import StackedLinear
 
-# Of a `Dense` whose kinds are known.
+# The layers of a `Dense`, whose kinds are known.
 Layers: TypeAlias = tuple[Any, ...]
 
 
@@ -37,11 +37,11 @@ class _Given(NamedTuple):
 class Dense(nn.Sequential):
     """Layers of a `torch.nn.Sequential`, with the same numbers to rounding.
 
-    Those that are [Linear, ReLU, SampleDropout] any number of times, then Linear, then Tanh or not, are one operator
-    where the trainer takes a step on a CPU, of one run or of a stack.
+    [Linear, ReLU, SampleDropout] any number of times, then Linear, then Tanh or not, are one operator in a training step
+    on a CPU, of one run or of a stack.
     """
 
-    # The layers that `_fits` was asked for, and its answer.
+    # The layers that `_fits` was asked about, and its answer.
     _asked: tuple[tuple[nn.Module, ...], bool] = ((), False)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:

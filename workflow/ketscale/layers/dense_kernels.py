@@ -35,7 +35,7 @@ def backward(k: Code, args: Arguments) -> None:
         total.value = k.vector(0.0)
         with k.loop(rows) as row:
             place = run * rows + row, vector
-            # Where a value is not positive, its unit was off or its mask was 0.
+            # A value is not positive if its unit was off or its mask was 0.
             part = select(args.values[place] <= 0.0, 0.0, args.cotangent[place] * scale)
             args.cotangent[place] = part
             total.value += part

@@ -16,8 +16,8 @@ MASKS = randomness.Stream("dropout")
 class Key(NamedTuple):
     """What masks are drawn for: a run's seed (an int) and step, and int64 ids of samples (n,).
 
-    Of several runs at once: under torch.func.vmap each member's seed, int64 () on the CPU; in `engines.vjp` a list of
-    seeds, and samples (runs, n).
+    Several runs at once have, under torch.func.vmap, each member's seed, int64 () on the CPU; in `engines.vjp` a list
+    of seeds, and samples (runs, n).
     """
 
     seed: Any

@@ -17,7 +17,7 @@ from ketscale.layers.mask_kernels import LANES
 def times(x: torch.Tensor, samples: torch.Tensor, keys: Sequence[randomness.Key], p: float) -> torch.Tensor:
     """x (n, ...) times a mask (n, columns) of `scaled`; of several runs, with as many keys, (runs, n, ...).
 
-    Where it is one operator, nothing is kept for the backward pass, which draws the mask again.
+    The compiled operator keeps nothing for the backward pass, which draws the mask again.
     """
     columns = x.numel() // max(1, samples.numel())
     numbers = [key for key in keys if isinstance(key, int)]

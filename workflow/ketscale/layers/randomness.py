@@ -82,12 +82,12 @@ class DeviceStep:
 
 
 Step: TypeAlias = int | DeviceStep
-# 64 bits: of a step's number, or in a device's memory; or int64 (samples,), one for each sample.
+# A number of 64 bits, or one in a device's memory; or int64 (samples,), one for each sample.
 Key: TypeAlias = int | torch.Tensor
 
 
 def each(keys: Sequence[Key], samples: torch.Tensor) -> torch.Tensor:
-    """A key for each of several samples (n,), of which each of the keys has as many in turn."""
+    """A key for each sample (n,); the keys have equally many samples each, in turn."""
     own = torch.tensor([signed(int(key)) for key in keys], device=samples.device)
     return own.repeat_interleave(len(samples) // len(keys))
 
@@ -109,7 +109,7 @@ def fold(*values: int) -> int:
 
 
 def _folded(key: int, *values: int) -> int:
-    """What `fold` makes of some integers if it has made `key` of those before."""
+    """`fold` continued: `key` is what it made of the integers before."""
     for value in values:
         key = (key + GAMMA + (value & _MASK)) & _MASK
         key = ((key ^ (key >> 30)) * FIRST) & _MASK
@@ -118,7 +118,7 @@ def _folded(key: int, *values: int) -> int:
     return key
 
 
-# The same of every step.
+# What all steps of a run share.
 _start = lru_cache(maxsize=256)(fold)
 
 
@@ -146,7 +146,7 @@ def kept(key: Key, samples: torch.Tensor, columns: int, p: float) -> torch.Tenso
 
 
 def least(p: float) -> int:
-    """The least 16-bit number, signed, of what `kept` keeps."""
+    """The least 16-bit number, signed, that `kept` keeps."""
     return min(round(p * 2**16), 2**16 - 1) - 2**15
 
 

@@ -16,7 +16,7 @@ from ketscale.engines.members import at_once, only_mapped
 
 
 class StackedLinear(nn.Linear):
-    """A linear layer, (n, inputs) -> (n, outputs), of which vmap makes one product of all members."""
+    """A linear layer, (n, inputs) -> (n, outputs); under vmap it is one product for all members."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The layer's outputs for inputs (..., inputs)."""

@@ -38,8 +38,8 @@ TINY = 1e-6
 VECTOR_BYTES = 64
 
 
-class Settings(NamedTuple):
-    """A row's `settings`, of which rate and root have the corrections of the bias.
+class AdamSettings(NamedTuple):
+    """The `settings` of a row; rate and root have the corrections of the bias.
 
     rate: divided by 1 - keep_mean^step. root: 1 / sqrt(1 - keep_square^step).
     """
@@ -72,7 +72,7 @@ def adam(k: Code, args: Arguments) -> None:
     """Kingma and Ba, arXiv 1412.6980, with gradients clipped to a norm of `limit`."""
     with k.tasks(args.tasks) as task:
         row = task // args.chunks
-        own = Settings(*(args.settings[row, number] for number in range(len(Settings._fields))))
+        own = AdamSettings(*(args.settings[row, number] for number in range(len(AdamSettings._fields))))
         # In single precision 1 - 0.999 would be wrong by 1e-5 of it.
         scale, take_mean, take_square, decay, keep_square, rate, root, epsilon = (
             number.as_float().splat()

@@ -27,7 +27,7 @@ def norms(gradients: torch.Tensor) -> torch.Tensor:
 def adam(rows: Sequence[torch.Tensor], norms: torch.Tensor, settings: Sequence[float]) -> None:
     """Update the rows of (values, gradients, means, squares), each (rows, numbers); the gradients stay as they are.
 
-    norms: of the gradients (rows,), of the same type. settings: for each row those of `update_kernels.Settings`.
+    norms: of the gradients (rows,), of the same type. settings: for each row those of `update_kernels.AdamSettings`.
     """
     values, gradients, means, squares = rows
     count, vectors = _form(values)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
 from functools import lru_cache
-from pathlib import Path
 
 import torch
 
-from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
-from ketscale.engines.pulses import kernels
+from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
+from ketscale.engines.pulses import kernels, plan
 from ketscale.engines.pulses.placement import Sequence
-from ketscale.engines.pulses.plan import ARGUMENTS, Plan, table, vectors
+from ketscale.engines.pulses.plan import GatesPlan, table, vectors
 
-# With fewer multiply-adds for each thread, more threads cost more than they save.
-WORK_PER_THREAD = 4_000_000
-
-# The sources that the machine code depends on.
-SOURCES = tuple(Path(__file__).parent / f"{name}.py" for name in ("cpu", "kernels", "plan"))
-
-LANES = vector_bytes() // 8
+LANES = lanes_of(torch.float64)
 
 
 def enter(columns: torch.Tensor, sequence: Sequence) -> torch.Tensor:
@@ -59,32 +51,25 @@ def backward(
     return state, cotangent, total
 
 
-def threads_for(work: int, parts: int) -> int:
-    """How many threads share so many multiply-adds, in so many parts."""
-    return max(1, min(torch.get_num_threads(), parts, work // WORK_PER_THREAD))
-
-
 def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> None:
     state = tensors["states"]
     tiles = len(state)
     if tiles == 0 or len(sequence) == 0:
         return
-    plan = Plan(sequence.levels, LANES)
     # Kept until the call has returned.
-    used = {
-        "items": sequence.items,
-        "table": table(plan, sequence, state.shape[2]),
-        **{key: tensor.resolve_conj().contiguous() for key, tensor in tensors.items()},
-    }
-    values = {key: tensor.data_ptr() for key, tensor in used.items()}
-    values |= {"tiles": tiles, "count": len(sequence), "tile_floats": state[0].numel()}
-    if "to_gates" in tensors:
-        values["wanted"] = tensors["to_gates"].shape[1]
-    arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
+    used = {key: tensor.resolve_conj().contiguous() for key, tensor in tensors.items()}
+    wanted = tensors["to_gates"].shape[1] if "to_gates" in tensors else 0
     work = 4 * sequence.levels * len(sequence) * state.numel() // 2
-    _library(plan).on_threads(name, arguments.buffer_info()[0], threads_for(work, tiles))
+    # fmt: off
+    _kernel(sequence.levels)(
+        name, threads_for(tiles, work), tiles=tiles, count=len(sequence), wanted=wanted,
+        tile_vectors=state[0].numel() // (2 * LANES), items=sequence.items, table=table(sequence, state.shape[2]),
+        **used,
+    )
+    # fmt: on
 
 
 @lru_cache(maxsize=16)
-def _library(plan: Plan) -> Library:
-    return Library(Recipe(repr(plan), ("forward", "backward"), lambda: kernels.module(plan), SOURCES))
+def _kernel(levels: int) -> Kernel:
+    functions, sources = (kernels.forward, kernels.backward), (plan,)
+    return Kernel(functions, kernels.ARGUMENTS, torch.float64, LANES, GatesPlan(levels), sources)

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from array import array
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses import exponential_kernels
-from ketscale.engines.pulses.cpu import threads_for
-from ketscale.engines.pulses.exponential_kernels import ARGUMENTS, HIGHEST_DEGREE
+from ketscale.engines.pulses.exponential_kernels import HIGHEST_DEGREE, MatrixSize
 
 # The remainder of the Taylor polynomial is below this.
 REMAINDER = 1e-17
-
-SOURCES = (Path(exponential_kernels.__file__),)
 
 
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
@@ -54,26 +49,18 @@ class _Unitary(torch.autograd.Function):
 
 
 def _call(name: str, degree: int, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
-    given = tensors["given"]
+    given, result = tensors["given"], torch.empty_like(tensors["given"])
     levels = given.shape[-1]
-    result = torch.empty_like(given)
-    values = {key: tensor.data_ptr() for key, tensor in tensors.items()}
     count = given.numel() // levels**2
-    values |= {"count": count, "degree": degree, "result": result.data_ptr()}
-    arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
-    threads = threads_for(given.numel() * levels * degree, count)
-    _library(levels).on_threads(name, arguments.buffer_info()[0], threads)
+    threads = threads_for(count, given.numel() * levels * degree)
+    _kernel(MatrixSize(levels))(name, threads, count=count, degree=degree, result=result, **tensors)
     return result
 
 
 @lru_cache(maxsize=8)
-def _library(levels: int) -> Library:
-    lanes = vector_bytes() // 8
-    return Library(
-        Recipe(
-            f"exponentials {levels} {lanes}",
-            ("exponential", "gradient"),
-            lambda: exponential_kernels.module(levels, lanes),
-            SOURCES,
-        )
+def _kernel(plan: MatrixSize) -> Kernel:
+    functions, arguments = (
+        (exponential_kernels.exponential, exponential_kernels.gradient),
+        exponential_kernels.ARGUMENTS,
     )
+    return Kernel(functions, arguments, torch.float64, lanes_of(torch.float64), plan)

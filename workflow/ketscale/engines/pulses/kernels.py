@@ -1,15 +1,26 @@
-"""Writes the machine code that applies gates to columns, forward and backward, for `cpu`."""
+"""The compiled code that applies gates to columns, forward and backward, for `cpu`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from typing import Any
 
-from llvmlite import ir
-
-from ketscale.engines.compiled.vector import I64, Value, Writer
+from ketscale.engines.compiled.language import (
+    INTEGER,
+    Arguments,
+    Buffer,
+    Code,
+    Complex,
+    Number,
+    Operand,
+    complex_vectors,
+    complexes,
+    fma,
+    integers,
+    lane_sums,
+)
 from ketscale.engines.pulses.plan import (
-    ARGUMENTS,
     HEAD,
     INNER,
     MIDDLE,
@@ -17,10 +28,20 @@ from ketscale.engines.pulses.plan import (
     OUTER,
     OUTER_STRIDE,
     SITES,
-    Plan,
+    GatesPlan,
 )
 
-Complex = tuple[Value, Value]
+ARGUMENTS = {
+    # Threads take tiles until none is left.
+    "tiles tile_vectors count wanted": INTEGER,
+    # The gates in the order of their action: a row of the table, and where the matrix starts; see `Sequence`.
+    "items": integers("count", 2),
+    "table": integers("places", "row"),
+    "gates": complexes("numbers"),
+    "states cotangents": complex_vectors("tiles", "tile_vectors"),
+    # Gradients of the first numbers of the gates, 0 at the start.
+    "to_gates": complexes("tiles", "wanted"),
+}
 
 # The rows of larger gates are a loop instead of unrolled.
 UNROLLED = 9
@@ -29,182 +50,120 @@ UNROLLED = 9
 SUMMED = 9
 
 
-def module(plan: Plan) -> ir.Module:
-    """The functions `forward` and `backward`, which take the address of `ARGUMENTS`."""
-    written = ir.Module("ketscale_pulses")
-    _Function(written, "forward", plan).forward()
-    _Function(written, "backward", plan).backward()
-    return written
+def forward(k: Code, args: Arguments, plan: GatesPlan) -> None:
+    """All gates on the states, in place."""
+    with k.tasks(args.tiles) as tile:
+        state = args.states[tile]
+        with k.loop(args.count) as number:
+            _with_gate(k, args, plan, number, lambda gate: gate.apply(state))
 
 
-class _Function:
-    """Writes one of the functions; every thread runs it, and takes tiles until none is left."""
+def backward(k: Code, args: Arguments, plan: GatesPlan) -> None:
+    """All gates' inverses on states and cotangents, in place, and the gates' gradients."""
+    with k.tasks(args.tiles) as tile:
+        state, cotangent, gradients = args.states[tile], args.cotangents[tile], args.to_gates[tile]
 
-    def __init__(self, module: ir.Module, name: str, plan: Plan) -> None:
-        self.plan = plan
-        self.w = Writer(module, name, plan.lanes, double=True)
+        def undo(gate: _ColumnGate) -> None:
+            gate.apply(state, inverse=True)
+            with k.when(gate.start < args.wanted):
+                gate.differentiate(state, cotangent, gradients)
+            gate.apply(cotangent, inverse=True)
 
-    def _argument(self, name: str, pointer: bool = False) -> Value:
-        return self.w.argument(ARGUMENTS.index(name), pointer)
-
-    def _of_tile(self, name: str, tile: Value, size: str) -> Value:
-        """The address of a tile's part of an array."""
-        return self.w.element(self._argument(name, True), self.w.b.mul(tile, self._argument(size)))
-
-    def forward(self) -> None:
-        """All gates on the states, in place."""
-        with self._tiles() as tile:
-            state = self._of_tile("states", tile, "tile_floats")
-            with self.w.loop(self._argument("count")) as number:
-                self._with_gate(number, lambda gate: gate.apply(state))
-
-    def backward(self) -> None:
-        """All gates' inverses on states and cotangents, in place, and the gates' gradients."""
-        w = self.w
-        with self._tiles() as tile:
-            state, cotangent = (self._of_tile(name, tile, "tile_floats") for name in ("states", "cotangents"))
-            wanted = self._argument("wanted")
-            floats = w.b.mul(w.b.mul(tile, wanted), w.integer(2))
-            gradients = w.element(self._argument("to_gates", True), floats)
-
-            def undo(gate: _Gate) -> None:
-                gate.apply(state, inverse=True)
-                with w.b.if_then(w.b.icmp_unsigned("<", gate.start, wanted)):
-                    gate.differentiate(state, cotangent, gradients)
-                gate.apply(cotangent, inverse=True)
-
-            count = self._argument("count")
-            with w.loop(count) as done:
-                self._with_gate(w.b.sub(w.b.sub(count, w.integer(1)), done), undo)
-
-    def _tiles(self) -> AbstractContextManager[Value]:
-        counter = self.w.argument_address(ARGUMENTS.index("next_tile"))
-        return self.w.taken(counter, self._argument("tiles"))
-
-    def _with_gate(self, number: Value, write: Callable[[_Gate], None]) -> None:
-        """Write what is done with a gate of the sequence, for one site and for two."""
-        w, b, d = self.w, self.w.b, self.plan.levels
-        item = w.element(self._argument("items", True), b.mul(number, w.integer(2)), I64)
-        place, start = b.load(item, typ=I64), b.load(w.element(item, 1, I64), typ=I64)
-        row = w.element(self._argument("table", True), b.mul(place, w.integer(self.plan.row)), I64)
-        matrix = w.element(self._argument("gates", True), b.mul(start, w.integer(2)))
-        two = b.icmp_unsigned("==", b.load(w.element(row, SITES, I64), typ=I64), w.integer(2))
-        with b.if_else(two) as (then, otherwise):
-            with then:
-                write(_Gate(w, d * d, row, matrix, start))
-            with otherwise:
-                write(_Gate(w, d, row, matrix, start))
+        with k.loop(args.count, backwards=True) as number:
+            _with_gate(k, args, plan, number, undo)
 
 
-class _Gate:
-    """Writes what is done with a gate of `size` rows, whose row of the table, matrix and start in the buffer are given."""
+def _with_gate(
+    k: Code, args: Arguments, plan: GatesPlan, number: Number, write: Callable[[_ColumnGate], None]
+) -> None:
+    """Write what is done with a gate of the sequence, for one site and for two."""
+    row, start = args.table[args.items[number, 0]], args.items[number, 1]
+    one, two = (
+        lambda sites=sites: write(_ColumnGate(k, plan.levels**sites, row, args.gates, start))
+        for sites in (1, 2)
+    )
+    k.either(row[SITES] == 2, two, one)
 
-    def __init__(self, w: Writer, size: int, row: Value, matrix: Value, start: Value) -> None:
-        self.w, self.size, self.matrix, self.start = w, size, matrix, start
-        self._row = row
 
-    def _entry(self, number: Value | int) -> Value:
-        return self.w.b.load(self.w.element(self._row, number, I64), typ=I64)
+class _ColumnGate:
+    """Writes what is done with a gate of `size` rows, whose row of the table and start in the buffer are given."""
 
-    def _offset(self, level: Value | int) -> Value:
+    def __init__(self, k: Code, size: int, row: Buffer, gates: Buffer, start: Number) -> None:
+        self.k, self.size, self.start = k, size, start
+        self._row, self._matrix = row, gates.part(start, size, size)
+
+    def _offset(self, level: Operand) -> Number:
         """How far the amplitudes of a level of the gate's sites are from those of level 0, in complex vectors."""
-        if isinstance(level, int):
-            return self._entry(HEAD + level)
-        return self._entry(self.w.b.add(level, self.w.integer(HEAD)))
+        made: Number = self._row[level + HEAD]
+        return made
 
     @contextmanager
-    def _blocks(self) -> Iterator[Value]:
+    def _blocks(self) -> Iterator[Number]:
         """Loop over the levels of the other sites, and the vectors of columns; yields where their level 0 is."""
-        w, b = self.w, self.w.b
-        with w.loop(self._entry(OUTER)) as i:
-            outer = b.mul(i, self._entry(OUTER_STRIDE))
-            with w.loop(self._entry(MIDDLE)) as j:
-                middle = b.add(outer, b.mul(j, self._entry(MIDDLE_STRIDE)))
-                with w.loop(self._entry(INNER)) as k:
-                    yield b.add(middle, k)
+        k, row = self.k, self._row
+        with k.loop(row[OUTER]) as i, k.loop(row[MIDDLE]) as j:
+            first = i * row[OUTER_STRIDE] + j * row[MIDDLE_STRIDE]
+            with k.loop(row[INNER]) as vector:
+                yield first + vector
 
-    def _at(self, state: Value, place: Value) -> Value:
-        return self.w.at(state, self.w.b.shl(place, self.w.integer(1)))
-
-    def _load(self, state: Value, place: Value) -> Complex:
-        address = self._at(state, place)
-        return self.w.load(address), self.w.load(self.w.at(address, 1))
-
-    def apply(self, state: Value, inverse: bool = False) -> None:
+    def apply(self, state: Buffer, inverse: bool = False) -> None:
         """The gate, or its conjugate transpose, on a tile's state in place."""
-        w, b = self.w, self.w.b
         offsets = [self._offset(level) for level in range(self.size)]
         with self._blocks() as block:
-            given = [self._load(state, b.add(block, offset)) for offset in offsets]
-
-            def write(row: Value, offset: Value) -> None:
-                address = self._at(state, b.add(block, offset))
-                for number, vector in enumerate(self._row_times(row, given, inverse)):
-                    w.store(vector, w.at(address, number))
-
+            given = [state[block + offset] for offset in offsets]
             if self.size <= UNROLLED:
                 for row, offset in enumerate(offsets):
-                    write(w.integer(row), offset)
+                    state[block + offset] = self._row_times(row, given, inverse)
             else:
-                with w.loop(self.size) as row:
-                    write(row, self._offset(row))
+                with self.k.loop(self.size) as each:
+                    state[block + self._offset(each)] = self._row_times(each, given, inverse)
 
-    def _row_times(self, row: Value, given: list[Complex], inverse: bool) -> Complex:
+    def _row_times(self, row: Operand, given: list[Complex], inverse: bool) -> Complex:
         """The product of a row of the gate, or of its conjugate transpose, and a vector."""
-        w, b, size = self.w, self.w.b, self.w.integer(self.size)
-        real = imaginary = None
-        for number, (x, y) in enumerate(given):
-            column = w.integer(number)
-            index = b.add(b.mul(column, size), row) if inverse else b.add(b.mul(row, size), column)
-            entry = w.element(self.matrix, b.shl(index, w.integer(1)))
-            u, v = w.load_splat(entry), w.load_splat(w.element(entry, 1))
-            real = w.fma(v, y, w.fma(u, x, real), negate=not inverse)
-            imaginary = w.fma(v, x, w.fma(u, y, imaginary), negate=inverse)
-        return real, imaginary
+        total: Any = None
+        for column, amplitude in enumerate(given):
+            entry = self._matrix[column, row].conjugate() if inverse else self._matrix[row, column]
+            total = fma(entry, amplitude, total)
+        made: Complex = total
+        return made
 
-    def differentiate(self, state: Value, cotangent: Value, gradients: Value) -> None:
+    def differentiate(self, state: Buffer, cotangent: Buffer, gradients: Buffer) -> None:
         """Add the gradient, the sum over columns of cotangent times the state's conjugate, to that of the buffer.
 
         state: before the gate. cotangent: of the state after it.
         """
-        w, b, size = self.w, self.w.b, self.w.integer(self.size)
+        k, own = self.k, gradients.part(self.start, self.size, self.size)
         high, wide = _summed(self.size)
-        with w.loop(self.size // high) as i, w.loop(self.size // wide) as j:
-            rows = [b.add(b.mul(i, w.integer(high)), w.integer(k)) for k in range(high)]
-            columns = [b.add(b.mul(j, w.integer(wide)), w.integer(k)) for k in range(wide)]
-            sums = self._outer(
-                [self._offset(k) for k in rows], [self._offset(k) for k in columns], state, cotangent
-            )
-            for start in range(0, len(sums), w.lanes):
-                vectors = sums[start : start + w.lanes]
-                vectors += [w.constant(0.0)] * (w.lanes - len(vectors))
-                total = w.sums(vectors)
-                for lane in range(min(w.lanes, len(sums) - start)):
-                    entry, part = divmod(start + lane, 2)
-                    row, column = divmod(entry, wide)
-                    index = b.add(self.start, b.add(b.mul(rows[row], size), columns[column]))
-                    address = w.element(gradients, b.add(b.shl(index, w.integer(1)), w.integer(part)))
-                    value = b.extract_element(total, w.integer(lane))
-                    b.store(b.fadd(w.load_real(address), value), address, align=w.bytes)
+        with k.loop(self.size // high) as i, k.loop(self.size // wide) as j:
+            rows = [i * high + number for number in range(high)]
+            columns = [j * wide + number for number in range(wide)]
+            sums = self._outer(rows, columns, state, cotangent)
+            places = [(row, column) for row in rows for column in columns]
+            # So many complex numbers have their parts summed over lanes into one vector.
+            few = k.lanes // 2
+            for start in range(0, len(sums), few):
+                parts = [part for each in sums[start : start + few] for part in (each.real, each.imag)]
+                total = lane_sums([*parts, *[k.vector(0.0)] * (k.lanes - len(parts))])
+                for number, place in enumerate(places[start : start + few]):
+                    own.add(place, Complex(total.lane(2 * number), total.lane(2 * number + 1)))
 
-    def _outer(self, rows: list[Value], columns: list[Value], state: Value, cotangent: Value) -> list[Value]:
-        """For these offsets, the sums of cotangent times conjugate state over the blocks: by row, column and part."""
-        w, b = self.w, self.w.b
-        with b.goto_entry_block():  # only there LLVM keeps variables in registers
-            sums = [b.alloca(w.vector) for _ in range(2 * len(rows) * len(columns))]
-        for each in sums:
-            b.store(w.constant(0.0), each)
+    def _outer(
+        self, rows: list[Number], columns: list[Number], state: Buffer, cotangent: Buffer
+    ) -> list[Complex]:
+        """The sums of cotangent times conjugate state over the blocks, by row and column."""
+        k, zero = self.k, Complex(self.k.vector(0.0), self.k.vector(0.0))
+        above, before = ([self._offset(each) for each in levels] for levels in (rows, columns))
+        sums = k.variable([zero] * (len(rows) * len(columns)))
         with self._blocks() as block:
-            before = [self._load(state, b.add(block, offset)) for offset in columns]
-            places = iter(sums)
-            for offset in rows:
-                u, v = self._load(cotangent, b.add(block, offset))
-                for x, y in before:
-                    for first, second, negate in (((u, x), (v, y), False), ((v, x), (u, y), True)):
-                        place = next(places)
-                        total = w.fma(*first, b.load(place, typ=w.vector))
-                        b.store(w.fma(*second, total, negate=negate), place)
-        return [b.load(each, typ=w.vector) for each in sums]
+            conjugate = [state[block + offset].conjugate() for offset in before]
+            totals = iter(sums.value)
+            sums.value = [
+                fma(each, given, next(totals))
+                for given in (cotangent[block + offset] for offset in above)
+                for each in conjugate
+            ]
+        made: list[Complex] = sums.value
+        return made
 
 
 def _summed(size: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Writes the machine code for merged gates, left (A x B) right, and their gradients, one gate a lane.
+"""The compiled code for merged gates, left (A x B) right, and their gradients, a gate a lane.
 
 A and B are the evolutions of a pair's two sites, and left and right the couplings before and after them, which all gates
 of a job share.
@@ -8,239 +8,202 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
 
-from llvmlite import ir
+from ketscale.engines.compiled.language import (
+    INTEGER,
+    Arguments,
+    Buffer,
+    Code,
+    Complex,
+    Lanes,
+    Number,
+    ceil_divided,
+    complex_vectors,
+    complexes,
+    fma,
+    integers,
+    select,
+)
 
-from ketscale.engines.compiled.vector import I32, I64, POINTER, Value, Writer
-
-ARGUMENTS = (
-    "next_job",  # counter, 0 at the start
-    "jobs", "table",  # (jobs, entries of `JOB`)
-)  # fmt: skip
-
-JOB = (
-    "count",  # of gates
-    "own", "own_stride", "second",  # A of each gate, with the distance of gates; where B is from A; in floats
-    "left", "right",  # complex (D, D)
-    "gates", "gates_stride",  # (D, D) of each gate: the result, or its cotangent
-    "to_own",  # gradients, in the layout of `own`; 0 at the start
-    "to_left", "to_right",  # real (D, D, 2, lanes), to be summed over lanes, 0 at the start; addresses 0: not needed
-)  # fmt: skip
-
-Complex = tuple[Value, Value]
-Entries = Callable[[Value, Value], Complex]  # a matrix, by row and column
+ARGUMENTS = {
+    "job_count sites pairs": INTEGER,
+    "jobs": integers("job_count", "entries"),
+    # A and B are of the sites of a pair; gradients are 0 at the start.
+    "own to_own": complexes("numbers", "sites", "size"),
+    # The couplings of each B of a step, and then the identity.
+    "couplings": complexes("kicks", "pairs", "size", "size"),
+    # The result, or its cotangent.
+    "gates": complexes("numbers", "pairs", "square"),
+    # The gradients of a job's `left` and `right`, to be summed over lanes, 0 at the start; nothing if not `wanted`.
+    "wanted": INTEGER,
+    "to_couplings": complex_vectors("job_count", 2, "size", "size"),
+}
 
 
-def module(levels: int, lanes: int) -> ir.Module:
-    """The functions `merge` and `gradient`, which take the address of `ARGUMENTS`; threads take one job after the other."""
-    written = ir.Module("ketscale_merging")
-    _Function(written, "merge", levels, lanes).merge()
-    _Function(written, "gradient", levels, lanes).gradient()
-    return written
+class MergingJob(NamedTuple):
+    """Gates `first`, `first + stride`, ... of a pair, `count` of them, which share the couplings `left` and `right`."""
+
+    first: Any
+    stride: Any
+    count: Any
+    pair: Any
+    site: Any
+    other_site: Any
+    left: Any
+    right: Any
 
 
-class _Function:
-    """Writes one of the functions. Matrices are in scratch memory, a vector for each real and imaginary part."""
+Entries = Callable[[Number, Number], Complex]  # a matrix, by row and column
 
-    def __init__(self, module: ir.Module, name: str, levels: int, lanes: int) -> None:
-        self.w = Writer(module, name, lanes, double=True)
-        self.small, self.size = levels, levels**2
+
+class MergedSizes(NamedTuple):
+    """levels: of a site."""
+
+    levels: int
+
+    @property
+    def entries(self) -> int:
+        """Entries of a job."""
+        return len(MergingJob._fields)
+
+    @property
+    def size(self) -> int:
+        """Rows of a gate, and entries of a site's matrix."""
+        return self.levels**2
+
+    @property
+    def square(self) -> int:
+        """Entries of a gate."""
+        return self.size**2
+
+
+def merge(k: Code, args: Arguments, plan: MergedSizes) -> None:
+    """left (A x B) right of each gate."""
+    gates = _Gates(k, args, plan.levels)
+    with gates.groups():
+        gates.prepare()
+        gates.multiply(gates.left, _entries(gates.ended), gates.gate)
+        gates.scatter(gates.gate, args.gates[gates.places, gates.job.pair])
+
+
+def gradient(k: Code, args: Arguments, plan: MergedSizes) -> None:
+    """The gradients of all four from those of the gates; that of A and B is added to what is there."""
+    gates = _Gates(k, args, plan.levels)
+    with gates.groups():
+        gates.prepare()
+        gates.gather(gates.gate, args.gates[gates.places, gates.job.pair], only_present=True)
+        cotangent, inner = _entries(gates.gate), _entries(gates.other)
+        gates.multiply(_adjoint(gates.left), cotangent, gates.other)
+        with k.when(args.wanted != 0):
+            to_left, to_right = (args.to_couplings[gates.number, side] for side in (0, 1))
+            gates.multiply(cotangent, _adjoint(_entries(gates.ended)), to_left, add=True)
+            gates.multiply(_adjoint(_entries(gates.product)), inner, to_right, add=True)
+        gates.multiply(inner, _adjoint(gates.right), gates.gate)
+        gates.back_to_sites()
+
+
+class _Gates:
+    """The gates of a job, a vector at a time. Matrices are in the function's memory, a complex vector an entry."""
+
+    def __init__(self, k: Code, args: Arguments, levels: int) -> None:
+        self.k, self.args, self.levels, self.size = k, args, levels, levels**2
         # A and B, the products of interest, and the gradients of these.
-        self.a, self.b, self.to_a, self.to_b = (self._scratch(levels) for _ in range(4))
-        self.product, self.ended, self.gate, self.other = (self._scratch(self.size) for _ in range(4))
+        self.a, self.b, self.to_a, self.to_b = (self._local(levels) for _ in range(4))
+        self.product, self.ended, self.gate, self.other = (self._local(self.size) for _ in range(4))
 
-    def _scratch(self, size: int) -> Value:
-        return self.w.b.alloca(self.w.vector, size=2 * size * size)
-
-    def _argument(self, name: str, pointer: bool = False) -> Value:
-        """An entry of the job."""
-        address = self.w.element(self._job, JOB.index(name), I64)
-        return self.w.b.load(address, typ=POINTER if pointer else I64)
-
-    def merge(self) -> None:
-        """left (A x B) right of each gate."""
-        with self._groups():
-            self._prepare()
-            self._multiply(self.left, self._in(self.ended), self.gate)
-            self._scatter(self.gate, self.size, self._gates())
-
-    def gradient(self) -> None:
-        """The gradients of all four from those of the gates; that of A and B is added to what is there."""
-        with self._groups():
-            self._prepare()
-            self._gather(self.gate, self.size, self._gates(), only_present=True)
-            cotangent, ended, inner = self._in(self.gate), self._in(self.ended), self._in(self.other)
-            self._multiply(_adjoint(self.w, self.left), cotangent, self.other)
-            to_left, to_right = (self._argument(each, True) for each in ("to_left", "to_right"))
-            with self.w.b.if_then(self.w.b.icmp_unsigned("!=", self._argument("to_left"), self.w.integer(0))):
-                self._multiply(cotangent, _adjoint(self.w, ended), to_left, add=True)
-                self._multiply(_adjoint(self.w, self._in(self.product)), inner, to_right, add=True)
-            self._multiply(inner, _adjoint(self.w, self.right), self.gate)
-            self._back_to_sites()
-
-    def _prepare(self) -> None:
-        """A, B, their Kronecker product and that times `right`."""
-        own = self._own("own")
-        self._gather(self.a, self.small, own)
-        self._gather(self.b, self.small, self._seconds(own))
-        a, b = self._in(self.a), self._in(self.b)
-        with self._four() as (i, j, k, m):
-            (u, v), (x, y) = a(i, j), b(k, m)
-            self._put(self.product, self._row(i, k), self._row(j, m), _times(self.w, u, v, x, y), self.size)
-        self._multiply(self._in(self.product), self.right, self.ended)
-
-    def _back_to_sites(self) -> None:
-        """Add the gradients of A and B, from that of their Kronecker product in `gate`."""
-        w = self.w
-        for place in (self.to_a, self.to_b):
-            with w.loop(2 * self.size) as number:
-                w.store(w.constant(0.0), w.at(place, number))
-        a, b = self._in(self.a), self._in(self.b)
-        to_a, to_b = self._in(self.to_a), self._in(self.to_b)
-        with self._four() as (i, j, k, m):
-            u, v = self._in(self.gate)(self._row(i, k), self._row(j, m))
-            for place, at, sum_, other in (
-                (self.to_a, (i, j), to_a(i, j), b(k, m)),
-                (self.to_b, (k, m), to_b(k, m), a(i, j)),
-            ):
-                self._put(place, *at, _times(w, u, v, other[0], w.b.fneg(other[1]), sum_), self.small)
-        own = self._own("to_own")
-        self._scatter(self.to_a, self.small, own, add=True)
-        self._scatter(self.to_b, self.small, self._seconds(own), add=True)
-
-    # --- matrices ---
+    def _local(self, size: int) -> Buffer:
+        return self.k.local(size, size, element="complex vector")
 
     @contextmanager
-    def _four(self) -> Iterator[list[Value]]:
+    def groups(self) -> Iterator[None]:
+        """Loop over a job's vectors of gates; the lanes after the last gate repeat it, and have no cotangent."""
+        with self.k.tasks(self.args.job_count) as number:
+            entries = self.args.jobs[number]
+            self.number = number
+            self.job = job = MergingJob(*(entries[place] for place in range(len(MergingJob._fields))))
+            self.left, self.right = (
+                _entries(self.args.couplings[which, job.pair]) for which in (job.left, job.right)
+            )
+            with self.k.loop(ceil_divided(job.count, self.k.lanes)) as group:
+                numbers, self._present = self.k.lanes_of(group, job.count)
+                self.places = Lanes(job.first + number * job.stride for number in numbers)
+                yield
+
+    def sites(self, array: Buffer) -> list[Buffer]:
+        """The parts of A and of B of an array."""
+        return [array[self.places, site] for site in (self.job.site, self.job.other_site)]
+
+    def prepare(self) -> None:
+        """A, B, their Kronecker product and that times `right`."""
+        for place, given in zip((self.a, self.b), self.sites(self.args.own), strict=True):
+            self.gather(place, given)
+        with self._four() as (i, j, m, n):
+            self.product[self._row(i, m), self._row(j, n)] = self.a[i, j] * self.b[m, n]
+        self.multiply(_entries(self.product), self.right, self.ended)
+
+    def back_to_sites(self) -> None:
+        """Add the gradients of A and B, from that of their Kronecker product in `gate`."""
+        for place in (self.to_a, self.to_b):
+            place.zero()
+        with self._four() as (i, j, m, n):
+            found = self.gate[self._row(i, m), self._row(j, n)]
+            self.to_a[i, j] = fma(found, self.b[m, n].conjugate(), self.to_a[i, j])
+            self.to_b[m, n] = fma(found, self.a[i, j].conjugate(), self.to_b[m, n])
+        for place, target in zip((self.to_a, self.to_b), self.sites(self.args.to_own), strict=True):
+            self.scatter(place, target, add=True)
+
+    @contextmanager
+    def _four(self) -> Iterator[list[Number]]:
         with ExitStack() as stack:
-            yield [stack.enter_context(self.w.loop(self.small)) for _ in range(4)]
+            yield [stack.enter_context(self.k.loop(self.levels)) for _ in range(4)]
 
-    def _row(self, first: Value, second: Value) -> Value:
-        return self.w.b.add(self.w.b.mul(first, self.w.integer(self.small)), second)
+    def _row(self, first: Number, second: Number) -> Number:
+        return first * self.levels + second
 
-    def _in(self, place: Value) -> Entries:
-        """The matrix in scratch memory; its size follows from the place."""
-        size = self.small if place in (self.a, self.b, self.to_a, self.to_b) else self.size
-
-        def entry(i: Value, j: Value) -> Complex:
-            at = self._address(place, i, j, size)
-            return self.w.load(at), self.w.load(self.w.at(at, 1))
-
-        return entry
-
-    def _shared(self, name: str) -> Entries:
-        """A matrix that all lanes share."""
-        base, w = self._argument(name, True), self.w
-
-        def entry(i: Value, j: Value) -> Complex:
-            index = w.b.add(w.b.mul(i, w.integer(self.size)), j)
-            at = w.element(base, w.b.shl(index, w.integer(1)))
-            return w.load_splat(at), w.load_splat(w.element(at, 1))
-
-        return entry
-
-    def _address(self, place: Value, i: Value, j: Value, size: int) -> Value:
-        index = self.w.b.add(self.w.b.mul(i, self.w.integer(size)), j)
-        return self.w.at(place, self.w.b.shl(index, self.w.integer(1)))
-
-    def _put(self, place: Value, i: Value, j: Value, value: Complex, size: int) -> None:
-        at = self._address(place, i, j, size)
-        self.w.store(value[0], at)
-        self.w.store(value[1], self.w.at(at, 1))
-
-    def _multiply(self, left: Entries, right: Entries, place: Value, add: bool = False) -> None:
+    def multiply(self, left: Entries, right: Entries, place: Buffer, add: bool = False) -> None:
         """The product of two matrices, or with `add` the sum of it and what is there.
 
         Some entries of a row are summed at once, since each sum waits for its last addition.
         """
-        w, b = self.w, self.w.b
-        wide = 4 if self.small == 2 else self.small
-        with b.goto_entry_block():  # only there LLVM keeps variables in registers
-            sums = [(b.alloca(w.vector), b.alloca(w.vector)) for _ in range(wide)]
-        with w.loop(self.size) as i, w.loop(self.size // wide) as tile:
-            columns = [b.add(b.mul(tile, w.integer(wide)), w.integer(number)) for number in range(wide)]
-            for j, parts in zip(columns, sums, strict=True):
-                at = self._address(place, i, j, self.size)
-                for number, part in enumerate(parts):
-                    b.store(w.load(w.at(at, number)) if add else w.constant(0.0), part)
-            with w.loop(self.size) as k:
-                u, v = left(i, k)
-                for j, parts in zip(columns, sums, strict=True):
-                    before = b.load(parts[0], typ=w.vector), b.load(parts[1], typ=w.vector)
-                    for value, part in zip(_times(w, u, v, *right(k, j), before), parts, strict=True):
-                        b.store(value, part)
-            for j, parts in zip(columns, sums, strict=True):
-                self._put(place, i, j, tuple(b.load(part, typ=w.vector) for part in parts), self.size)
+        k, wide = self.k, 4 if self.levels == 2 else self.levels
+        zero = Complex(k.vector(0.0), k.vector(0.0))
+        sums = k.variable([zero] * wide)
+        with k.loop(self.size) as i, k.loop(self.size // wide) as tile:
+            columns = [tile * wide + number for number in range(wide)]
+            sums.value = [place[i, j] if add else zero for j in columns]
+            with k.loop(self.size) as m:
+                entry = left(i, m)
+                sums.value = [
+                    fma(entry, right(m, j), total) for j, total in zip(columns, sums.value, strict=True)
+                ]
+            for j, total in zip(columns, sums.value, strict=True):
+                place[i, j] = total
 
-    # --- gates in memory ---
-
-    @contextmanager
-    def _groups(self) -> Iterator[None]:
-        """Loop over a job's vectors of gates; the lanes after the last gate repeat it, and have no cotangent."""
-        w, b = self.w, self.w.b
-        counter, jobs = w.argument_address(ARGUMENTS.index("next_job")), w.argument(ARGUMENTS.index("jobs"))
-        with w.taken(counter, jobs) as job:
-            table = w.argument(ARGUMENTS.index("table"), pointer=True)
-            self._job = w.element(table, b.mul(job, w.integer(len(JOB))), I64)
-            self.left, self.right = (self._shared(each) for each in ("left", "right"))
-            count = self._argument("count")
-            last = b.sub(count, w.integer(1))
-            groups = b.udiv(b.add(last, w.integer(w.lanes)), w.integer(w.lanes))
-            with w.loop(groups) as group:
-                first = b.mul(group, w.integer(w.lanes))
-                numbers = [b.add(first, w.integer(lane)) for lane in range(w.lanes)]
-                self._numbers = [b.select(b.icmp_unsigned("<", each, last), each, last) for each in numbers]
-                self._present = [b.icmp_unsigned("<", each, count) for each in numbers]
-                yield
-
-    def _strided(self, name: str, stride: str) -> list[Value]:
-        w = self.w
-        base, distance = self._argument(name, True), self._argument(stride)
-        return [w.element(base, w.b.mul(number, distance)) for number in self._numbers]
-
-    def _own(self, name: str) -> list[Value]:
-        return self._strided(name, "own_stride")
-
-    def _seconds(self, own: list[Value]) -> list[Value]:
-        return [self.w.element(each, self._argument("second")) for each in own]
-
-    def _gates(self) -> list[Value]:
-        return self._strided("gates", "gates_stride")
-
-    def _gather(self, place: Value, size: int, lanes: list[Value], only_present: bool = False) -> None:
+    def gather(self, place: Buffer, gates: Buffer, only_present: bool = False) -> None:
         """The matrices of the gates, a lane each."""
-        w, zero = self.w, ir.Constant(self.w.real, 0.0)
-        with w.loop(2 * size * size) as number:
-            vector = ir.Constant(w.vector, ir.Undefined)
-            for lane, base in enumerate(lanes):
-                value = w.load_real(w.element(base, number))
-                if only_present:
-                    value = w.b.select(self._present[lane], value, zero)
-                vector = w.b.insert_element(vector, value, ir.Constant(I32, lane))
-            w.store(vector, w.at(place, number))
+        zero = Complex(self.k.vector(0.0), self.k.vector(0.0))
+        with self.k.loop(place.count) as number:
+            found = gates[number]
+            place.flat[number] = select(self._present, found, zero) if only_present else found
 
-    def _scatter(self, place: Value, size: int, lanes: list[Value], add: bool = False) -> None:
-        """The inverse of `_gather`; with `add` to what is there, which repeated lanes leave as it is."""
-        w = self.w
-        with w.loop(2 * size * size) as number:
-            vector = w.load(w.at(place, number))
-            for lane, base in enumerate(lanes):
-                at = w.element(base, number)
-                value = w.b.extract_element(vector, ir.Constant(I32, lane))
-                w.b.store(w.b.fadd(w.load_real(at), value) if add else value, at, align=w.bytes)
+    def scatter(self, place: Buffer, gates: Buffer, add: bool = False) -> None:
+        """The inverse of `gather`; with `add` to what is there, which repeated lanes leave as it is."""
+        with self.k.loop(place.count) as number:
+            if add:
+                gates.add(number, place.flat[number])
+            else:
+                gates[number] = place.flat[number]
 
 
-def _times(
-    w: Writer, u: Value, v: Value, x: Value, y: Value, start: tuple[Value | None, Value | None] = (None, None)
-) -> Complex:
-    """(u + iv) (x + iy), plus `start`."""
-    real = w.fma(v, y, w.fma(u, x, start[0]), negate=True)
-    return real, w.fma(v, x, w.fma(u, y, start[1]))
+def _entries(matrix: Buffer) -> Entries:
+    """The entries; those of a matrix that lanes share are in every lane."""
 
-
-def _adjoint(w: Writer, entries: Entries) -> Entries:
-    def entry(i: Value, j: Value) -> Complex:
-        real, imaginary = entries(j, i)
-        return real, w.b.fneg(imaginary)
+    def entry(i: Number, j: Number) -> Complex:
+        return matrix[i, j]
 
     return entry
+
+
+def _adjoint(entries: Entries) -> Entries:
+    return lambda i, j: entries(j, i).conjugate()

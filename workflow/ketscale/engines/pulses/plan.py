@@ -1,4 +1,4 @@
-"""What the machine code of gates on columns is written for, and the tables that it reads.
+"""The tables that the compiled code of gates on columns reads, and the sizes that it is written for.
 
 Columns are in the lanes of vectors: a tile is a few vectors of columns, and its state is (d**n, vectors, 2, lanes), real
 and imaginary parts side by side. Code is written for d alone. Where a gate acts is in a table of strides, so that one
@@ -7,23 +7,12 @@ code serves all lattices of d levels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 
 from ketscale.engines.pulses.placement import Place, Sequence
-
-ARGUMENTS = (
-    "next_tile",  # counter, 0 at the start
-    "tiles",
-    "items", "count",  # of the sequence: (gates, 2), see `Sequence`; the first number is a row of `table`
-    "table",  # (places, row): see `table`
-    "gates",  # complex, flat
-    "states", "tile_floats",  # (tiles, ...)
-    "cotangents",  # as the states
-    "to_gates", "wanted",  # gradients of the first numbers of the gates, complex (tiles, wanted), 0 at the start
-)  # fmt: skip
 
 # Entries of a row of the table before the offsets: the number of sites; then counts and strides of the three loops over
 # the amplitudes of the other sites, outermost first. Strides and offsets count complex vectors.
@@ -34,12 +23,10 @@ SITES, OUTER, OUTER_STRIDE, MIDDLE, MIDDLE_STRIDE, INNER = range(HEAD)
 TILE_BYTES = 32 * 1024
 
 
-@dataclass(frozen=True)
-class Plan:
-    """levels: d. lanes: doubles in a vector."""
+class GatesPlan(NamedTuple):
+    """levels: d."""
 
     levels: int
-    lanes: int
 
     @property
     def row(self) -> int:
@@ -54,13 +41,13 @@ def vectors(dimension: int, columns: int, lanes: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def table(plan: Plan, sequence: Sequence, vectors: int) -> torch.Tensor:
+def table(sequence: Sequence, vectors: int) -> torch.Tensor:
     """Where the gates of each place act, int64 (places, row)."""
-    return torch.tensor([_row(plan, sequence, place, vectors) for place in sequence.places])
+    return torch.tensor([_row(sequence, place, vectors) for place in sequence.places])
 
 
-def _row(plan: Plan, sequence: Sequence, place: Place, vectors: int) -> list[int]:
-    d, n = plan.levels, sequence.sites
+def _row(sequence: Sequence, place: Place, vectors: int) -> list[int]:
+    d, n = sequence.levels, sequence.sites
     stride = {site: d ** (n - 1 - site) * vectors for site in place}
     first, last = min(place), max(place)
     middle = (d ** (last - first - 1), d * stride[last]) if last > first else (1, 0)
@@ -68,4 +55,4 @@ def _row(plan: Plan, sequence: Sequence, place: Place, vectors: int) -> list[int
     for site in place:
         offsets = [offset + level * stride[site] for offset in offsets for level in range(d)]
     head = [len(place), d**first, d * stride[first], *middle, stride[last]]
-    return head + offsets + [0] * (plan.row - HEAD - len(offsets))
+    return head + offsets + [0] * (d * d - len(offsets))

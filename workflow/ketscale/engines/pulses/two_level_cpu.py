@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from array import array
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import pad
 
-from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.pulses import quaternions, two_level_kernels
-from ketscale.engines.pulses.cpu import threads_for
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import Scheme
-from ketscale.engines.pulses.two_level_kernels import ARGUMENTS, BLOCK
+from ketscale.engines.pulses.two_level_kernels import BLOCK, SiteDrives
 
-SOURCES = (Path(two_level_kernels.__file__), Path(quaternions.__file__))
-
-LANES = vector_bytes() // 8
+LANES = lanes_of(torch.float64)
 
 # About so many multiply-adds an exponential takes.
 WORK = 60
@@ -150,22 +145,18 @@ def _call(name: str, items: _Items, steps: int, tensors: dict[str, torch.Tensor]
     amounts = tensors["amounts"]
     sites, drives, stride = amounts.shape[1:]
     kicks = len(items.starts) - 1
-    values = {key: tensor.data_ptr() for key, tensor in tensors.items()}
-    values |= {"starts": items.starts.data_ptr(), "after": items.after.data_ptr()}
-    values |= {"steps": steps, "sites": sites, "kicks": kicks, "stride": stride}
-    values |= {"groups": (stride - 1) // LANES, "tasks": _blocks(amounts) * kicks * sites}
-    arguments = array("q", [values.get(argument, 0) for argument in ARGUMENTS])
-    threads = threads_for(WORK * amounts.numel() // drives, values["tasks"])
-    _library(drives).on_threads(name, arguments.buffer_info()[0], threads)
+    tasks = _blocks(amounts) * kicks * sites
+    # fmt: off
+    _kernel(drives)(
+        name, threads_for(tasks, WORK * amounts.numel() // drives),
+        tasks=tasks, steps=steps, sites=sites, kicks=kicks, groups=(stride - 1) // LANES, stride=stride,
+        exponentials=len(items.after), starts=items.starts, after=items.after, **tensors,
+    )
+    # fmt: on
 
 
 @lru_cache(maxsize=8)
-def _library(drives: int) -> Library:
-    return Library(
-        Recipe(
-            f"two levels {drives} {LANES}",
-            ("evolve", "gradient"),
-            lambda: two_level_kernels.module(drives, LANES),
-            SOURCES,
-        )
-    )
+def _kernel(drives: int) -> Kernel:
+    functions, sources = (two_level_kernels.evolve, two_level_kernels.gradient), (quaternions,)
+    arguments, plan = two_level_kernels.ARGUMENTS, SiteDrives(drives)
+    return Kernel(functions, arguments, torch.float64, LANES, plan, sources)

@@ -1,4 +1,4 @@
-"""Writes the machine code for the evolutions A of sites of two levels, and their gradients, one step a lane.
+"""The compiled code for the evolutions A of sites of two levels, and their gradients, a step a lane.
 
 An A is a product of exponentials exp(-i c) q, with quaternions q (see `quaternions`): its phases add up, and its
 quaternions are multiplied. As these are unit quaternions, the gradient goes back through the product by inverses, and
@@ -9,245 +9,183 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
-from llvmlite import ir
+from ketscale.engines.compiled.functions import sincos
+from ketscale.engines.compiled.language import (
+    INTEGER,
+    Arguments,
+    Buffer,
+    Code,
+    Complex,
+    Lanes,
+    Number,
+    aligned,
+    chunk,
+    complexes,
+    fma,
+    fnma,
+    integers,
+    minimum,
+    reals,
+    select,
+)
+from ketscale.engines.pulses.quaternions import Vectors, dot, exponential_of, inverse, product
 
-from ketscale.engines.compiled.vector import I32, I64, Value, Writer
-from ketscale.engines.pulses.quaternions import Vectors, dot, exponential_of, inverse, product, times
-
-ARGUMENTS = (
-    "next_task",  # counter, 0 at the start
-    "tasks",  # blocks * s * n; a task is one site and one of the s A's of a step, in so many groups of steps
-    "steps", "sites", "kicks",
-    "groups",  # vectors of steps, with one step more than there are: A_0 of it ends the last one
-    "starts",  # (s + 1): which exponentials each A has
-    "after",  # (exponentials): 1 if it is of the step before, else 0
-    "undriven",  # (exponentials, n, 4): c, x, y, z of what all steps have
-    "terms",  # (n, drives, 4): those of each drive of a site
-    "amounts", "stride",  # (exponentials, n, drives, stride): of each drive, with one step of 0 before the first
-    "own",  # complex (groups * lanes * s, n, 2, 2): the result; or its cotangent (steps * s + 1, n, 2, 2)
-    "to_undriven",  # gradients, 0 at the start: (blocks, exponentials, n, 4, lanes)
-    "to_terms",  # (tasks, drives, 4, lanes)
-    "to_amounts",  # as `amounts`
-)  # fmt: skip
+ARGUMENTS = {
+    # A task is one site and one of the s A's of a step, in so many vectors of steps. There is one step more than the
+    # given ones: its A_0 ends the last one.
+    "tasks steps sites kicks groups": INTEGER,
+    # Which exponentials each A has, and for each of these 1 if it is of the step before, else 0.
+    "starts after": integers("numbers"),
+    # c, x, y, z of what all steps have, and of each drive of a site.
+    "undriven": reals("exponentials", "sites", 4),
+    "terms": reals("sites", "drives", 4),
+    # How much of each drive, with one step of 0 before the first; and its gradient.
+    "amounts to_amounts": reals("exponentials", "sites", "drives", "stride"),
+    "stride": INTEGER,
+    # (groups * lanes * s, sites, 2, 2): the result; or its cotangent (steps * s + 1, sites, 2, 2).
+    "own": complexes("places", "sites", 4),
+    # Gradients, 0 at the start.
+    "to_undriven": aligned("blocks", "exponentials", "sites", 4),
+    "exponentials": INTEGER,
+    "to_terms": aligned("tasks", "drives", 4),
+}
 
 # Vectors of steps in a task.
 BLOCK = 64
 
 
-def module(drives: int, lanes: int) -> ir.Module:
-    """The functions `evolve` and `gradient` for so many drives of each site, which take the address of `ARGUMENTS`."""
-    written = ir.Module("ketscale_two_levels")
-    _Function(written, "evolve", drives, lanes).evolve()
-    _Function(written, "gradient", drives, lanes).gradient()
-    return written
+class SiteDrives(NamedTuple):
+    """drives: of each site."""
+
+    drives: int
 
 
-class _Function:
-    """Writes one of the functions."""
+def evolve(k: Code, args: Arguments, plan: SiteDrives) -> None:
+    """Each A."""
+    evolution = _SiteEvolution(k, args, plan)
+    with evolution.vectors():
+        evolution.multiply()
+        now = evolution.now.value
+        # One Newton step towards a unit quaternion.
+        scale = fnma(k.vector(0.5), dot(now, now), 1.5)
+        w, x, y, z = (each * scale for each in now)
+        phase = evolution.phase_factor()
+        own = args.own[Lanes(evolution.places()), evolution.site]
+        for number, entry in enumerate((Complex(w, -z), Complex(-y, -x), Complex(y, -x), Complex(w, z))):
+            own[number] = entry * phase
 
-    def __init__(self, module: ir.Module, name: str, drives: int, lanes: int) -> None:
-        self.w, self.drives = Writer(module, name, lanes, double=True), drives
-        self._now, self._back = self._variable(4), self._variable(4)
-        self._phase = self._variable(1)
 
-    def _variable(self, count: int) -> list[Value]:
-        """Vectors that loops change."""
-        return [self.w.b.alloca(self.w.vector) for _ in range(count)]
+def gradient(k: Code, args: Arguments, plan: SiteDrives) -> None:
+    """The gradients by all three, from that by each A."""
+    evolution = _SiteEvolution(k, args, plan)
+    back = k.variable([k.vector(0.0)] * 4)
+    with evolution.vectors():
+        evolution.multiply()
+        phase = evolution.phase_factor().conjugate()
+        # Lanes after the last A have none.
+        last = args.steps * args.kicks
+        own = args.own[Lanes(minimum(place, last) for place in evolution.places()), evolution.site]
+        present = k.gathered([place <= last for place in evolution.places()])
+        # By exp(-i c) A: that by c is of the product with A itself.
+        zero = Complex(k.vector(0.0), k.vector(0.0))
+        a, b, c, d = (select(present, own[number], zero) * phase for number in range(4))
+        back.value = [a.real + d.real, -(b.imag + c.imag), c.real - b.real, d.imag - a.imag]
+        # Im(conj(G) A) of A = w - i v, entry by entry.
+        turned = (a.imag + d.imag, b.real + c.real, c.imag - b.imag, a.real - d.real)
+        to_phase = -dot(turned, evolution.now.value)
+        first, count = evolution.exponentials()
+        with k.loop(count, backwards=True) as number:
+            item = first + number
+            hamiltonian, there = evolution.hamiltonian(item)
+            exponential, sinc, slope = exponential_of(hamiltonian)
+            back_by = inverse(exponential)
+            before = product(back_by, evolution.now.value)
+            found = product(back.value, inverse(before))
+            evolution.now.value, back.value = before, product(back_by, back.value)
+            angles, to_v = hamiltonian[1:], found[1:]
+            along = fma(slope, dot(angles, to_v), -(sinc * found[0]))
+            to_angles = [fma(sinc, t, along * angle) for angle, t in zip(angles, to_v, strict=True)]
+            evolution.add_gradients([select(there, each, 0.0) for each in (to_phase, *to_angles)], item)
 
-    def _get(self, variable: list[Value]) -> list[Value]:
-        return [self.w.b.load(each, typ=self.w.vector) for each in variable]
 
-    def _set(self, variable: list[Value], values: Vectors) -> None:
-        for each, value in zip(variable, values, strict=True):
-            self.w.b.store(value, each)
+class _SiteEvolution:
+    """The A's of a task, a vector at a time: `now` is their product of quaternions."""
 
-    def _int(self, name: str) -> Value:
-        return self.w.argument(ARGUMENTS.index(name))
-
-    def _array(self, name: str) -> Value:
-        return self.w.argument(ARGUMENTS.index(name), pointer=True)
-
-    def evolve(self) -> None:
-        """Each A."""
-        with self._groups():
-            self._multiply()
-            now = self._get(self._now)
-            # One Newton step towards a unit quaternion.
-            norm = dot(self.w, now, now)
-            scale = self.w.fma(self.w.constant(0.5), norm, self.w.constant(1.5), negate=True)
-            w, x, y, z = (self.w.b.fmul(each, scale) for each in now)
-            minus = self.w.b.fneg
-            phase = self._phase_factor()
-            rows = ((w, minus(z)), (minus(y), minus(x)), (y, minus(x)), (w, z))
-            self._scatter([part for entry in rows for part in times(self.w, entry, phase)])
-
-    def gradient(self) -> None:
-        """By all three, from the gradient by each A."""
-        w, b = self.w, self.w.b
-        with self._groups():
-            self._multiply()
-            p, q = self._phase_factor()
-            # By exp(-i c) A: that by c is of the product with A itself.
-            numbers = self._gather()
-            turned = [
-                times(self.w, entry, (p, b.fneg(q)))
-                for entry in zip(numbers[::2], numbers[1::2], strict=True)
-            ]
-            (r0, i0), (r1, i1), (r2, i2), (r3, i3) = turned
-            given = (b.fadd(r0, r3), b.fneg(b.fadd(i1, i2)), b.fsub(r2, r1), b.fsub(i3, i0))
-            now = self._get(self._now)
-            x, y, z = now[1:]
-            # Im(conj(G) A) of A = w - i v, entry by entry.
-            to_phase = b.fneg(
-                dot(
-                    self.w,
-                    (b.fadd(i0, i3), b.fadd(r1, r2), b.fsub(i2, i1), b.fsub(r0, r3)),
-                    (now[0], x, y, z),
-                )
-            )
-            self._set(self._back, given)
-            first, count = self._exponentials()
-            with w.loop(count) as done:
-                item = b.sub(b.sub(b.add(first, count), w.integer(1)), done)
-                hamiltonian, present = self._hamiltonian(item)
-                exponential, sinc, slope = exponential_of(self.w, hamiltonian)
-                back_by = inverse(self.w, exponential)
-                before = product(self.w, back_by, self._get(self._now))
-                back = self._get(self._back)
-                found = product(self.w, back, inverse(self.w, before))
-                self._set(self._now, before)
-                self._set(self._back, product(self.w, back_by, back))
-                angles, to_v = hamiltonian[1:], found[1:]
-                along = w.fma(slope, dot(self.w, angles, to_v), b.fneg(b.fmul(sinc, found[0])))
-                to_angles = [w.fma(sinc, t, b.fmul(along, a)) for a, t in zip(angles, to_v, strict=True)]
-                zero = w.constant(0.0)
-                self._store([b.select(present, each, zero) for each in (to_phase, *to_angles)], item)
-
-    def _store(self, found: Vectors, item: Value) -> None:
-        """Add a Hamiltonian's gradient to those of what it is a sum of."""
-        w, b = self.w, self.w.b
-        place = b.add(b.mul(b.add(b.mul(self._block, self._count), item), self._int("sites")), self._site)
-        self._add(w.at(self._array("to_undriven"), b.mul(place, w.integer(4))), found)
-        for drive in range(self.drives):
-            amount, terms, at = self._drive(item, drive)
-            place = b.add(b.mul(self._task, w.integer(self.drives)), w.integer(drive))
-            address = w.at(self._array("to_terms"), b.mul(place, w.integer(4)))
-            self._add(address, [b.fmul(amount, each) for each in found])
-            w.store(dot(self.w, terms, found), w.element(self._array("to_amounts"), at), align=8)
-
-    def _add(self, address: Value, values: Vectors) -> None:
-        for number, value in enumerate(values):
-            at = self.w.at(address, number)
-            self.w.store(self.w.b.fadd(self.w.load(at), value), at)
-
-    # --- exponentials ---
-
-    def _multiply(self) -> None:
-        """The product of an A's exponentials, and the sum of its phases."""
-        w = self.w
-        zero = w.constant(0.0)
-        self._set(self._now, [w.constant(1.0), zero, zero, zero])
-        self._set(self._phase, [zero])
-        first, count = self._exponentials()
-        with w.loop(count) as number:
-            hamiltonian, _ = self._hamiltonian(w.b.add(first, number))
-            exponential, *_ = exponential_of(self.w, hamiltonian)
-            self._set(self._now, product(self.w, exponential, self._get(self._now)))
-            self._set(self._phase, [w.b.fadd(self._get(self._phase)[0], hamiltonian[0])])
-
-    def _exponentials(self) -> tuple[Value, Value]:
-        """The first exponential of this A, and their number."""
-        w = self.w
-        starts = [
-            w.b.load(w.element(self._array("starts"), w.b.add(self._kick, w.integer(k)), I64), typ=I64)
-            for k in (0, 1)
-        ]
-        return starts[0], w.b.sub(starts[1], starts[0])
-
-    def _hamiltonian(self, item: Value) -> tuple[list[Value], Value]:
-        """What an exponential is of, 0 where there is no such step; and where there is."""
-        w, b = self.w, self.w.b
-        first = self._after(item)
-        from_ = w.splat(b.sitofp(first, w.real))
-        to = w.splat(b.sitofp(b.add(first, self._int("steps")), w.real))
-        present = b.and_(b.fcmp_ordered(">=", self._rows, from_), b.fcmp_ordered("<", self._rows, to))
-        place = b.add(b.mul(item, self._int("sites")), self._site)
-        undriven = w.element(self._array("undriven"), b.mul(place, w.integer(4)))
-        found = [b.select(present, w.load_splat(w.element(undriven, k)), w.constant(0.0)) for k in range(4)]
-        for drive in range(self.drives):
-            amount, terms, _ = self._drive(item, drive)
-            found = [w.fma(amount, term, sum_) for term, sum_ in zip(terms, found, strict=True)]
-        return found, present
-
-    def _after(self, item: Value) -> Value:
-        return self.w.b.load(self.w.element(self._array("after"), item, I64), typ=I64)
-
-    def _drive(self, item: Value, drive: int) -> tuple[Value, list[Value], Value]:
-        """How much of a drive each step has, its c, x, y, z, and where the amount is."""
-        w, b = self.w, self.w.b
-        place = b.add(b.mul(item, self._int("sites")), self._site)
-        place = b.add(b.mul(place, w.integer(self.drives)), w.integer(drive))
-        step = b.sub(b.add(self._first_row, w.integer(1)), self._after(item))
-        at = b.add(b.mul(place, self._int("stride")), step)
-        place = b.add(b.mul(self._site, w.integer(self.drives)), w.integer(drive))
-        term = w.element(self._array("terms"), b.mul(place, w.integer(4)))
-        terms = [w.load_splat(w.element(term, k)) for k in range(4)]
-        return w.load(w.element(self._array("amounts"), at), align=8), terms, at
-
-    def _phase_factor(self) -> tuple[Value, Value]:
-        """exp(-i c) of the sum of phases."""
-        sine, cosine = self.w.sincos(self._get(self._phase)[0])
-        return cosine, self.w.b.fneg(sine)
-
-    # --- memory ---
+    def __init__(self, k: Code, args: Arguments, plan: SiteDrives) -> None:
+        self.k, self.args, self.drives = k, args, plan.drives
+        self.now = k.variable([k.vector(0.0)] * 4)
+        self._phase = k.variable(k.vector(0.0))
 
     @contextmanager
-    def _groups(self) -> Iterator[None]:
-        """The vectors of steps of each task that a thread takes."""
-        w, b = self.w, self.w.b
-        sites, kicks = self._int("sites"), self._int("kicks")
-        self._count = b.load(w.element(self._array("starts"), kicks, I64), typ=I64)
-        with w.taken(w.argument_address(ARGUMENTS.index("next_task")), self._int("tasks")) as task:
-            self._task, self._site = task, b.urem(task, sites)
-            self._kick = b.urem(b.udiv(task, sites), kicks)
-            self._block = b.udiv(task, b.mul(sites, kicks))
-            first = b.mul(self._block, w.integer(BLOCK))
-            left = b.sub(self._int("groups"), first)
-            number = b.select(b.icmp_unsigned("<", left, w.integer(BLOCK)), left, w.integer(BLOCK))
-            with w.loop(number) as group:
-                self._first_row = b.mul(b.add(first, group), w.integer(w.lanes))
-                start = w.splat(b.sitofp(self._first_row, w.real))
-                self._rows = b.fadd(start, w.constant([float(lane) for lane in range(w.lanes)]))
+    def vectors(self) -> Iterator[None]:
+        """Loop over the vectors of steps of each task that a thread takes."""
+        k, args = self.k, self.args
+        with k.tasks(args.tasks) as task:
+            self._task, self.site = task, task % args.sites
+            self._kick = task // args.sites % args.kicks
+            self._block = task // (args.sites * args.kicks)
+            first, count = chunk(self._block, BLOCK, args.groups)
+            with k.loop(count) as number:
+                self._first_step = (first + number) * k.lanes
+                self._steps = self._first_step.as_float().splat() + k.vector(range(k.lanes))
                 yield
 
-    def _places(self) -> list[Value]:
+    def multiply(self) -> None:
+        """The product of an A's exponentials, and the sum of its phases."""
+        k, zero = self.k, self.k.vector(0.0)
+        self.now.value, self._phase.value = [k.vector(1.0), zero, zero, zero], zero
+        first, count = self.exponentials()
+        with k.loop(count) as number:
+            hamiltonian, _ = self.hamiltonian(first + number)
+            exponential, *_ = exponential_of(hamiltonian)
+            self.now.value = product(exponential, self.now.value)
+            self._phase.value += hamiltonian[0]
+
+    def exponentials(self) -> tuple[Number, Number]:
+        """The first exponential of this A, and their number."""
+        first = self.args.starts[self._kick]
+        return first, self.args.starts[self._kick + 1] - first
+
+    def hamiltonian(self, item: Number) -> tuple[list[Number], Number]:
+        """The Hamiltonian of an exponential, 0 where there is no such step; and where there is."""
+        args = self.args
+        first = args.after[item]
+        there = (self._steps >= first.as_float()) & (self._steps < (first + args.steps).as_float())
+        found = [select(there, args.undriven[item, self.site, part], 0.0) for part in range(4)]
+        for drive in range(self.drives):
+            amount = self._amounts("amounts", item, drive)[0]
+            terms = args.terms[self.site, drive]
+            found = [fma(amount, terms[part], found[part]) for part in range(4)]
+        return found, there
+
+    def _amounts(self, name: str, item: Number, drive: int) -> Buffer:
+        """How much of a drive each step of the vector has, or the gradient by that."""
+        step = self._first_step + 1 - self.args.after[item]
+        array: Buffer = getattr(self.args, name)
+        return array.part((item, self.site, drive, step), 1, element="vector")
+
+    def add_gradients(self, found: Vectors, item: Number) -> None:
+        """Add a Hamiltonian's gradient to those of what it is a sum of."""
+        args = self.args
+        to_undriven = args.to_undriven[self._block, item, self.site]
+        for part, each in enumerate(found):
+            to_undriven.add(part, each)
+        for drive in range(self.drives):
+            amount, terms = self._amounts("amounts", item, drive)[0], args.terms[self.site, drive]
+            to_terms = args.to_terms[self._task, drive]
+            for part, each in enumerate(found):
+                to_terms.add(part, amount * each)
+            total = dot([terms[part] for part in range(4)], found)
+            self._amounts("to_amounts", item, drive)[0] = total
+
+    def phase_factor(self) -> Complex:
+        """exp(-i c) of the sum of phases."""
+        sine, cosine = sincos(self._phase.value)
+        return Complex(cosine, -sine)
+
+    def places(self) -> list[Number]:
         """The numbers of the lanes' A's."""
-        b, w = self.w.b, self.w
-        rows = [b.add(self._first_row, w.integer(lane)) for lane in range(w.lanes)]
-        return [b.add(b.mul(row, self._int("kicks")), self._kick) for row in rows]
-
-    def _address(self, place: Value) -> Value:
-        b, w = self.w.b, self.w
-        number = b.add(b.mul(place, self._int("sites")), self._site)
-        return w.element(self._array("own"), b.mul(number, w.integer(8)))
-
-    def _scatter(self, numbers: Vectors) -> None:
-        for lane, place in enumerate(self._places()):
-            address = self._address(place)
-            for number, vector in enumerate(numbers):
-                value = self.w.b.extract_element(vector, ir.Constant(I32, lane))
-                self.w.b.store(value, self.w.element(address, number), align=8)
-
-    def _gather(self) -> list[Value]:
-        """The cotangents of the lanes' A's, 0 for those after the last."""
-        w, b = self.w, self.w.b
-        last = b.mul(self._int("steps"), self._int("kicks"))
-        found = [ir.Constant(w.vector, ir.Undefined)] * 8
-        for lane, place in enumerate(self._places()):
-            inside = b.icmp_unsigned("<=", place, last)
-            address = self._address(b.select(inside, place, last))
-            for number in range(8):
-                value = b.select(inside, w.load_real(w.element(address, number)), ir.Constant(w.real, 0.0))
-                found[number] = b.insert_element(found[number], value, ir.Constant(I32, lane))
-        return found
+        first = self._first_step
+        return [(first + lane) * self.args.kicks + self._kick for lane in range(self.k.lanes)]

@@ -34,7 +34,7 @@ ARGUMENTS = {
 }
 
 
-class Plan(NamedTuple):
+class ScanSizes(NamedTuple):
     """The sizes that the code is written for; `lanes` is the number of floats in a vector."""
 
     channels: int
@@ -60,11 +60,11 @@ class Plan(NamedTuple):
         return (2 * steps + 1) * self.state
 
 
-def forward(k: Code, args: Arguments, plan: Plan) -> None:
+def forward(k: Code, args: Arguments, sizes: ScanSizes) -> None:
     """y of every row."""
-    states = range(plan.state)
+    states = range(sizes.state)
     h = k.variable([k.vector(0.0) for _ in states])
-    with k.tasks(args.rows) as row, k.loop(plan.blocks) as v:
+    with k.tasks(args.rows) as row, k.loop(sizes.blocks) as v:
         h.value = [k.vector(0.0) for _ in states]
         rates = [args.rate[n, v] for n in states]
         with k.loop(args.steps) as t:
@@ -77,17 +77,17 @@ def forward(k: Code, args: Arguments, plan: Plan) -> None:
             args.y[row, t, v] = y
 
 
-def backward(k: Code, args: Arguments, plan: Plan) -> None:
+def backward(k: Code, args: Arguments, sizes: ScanSizes) -> None:
     """All gradients, from that by y."""
-    state, steps = plan.state, args.steps
+    state, steps = sizes.state, args.steps
     h, decays = args.scratch[k.worker()].split((steps + 1, state), (steps, state))
     zeros = [k.vector(0.0) for _ in range(state)]
     # The adjoint of the state, and the gradients by the rates.
     carried, to_rates = k.variable(zeros), k.variable(zeros)
     with k.tasks(args.rows) as row:
-        args.to_b[row].zero(steps * plan.groups)
-        args.to_c[row].zero(steps * plan.groups)
-        with k.loop(plan.blocks) as v:
+        args.to_b[row].zero(steps * sizes.groups)
+        args.to_c[row].zero(steps * sizes.groups)
+        with k.loop(sizes.blocks) as v:
             rates = [args.rate[n, v] for n in range(state)]
             _again(k, args, rates, h, decays, row, v)
             carried.value, to_rates.value = zeros, zeros
@@ -109,7 +109,7 @@ def backward(k: Code, args: Arguments, plan: Plan) -> None:
                     sums[n] = fma(to_exponent, dt, sums[n])
                 carried.value, to_rates.value = back, sums
                 args.to_x[row, t, v], args.to_dt[row, t, v] = to_x, to_dt
-                for group in range(plan.groups):
+                for group in range(sizes.groups):
                     own = slice(group * k.lanes, (group + 1) * k.lanes)
                     args.to_b[row, t, group] = args.to_b[row, t, group] + lane_sums(to_b[own])
                     args.to_c[row, t, group] = args.to_c[row, t, group] + lane_sums(to_c[own])

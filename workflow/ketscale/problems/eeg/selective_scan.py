@@ -17,12 +17,12 @@ from ketscale.engines.compiled.kernel import Kernel, lanes_of
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import one_by_one
 from ketscale.problems.eeg import scan_kernels
-from ketscale.problems.eeg.scan_kernels import Plan
+from ketscale.problems.eeg.scan_kernels import ScanSizes
 
 
 def fits(channels: int, state: int, dtype: torch.dtype) -> bool:
     """Whether the compiled scan supports these sizes and this precision on this processor."""
-    return dtype in (torch.float32, torch.float64) and _plan(channels, state, dtype).fits()
+    return dtype in (torch.float32, torch.float64) and _sizes(channels, state, dtype).fits()
 
 
 def selective_scan(
@@ -72,20 +72,20 @@ class _SelectiveScan(torch.autograd.Function):
 
 def _call(name: str, rate: torch.Tensor, x: torch.Tensor, **tensors: torch.Tensor) -> None:
     rows, steps, channels = x.shape
-    plan = _plan(channels, len(rate), x.dtype)
+    sizes = _sizes(channels, len(rate), x.dtype)
     threads = min(torch.get_num_threads(), rows)
-    size = plan.scratch_vectors(steps) if name == "backward" else 0
-    scratch = x.new_empty(threads * size * plan.lanes)
-    sizes = {"rows": rows, "steps": steps, "scratch_vectors": size}
-    _kernel(plan, x.dtype)(name, threads, **sizes, rate=rate, x=x, scratch=scratch, **tensors)
+    size = sizes.scratch_vectors(steps) if name == "backward" else 0
+    scratch = x.new_empty(threads * size * sizes.lanes)
+    counts = {"rows": rows, "steps": steps, "scratch_vectors": size}
+    _kernel(sizes, x.dtype)(name, threads, **counts, rate=rate, x=x, scratch=scratch, **tensors)
 
 
-def _plan(channels: int, state: int, dtype: torch.dtype) -> Plan:
+def _sizes(channels: int, state: int, dtype: torch.dtype) -> ScanSizes:
     # No more lanes than states, which have to fill whole vectors too.
-    return Plan(channels, state, min(lanes_of(dtype), state))
+    return ScanSizes(channels, state, min(lanes_of(dtype), state))
 
 
 @lru_cache(maxsize=16)
-def _kernel(plan: Plan, dtype: torch.dtype) -> Kernel:
+def _kernel(sizes: ScanSizes, dtype: torch.dtype) -> Kernel:
     functions = scan_kernels.forward, scan_kernels.backward
-    return Kernel(functions, scan_kernels.ARGUMENTS, dtype, plan.lanes, plan)
+    return Kernel(functions, scan_kernels.ARGUMENTS, dtype, sizes.lanes, sizes)
