@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ketscale.engines.circuits.fused.plan import SweepPlan
 from ketscale.engines.circuits.fused.program import Flip, Rotation
 from ketscale.engines.circuits.fused.schedule import Phases
-from ketscale.engines.compiled.language import BIT, I64, Buffer, Code, Complex, Number, fma, fnma, select
+from ketscale.engines.compiled.language import BIT, I64, Buffer, Code, Complex, Number, fma, select
 
 # An amplitude of every lane; a `Number` if amplitudes are real.
 Amplitude: TypeAlias = Number | Complex
@@ -239,7 +239,8 @@ def overlaps(
 ) -> list[tuple[Rotation, Number]]:
     """Im <adjoint|P|psi> over the block for each rotation of a step, without the signs of base and lanes."""
     if isinstance(step, Phases):
-        classes = walsh([fnma(a.imag, p.real, a.real * p.imag) for a, p in zip(adjoint, psi, strict=True)])
+        products = [_imaginary(a, 0, p) for a, p in zip(adjoint, psi, strict=True)]
+        classes = walsh([fma(*second, left * right) for (left, right), second in products])
         return [(rotation, classes[block.within(rotation.z)]) for rotation in step.rotations]
     move, lanes = block.flip(step.x)
     within = block.within(step.z)

@@ -18,18 +18,15 @@ from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.kernels import ARGUMENTS, CALL_ARGUMENTS, backward, forward
 from ketscale.engines.circuits.fused.once import collect, prepare, prepare_and_forward
-from ketscale.engines.circuits.fused.plan import SweepPlan, Wanted
+from ketscale.engines.circuits.fused.plan import SweepPlan, Wanted, wanted_of
 from ketscale.engines.circuits.fused.program import Program, reduce
 from ketscale.engines.circuits.simulator import CircuitPullBack
-from ketscale.engines.compiled.kernel import Kernel
+from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
 from ketscale.engines.compiled.library import vector_bytes
 
 # A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
 TILE_BYTES = 512 * 1024
-
-# With fewer multiply-adds for each thread, more threads cost more than they save; it is about 0.1 ms of work.
-WORK_PER_THREAD = 4_000_000
 
 # Up to this many amplitudes a call takes a few microseconds with vectors of 256 bits. In a loop of such calls wider
 # vectors save one or two microseconds, but in a training step, between torch's kernels, they took 20 more.
@@ -248,16 +245,7 @@ def kernel_for(
 
     Each of several groups has as many rows of the inputs, and as much of `weights` and `mix`.
     """
-    wanted: tuple[Wanted, ...] = ()
-    if torch.is_grad_enabled():
-        if initial is not None and initial.requires_grad:
-            wanted += ("initial",)
-        if inputs.requires_grad:
-            wanted += ("input",)
-        if weights.requires_grad:
-            wanted += ("weight",)
-        if mix is not None and mix.requires_grad:
-            wanted += ("mix",)
+    wanted = wanted_of(initial=initial, input=inputs, weight=weights, mix=mix)
     batch = inputs.shape[0] // groups
     return kernel(circuit, paulis, inputs.dtype, batch, initial is None, wanted, literal, partners, groups)
 

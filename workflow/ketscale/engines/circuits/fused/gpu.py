@@ -18,7 +18,7 @@ import torch
 from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import stepwise
-from ketscale.engines.circuits.fused.plan import Wanted
+from ketscale.engines.circuits.fused.plan import Wanted, wanted_of
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.tables import Tables, tabulate
 from ketscale.errors import UserError
@@ -47,14 +47,7 @@ def evaluate(
     """
     if literal:
         raise UserError("simulator 'fused' takes the route 'literal' on the CPU only: set placement: cpu")
-    wanted: tuple[Wanted, ...] = ()
-    if torch.is_grad_enabled():
-        tensors: tuple[tuple[Wanted, torch.Tensor | None], ...] = (
-            ("initial", initial),
-            ("input", inputs),
-            ("weight", weights),
-        )
-        wanted = tuple(kind for kind, tensor in tensors if tensor is not None and tensor.requires_grad)
+    wanted = wanted_of(initial=initial, input=inputs, weight=weights)
     tables = _tables(circuit, paulis, initial is None, wanted, inputs.dtype, inputs.device)
     if not wanted:
         return _forward(tables, inputs, weights, initial)[0]

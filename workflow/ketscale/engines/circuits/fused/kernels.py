@@ -279,7 +279,7 @@ def _gradient(tile: Tile, kind: str, index: int) -> Number | None:
         angle = rotation.angle
         if (angle.kind, angle.index) == (kind, index):
             gathered = _lane_signed(tile, tile.buffers["gradients"][slot], rotation)
-            total = fma(gathered, tile.k.vector(angle.factor), total)
+            total = fma(gathered, angle.factor, total)
     return total
 
 
@@ -412,10 +412,8 @@ def _start_adjoint(tile: Tile, psi: Buffer, adjoint: Buffer, words: Sequence[Wor
     measurements = _measurements(plan, words)
     if not measurements:
         adjoint.part((), 1, element="aligned").zero(plan.state_vectors)
-    for first, (basis, groups) in enumerate(measurements):
+    for number, (basis, groups) in enumerate(measurements):
         with tile.blocks(basis) as block:
             state = block.load(psi)
-            image = block.load(adjoint) if first else [None] * len(state)
-            for group in groups:
-                image = add_words(block, state, image, group, weights)
-            block.store(image, adjoint)
+            before = block.load(adjoint) if number else None
+            block.store(add_words(block, state, before, groups, weights), adjoint)

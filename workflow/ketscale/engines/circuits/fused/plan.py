@@ -10,12 +10,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
+
+import torch
 
 from ketscale.engines.circuits.fused.program import Angle, Program, Rotation
 from ketscale.engines.circuits.fused.schedule import Pass, Phases, Schedule, reversed_passes, schedule
 
 Wanted = Literal["input", "weight", "initial", "mix"]
+
+
+def wanted_of(**tensors: torch.Tensor | None) -> tuple[Wanted, ...]:
+    """The tensors by which a call must be differentiable, in their order."""
+    if not torch.is_grad_enabled():
+        return ()
+    found = (name for name, tensor in tensors.items() if tensor is not None and tensor.requires_grad)
+    return cast(tuple[Wanted, ...], tuple(found))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ketscale.engines.circuits.fused.block import (
     Amplitude,
@@ -54,22 +55,21 @@ def _real(q: Amplitude, power: int, p: Amplitude) -> Number:
 def add_words(
     block: RegisterBlock,
     psi: State,
-    image: Sequence[Amplitude | None],
-    words: Mapping[int, Word],
+    image: State | None,
+    groups: Sequence[Mapping[int, Word]],
     weights: Buffer,
 ) -> State:
-    """image plus the weighted words of one X mask applied to psi; None in place of 0 at the start."""
-    move, lanes = block.flip(next(iter(words.values())).x)
-    fields = {power: _field(block, words, power, lanes, weights) for power in (0, 1)}
-    result: State = []
-    for j, total in enumerate(image):
-        moved = block.moved(psi[j ^ move], lanes)
-        for power, field in fields.items():
-            if field is not None:
-                total = fma(times_power_of_i(power, moved), field[j ^ move], total)
-        assert total is not None
-        result.append(total)
-    return result
+    """image (None: 0) plus the weighted words applied to psi, one group of words of one X mask after the other."""
+    totals: list[Any] = [None] * len(psi) if image is None else list(image)
+    for words in groups:
+        move, lanes = block.flip(next(iter(words.values())).x)
+        fields = {power: _field(block, words, power, lanes, weights) for power in (0, 1)}
+        for j in range(len(totals)):
+            moved = block.moved(psi[j ^ move], lanes)
+            for power, field in fields.items():
+                if field is not None:
+                    totals[j] = fma(times_power_of_i(power, moved), field[j ^ move], totals[j])
+    return totals
 
 
 def _field(
