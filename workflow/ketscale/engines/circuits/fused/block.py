@@ -167,13 +167,12 @@ class RegisterBlock:
 
     def moved(self, amplitude: Amplitude, lanes: int) -> Amplitude:
         """Amplitudes whose lane i is the given ones' lane i ^ lanes."""
-        if isinstance(amplitude, Complex):
-            real, imag = (part.shuffled(self._exchanged(lanes)) for part in (amplitude.real, amplitude.imag))
-            return Complex(real, imag)
-        return amplitude.shuffled(self._exchanged(lanes))
-
-    def _exchanged(self, lanes: int) -> list[int]:
-        return [lane ^ lanes for lane in range(self.k.lanes)]
+        if not lanes:
+            return amplitude
+        sources = [lane ^ lanes for lane in range(self.k.lanes)]
+        if isinstance(amplitude, Number):
+            return amplitude.shuffled(sources)
+        return Complex(amplitude.real.shuffled(sources), amplitude.imag.shuffled(sources))
 
 
 def apply(
