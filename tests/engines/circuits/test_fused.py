@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -343,6 +344,16 @@ def test_processes_that_start_at_once_on_an_empty_cache_share_one_compilation(tm
     running = [subprocess.Popen([sys.executable, "-c", COMPILE], env=environment) for _ in range(6)]
     assert [process.wait() for process in running] == [0] * 6
     assert len(list((tmp_path / "new" / "cache").glob("*.o"))) == 1
+
+
+def test_a_change_of_any_file_that_writes_code_compiles_it_anew() -> None:
+    folder, found, waiting = Path(cpu.__file__).parent, set(), ["kernels", "once"]
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        imports = re.findall(rf"from {fused.__name__}\.(\w+) import", (folder / f"{name}.py").read_text())
+        waiting += set(imports) - found
+    assert found == {"kernels", "once", *cpu.WRITERS}
 
 
 def test_a_damaged_file_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,13 +136,13 @@ class Fused:
         partners = places.partners
         if torch._C._are_functorch_transforms_active():
 
-            def of_groups(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+            def grouped(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
                 found: torch.Tensor = self._cpu.evaluate_groups(
                     circuit, i, w, words, None, literal, m, partners
                 )
                 return found
 
-            sums = transforms.grouped(of_groups, inputs, weights, mix)
+            sums = transforms.grouped(grouped, inputs, weights, mix)
         else:
             compiled = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, partners)
             sums = self._cpu.call(compiled, inputs, weights, None, mix)

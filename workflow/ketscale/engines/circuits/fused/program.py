@@ -155,29 +155,32 @@ _PHASES = {"T": pi / 4, "S": pi / 2, "PauliZ": pi}
 def _rotations(gate: Gate) -> Iterator[tuple[str, Angle]]:
     """The gate as rotations in the order of execution: letters on the gate's wires, and an angle."""
 
-    def of(column: int, factor: float) -> Angle:
-        angle = gate.columns[column]
-        return (
-            _constant(factor * angle.value)
-            if angle.kind == "constant"
-            else Angle(angle.kind, angle.index, factor)
-        )
+    def angle(column: int, factor: float) -> Angle:
+        given = gate.columns[column]
+        if given.kind == "constant":
+            return _constant(factor * given.value)
+        return Angle(given.kind, given.index, factor)
 
     name = gate.name
     if name in ("RX", "RY", "RZ"):
-        yield name[1], of(0, 1.0)
+        yield name[1], angle(0, 1.0)
     elif name.startswith("Ising"):
-        yield name[-2:], of(0, 1.0)
+        yield name[-2:], angle(0, 1.0)
     elif name == "Rot":
-        yield from zip("ZYZ", (of(column, 1.0) for column in range(3)), strict=True)
+        yield from zip("ZYZ", (angle(column, 1.0) for column in range(3)), strict=True)
     elif name in ("CRX", "CRY", "CRZ"):
-        yield "I" + name[-1], of(0, 0.5)
-        yield "Z" + name[-1], of(0, -0.5)
+        yield "I" + name[-1], angle(0, 0.5)
+        yield "Z" + name[-1], angle(0, -0.5)
     elif name == "ControlledPhaseShift":
-        yield from (("ZI", of(0, 0.5)), ("IZ", of(0, 0.5)), ("ZZ", of(0, -0.5)), ("II", of(0, -0.5)))
+        yield from (
+            ("ZI", angle(0, 0.5)),
+            ("IZ", angle(0, 0.5)),
+            ("ZZ", angle(0, -0.5)),
+            ("II", angle(0, -0.5)),
+        )
     elif name == "PhaseShift":
-        yield "Z", of(0, 1.0)
-        yield "I", of(0, -1.0)
+        yield "Z", angle(0, 1.0)
+        yield "I", angle(0, -1.0)
     elif name in _PHASES:
         yield "Z", _constant(_PHASES[name])
         yield "I", _constant(-_PHASES[name])
