@@ -41,13 +41,11 @@ def expval(simulator: Simulator, circuit: Circuit, angles: Angles, words: Sequen
     """
     if torch._C._are_functorch_transforms_active() and stacks(simulator):
         return simulator.expval(circuit, angles, words)
-    alone = inputs_only(circuit)
+    alone, own = weights_as_inputs(circuit, *angles)
 
     def values(inputs: torch.Tensor) -> tuple[torch.Tensor]:
         return (simulator.expval(alone, Angles(inputs, inputs.new_empty(0)), words),)
 
-    rows = len(angles.inputs)
-    own = torch.cat([angles.inputs, angles.weights.expand(rows, circuit.weights)], dim=1)
     (result,) = _Rowwise.apply(values, own)
     return result
 
@@ -61,6 +59,14 @@ def grouped(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> to
         return at_once(function, *tensors)
     (result,) = _Rowwise.apply(lambda *all_: (function(*all_),), *(tensor[None] for tensor in tensors))
     return result[0]
+
+
+def weights_as_inputs(
+    circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor
+) -> tuple[Circuit, torch.Tensor]:
+    """The circuit without weights, and its inputs (..., batch, columns): the inputs, and the weights of each group."""
+    shared = weights[..., None, : circuit.weights].expand(*inputs.shape[:-1], -1)
+    return inputs_only(circuit), torch.cat([inputs[..., : circuit.inputs], shared], dim=-1)
 
 
 @lru_cache(maxsize=256)

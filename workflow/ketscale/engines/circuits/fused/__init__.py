@@ -273,13 +273,11 @@ def _as_rows(
 ) -> torch.Tensor:
     """Evaluate groups, (groups, batch, ...), as one batch in which weights are inputs."""
     groups, batch, _ = inputs.shape
-    own = [inputs[..., : circuit.inputs], weights[:, None, : circuit.weights].expand(-1, batch, -1)]
+    alone, rows = transforms.weights_as_inputs(circuit, inputs, weights)
     if initial is not None:
         each = initial if initial.ndim == 3 else initial[:, None].expand(-1, batch, -1)
         initial = each.flatten(0, 1)
-    rows = torch.cat(own, dim=2).flatten(0, 1)
-    alone = transforms.inputs_only(circuit)
-    values = evaluate(alone, rows, weights.new_empty(0), paulis, initial, literal)
+    values = evaluate(alone, rows.flatten(0, 1), weights.new_empty(0), paulis, initial, literal)
     return values.unflatten(0, (groups, batch))
 
 
