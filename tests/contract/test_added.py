@@ -131,15 +131,18 @@ def inserted(checkout: Path, file: str, before: str, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory, digits_features: Path) -> Project:
-    """A copy with the page's model, backend and kind of study, and studies that ask for all of them."""
+    """A copy with the page's model, simulator, backend and kind of study, and studies that ask for all of them."""
     folder = tmp_path_factory.mktemp("extended")
-    checkout = with_files(folder / "checkout", "reupload.py", "gathered.py", "threads.py")
+    checkout = with_files(folder / "checkout", "reupload.py", "dense.py", "gathered.py", "threads.py")
 
     def insert(file: str, before: str, text: str) -> None:
         inserted(checkout, file, before, text)
 
     insert("problems/images/specification.py", "def prepare(", block_with("class ReuploadSettings") + "\n\n")
     insert("problems/images/specification.py", '"mlp": MLPSettings', '"reupload": ReuploadSettings, ')
+    insert(
+        "engines/circuits/registry.py", '        CircuitMethod("qiskit"', block_with('CircuitMethod("dense"')
+    )
     insert("grid/backend.py", '        Backend("mpi"', block_with('Backend("gathered"'))
     insert(
         "analysis/kinds/__init__.py",
@@ -150,11 +153,17 @@ def extended(tmp_path_factory: pytest.TempPathFactory, digits_features: Path) ->
     tiny = FAMILIES["images"].tiny
     axes = {**tiny["axes"], "model": "reupload"}
     models = yaml.safe_load(block_with("reupload-wide"))["models"]
-    project = Project(folder / "project", {**tiny, "axes": axes, "models": models}, checkout)
+    simulators = {**tiny["simulators"], **yaml.safe_load(block_with("device: dense"))["simulators"]}
+    tiny = {**tiny, "axes": axes, "models": models, "simulators": simulators}
+    project = Project(folder / "project", tiny, checkout)
     project.take(digits_features)
     study = project.config["studies"]
     study["accuracy"] |= {"axes": {**study["accuracy"]["axes"], "seed": 0}, "points": [{}]}
-    study["parity"]["points"] = [{"backend": ["cpu-n1r1t1", "gathered-n1r2t1"]}, {"model": "reupload-wide"}]
+    study["parity"]["points"] = [
+        {"backend": ["cpu-n1r1t1", "gathered-n1r2t1"]},
+        {"model": "reupload-wide"},
+        {"simulator": "dense"},
+    ]
     timed = {
         **study.pop("simulators")["axes"],
         "simulator": "fused",
@@ -176,14 +185,30 @@ def test_a_model_of_one_file_trains_in_two_variants(extended: Project) -> None:
     assert losses["reupload"] != losses["reupload-wide"]
 
 
-def test_a_backend_of_one_file_computes_the_same_numbers(extended: Project) -> None:
-    (row,) = [
+@pytest.mark.parametrize("part", ["dense", "gathered-n1r2t1"])
+def test_a_simulator_and_a_backend_of_one_file_compute_the_same_numbers(extended: Project, part: str) -> None:
+    rows = [
         row
         for row in extended.table("parity")
-        if "/gathered-n1r2t1/" in row["run"] and row["precision"] == "fp64"
+        if f"/{part}/" in row["run"] + row["reference"] and row["precision"] == "fp64"
     ]
-    assert row["held"] == "True"
-    assert float(row["difference"]) <= 1e-10
+    assert rows
+    assert all(row["held"] == "True" and float(row["difference"]) <= 1e-10 for row in rows)
+
+
+def test_a_simulator_of_one_file_is_compared_with_the_others_and_evaluates_layers(extended: Project) -> None:
+    code = (
+        "import torch; from ketscale import Circuit, Layer\n"
+        "inputs = torch.rand(3, 2)\n"
+        "circuit = Circuit(2).rx(0, 'x0').ry(1, 'x1').cnot(0, 1)\n"
+        "dense, fused = (Layer(circuit, simulator=name)(inputs) for name in ('dense', 'fused'))\n"
+        "torch.testing.assert_close(dense, fused)"
+    )
+    extended.run(sys.executable, "-c", code)
+    tests = ROOT / "tests/engines/circuits/test_simulators.py"
+    extended.run(
+        sys.executable, "-m", "pytest", "-q", f"--rootdir={ROOT}", str(tests), "-k", "dense and same_values"
+    )
 
 
 def test_a_kind_of_study_of_one_file_is_tabulated_and_drawn(extended: Project) -> None:

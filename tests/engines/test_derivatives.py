@@ -17,8 +17,8 @@ from ketscale.errors import UserError
 from ketscale.problems.eeg.scan import linear_scan
 
 FUNCTIONS = {
-    "engines.circuits.fused.cpu": "_Evaluate",
-    "engines.circuits.fused.gpu": "_Evaluate",
+    "engines.circuits.fused.cpu": "_Sweep",
+    "engines.circuits.fused.gpu": "_SweepOnGpu",
     "engines.circuits.qiskit": "_ParameterShift",
     "engines.pulses.eigenstates": "_Eigenstates",
     "engines.pulses.evolution": "_Evolve",

@@ -23,7 +23,7 @@ from ketscale import Circuit, Layer
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import pauli_words
 from ketscale.engines.circuits.factory import named_simulator
-from ketscale.engines.circuits.transforms import inputs_only
+from ketscale.engines.circuits.transforms import inputs_only, weights_as_inputs
 from ketscale.errors import UserError
 from tests.engines.circuits.test_simulators import dense_unitary, dense_word, random_circuit, random_words
 
@@ -328,6 +328,11 @@ def test_only_weights_become_inputs() -> None:
     circuit = Circuit(1).rx(0, 0.4).ry(0, "x1").rz(0, "w2").rot(0, "w0", 1.5, "x0")
     assert inputs_only(circuit) == Circuit(1).rx(0, 0.4).ry(0, "x1").rz(0, "x4").rot(0, "x2", 1.5, "x0")
     assert inputs_only(circuit).weights == 0
+    alone, inputs = weights_as_inputs(
+        circuit, torch.tensor([[1, 2, -1], [3, 4, -1]]), torch.tensor([5, 6, 7, -1])
+    )
+    assert alone == inputs_only(circuit)
+    assert inputs.tolist() == [[1, 2, 5, 6, 7], [3, 4, 5, 6, 7]]
 
 
 def test_gradients_and_jacobians_of_the_function_are_right() -> None:

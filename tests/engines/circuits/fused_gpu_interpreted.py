@@ -106,7 +106,7 @@ def test_states_and_gradients(qubits: int, kind: str) -> None:
 
 @pytest.mark.parametrize("qubits", [1, 2, 3])
 def test_gradients_at_angles_of_zero(qubits: int) -> None:
-    """Where the backward kernel would divide by a sine of 0."""
+    """Angles at which the backward kernel would divide by a sine of 0."""
     circuit, words, initial = (
         random_circuit(qubits, qubits),
         random_words(qubits, qubits),

@@ -22,8 +22,8 @@ from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.looped import Looped
-from ketscale.engines.circuits.methods import USUAL
 from ketscale.engines.circuits.placement import Placed
+from ketscale.engines.circuits.registry import SIMULATORS as REGISTERED
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.spanned import Spanned
@@ -108,7 +108,7 @@ def test_a_model_is_averaged(make: Callable[[], nn.Module]) -> None:
 
 
 SIMULATORS: dict[str, Callable[[], Simulator]] = {
-    **{name: partial(named_simulator, name) for name in USUAL if name != "lightning.gpu"},
+    **{name: partial(named_simulator, name) for name in REGISTERED if name != "lightning.gpu"},
     "fused by its matrix": lambda: Fused("matrix"),
     "wrapped": lambda: Placed(Spanned(Looped(Fused("literal"))), CPU),
 }
@@ -134,7 +134,7 @@ def test_a_simulator_that_was_used_is_copied_with_its_settings(make: Callable[[]
 
 def settings(simulator: Any) -> list[object]:
     """The classes of a simulator and of what it wraps, and what they were made with."""
-    own = [type(simulator), *(getattr(simulator, name, None) for name in ("route", "method", "device"))]
+    own = [type(simulator), *(getattr(simulator, name, None) for name in ("route", "device", "gradient"))]
     return own + (settings(simulator.simulator) if hasattr(simulator, "simulator") else [])
 
 

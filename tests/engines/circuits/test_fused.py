@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused, cpu, routes_taken
-from ketscale.engines.circuits.fused.frame import CONJUGATES, Frame, Pauli
+from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Pauli
 from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.schedule import Span
 from ketscale.engines.circuits.placement import Placed
@@ -299,7 +300,7 @@ def test_an_angle_that_is_not_a_number_gives_no_number() -> None:
 
 @pytest.mark.parametrize("name", CONJUGATES)
 def test_pulling_a_word_back_through_a_gate_agrees_with_its_permutation(name: str) -> None:
-    frame = Frame(3)
+    frame = CliffordFrame(3)
     frame.absorb(name, (2, 0)[: len(next(iter(CONJUGATES[name])))])
     order, powers = (torch.tensor(part.tolist()) for part in frame.permutation())
     clifford = torch.zeros(8, 8, dtype=torch.complex128)
@@ -343,6 +344,16 @@ def test_processes_that_start_at_once_on_an_empty_cache_share_one_compilation(tm
     running = [subprocess.Popen([sys.executable, "-c", COMPILE], env=environment) for _ in range(6)]
     assert [process.wait() for process in running] == [0] * 6
     assert len(list((tmp_path / "new" / "cache").glob("*.o"))) == 1
+
+
+def test_a_change_of_any_file_that_writes_code_compiles_it_anew() -> None:
+    folder, found, waiting = Path(cpu.__file__).parent, set(), ["kernels", "once"]
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        imports = re.findall(rf"from {fused.__name__}\.(\w+) import", (folder / f"{name}.py").read_text())
+        waiting += set(imports) - found
+    assert found == {"kernels", "once", *cpu.WRITERS}
 
 
 def test_a_damaged_file_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def differentiated(values: torch.Tensor, leaves: tuple[torch.Tensor, ...]) -> li
 
 
 def compared(function: Calls, *leaves: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Pairs: of one call, and of one call for each group; all leaves have a first dimension of groups."""
+    """Pairs of the results of one call and of one call for each group; all leaves have a first dimension of groups."""
     alone = torch.stack([function(*tensors) for tensors in zip(*leaves, strict=True)])
     return list(
         zip(

@@ -27,8 +27,8 @@ from ketscale.engines.circuits.circuit import (
     pauli_words,
 )
 from ketscale.engines.circuits.factory import build_simulator, named_simulator
-from ketscale.engines.circuits.methods import SUPPORTED, USUAL
 from ketscale.engines.circuits.placement import Placed
+from ketscale.engines.circuits.registry import SIMULATORS
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
@@ -39,14 +39,13 @@ Matrix = NDArray[np.complex128]
 CPU = torch.device("cpu")
 FUSED = CircuitSimulator.usual("fused")
 SETTINGS = {
-    "fused": FUSED,
+    **{name: CircuitSimulator.usual(name) for name in SIMULATORS if name != "lightning.gpu"},
     "fused-literal": replace(FUSED, route="literal"),
     "fused-matrix": replace(FUSED, route="matrix"),
-    "fused-loop": replace(FUSED, batching="loop"),
-    **{name: CircuitSimulator.usual(name) for name in USUAL if name not in ("fused", "lightning.gpu")},
 }
 OTHERS = [name for name in SETTINGS if name != "default.qubit"]
-LIMITED = [name for name in OTHERS if not name.startswith("fused")]
+ONCE = [name for name in SETTINGS if SETTINGS[name].gradient != "backprop"]
+LIMITED = [name for name in ONCE if SETTINGS[name].device != "fused"]
 
 
 @cache
@@ -342,7 +341,7 @@ def test_a_gradient_that_a_simulator_cannot_give_is_refused(name: str) -> None:
         simulator(name).expval(circuit, angles, ("ZZ",), random_states(4).requires_grad_())
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", ONCE)
 def test_second_derivatives_are_refused_where_they_would_be_left_out(name: str) -> None:
     inputs, weights = random_angles(vqc_ansatz(2, 1), 2)
     values = simulator(name).expval(vqc_ansatz(2, 1), Angles(inputs, weights), ("ZZ",))
@@ -350,7 +349,7 @@ def test_second_derivatives_are_refused_where_they_would_be_left_out(name: str) 
         torch.autograd.grad(values.sum() + weights.pow(3).sum(), weights, create_graph=True)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", ONCE)
 def test_several_gradients_at_once_are_refused(name: str) -> None:
     inputs, weights = random_angles(vqc_ansatz(2, 1), 1)
     values = simulator(name).expval(vqc_ansatz(2, 1), Angles(inputs, weights), ("ZI", "IX"))
@@ -391,13 +390,12 @@ def test_settings_that_do_not_go_together_are_refused(settings: CircuitSimulator
         build_simulator("mine", settings, CPU)
 
 
-def test_the_usual_names_mean_the_usual_methods() -> None:
-    assert set(USUAL.values()) < SUPPORTED
+def test_the_usual_names_mean_the_usual_settings() -> None:
     circuit, words = random_circuit(2, 4), random_words(2, 4)
     angles = random_angles(circuit, 2)
     for name, settings in SETTINGS.items():
-        if name in USUAL:
-            assert USUAL[name] == settings.method
+        if name in SIMULATORS:
+            assert settings.method is SIMULATORS[name]
             found, expected = (
                 s.expval(circuit, angles, words) for s in (named_simulator(name), simulator(name))
             )
@@ -451,12 +449,11 @@ def test_a_placed_simulator_gives_the_same_and_times_its_transfers_both_ways() -
 
 
 def test_the_catalogue_is_read_without_heavy_imports() -> None:
-    program = "import sys, ketscale.engines.circuits.methods, ketscale.engines.circuits.factory; print(*sys.modules)"
+    program = "import sys, ketscale.engines.circuits.factory; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
     assert not {"torch", "numpy", "pennylane", "qiskit"} & set(loaded.split())
-    assert all(settings.method in SUPPORTED for settings in SETTINGS.values())
 
 
 @pytest.mark.parametrize("name", SETTINGS)

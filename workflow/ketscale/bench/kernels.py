@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ketscale.engines.circuits.fused.gpu import MOST_QUBITS, Block, block, options
+from ketscale.engines.circuits.fused.gpu import MOST_QUBITS, BlockShape, block_shape, options
 
 # Bytes of shared memory that all blocks on one processor have, by compute capability.
 SHARED_BYTES = {80: 164 * 1024, 90: 228 * 1024, 100: 228 * 1024}
@@ -49,7 +49,7 @@ def resources(kernel: str, qubits: int, dtype: torch.dtype, arch: int, states: b
 
     states: with initial and final states and their gradients, instead of from |0...0> to expectation values.
     """
-    shape = block(qubits + 1)
+    shape = block_shape(qubits + 1)
     made, log = compiled(kernel, shape, dtype, arch, states)
     registers = _numbers(r"Used (\d+) registers", log)
     spills = _numbers(r"(\d+) bytes spill (?:stores|loads)", log)
@@ -73,7 +73,7 @@ def occupancy(registers: int, warps: int, shared: int, arch: int) -> float:
 
 
 def compiled(
-    kernel: str, shape: Block, dtype: torch.dtype, arch: int, states: bool = False
+    kernel: str, shape: BlockShape, dtype: torch.dtype, arch: int, states: bool = False
 ) -> tuple[Any, str]:
     """A kernel as Triton compiled it, and the assembler's log."""
     import triton

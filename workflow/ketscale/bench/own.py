@@ -7,7 +7,7 @@ import torch
 from ketscale.bench.calls import torch_call
 from ketscale.bench.cases import Call, Case
 from ketscale.engines.circuits.fused import Fused
-from ketscale.engines.circuits.methods import USUAL
+from ketscale.engines.circuits.registry import SIMULATORS
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.spanned import Spanned
 
@@ -42,4 +42,4 @@ def _simulator(name: str) -> Simulator:
         return Fused(route or "auto")
     from ketscale.engines.circuits.pennylane import PennyLane
 
-    return PennyLane(USUAL[name])
+    return PennyLane(SIMULATORS[name].device, SIMULATORS[name].gradient)

@@ -15,7 +15,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Slots(Protocol):
-    """Where the gradients of parameters belong."""
+    """The places for the gradients of parameters."""
 
     def slot(self, parameter: torch.Tensor) -> torch.Tensor:
         """The memory for a parameter's gradient, of its shape and type: to be written once in a step, and as a whole."""
@@ -30,7 +30,7 @@ PullBack: TypeAlias = Callable[[torch.Tensor, Slots], torch.Tensor | None]
 class VJP(NamedTuple):
     """A value, and its vector-Jacobian product: what to call with its cotangent, once at most; without gradients enabled.
 
-    All numbers of one run are those of the same call with autograd, to the last bit. Where all parameters and inputs have
+    All numbers of one run are those of the same call with autograd, to the last bit. If all parameters and inputs have
     a first dimension of runs, so has the value.
     """
 

@@ -88,7 +88,7 @@ def column(angle: AngleLike) -> Column:
 class Gate:
     """A gate on `wires`; `columns` are its angles in PennyLane's order.
 
-    matrix: of a `QubitUnitary` only, 2x2 or 4x4, the first wire the more significant; see `given`.
+    matrix: a `QubitUnitary`'s alone, 2x2 or 4x4, the first wire the more significant; see `given`.
     """
 
     name: str

@@ -9,7 +9,8 @@ import difflib
 from typing import TYPE_CHECKING
 
 from ketscale.config import checked
-from ketscale.engines.circuits.methods import BOUND_TO, USUAL, Method
+from ketscale.engines import registered
+from ketscale.engines.circuits.registry import SIMULATORS
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.errors import UserError
 
@@ -26,9 +27,7 @@ def build_simulator(name: str, settings: CircuitSimulator, device: torch.device)
         UserError: the settings do not go together, or what they need is not here.
     """
     checked(settings, f"simulators.{name}")
-    from ketscale.engines.circuits.spanned import Spanned
-
-    simulator = Spanned(_build(settings.method, settings.route))
+    simulator = _built(settings)
     target = _target(name, settings, device)
     if target == device:
         return simulator
@@ -38,24 +37,22 @@ def build_simulator(name: str, settings: CircuitSimulator, device: torch.device)
 
 
 def named_simulator(name: str) -> Simulator:
-    """The simulator of a usual name (`methods.USUAL`), wherever a model's tensors are.
+    """The simulator of a usual name (`registry.SIMULATORS`), wherever a model's tensors are.
 
     Raises:
         UserError: there is no such name, or a package that it needs is not installed.
     """
-    method = USUAL.get(name)
-    if method is None:
-        close = difflib.get_close_matches(name.lower(), USUAL, n=1)
+    if name not in SIMULATORS:
+        close = difflib.get_close_matches(name.lower(), SIMULATORS, n=1)
         meant = f"; did you mean {close[0]!r}?" if close else ""
-        raise UserError(f"unknown simulator {name!r}: choose one of {', '.join(USUAL)}{meant}")
+        raise UserError(f"unknown simulator {name!r}: choose one of {', '.join(SIMULATORS)}{meant}")
     import torch
 
     from ketscale.engines.circuits.placement import Placed
-    from ketscale.engines.circuits.spanned import Spanned
 
-    simulator = Spanned(_build(method))
-    kind = BOUND_TO.get(method.device)
-    return Placed(simulator, torch.device(kind)) if kind else simulator
+    simulator = _built(CircuitSimulator.usual(name))
+    processor = SIMULATORS[name].processor
+    return Placed(simulator, torch.device(processor)) if processor else simulator
 
 
 def resolve_simulator(given: Simulator | str | None) -> Simulator:
@@ -71,7 +68,7 @@ def resolve_simulator(given: Simulator | str | None) -> Simulator:
     if not isinstance(given, Simulator) or isinstance(given, type):
         raise UserError(
             f"simulator must be a name, an object with state and expval, or None, not {given!r}: "
-            f"names are {', '.join(USUAL)}"
+            f"names are {', '.join(SIMULATORS)}"
         )
     return given
 
@@ -83,7 +80,7 @@ def _target(name: str, settings: CircuitSimulator, device: torch.device) -> torc
     if settings.placement == "gpu" and not torch.cuda.is_available():
         raise UserError(f"simulator {name!r}: placement 'gpu' needs a CUDA GPU and torch sees none")
     kind = {"model": device.type, "cpu": "cpu", "gpu": "cuda"}[settings.placement]
-    needed = BOUND_TO.get(settings.device, kind)
+    needed = settings.processor or kind
     if needed != kind:
         where = {"cpu": "cpu", "cuda": "gpu"}[needed]
         raise UserError(
@@ -92,20 +89,9 @@ def _target(name: str, settings: CircuitSimulator, device: torch.device) -> torc
     return device if kind == device.type else torch.device(kind)
 
 
-def _build(method: Method, route: str | None = None) -> Simulator:
-    if method.device == "fused":
-        from ketscale.engines.circuits.fused import Fused
+def _built(settings: CircuitSimulator) -> Simulator:
+    """The simulator of these settings, with its time recorded."""
+    from ketscale.engines.circuits.spanned import Spanned
 
-        fused = Fused(route) if route else Fused()
-        if method.batching == "broadcast":
-            return fused
-        from ketscale.engines.circuits.looped import Looped
-
-        return Looped(fused)
-    if method.device == "qiskit":
-        from ketscale.engines.circuits.qiskit import Qiskit
-
-        return Qiskit()
-    from ketscale.engines.circuits.pennylane import PennyLane
-
-    return PennyLane(method)
+    assert settings.method is not None  # as checked
+    return Spanned(registered.build(settings.method.implementation, settings.content()))

@@ -16,7 +16,6 @@ from ketscale.engines.circuits.checks import (
     refuse_gradient,
 )
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
-from ketscale.engines.circuits.methods import Method
 from ketscale.errors import UserError
 from ketscale.optional import needed_for, remedy
 
@@ -34,10 +33,10 @@ class PennyLane:
         UserError: PennyLane or the device is not installed.
     """
 
-    def __init__(self, method: Method) -> None:
-        self.method = method
+    def __init__(self, device: str, gradient: str) -> None:
+        self.device, self.gradient = device, gradient
         self._qnodes: dict[tuple[Circuit, tuple[str, ...] | None, torch.dtype], QNode] = {}
-        with needed_for(f"simulator {method.device}"):
+        with needed_for(f"simulator {device}"):
             import pennylane
             from pennylane.exceptions import DeviceError
         self._qml: Any = pennylane
@@ -46,19 +45,19 @@ class PennyLane:
         # PennyLane's DeviceError if a plugin is missing, the others if its libraries are.
         except (ImportError, OSError, RuntimeError, DeviceError) as error:
             gpu = "pip install pennylane-lightning-gpu (in a checkout: make env-cuda)"
-            install = gpu if method.device == "lightning.gpu" else remedy("simulators")
+            install = gpu if device == "lightning.gpu" else remedy("simulators")
             raise UserError(
-                f"simulator {method.device} cannot start: {install}, "
+                f"simulator {device} cannot start: {install}, "
                 f"or choose another device ({str(error).partition(chr(10))[0]})"
             ) from error
 
-    def __reduce__(self) -> tuple[type[PennyLane], tuple[Method]]:
-        return PennyLane, (self.method,)
+    def __reduce__(self) -> tuple[type[PennyLane], tuple[str, str]]:
+        return PennyLane, (self.device, self.gradient)
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
         check_request(circuit, angles, initial)
-        if self.method.gradient != "backprop":
+        if self.gradient != "backprop":
             refuse_gradient(self._name, "a state", *angles, initial)
         return self._evaluate(circuit, angles, initial, None)
 
@@ -67,13 +66,13 @@ class PennyLane:
     ) -> torch.Tensor:
         """See `Simulator.expval`."""
         check_request(circuit, angles, initial, paulis)
-        if self.method.gradient != "backprop":
+        if self.gradient != "backprop":
             refuse_gradient(self._name, "an initial state", initial)
         return self._evaluate(circuit, angles, initial, tuple(paulis))
 
     @property
     def _name(self) -> str:
-        return f"{self.method.device} with gradient {self.method.gradient!r}"
+        return f"{self.device} with gradient {self.gradient!r}"
 
     def _evaluate(
         self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None, paulis: tuple[str, ...] | None
@@ -87,14 +86,14 @@ class PennyLane:
             return no_rows(angles, initial, columns, dtype)
         qnode = self._qnode(circuit, paulis, inputs.dtype)
         with default_precision(inputs.dtype):
-            if self.method.gradient == "parameter-shift":
+            if self.gradient == "parameter-shift":
                 starts = [None] * batch if initial is None else initial.expand(batch, -1)
                 rows = torch.stack(
                     [_stacked(qnode(row, weights, start)) for row, start in zip(inputs, starts, strict=True)]
                 )
             else:
                 rows = _stacked(qnode(inputs, weights, initial))
-            if self.method.gradient != "backprop":
+            if self.gradient != "backprop":
                 rows = _FirstDerivatives.apply(rows, self._name)
         # default.qubit keeps a complex128 state whatever the angles' precision is (only the gates' matrices follow
         # it), and returns a single row for a batch whose samples do not differ.
@@ -105,17 +104,17 @@ class PennyLane:
         key = (circuit, paulis, precision)
         if key not in self._qnodes:
             # Adjoint and parameter-shift have no rule for a state; such a gradient has been refused before.
-            gradient = None if paulis is None and self.method.gradient != "backprop" else self.method.gradient
+            gradient = None if paulis is None and self.gradient != "backprop" else self.gradient
             device = self._device(circuit.qubits, precision)
             function = quantum_function(circuit, paulis)
             self._qnodes[key] = self._qml.QNode(function, device, interface="torch", diff_method=gradient)
         return self._qnodes[key]
 
     def _device(self, qubits: int, precision: torch.dtype) -> Any:
-        if self.method.device == "default.qubit":
+        if self.device == "default.qubit":
             return self._qml.device("default.qubit", wires=qubits)
         c_dtype = np.complex64 if precision == torch.float32 else np.complex128
-        return self._qml.device(self.method.device, wires=qubits, c_dtype=c_dtype)
+        return self._qml.device(self.device, wires=qubits, c_dtype=c_dtype)
 
 
 def quantum_function(circuit: Circuit, paulis: tuple[str, ...] | None) -> QNode:
@@ -139,7 +138,7 @@ def quantum_function(circuit: Circuit, paulis: tuple[str, ...] | None) -> QNode:
 
 
 class _FirstDerivatives(torch.autograd.Function):
-    """The same tensor, with one first derivative: of a second one, these gradient rules would leave out their part."""
+    """The same tensor, with one first derivative: these gradient rules would leave out their part of a second one."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str) -> torch.Tensor:

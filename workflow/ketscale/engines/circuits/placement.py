@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator, stacks
-from ketscale.engines.circuits.superposition import Superposition, superposed
+from ketscale.engines.circuits.wrapper import Evaluate, Wrapper
 from ketscale.measure.spans import span
 
 
-class Placed:
+class Placed(Wrapper):
     """A simulator whose circuits run on `device`, for a model whose tensors are on another device."""
 
     def __init__(self, simulator: Simulator, device: torch.device) -> None:
-        self.simulator = simulator
+        super().__init__(simulator)
         self.device = device
         self.stacks = stacks(simulator)
 
-    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
-        """See `Simulator.state`."""
-        there, start = self._send(angles, initial)
-        return _move(self.simulator.state(circuit, there, start), angles.inputs.device)
-
-    def expval(
-        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """See `Simulator.expval`."""
-        there, start = self._send(angles, initial)
-        return _move(self.simulator.expval(circuit, there, paulis, start), angles.inputs.device)
-
-    def superposed(
-        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
-    ) -> torch.Tensor:
-        """See `superposition.superposed`."""
-        there, _ = self._send(angles, None)
-        moved = Superposition(*(_move(tensor, self.device) for tensor in superposition))
-        return _move(superposed(self.simulator, circuit, there, paulis, moved), angles.inputs.device)
-
-    def _send(self, angles: Angles, initial: torch.Tensor | None) -> tuple[Angles, torch.Tensor | None]:
+    def through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor) -> torch.Tensor:
+        """See `Wrapper.through`."""
         there = Angles(*(_move(tensor, self.device) for tensor in angles))
-        return there, None if initial is None else _move(initial, self.device)
+        result = evaluate(there, *(_move(tensor, self.device) for tensor in others))
+        return _move(result, angles.inputs.device)
 
 
 class _Move(torch.autograd.Function):

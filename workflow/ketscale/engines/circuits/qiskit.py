@@ -39,7 +39,7 @@ METHODS = {
 
 
 @dataclass(frozen=True)
-class Program:
+class TranslatedCircuit:
     """A circuit in Qiskit's form: every use of an input or a weight is a parameter of its own.
 
     circuit: the parametrised QuantumCircuit; its parameters are in the order of `columns`.
@@ -63,7 +63,7 @@ class Qiskit:
         with needed_for("simulator qiskit"):
             from qiskit.primitives import StatevectorEstimator
         self._estimator: Any = StatevectorEstimator()
-        self._programs: dict[Circuit, Program] = {}
+        self._programs: dict[Circuit, TranslatedCircuit] = {}
 
     def __reduce__(self) -> tuple[type[Qiskit], tuple[()]]:
         return Qiskit, ()
@@ -105,13 +105,13 @@ class Qiskit:
         values: torch.Tensor = _ParameterShift.apply(_gather(program, angles), experiment)
         return values
 
-    def _program(self, circuit: Circuit) -> Program:
+    def _program(self, circuit: Circuit) -> TranslatedCircuit:
         if circuit not in self._programs:
             self._programs[circuit] = _translate(circuit)
         return self._programs[circuit]
 
 
-def _translate(circuit: Circuit) -> Program:
+def _translate(circuit: Circuit) -> TranslatedCircuit:
     """Build the parametrised Qiskit circuit; wire 0 becomes Qiskit's last, most significant qubit."""
     from qiskit import QuantumCircuit
     from qiskit.circuit import ParameterVector
@@ -129,7 +129,7 @@ def _translate(circuit: Circuit) -> Program:
             angles = (c.value if c.kind == "constant" else next(parameters) for c in gate.columns)
             getattr(translated, METHODS[gate.name])(*angles, *qubits)
     rules = tuple(FOUR_TERMS if gate.name.startswith("CR") else TWO_TERMS for gate, _ in free)
-    return Program(translated, tuple(column for _, column in free), rules)
+    return TranslatedCircuit(translated, tuple(column for _, column in free), rules)
 
 
 def _parts(gate: Gate) -> tuple[Gate, ...]:
@@ -139,7 +139,7 @@ def _parts(gate: Gate) -> tuple[Gate, ...]:
     return tuple(Gate(n, gate.wires, (c,)) for n, c in zip(("RZ", "RY", "RZ"), gate.columns, strict=True))
 
 
-def _gather(program: Program, angles: Angles) -> torch.Tensor:
+def _gather(program: TranslatedCircuit, angles: Angles) -> torch.Tensor:
     """The angles in the order of the program's parameters, (batch, parameters)."""
     inputs, weights = angles
     every = torch.cat([inputs, weights.expand(len(inputs), -1)], dim=1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypeAlias
 
 from msgspec import Meta
 
 from ketscale.config import Settings, Simulator, SizeAxis
-from ketscale.engines.circuits.methods import BOUND_TO, SUPPORTED, USUAL, Method
+from ketscale.engines.circuits.registry import SIMULATORS, CircuitMethod
 from ketscale.grid import BACKENDS
 
 # The size axes of models with circuits.
@@ -17,6 +17,15 @@ CIRCUIT_SIZES = (
     SizeAxis("q", "qubits", "qubits", most=30),
     SizeAxis("l", "layers", "circuit layers", "depth"),
 )
+# The values of the settings that choose a simulator.
+DEVICES = tuple(sorted({method.device for method in SIMULATORS.values()}))
+if TYPE_CHECKING:
+    Device: TypeAlias = str
+    Gradient: TypeAlias = str
+else:
+    Device = Literal[DEVICES]
+    Gradient = Literal[tuple(sorted({method.gradient for method in SIMULATORS.values()}))]
+
 # Two simulators for tiny studies, whose numbers must agree.
 TINY_SIMULATORS = {
     "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
@@ -27,14 +36,14 @@ TINY_SIMULATORS = {
 class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     """How a circuit is evaluated, differentiated and given a batch, and where."""
 
-    devices: ClassVar[tuple[str, ...]] = tuple(dict.fromkeys(method.device for method in sorted(SUPPORTED)))
+    devices: ClassVar[tuple[str, ...]] = DEVICES
 
     device: Annotated[
-        Literal["default.qubit", "fused", "lightning.gpu", "lightning.qubit", "qiskit"],
+        Device,
         Meta(description="The simulator's backend, which evaluates the circuit"),
     ]
     gradient: Annotated[
-        Literal["backprop", "adjoint", "parameter-shift"],
+        Gradient,
         Meta(description="How the circuit is differentiated"),
     ]
     batching: Annotated[
@@ -61,32 +70,41 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
 
     @classmethod
     def usual(cls, name: str) -> Self:
-        """Those of a simulator's usual name, one of `methods.USUAL`."""
-        return cls(**USUAL[name]._asdict())
+        """The settings that choose the simulator of a usual name, a key of `registry.SIMULATORS`."""
+        method = SIMULATORS[name]
+        return cls(device=method.device, gradient=method.gradient, batching=method.batching)
 
     @property
     def stacks(self) -> bool:
-        """Whether it evaluates several sets of weights at once, under torch.func.vmap: fused does."""
-        return self.device == "fused" and self.batching == "broadcast" and self.placement == "model"
+        """Whether it evaluates several sets of weights at once, under torch.func.vmap."""
+        return self.method is not None and self.method.stacks and self.placement == "model"
 
     @property
-    def method(self) -> Method:
-        """Device, gradient and batching."""
-        return Method(self.device, self.gradient, self.batching)
+    def method(self) -> CircuitMethod | None:
+        """What device, gradient and batching choose; None if nothing has this combination."""
+        chosen = (self.device, self.gradient, self.batching)
+        methods = SIMULATORS.values()
+        return next((m for m in methods if (m.device, m.gradient, m.batching) == chosen), None)
+
+    @property
+    def processor(self) -> Literal["cpu", "cuda"] | None:
+        """The only kind of processor that its device computes on; None if it follows its placement."""
+        return next((m.processor for m in SIMULATORS.values() if m.device == self.device), None)
 
     @property
     def needs_gpu(self) -> bool:
         """Whether the circuits run on a GPU whatever the backend."""
-        return self.placement == "gpu" or BOUND_TO.get(self.device) == "cuda"
+        return self.placement == "gpu" or self.processor == "cuda"
 
     def faults(self) -> Iterator[str]:
         """The device must have the combination and compute where it is placed, and only fused has a route."""
-        if self.method not in SUPPORTED:
-            able = sorted(f"{m.gradient} with {m.batching}" for m in SUPPORTED if m.device == self.device)
+        if self.method is None:
+            methods = [method for method in SIMULATORS.values() if method.device == self.device]
+            able = sorted({f"{method.gradient} with {method.batching}" for method in methods})
             yield f"{self.device} cannot do {self.gradient} with {self.batching} batching; it can do {', '.join(able)}"
-        if self.placement == "gpu" and BOUND_TO.get(self.device) == "cpu":
+        if self.placement == "gpu" and self.processor == "cpu":
             yield f"placement: {self.device} computes on the CPU only; set placement: cpu"
-        if self.placement == "cpu" and BOUND_TO.get(self.device) == "cuda":
+        if self.placement == "cpu" and self.processor == "cuda":
             yield f"placement: {self.device} computes on a GPU only; set placement: gpu"
         if self.route is not None and self.device != "fused":
             yield f"route: only fused has routes, and this is {self.device}; leave it out"
@@ -95,7 +113,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         """A device that computes on the CPU only cannot follow a model to a GPU."""
         run = settings.run
         gpu = run.backend in BACKENDS and BACKENDS[run.backend].device == "gpu"
-        if gpu and self.placement == "model" and BOUND_TO.get(self.device) == "cpu":
+        if gpu and self.placement == "model" and self.processor == "cpu":
             yield (
                 f"simulator {run.simulator} ({self.device}) computes on the CPU only, but backend {run.layout} trains on "
                 "a GPU; set its placement: cpu, or use cpu, ddp-cpu or mpi"

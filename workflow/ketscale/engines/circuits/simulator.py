@@ -52,9 +52,9 @@ def stacks(simulator: Simulator) -> bool:
 def vjp(
     simulator: Simulator, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]
 ) -> tuple[torch.Tensor, CircuitPullBack] | None:
-    """What `simulator.expval` gives and its pullback, without autograd; None of a simulator that has no such method.
+    """The values of `simulator.expval` and their pullback, without autograd; None if the simulator has no such method.
 
-    See `engines.vjp`. Of several runs there are inputs (runs, batch, columns) and weights (runs, columns).
+    See `engines.vjp`. Several runs have inputs (runs, batch, columns) and weights (runs, columns).
     """
     function: Any = getattr(simulator, "vjp", None)
     return None if function is None else function(circuit, angles, paulis)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple
 
 import torch
 
@@ -26,16 +26,6 @@ class Superposition(NamedTuple):
     constant: torch.Tensor
 
 
-class SuperposingSimulator(Simulator, Protocol):
-    """A simulator that measures superpositions in a way of its own, faster than by way of the states."""
-
-    def superposed(
-        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
-    ) -> torch.Tensor:
-        """See the function `superposed`."""
-        ...
-
-
 def superposed(
     simulator: Simulator,
     circuit: Circuit,
@@ -45,15 +35,16 @@ def superposed(
 ) -> torch.Tensor:
     """Expectation values of a normalised superposition of each final state, real (batch, len(paulis)).
 
-    A `SuperposingSimulator` does it in its own way, others by way of their states.
+    A simulator with a method `superposed` of these arguments does it in its own way, others by way of their states.
 
     Raises:
         UserError: as for `Simulator.expval`, or the superposition does not fit.
     """
-    # Not isinstance, which for a protocol takes longer than a small circuit.
-    if hasattr(simulator, "superposed"):
-        return cast(SuperposingSimulator, simulator).superposed(circuit, angles, paulis, superposition)
-    return through_states(simulator, circuit, angles, paulis, superposition)
+    own = getattr(simulator, "superposed", None)
+    if own is None:
+        return through_states(simulator, circuit, angles, paulis, superposition)
+    values: torch.Tensor = own(circuit, angles, paulis, superposition)
+    return values
 
 
 @lru_cache(maxsize=64)

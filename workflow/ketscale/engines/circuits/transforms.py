@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
-from ketscale.engines.members import at_once, only_mapped
+from ketscale.engines.members import at_once, leading, only_mapped
 
 # Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...).
 Rows = Callable[..., tuple[torch.Tensor, ...]]
@@ -34,20 +34,18 @@ def transformed(*tensors: torch.Tensor) -> bool:
 def expval(simulator: Simulator, circuit: Circuit, angles: Angles, words: Sequence[str]) -> torch.Tensor:
     """`Simulator.expval` for angles that are `transformed`, real (batch, len(words)).
 
-    Of a simulator that knows no transforms the weights become inputs, so that there may be other weights for each row.
+    If a simulator knows no transforms, the weights become inputs, so that there may be other weights for each row.
 
     Raises:
         UserError: as for `Simulator.expval`; or second derivatives or forward mode are asked of a simulator without.
     """
     if torch._C._are_functorch_transforms_active() and stacks(simulator):
         return simulator.expval(circuit, angles, words)
-    alone = inputs_only(circuit)
+    alone, own = weights_as_inputs(circuit, *angles)
 
     def values(inputs: torch.Tensor) -> tuple[torch.Tensor]:
         return (simulator.expval(alone, Angles(inputs, inputs.new_empty(0)), words),)
 
-    rows = len(angles.inputs)
-    own = torch.cat([angles.inputs, angles.weights.expand(rows, circuit.weights)], dim=1)
     (result,) = _Rowwise.apply(values, own)
     return result
 
@@ -61,6 +59,14 @@ def grouped(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> to
         return at_once(function, *tensors)
     (result,) = _Rowwise.apply(lambda *all_: (function(*all_),), *(tensor[None] for tensor in tensors))
     return result[0]
+
+
+def weights_as_inputs(
+    circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor
+) -> tuple[Circuit, torch.Tensor]:
+    """The circuit without weights, and its inputs (..., batch, columns): the inputs, and the weights of each group."""
+    shared = weights[..., None, : circuit.weights].expand(*inputs.shape[:-1], -1)
+    return inputs_only(circuit), torch.cat([inputs[..., : circuit.inputs], shared], dim=-1)
 
 
 @lru_cache(maxsize=256)
@@ -91,7 +97,7 @@ class _Rowwise(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         tensors = ctx.saved_tensors
-        return None, *_Rowwise.apply(_Gradient(ctx.function, len(tensors)), *tensors, *cotangents)
+        return None, *_Rowwise.apply(_GradientOfRows(ctx.function, len(tensors)), *tensors, *cotangents)
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
@@ -100,7 +106,7 @@ class _Rowwise(torch.autograd.Function):
         cotangents = [tensors[0].new_zeros(shape) for shape in ctx.shapes]
         along = [torch.zeros_like(x) if t is None else t for x, t in zip(tensors, tangents, strict=True)]
         count = len(tensors) + len(cotangents)
-        twice = _Gradient(_Gradient(ctx.function, len(tensors)), count)
+        twice = _GradientOfRows(_GradientOfRows(ctx.function, len(tensors)), count)
         return tuple(_Rowwise.apply(twice, *tensors, *cotangents, *along)[len(tensors) :])
 
     @staticmethod
@@ -109,17 +115,16 @@ class _Rowwise(torch.autograd.Function):
     ) -> tuple[tuple[torch.Tensor, ...], int]:
         copies = info.batch_size
         flat = [
-            (tensor.expand(copies, *tensor.shape) if dim is None else tensor.movedim(dim, 0)).flatten(0, 1)
-            for tensor, dim in zip(tensors, in_dims[1:], strict=True)
+            leading(info, tensor, dim).flatten(0, 1) for tensor, dim in zip(tensors, in_dims[1:], strict=True)
         ]
         rows = len(flat[0]) // copies
-        # Where nothing but autograd is left, it records the function itself, which then runs only once.
-        again = isinstance(function, _Gradient) or transformed(*flat)
+        # If nothing but autograd is left, it records the function itself, which then runs only once.
+        again = isinstance(function, _GradientOfRows) or transformed(*flat)
         results = _Rowwise.apply(function, *flat) if again else function(*flat)
         return tuple(result.unflatten(0, (copies, rows)) for result in results), 0
 
 
-class _Gradient:
+class _GradientOfRows:
     """The function of `count` tensors and then the cotangents of their results that gives the tensors' gradients."""
 
     def __init__(self, function: Rows, count: int) -> None:

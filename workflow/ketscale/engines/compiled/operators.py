@@ -33,9 +33,9 @@ class Emitter:
         """A 64-bit integer."""
         return value if isinstance(value, Number) else self.constant(value, I64)
 
-    def vector(self, values: float | Sequence[float]) -> Number:
-        """A vector of floats: one for all lanes, or one for each."""
-        return self.constant(values, self.types["vector"])
+    def vector(self, values: float | Sequence[float], element: Any = None) -> Number:
+        """A vector of floats, or of LLVM's type `element`: one number for all lanes, or one for each."""
+        return self.constant(values, ir.VectorType(element or self.real, self.lanes))
 
     def constant(self, values: float | Sequence[float], typ: Any) -> Number:
         """A constant of LLVM's type `typ`: one number for all lanes, or one for each."""

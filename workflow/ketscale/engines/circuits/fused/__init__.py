@@ -23,7 +23,7 @@ from ketscale.engines.circuits.checks import check_request, no_rows
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import gpu
 from ketscale.engines.circuits.fused.program import reduce
-from ketscale.engines.circuits.fused.route import Choice, choose, split
+from ketscale.engines.circuits.fused.route import RouteChoice, choose, split
 from ketscale.engines.circuits.looped import Looped
 from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.simulator import CircuitPullBack
@@ -58,10 +58,10 @@ class Fused:
 
     def __init__(self, route: str = "auto") -> None:
         self.route = route
-        self.choices: dict[tuple[Circuit, int], Choice] = {}
+        self.choices: dict[tuple[Circuit, int], RouteChoice] = {}
         # Checks and choices depend on shapes alone, and take longer than a small circuit does.
         self._ways: dict[object, Way] = {}
-        # Of `vjp`; None for what is answered in another way.
+        # The kernels of `vjp`; None for calls that are answered in another way.
         self._sweeps: dict[object, Any] = {}
 
     def __reduce__(self) -> tuple[type[Fused], tuple[str]]:
@@ -136,13 +136,13 @@ class Fused:
         partners = places.partners
         if torch._C._are_functorch_transforms_active():
 
-            def of_groups(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+            def grouped(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
                 found: torch.Tensor = self._cpu.evaluate_groups(
                     circuit, i, w, words, None, literal, m, partners
                 )
                 return found
 
-            sums = transforms.grouped(of_groups, inputs, weights, mix)
+            sums = transforms.grouped(grouped, inputs, weights, mix)
         else:
             compiled = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, partners)
             sums = self._cpu.call(compiled, inputs, weights, None, mix)
@@ -222,6 +222,11 @@ class Fused:
         return choice.route
 
 
+def looped(route: str = "auto") -> Looped:
+    """`fused`, called once for each sample."""
+    return Looped(Fused(route))
+
+
 def routes_taken(module: nn.Module) -> list[dict[str, Any]]:
     """The choices of the simulators in a module's parts, for a run's record, in the order of the first calls."""
     found: dict[int, Fused] = {}
@@ -268,13 +273,11 @@ def _as_rows(
 ) -> torch.Tensor:
     """Evaluate groups, (groups, batch, ...), as one batch in which weights are inputs."""
     groups, batch, _ = inputs.shape
-    own = [inputs[..., : circuit.inputs], weights[:, None, : circuit.weights].expand(-1, batch, -1)]
+    alone, rows = transforms.weights_as_inputs(circuit, inputs, weights)
     if initial is not None:
         each = initial if initial.ndim == 3 else initial[:, None].expand(-1, batch, -1)
         initial = each.flatten(0, 1)
-    rows = torch.cat(own, dim=2).flatten(0, 1)
-    alone = transforms.inputs_only(circuit)
-    values = evaluate(alone, rows, weights.new_empty(0), paulis, initial, literal)
+    values = evaluate(alone, rows.flatten(0, 1), weights.new_empty(0), paulis, initial, literal)
     return values.unflatten(0, (groups, batch))
 
 

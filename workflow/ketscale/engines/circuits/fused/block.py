@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from llvmlite import ir
-
-from ketscale.engines.circuits.fused.plan import Plan
+from ketscale.engines.circuits.fused.plan import SweepPlan
 from ketscale.engines.circuits.fused.program import Flip, Rotation
 from ketscale.engines.circuits.fused.schedule import Phases
-from ketscale.engines.compiled.vector import BIT, I32, Value, Writer
+from ketscale.engines.compiled.language import BIT, I64, Buffer, Code, Complex, Number, fma, select
 
-# Real and imaginary vectors of a block; no imaginary ones if amplitudes are real.
-State = list[tuple[Value, "Value | None"]]
+# An amplitude of every lane; a `Number` if amplitudes are real.
+Amplitude: TypeAlias = Number | Complex
+State: TypeAlias = list[Amplitude]
 
 
 def parity(bits: int) -> int:
@@ -21,7 +21,23 @@ def parity(bits: int) -> int:
     return bits.bit_count() % 2
 
 
-def walsh(writer: Writer, values: Sequence[Value]) -> list[Value]:
+def parity_of(index: Number, mask: int) -> Number:
+    """1 if an odd number of the bits of `mask` is set in `index`, else 0."""
+    bits = index & mask
+    if mask.bit_count() > 1:
+        return index.code.intrinsic("ctpop", I64, bits) & 1
+    return bits >> (mask.bit_length() - 1)
+
+
+def deposit(index: Number, pivots: Sequence[int]) -> Number:
+    """`index` with a 0 inserted at each of the ascending bit positions `pivots`."""
+    for pivot in pivots:
+        low = index & ((1 << pivot) - 1)
+        index = ((index >> pivot) << (pivot + 1)) | low
+    return index
+
+
+def walsh(values: Sequence[Number]) -> list[Number]:
     """H[f] = sum over j of (-1)**|f & j| values[j], for a number of vectors that is a power of 2."""
     out = list(values)
     distance = 1
@@ -29,22 +45,72 @@ def walsh(writer: Writer, values: Sequence[Value]) -> list[Value]:
         for i in range(len(out)):
             if not i & distance:
                 a, b = out[i], out[i | distance]
-                out[i], out[i | distance] = writer.b.fadd(a, b), writer.b.fsub(a, b)
+                out[i], out[i | distance] = a + b, a - b
         distance *= 2
     return out
 
 
+def times_power_of_i(power: int, amplitude: Amplitude) -> Amplitude:
+    """i**power times an amplitude; a real one only for even powers."""
+    if power % 2:
+        assert isinstance(amplitude, Complex)
+        real, imag = amplitude.real, amplitude.imag
+        return Complex(imag, -real) if power % 4 == 3 else Complex(-imag, real)
+    return -amplitude if power % 4 == 2 else amplitude
+
+
+class Turns:
+    """The cosines and sines of half angles, and the tables of phases.
+
+    shared: what `prepare` wrote for the group. own: (angles, 3) vectors of cosine, sine and minus sine.
+    """
+
+    def __init__(self, k: Code, plan: SweepPlan, shared: Buffer, own: Buffer) -> None:
+        self._k, self._plan, self._own = k, plan, own
+        self._shared = shared.part((), len(plan.shared_angles), 3)
+        self._tables = shared.part((plan.shared_tables,), len(plan.tables), 2, plan.table_size)
+
+    def cosine(self, rotation: Rotation) -> Number:
+        """cos(angle/2) in every lane."""
+        return self._at(rotation, 0)
+
+    def sine(self, rotation: Rotation, negative: Number | int) -> Number:
+        """sin(angle/2), or minus that if `negative` is 1."""
+        return self._at(rotation, negative + 1)
+
+    def _at(self, rotation: Rotation, entry: Number | int) -> Number:
+        turn: Number
+        if rotation.angle.shared:
+            turn = self._shared[self._plan.shared_angles.index(rotation.angle), entry].splat()
+        else:
+            turn = self._own[self._plan.sample_angles.index(rotation.angle), entry]
+        return turn
+
+    def phases(self, step: Phases, first: Number) -> Complex:
+        """The diagonal at a vector whose first amplitude has index `first`."""
+        return Complex(*(self._phases(self._plan.tables.index(step), part, first) for part in (0, 1)))
+
+    def _phases(self, table: int, part: int, first: Number) -> Number:
+        k, amplitudes = self._k, 1 << self._plan.lane_bits
+        if amplitudes == 1:
+            one: Number = self._tables[table, part, first].splat()
+            return one
+        few: Number = self._tables.part((table, part, first), 1, element=k.few(amplitudes))[0]
+        return few if amplitudes == k.lanes else few.shuffled([lane % amplitudes for lane in range(k.lanes)])
+
+
 @dataclass
-class Block:
+class RegisterBlock:
     """2**k vectors (or pairs): number j holds the amplitudes of index base ^ offsets[j], without the lanes' bits.
 
     base: index of the block's first vector, its pivot bits 0.
     """
 
-    writer: Writer
-    plan: Plan
-    base: Value
-    basis: tuple[int, ...]
+    k: Code
+    plan: SweepPlan
+    turns: Turns
+    base: Number
+    basis: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self.offsets = [0]
@@ -53,38 +119,18 @@ class Block:
         self._pivots = sum(1 << (vector.bit_length() - 1) for vector in self.basis)
         self._lane_mask = (1 << self.plan.lane_bits) - 1
 
-    def index(self, j: int) -> Value:
+    def index(self, j: int) -> Number:
         """The index of vector j."""
-        if not self.offsets[j]:
-            return self.base
-        return self.writer.b.xor(self.base, self.writer.integer(self.offsets[j]))
+        return self.base ^ self.offsets[j] if j else self.base
 
-    # --- memory ---
-
-    def load(self, buffer: Value) -> State:
+    def load(self, state: Buffer) -> State:
         """The block's vectors of a tile's state."""
-        w, state = self.writer, []
-        for j in range(len(self.offsets)):
-            address = self.address(buffer, j)
-            imaginary = None if self.plan.real else w.load(w.at(address, 1))
-            state.append((w.load(address), imaginary))
-        return state
+        return [state[self.index(j)] for j in range(len(self.offsets))]
 
-    def store(self, state: State, buffer: Value) -> None:
-        """Store the block in a tile's state; if `state` is shorter, only its vectors."""
-        w = self.writer
-        for j, (real, imaginary) in enumerate(state):
-            address = self.address(buffer, j)
-            w.store(real, address)
-            if imaginary is not None:
-                w.store(imaginary, w.at(address, 1))
-
-    def address(self, buffer: Value, j: int) -> Value:
-        """The address of vector j in a tile's state."""
-        index = self.index(j)
-        return self.writer.at(
-            buffer, index if self.plan.real else self.writer.b.shl(index, self.writer.integer(1))
-        )
+    def store(self, vectors: State, state: Buffer) -> None:
+        """Store the block in a tile's state; if there are fewer vectors, only these."""
+        for j, vector in enumerate(vectors):
+            state[self.index(j)] = vector
 
     # --- signs ---
 
@@ -101,191 +147,121 @@ class Block:
         """Z on mask `z` as a functional on the block's numbers: bit i is the parity on basis vector i."""
         return sum(parity(z >> self.plan.lane_bits & vector) << i for i, vector in enumerate(self.basis))
 
-    def base_parity(self, z: int) -> Value | None:
+    def base_parity(self, z: int) -> Number | None:
         """The parity of `z` on the block's base, or None if it is always even."""
         mask = z >> self.plan.lane_bits & ~self._pivots
-        return self.writer.parity(self.base, mask) if mask else None
+        return parity_of(self.base, mask) if mask else None
 
-    def lane_signs(self, z: int, flipped: int = 0) -> Value | None:
+    def lane_signs(self, z: int, flipped: int = 0) -> Number | None:
         """(-1)**parity of `z` on each lane's amplitude, after flipping the lanes by `flipped`; None if always +1."""
         z &= self._lane_mask
         if not z:
             return None
-        lanes = range(self.writer.lanes)
-        return self.writer.constant(
-            [1 - 2 * parity(z & ((lane ^ flipped) & self._lane_mask)) for lane in lanes]
-        )
+        lanes = range(self.k.lanes)
+        return self.k.vector([1 - 2 * parity(z & ((lane ^ flipped) & self._lane_mask)) for lane in lanes])
 
-    def moved(self, vector: Value | None, lanes: int) -> Value | None:
-        """A vector whose lane i is the given one's lane i ^ lanes."""
-        if vector is None:
-            return None
-        return self.writer.shuffle(vector, [lane ^ lanes for lane in range(self.writer.lanes)])
+    def signed(self, vector: Number, z: int, flipped: int) -> Number:
+        """A vector with the `lane_signs`."""
+        signs = self.lane_signs(z, flipped)
+        return vector if signs is None else vector * signs
 
-
-class Coefficients:
-    """Loads a rotation's cosine and sine: scalars if all samples share the angle, else vectors."""
-
-    def __init__(self, writer: Writer, plan: Plan, shared: Value, own: Value) -> None:
-        self._w, self._plan = writer, plan
-        self._shared, self._own = shared, own
-
-    def cosine(self, rotation: Rotation) -> Value:
-        """cos(angle/2) in every lane."""
-        return self._at(rotation, self._w.integer(0))
-
-    def sine(self, rotation: Rotation, negative: Value) -> Value:
-        """sin(angle/2), or minus that where `negative` is 1."""
-        return self._at(rotation, self._w.b.add(negative, self._w.integer(1)))
-
-    def _at(self, rotation: Rotation, entry: Value) -> Value:
-        w = self._w
-        if rotation.angle.shared:
-            first = 3 * self._plan.shared_angles.index(rotation.angle)
-            return w.load_splat(w.element(self._shared, w.b.add(entry, w.integer(first))))
-        first = 3 * self._plan.sample_angles.index(rotation.angle)
-        return w.load(w.at(self._own, first, entry))
-
-    def phases(self, step: Phases, block: Block, j: int) -> tuple[Value, Value]:
-        """Real and imaginary part of the diagonal at vector j of a block."""
-        w, plan = self._w, self._plan
-        first = plan.shared_tables + 2 * plan.table_size * plan.tables.index(step)
-        amplitudes = 1 << plan.lane_bits
-        index = w.b.shl(block.index(j), w.integer(plan.lane_bits))
-        parts = []
-        for part in range(2):
-            address = w.element(self._shared, w.b.add(index, w.integer(first + part * plan.table_size)))
-            if amplitudes == 1:
-                parts.append(w.load_splat(address))
-            else:
-                few = w.b.load(address, typ=ir.VectorType(w.real, amplitudes), align=w.bytes)
-                spread = [lane % amplitudes for lane in range(w.lanes)]
-                parts.append(few if amplitudes == w.lanes else w.shuffle(few, spread))
-        return parts[0], parts[1]
+    def moved(self, amplitude: Amplitude, lanes: int) -> Amplitude:
+        """Amplitudes whose lane i is the given ones' lane i ^ lanes."""
+        if not lanes:
+            return amplitude
+        sources = [lane ^ lanes for lane in range(self.k.lanes)]
+        if isinstance(amplitude, Number):
+            return amplitude.shuffled(sources)
+        return Complex(amplitude.real.shuffled(sources), amplitude.imag.shuffled(sources))
 
 
 def apply(
-    block: Block,
-    step: Rotation | Flip | Phases,
-    coefficients: Coefficients,
-    states: Sequence[State],
-    inverse: bool = False,
+    block: RegisterBlock, step: Rotation | Flip | Phases, states: Sequence[State], inverse: bool = False
 ) -> list[State]:
     """The block's states after a step (or its inverse)."""
     if isinstance(step, Flip):
         return [_flipped(block, step, state) for state in states]
     if isinstance(step, Phases):
-        return _phased(block, step, coefficients, states, inverse)
-    return _rotated(block, step, coefficients, states, inverse)
+        return _phased(block, step, states, inverse)
+    return _rotated(block, step, states, inverse)
 
 
-def _rotated(
-    block: Block, rotation: Rotation, coefficients: Coefficients, states: Sequence[State], inverse: bool
-) -> list[State]:
-    """psi'_q = c psi_q + s k (-1)**(z.p) psi_p with p = q ^ x and k = -i i**(number of Y)."""
-    w = block.writer
+def _rotated(block: RegisterBlock, rotation: Rotation, states: Sequence[State], inverse: bool) -> list[State]:
+    """psi'_q = c psi_q - i s (P psi)_q, where (P psi)_q = i**(number of Y) (-1)**(z.p) psi_p with p = q ^ x."""
     move, lanes = block.flip(rotation.x)
-    within = block.within(rotation.z)
-    negative = block.base_parity(rotation.z)
-    start = w.integer(int(inverse))
-    sine = coefficients.sine(rotation, start if negative is None else w.b.xor(negative, start))
-    signs = block.lane_signs(rotation.z, lanes)
-    if signs is not None:
-        sine = w.b.fmul(sine, signs)
-    cosine = coefficients.cosine(rotation)
-    real_factor = rotation.ys % 2 == 1
-    first = rotation.ys % 4 in (2, 3)  # k is -1 or i instead of 1 or -i
-    results = []
-    for state in states:
-        rotated: State = []
-        for j, (re, im) in enumerate(state):
-            p = j ^ move
-            minus = first ^ bool(parity(within & p))
-            p_re, p_im = (block.moved(part, lanes) for part in state[p])
-            if real_factor:
-                new_re = w.fma(sine, p_re, w.b.fmul(cosine, re), negate=minus)
-                new_im = None if im is None else w.fma(sine, p_im, w.b.fmul(cosine, im), negate=minus)
-            else:
-                new_re = w.fma(sine, p_im, w.b.fmul(cosine, re), negate=minus)
-                new_im = w.fma(sine, p_re, w.b.fmul(cosine, im), negate=not minus)
-            rotated.append((new_re, new_im))
-        results.append(rotated)
-    return results
+    within, negative = block.within(rotation.z), block.base_parity(rotation.z)
+    sine = block.turns.sine(rotation, int(inverse) if negative is None else negative ^ int(inverse))
+    sine, cosine = block.signed(sine, rotation.z, lanes), block.turns.cosine(rotation)
+
+    def rotated(state: State, q: int) -> Amplitude:
+        p = q ^ move
+        image = times_power_of_i(3 + rotation.ys + 2 * parity(within & p), block.moved(state[p], lanes))
+        result: Amplitude = fma(image, sine, cosine * state[q])
+        return result
+
+    return [[rotated(state, q) for q in range(len(state))] for state in states]
 
 
-def _flipped(block: Block, step: Flip, state: State) -> State:
-    w = block.writer
+def _flipped(block: RegisterBlock, step: Flip, state: State) -> State:
+    """psi'_q = psi_p with p = q ^ x if the control's parity is odd on q, else psi_q."""
+    k = block.k
     move, lanes = block.flip(step.x)
-    within = block.within(step.control)
-    base = block.base_parity(step.control)
+    within, base = block.within(step.control), block.base_parity(step.control)
     lane_bits = step.control & ((1 << block.plan.lane_bits) - 1)
     result: State = []
-    for j, own in enumerate(state):
-        other = tuple(block.moved(part, lanes) for part in state[j ^ move])
-        on = parity(within & j) if step.control else 1
+    for q, own in enumerate(state):
+        other = block.moved(state[q ^ move], lanes)
+        on = parity(within & q) if step.control else 1
         if base is None and not lane_bits:
-            result.append((other[0], other[1]) if on else own)
+            result.append(other if on else own)
             continue
-        where = [on ^ parity(lane_bits & lane) for lane in range(w.lanes)]
-        chosen = ir.Constant(ir.VectorType(BIT, w.lanes), where)
+        odd = k.vector([on ^ parity(lane_bits & lane) for lane in range(k.lanes)], BIT)
         if base is not None:
-            odd = w.b.trunc(base, BIT)
-            undefined = ir.Constant(ir.VectorType(BIT, w.lanes), ir.Undefined)
-            spread = w.b.insert_element(undefined, odd, ir.Constant(I32, 0))
-            chosen = w.b.xor(chosen, w.shuffle(spread, [0] * w.lanes))
-        pairs = [
-            None if mine is None else w.b.select(chosen, theirs, mine)
-            for mine, theirs in zip(own, other, strict=True)
-        ]
-        result.append((pairs[0], pairs[1]))
+            odd = odd ^ base.truncated(BIT).splat()
+        result.append(select(odd, other, own))
     return result
 
 
-def _phased(
-    block: Block, step: Phases, coefficients: Coefficients, states: Sequence[State], inverse: bool
-) -> list[State]:
-    w = block.writer
+def _phased(block: RegisterBlock, step: Phases, states: Sequence[State], inverse: bool) -> list[State]:
+    """psi'_q = d_q psi_q with the diagonal d, or its conjugate."""
     results: list[State] = [[] for _ in states]
-    for j in range(len(states[0])):
-        d_re, d_im = coefficients.phases(step, block, j)
+    for q in range(len(states[0])):
+        diagonal = block.turns.phases(step, block.index(q) << block.plan.lane_bits)
+        factor = diagonal.conjugate() if inverse else diagonal
         for state, result in zip(states, results, strict=True):
-            re, im = state[j]
-            new_re = w.fma(d_im, im, w.b.fmul(d_re, re), negate=not inverse)
-            new_im = w.fma(d_im, re, w.b.fmul(d_re, im), negate=inverse)
-            result.append((new_re, new_im))
+            result.append(factor * state[q])
     return results
 
 
 def overlaps(
-    block: Block, step: Rotation | Phases, psi: State, adjoint: State
-) -> list[tuple[Rotation, Value]]:
+    block: RegisterBlock, step: Rotation | Phases, psi: State, adjoint: State
+) -> list[tuple[Rotation, Number]]:
     """Im <adjoint|P|psi> over the block for each rotation of a step, without the signs of base and lanes."""
-    w = block.writer
     if isinstance(step, Phases):
-        products = [_cross(w, a, p) for a, p in zip(adjoint, psi, strict=True)]
-        classes = walsh(w, products)
+        products = [_imaginary(a, 0, p) for a, p in zip(adjoint, psi, strict=True)]
+        classes = walsh([fma(*second, left * right) for (left, right), second in products])
         return [(rotation, classes[block.within(rotation.z)]) for rotation in step.rotations]
     move, lanes = block.flip(step.x)
     within = block.within(step.z)
-    sums: list[Value] = [None] * min(4, 2 * len(psi))
-    for j, (a_re, a_im) in enumerate(adjoint):
+    # Several sums, since each addition waits for the one before.
+    sums: list[Number | None] = [None] * min(4, 2 * len(psi))
+    for j, a in enumerate(adjoint):
         p = j ^ move
-        minus = (step.ys % 4 in (2, 3)) ^ bool(parity(within & p))
-        p_re, p_im = (block.moved(part, lanes) for part in psi[p])
-        if step.ys % 2:
-            terms = [(a_re, p_re, minus)] if a_im is None else [(a_re, p_re, minus), (a_im, p_im, minus)]
-        else:
-            terms = [(a_re, p_im, minus), (a_im, p_re, not minus)]
-        for t, (a, b, negative) in enumerate(terms):
+        terms = _imaginary(a, step.ys + 2 * parity(within & p), block.moved(psi[p], lanes))
+        for t, (left, right) in enumerate(terms):
             at = (len(terms) * j + t) % len(sums)
-            sums[at] = w.fma(a, b, sums[at], negate=negative)
-    total = None
-    for part in sums:
-        if part is not None:
-            total = part if total is None else w.b.fadd(total, part)
-    return [(step, total)]
+            sums[at] = fma(left, right, sums[at])
+    first, *others = [part for part in sums if part is not None]
+    for part in others:
+        first = first + part
+    return [(step, first)]
 
 
-def _cross(w: Writer, a: tuple[Value, Value], p: tuple[Value, Value]) -> Value:
-    """Im(conj(a) p)."""
-    return w.fma(a[1], p[0], w.b.fmul(a[0], p[1]), negate=True)
+def _imaginary(a: Amplitude, power: int, p: Amplitude) -> list[tuple[Number, Number]]:
+    """The real products whose sum is Im(conj(a) i**power p); of real amplitudes only for odd powers."""
+    minus = power % 4 in (2, 3)
+    if isinstance(a, Number) or isinstance(p, Number):
+        return [(-a if minus else a, p)]  # type: ignore[list-item]
+    if power % 2:
+        return [(-a.real if minus else a.real, p.real), (-a.imag if minus else a.imag, p.imag)]
+    return [(-a.real if minus else a.real, p.imag), (a.imag if minus else -a.imag, p.real)]

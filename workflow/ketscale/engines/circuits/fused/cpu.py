@@ -1,7 +1,7 @@
 """Calling compiled kernels from torch: buffers, threads, and the autograd function.
 
-A small circuit's arithmetic takes a few microseconds, so every Python call matters here. Whatever does not change
-between calls (`Kernel`, `Workspace`) is kept.
+A small circuit's arithmetic takes a few microseconds, so every Python call matters here. What does not change
+between calls (`CompiledSweep`, `Workspace`) is kept.
 """
 
 from __future__ import annotations
@@ -9,51 +9,57 @@ from __future__ import annotations
 import struct
 from array import array
 from functools import lru_cache
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import torch
 
 from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused.plan import ARGUMENTS, CALL_ARGUMENTS, Plan, Wanted
+from ketscale.engines.circuits.fused.kernels import ARGUMENTS, CALL_ARGUMENTS, backward, forward
+from ketscale.engines.circuits.fused.once import collect, prepare, prepare_and_forward
+from ketscale.engines.circuits.fused.plan import SweepPlan, Wanted, wanted_of
 from ketscale.engines.circuits.fused.program import Program, reduce
 from ketscale.engines.circuits.simulator import CircuitPullBack
-from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
+from ketscale.engines.compiled.language import COUNTERS
+from ketscale.engines.compiled.library import vector_bytes
 
 # A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
 TILE_BYTES = 512 * 1024
-
-# With fewer multiply-adds for each thread, more threads cost more than they save; it is about 0.1 ms of work.
-WORK_PER_THREAD = 4_000_000
 
 # Up to this many amplitudes a call takes a few microseconds with vectors of 256 bits. In a loop of such calls wider
 # vectors save one or two microseconds, but in a training step, between torch's kernels, they took 20 more.
 FEW_AMPLITUDES = 512
 
-# Pack the arguments that each call sets, as 64-bit integers.
-pack_forward = struct.Struct(f"{CALL_ARGUMENTS.index('cotangent')}q").pack_into
-pack_backward = struct.Struct(f"{len(CALL_ARGUMENTS)}q").pack_into
+# Pack the counters, which begin at 0, and the arguments that each call sets, as 64-bit integers.
+pack_forward = struct.Struct(f"{COUNTERS + list(CALL_ARGUMENTS).index('cotangent')}q").pack_into
+pack_backward = struct.Struct(f"{COUNTERS + len(CALL_ARGUMENTS)}q").pack_into
+
+# The modules that take part in writing, besides those of the functions.
+WRITERS = ("block", "mixing", "plan", "program", "frame", "rows", "schedule", "words")
+SOURCES = tuple(import_module(f"ketscale.engines.circuits.fused.{name}") for name in WRITERS)
 
 
-class Kernel:
+class CompiledSweep:
     """Compiled functions for one circuit, one set of wanted gradients, one batch size and one number of groups.
 
     batch: samples in each group.
     """
 
-    def __init__(self, plan: Plan, batch: int, groups: int) -> None:
+    def __init__(self, plan: SweepPlan, batch: int, groups: int) -> None:
         self.plan = plan
         self.batch = batch
         self.groups = groups
         self.group_tiles = -(-batch // plan.samples)
         self.tiles = groups * self.group_tiles
-        self.library = Library(recipe(plan))
-        functions = self.library.on_one_thread
-        self.prepare, self.prepare_and_forward = functions["prepare"], functions["prepare_and_forward"]
-        if plan.wanted:
-            self.backward, self.collect = functions["backward"], functions["collect"]
+        functions = (prepare, forward, prepare_and_forward, *((backward, collect) if plan.wanted else ()))
         self.real = torch.float64 if plan.double else torch.float32
+        self.library = Kernel(functions, ARGUMENTS, self.real, plan.lanes, plan, SOURCES).library
+        run = self.library.on_one_thread
+        self.prepare, self.prepare_and_forward = run["prepare"], run["prepare_and_forward"]
+        if plan.wanted:
+            self.backward, self.collect = run["backward"], run["collect"]
         self.complex = self.real.to_complex()
         words, size = plan.program.words, 2**plan.program.qubits
         self.rows = groups * batch
@@ -83,34 +89,16 @@ class Kernel:
         self._free.append(workspace)
 
 
-# The sources that a circuit's machine code depends on: all of this package.
-SOURCES = tuple(sorted(Path(__file__).parent.glob("*.py")))
-
-
-def recipe(plan: Plan) -> Recipe:
-    """How to write the functions of a plan."""
-
-    def write() -> Any:
-        from ketscale.engines.circuits.fused.kernels import module
-
-        return module(plan)
-
-    names: tuple[str, ...] = ("prepare", "forward", "prepare_and_forward")
-    if plan.wanted:
-        names += ("backward", "collect")
-    return Recipe(repr(plan), names, write, SOURCES)
-
-
 class Workspace:
     """The memory of one call: scratch for each thread, sums of tiles, and the arguments."""
 
-    def __init__(self, kernel: Kernel, threads: int) -> None:
+    def __init__(self, kernel: CompiledSweep, threads: int) -> None:
         plan = kernel.plan
         self.threads = threads
         # torch aligns what it allocates to 64 bytes, the widest vector.
-        self._scratch = torch.empty(threads * plan.scratch["end"] * plan.lanes, dtype=kernel.real)
+        self._scratch = torch.empty(threads * plan.scratch_vectors * plan.lanes, dtype=kernel.real)
         several = kernel.tiles if kernel.group_tiles > 1 else 0
-        self._weight_rows = torch.empty(several * plan.weights, dtype=kernel.real)
+        self._weight_rows = torch.empty(several * plan.weight_columns, dtype=kernel.real)
         self._mix_rows = torch.empty(several * plan.mix_size, dtype=kernel.real)
         self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
         # Without a backward pass, there is one state for each thread instead of each tile.
@@ -122,13 +110,14 @@ class Workspace:
             "group_tiles": kernel.group_tiles,
             "tiles": kernel.tiles,
             "scratch": self._scratch.data_ptr(),
-            "scratch_vectors": plan.scratch["end"],
             "states_per_tile": plan.state_vectors if plan.wanted else 0,
             "states_per_worker": 0 if plan.wanted else plan.state_vectors,
             "sources": kernel.sources.data_ptr(),
             "powers": kernel.powers.data_ptr(),
         }
-        self.arguments = array("q", [fixed.get(name, 0) for name in ARGUMENTS])
+        self.arguments = array(
+            "q", [0] * COUNTERS + [fixed.get(name, 0) for name in " ".join(ARGUMENTS).split()]
+        )
         self.address = self.arguments.buffer_info()[0]
 
 
@@ -143,17 +132,17 @@ def kernel(
     literal: bool,
     partners: tuple[int, ...] | None = None,
     groups: int = 1,
-) -> Kernel:
+) -> CompiledSweep:
     """The compiled kernel for a circuit, the wanted result and the wanted gradients."""
     program = reduced(circuit, paulis, literal)
     double = dtype == torch.float64
     real = from_zero and program.real and not literal and partners is None
     lanes = _lanes(batch << circuit.qubits, double)
     bits = lane_bits(lanes, circuit.qubits, batch, double, real) if partners is None else 0
-    plan = Plan(
+    plan = SweepPlan(
         program=program,
-        inputs=circuit.inputs,
-        weights=circuit.weights,
+        input_columns=circuit.inputs,
+        weight_columns=circuit.weights,
         double=double,
         lanes=lanes,
         lane_bits=bits,
@@ -163,7 +152,7 @@ def kernel(
         literal=literal,
         partners=partners,
     )
-    return Kernel(plan, batch, groups)
+    return CompiledSweep(plan, batch, groups)
 
 
 @lru_cache(maxsize=256)
@@ -251,27 +240,18 @@ def kernel_for(
     mix: torch.Tensor | None = None,
     partners: tuple[int, ...] | None = None,
     groups: int = 1,
-) -> Kernel:
+) -> CompiledSweep:
     """The kernel for tensors of these shapes that want these gradients; `mix` and `partners` go together.
 
     Each of several groups has as many rows of the inputs, and as much of `weights` and `mix`.
     """
-    wanted: tuple[Wanted, ...] = ()
-    if torch.is_grad_enabled():
-        if initial is not None and initial.requires_grad:
-            wanted += ("initial",)
-        if inputs.requires_grad:
-            wanted += ("input",)
-        if weights.requires_grad:
-            wanted += ("weight",)
-        if mix is not None and mix.requires_grad:
-            wanted += ("mix",)
+    wanted = wanted_of(initial=initial, input=inputs, weight=weights, mix=mix)
     batch = inputs.shape[0] // groups
     return kernel(circuit, paulis, inputs.dtype, batch, initial is None, wanted, literal, partners, groups)
 
 
 def call(
-    compiled: Kernel,
+    compiled: CompiledSweep,
     inputs: torch.Tensor,
     weights: torch.Tensor,
     initial: torch.Tensor | None,
@@ -279,12 +259,12 @@ def call(
 ) -> torch.Tensor:
     """The result of a kernel, with a gradient where it was made for one."""
     if compiled.plan.wanted:
-        result: torch.Tensor = _Evaluate.apply(inputs, weights, initial, mix, compiled)
+        result: torch.Tensor = _Sweep.apply(inputs, weights, initial, mix, compiled)
         return result
     return _forward(compiled, inputs, weights, initial, mix, None)
 
 
-class _Evaluate(torch.autograd.Function):
+class _Sweep(torch.autograd.Function):
     """A kernel's values, with gradients by its backward sweep."""
 
     @staticmethod
@@ -294,7 +274,7 @@ class _Evaluate(torch.autograd.Function):
         weights: torch.Tensor,
         initial: torch.Tensor | None,
         mix: torch.Tensor | None,
-        compiled: Kernel,
+        compiled: CompiledSweep,
     ) -> torch.Tensor:
         saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
         ctx.save_for_backward(inputs, weights, mix, saved)
@@ -315,7 +295,7 @@ class _Evaluate(torch.autograd.Function):
 
 
 def vjp(
-    compiled: Kernel, inputs: torch.Tensor, weights: torch.Tensor
+    compiled: CompiledSweep, inputs: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, CircuitPullBack]:
     """See `simulator.vjp`; by a kernel of which just the gradients by inputs and weights are wanted.
 
@@ -336,7 +316,7 @@ def vjp(
 
 
 def _gradients(
-    compiled: Kernel,
+    compiled: CompiledSweep,
     inputs: torch.Tensor,
     weights: torch.Tensor,
     mix: torch.Tensor | None,
@@ -352,10 +332,10 @@ def _gradients(
     input_gradient = rows = weight_gradient = initial_gradient = mix_rows = mix_gradient = 0
     workspace = compiled.borrow()
     if "input" in plan.wanted:
-        to_inputs = torch.empty_like(inputs) if columns == plan.inputs else torch.zeros_like(inputs)
+        to_inputs = torch.empty_like(inputs) if columns == plan.input_columns else torch.zeros_like(inputs)
         input_gradient = to_inputs.data_ptr()
     if "weight" in plan.wanted:
-        exact = weights.shape[0] == compiled.groups * plan.weights
+        exact = weights.shape[0] == compiled.groups * plan.weight_columns
         to_weights = torch.empty_like(weights) if exact else torch.zeros_like(weights)
         weight_gradient = to_weights.data_ptr()
         # With a single tile its row is the sum.
@@ -385,7 +365,7 @@ def _gradients(
 
 
 def _forward(
-    compiled: Kernel,
+    compiled: CompiledSweep,
     inputs: torch.Tensor,
     weights: torch.Tensor,
     initial: torch.Tensor | None,

@@ -58,8 +58,19 @@ CONJUGATES: dict[str, dict[str, str]] = {
 
 Indices = NDArray[np.int64]
 
+# A Clifford gate maps the basis state of bits a (and b) to i**power times another one: the power, and its bits.
+MONOMIALS: dict[str, Callable[..., tuple[Indices | int, ...]]] = {
+    "PauliX": lambda a: (0, 1 - a),
+    "PauliY": lambda a: (1 + 2 * a, 1 - a),
+    "PauliZ": lambda a: (2 * a, a),
+    "S": lambda a: (a, a),
+    "CNOT": lambda a, b: (0, a, a ^ b),
+    "CZ": lambda a, b: (2 * a * b, a, b),
+    "SWAP": lambda a, b: (0, b, a),
+}
 
-class Frame:
+
+class CliffordFrame:
     """The Clifford operator C that maps the computed state to the true one."""
 
     def __init__(self, qubits: int) -> None:
@@ -97,50 +108,9 @@ class Frame:
         power = np.zeros_like(index)
         for name, wires in self._gates:
             shifts = [self.qubits - 1 - w for w in wires]
-            bits = [index >> shift & 1 for shift in shifts]
-            _MONOMIAL[name](index, power, bits, shifts)
+            before = [index >> shift & 1 for shift in shifts]
+            more, *after = MONOMIALS[name](*before)
+            power += more
+            for shift, old, new in zip(shifts, before, after, strict=True):
+                index ^= (old ^ new) << shift
         return index, power % 4
-
-
-Monomial = Callable[[Indices, Indices, list[Indices], list[int]], None]
-
-
-def _flip(index: Indices, where: Indices | int, shift: int) -> None:
-    index ^= where << shift
-
-
-def _pauli_x(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
-    _flip(index, 1, shifts[0])
-
-
-def _pauli_y(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
-    power += 1 + 2 * bits[0]
-    _flip(index, 1, shifts[0])
-
-
-def _pauli_z(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
-    power += 2 * bits[0]
-
-
-def _phase_s(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
-    power += bits[0]
-
-
-def _cnot(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
-    _flip(index, bits[0], shifts[1])
-
-
-def _cz(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
-    power += 2 * bits[0] * bits[1]
-
-
-def _swap(index: Indices, power: Indices, bits: list[Indices], shifts: list[int]) -> None:
-    differ = bits[0] ^ bits[1]
-    _flip(index, differ, shifts[0])
-    _flip(index, differ, shifts[1])
-
-
-_MONOMIAL: dict[str, Monomial] = {
-    "PauliX": _pauli_x, "PauliY": _pauli_y, "PauliZ": _pauli_z, "S": _phase_s,
-    "CNOT": _cnot, "CZ": _cz, "SWAP": _swap,
-}  # fmt: skip

@@ -18,7 +18,7 @@ import torch
 from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import stepwise
-from ketscale.engines.circuits.fused.plan import Wanted
+from ketscale.engines.circuits.fused.plan import Wanted, wanted_of
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.tables import Tables, tabulate
 from ketscale.errors import UserError
@@ -47,18 +47,11 @@ def evaluate(
     """
     if literal:
         raise UserError("simulator 'fused' takes the route 'literal' on the CPU only: set placement: cpu")
-    wanted: tuple[Wanted, ...] = ()
-    if torch.is_grad_enabled():
-        tensors: tuple[tuple[Wanted, torch.Tensor | None], ...] = (
-            ("initial", initial),
-            ("input", inputs),
-            ("weight", weights),
-        )
-        wanted = tuple(kind for kind, tensor in tensors if tensor is not None and tensor.requires_grad)
+    wanted = wanted_of(initial=initial, input=inputs, weight=weights)
     tables = _tables(circuit, paulis, initial is None, wanted, inputs.dtype, inputs.device)
     if not wanted:
         return _forward(tables, inputs, weights, initial)[0]
-    result: torch.Tensor = _Evaluate.apply(inputs, weights, initial, tables)
+    result: torch.Tensor = _SweepOnGpu.apply(inputs, weights, initial, tables)
     return result
 
 
@@ -74,7 +67,7 @@ def _tables(
 ) -> Tables:
     program = reduce(circuit, paulis)
     real = from_zero and program.real and paulis is not None
-    lanes = block(program.qubits + (not real)).lanes
+    lanes = block_shape(program.qubits + (not real)).lanes
     return tabulate(program, real, wanted, dtype, device, lanes)
 
 
@@ -85,7 +78,7 @@ def _kernels() -> ModuleType:
     return triton_kernels
 
 
-class Block(NamedTuple):
+class BlockShape(NamedTuple):
     """A block of the kernels: the shape of its state, and its warps."""
 
     rows: int
@@ -94,17 +87,17 @@ class Block(NamedTuple):
     warps: int
 
 
-def block(bits: int) -> Block:
+def block_shape(bits: int) -> BlockShape:
     """The block for samples of 2**bits numbers."""
     # A thread holds all rows. More of them share a rotation's masks and signs, and keep a state within one warp, where
     # nothing waits for other warps. But state, adjoint and exchanged numbers must fit a thread's registers, and at 12
     # qubits 512 threads must fit a processor.
     rows = 16 if bits >= 9 else max(1, min(8, 2**bits // 2))
     lanes = 2**bits // rows
-    return Block(rows, max(1, 32 // lanes), lanes, max(1, lanes // 32))
+    return BlockShape(rows, max(1, 32 // lanes), lanes, max(1, lanes // 32))
 
 
-def options(shape: Block) -> dict[str, Any]:
+def options(shape: BlockShape) -> dict[str, Any]:
     """How Triton compiles the kernels for such blocks."""
     # A block of 512 threads may have all of a processor's 65,536 registers, or the assembler would spill some for the
     # sake of a second block. Fusion is explicit, since its default is about to change.
@@ -122,7 +115,7 @@ def _run(name: str, tables: Tables, batch: int, arguments: dict[str, Any]) -> No
 
 
 def _launch(name: str, tables: Tables, batch: int, arguments: dict[str, Any]) -> None:
-    shape = block(tables.bits)
+    shape = block_shape(tables.bits)
     shared = {
         "rotation_table": tables.rotation_table,
         "rotations": len(tables.factors),
@@ -150,7 +143,7 @@ def _launch(name: str, tables: Tables, batch: int, arguments: dict[str, Any]) ->
     kernel[grid](**arguments, **shared, **options(shape))
 
 
-class _Evaluate(torch.autograd.Function):
+class _SweepOnGpu(torch.autograd.Function):
     """A program's values, with gradients by the backward kernel."""
 
     @staticmethod

@@ -10,41 +10,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, cast
+
+import torch
 
 from ketscale.engines.circuits.fused.program import Angle, Program, Rotation
 from ketscale.engines.circuits.fused.schedule import Pass, Phases, Schedule, reversed_passes, schedule
 
 Wanted = Literal["input", "weight", "initial", "mix"]
 
-# The arguments of every compiled function: an array of 64-bit numbers and addresses, in this order.
-# First those of one call: `cpu` packs those before the cotangent in the forward pass, all in the backward pass.
-CALL_ARGUMENTS = (
-    "next_tile", "next_worker",  # counters, 0 at the start
-    "inputs", "input_stride", "weights",  # (groups * batch, input_stride) and (groups, weights)
-    "shared",  # address of what `prepare` computes, group by group
-    "states",  # address of the tiles' states
-    "out",  # expectation values (groups * batch, words) or complex amplitudes (groups * batch, 2**n)
-    "initial", "initial_stride",  # complex amplitudes, and floats between samples (0: one state for all)
-    "mix",  # alpha, beta and the constant of each group's superposition, complex
-    "cotangent",  # of the shape of `out`
-    "input_gradient", "input_gradient_stride",
-    "weight_rows", "weight_gradient",  # (tiles, weights), and their sums (groups, weights)
-    "initial_gradient",  # (groups * batch, 2**n) complex
-    "mix_rows", "mix_gradient",  # (tiles, mix_size) floats, and their sums (groups, mix_size)
-)  # fmt: skip
-ARGUMENTS = (
-    *CALL_ARGUMENTS,
-    "batch",  # number of samples in each group
-    "groups", "group_tiles", "tiles",  # number of groups, of tiles in each, and of all tiles
-    "scratch", "scratch_vectors",  # address, and vectors for each worker
-    "states_per_tile", "states_per_worker",  # vectors between the states of tiles, and of workers
-    "sources", "powers",  # the place of each true basis state in a tile and its power of i, 64-bit integers and bytes
-)  # fmt: skip
+
+def wanted_of(**tensors: torch.Tensor | None) -> tuple[Wanted, ...]:
+    """The tensors by which a call must be differentiable, in their order."""
+    if not torch.is_grad_enabled():
+        return ()
+    found = (name for name, tensor in tensors.items() if tensor is not None and tensor.requires_grad)
+    return cast(tuple[Wanted, ...], tuple(found))
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """One program with one layout, precision and set of wanted gradients.
 
     lanes: floats in a vector of this machine. lane_bits: how many bits of a basis index are in a vector's lanes.
@@ -55,8 +40,8 @@ class Plan:
     """
 
     program: Program
-    inputs: int
-    weights: int
+    input_columns: int
+    weight_columns: int
     double: bool
     lanes: int
     lane_bits: int
@@ -162,26 +147,37 @@ class Plan:
 
     @property
     def shared_tables(self) -> int:
-        """Where the tables start, in floats; a whole number of vectors."""
+        """The start of the tables, in floats; a whole number of vectors."""
         return -(-3 * len(self.shared_angles) // self.lanes) * self.lanes
+
+    @property
+    def columns(self) -> int:
+        """Floats of a sample's result."""
+        words = self.program.words
+        return self.amplitude_floats if words is None else len(words)
+
+    @property
+    def amplitude_floats(self) -> int:
+        """Floats of a sample's complex amplitudes."""
+        return 2 << self.program.qubits
 
     @cached_property
     def scratch(self) -> dict[str, int]:
-        """Where each buffer of a worker starts, in vectors; 'end' is their size."""
-        words = self.program.words or ()
-        sizes = {
-            "inputs": self.inputs,
-            "coefficients": 3 * len(self.sample_angles),
-            "words": len(words),
+        """The size of each buffer of a worker, in vectors."""
+        return {
+            "columns": self.input_columns,
+            "turns": 3 * len(self.sample_angles),
+            "words": len(self.program.words or ()),
             "gradients": len(self.differentiated),
-            "mix": 0 if self.partners is None else 4,
+            "sums": 0 if self.partners is None else 4,
             "psi": self.state_vectors if self.wanted or self.partners else 0,
             "adjoint": self.state_vectors if self.wanted else 0,
         }
-        starts, end = {}, 0
-        for name, size in sizes.items():
-            starts[name], end = end, end + size
-        return {**starts, "end": end}
+
+    @property
+    def scratch_vectors(self) -> int:
+        """Vectors of all buffers of a worker."""
+        return sum(self.scratch.values())
 
 
 def rotations(step: object) -> tuple[Rotation, ...]:

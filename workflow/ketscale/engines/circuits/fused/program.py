@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import Circuit, Gate
-from ketscale.engines.circuits.fused.frame import CONJUGATES, Frame, Pauli, word
+from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Pauli, word
 from ketscale.optional import needed_for
 
 
 @dataclass(frozen=True)
 class Angle:
-    """factor times column `index` of the inputs or the weights; of kind 'constant', factor alone."""
+    """factor times column `index` of the inputs or the weights; factor alone if the kind is 'constant'."""
 
     kind: Literal["input", "weight", "constant"]
     index: int
@@ -111,7 +111,7 @@ def reduce(circuit: Circuit, paulis: Sequence[str] | None, literal: bool = False
 
     literal: keep every gate, with permutations as moves of amplitudes, to show what the frame saves.
     """
-    frame = Frame(circuit.qubits)
+    frame = CliffordFrame(circuit.qubits)
     rotations: list[Rotation | Flip] = []
     for gate in (part for whole in circuit.gates for part in _parts(whole)):
         if gate.name in CONJUGATES and not literal:
@@ -148,48 +148,34 @@ def _flips(gate: Gate, qubits: int) -> list[Flip]:
     return moves.get(gate.name, [])
 
 
-# diag(1, e^(i angle)); S and Z only if a circuit is kept literally.
-_PHASES = {"T": pi / 4, "S": pi / 2, "PauliZ": pi}
+# Gates as rotations in the order of execution: the letters on the gate's wires, the column of the angle (None: the
+# factor is the angle), and its factor. S, CZ and the Paulis only if a circuit is kept literally, after their flips.
+ROTATIONS: dict[str, tuple[tuple[str, int | None, float], ...]] = {
+    **{f"R{letter}": ((letter, 0, 1.0),) for letter in "XYZ"},
+    **{f"Ising{letter * 2}": ((letter * 2, 0, 1.0),) for letter in "XYZ"},
+    "Rot": (("Z", 0, 1.0), ("Y", 1, 1.0), ("Z", 2, 1.0)),
+    **{f"CR{letter}": (("I" + letter, 0, 0.5), ("Z" + letter, 0, -0.5)) for letter in "XYZ"},
+    "PhaseShift": (("Z", 0, 1.0), ("I", 0, -1.0)),
+    "ControlledPhaseShift": (("ZI", 0, 0.5), ("IZ", 0, 0.5), ("ZZ", 0, -0.5), ("II", 0, -0.5)),
+    "T": (("Z", None, pi / 4), ("I", None, -pi / 4)),
+    "S": (("Z", None, pi / 2), ("I", None, -pi / 2)),
+    "PauliY": (("Z", None, pi),),  # after X: Y = i X Z = -i Z X
+    "PauliZ": (("Z", None, pi), ("I", None, -pi)),
+    "CZ": (("ZI", None, pi / 2), ("IZ", None, pi / 2), ("ZZ", None, -pi / 2), ("II", None, -pi / 2)),
+    "Hadamard": (("Y", None, pi / 2),),  # RY(pi/2) Z, where Z has been absorbed before
+}
 
 
 def _rotations(gate: Gate) -> Iterator[tuple[str, Angle]]:
     """The gate as rotations in the order of execution: letters on the gate's wires, and an angle."""
-
-    def of(column: int, factor: float) -> Angle:
-        angle = gate.columns[column]
-        return (
-            _constant(factor * angle.value)
-            if angle.kind == "constant"
-            else Angle(angle.kind, angle.index, factor)
-        )
-
-    name = gate.name
-    if name in ("RX", "RY", "RZ"):
-        yield name[1], of(0, 1.0)
-    elif name.startswith("Ising"):
-        yield name[-2:], of(0, 1.0)
-    elif name == "Rot":
-        yield from zip("ZYZ", (of(column, 1.0) for column in range(3)), strict=True)
-    elif name in ("CRX", "CRY", "CRZ"):
-        yield "I" + name[-1], of(0, 0.5)
-        yield "Z" + name[-1], of(0, -0.5)
-    elif name == "ControlledPhaseShift":
-        yield from (("ZI", of(0, 0.5)), ("IZ", of(0, 0.5)), ("ZZ", of(0, -0.5)), ("II", of(0, -0.5)))
-    elif name == "PhaseShift":
-        yield "Z", of(0, 1.0)
-        yield "I", of(0, -1.0)
-    elif name in _PHASES:
-        yield "Z", _constant(_PHASES[name])
-        yield "I", _constant(-_PHASES[name])
-    elif name == "PauliY":  # after X: Y = i X Z = -i Z X
-        yield "Z", _constant(pi)
-    elif name == "CZ":
-        yield from (("ZI", _constant(pi / 2)), ("IZ", _constant(pi / 2)))
-        yield from (("ZZ", _constant(-pi / 2)), ("II", _constant(-pi / 2)))
-    elif name == "Hadamard":  # RY(pi/2) Z, where Z has been absorbed before
-        yield "Y", _constant(pi / 2)
-    elif name == "QubitUnitary":
+    if gate.matrix is not None:
         yield from _unitary(np.asarray(gate.matrix))
+    for letters, column, factor in ROTATIONS.get(gate.name, ()):
+        given = None if column is None else gate.columns[column]
+        if given is None or given.kind == "constant":
+            yield letters, _constant(factor if given is None else factor * given.value)
+        else:
+            yield letters, Angle(given.kind, given.index, factor)
 
 
 def _parts(gate: Gate) -> tuple[Gate, ...]:

@@ -34,7 +34,7 @@ def split(circuit: Circuit) -> tuple[Circuit, Circuit]:
     )
 
 
-class Choice(NamedTuple):
+class RouteChoice(NamedTuple):
     """'sweep' or 'matrix', and the modelled costs of both in seconds."""
 
     route: str
@@ -43,13 +43,13 @@ class Choice(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def choose(circuit: Circuit, batch: int) -> Choice:
+def choose(circuit: Circuit, batch: int) -> RouteChoice:
     """The route that the cost model finds cheaper for a batch of this size."""
     size, steps = 2**circuit.qubits, tail_steps(circuit)
     sweep_s = batch * size * steps * STEP_S
     product_s = batch * size * (size * PRODUCT_S + PASSING_S)
     matrix_s = CALLS_S + size * size * steps * STEP_S + product_s
-    return Choice("matrix" if matrix_s < sweep_s else "sweep", sweep_s, matrix_s)
+    return RouteChoice("matrix" if matrix_s < sweep_s else "sweep", sweep_s, matrix_s)
 
 
 @lru_cache(maxsize=256)

@@ -7,21 +7,20 @@ bits of a vector's number with bits of a lane's, each by shuffles of two vectors
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from llvmlite import ir
-
-from ketscale.engines.circuits.fused.plan import Plan
-from ketscale.engines.compiled.vector import I8, I64, Value, Writer
+from ketscale.engines.circuits.fused.plan import SweepPlan
+from ketscale.engines.compiled.language import Buffer, Code, Complex, Number, minimum, select
 
 
 class Places(NamedTuple):
-    """Addresses of tables by true basis state: its number in the tile, and the power of i that was divided out."""
+    """Tables by true basis state: its number in the tile, and the power of i that was divided out."""
 
-    sources: Value
-    powers: Value
+    sources: Buffer
+    powers: Buffer
 
 
 class Bit(NamedTuple):
@@ -38,23 +37,21 @@ PART = Bit("part")
 class Rows:
     """The rows of a tile's samples.
 
-    start: address of the row of the batch's first sample. stride: floats between rows.
-    first, present: the index of the tile's first sample, and the number of its samples.
+    rows: (rows of the batch, floats). first, present: the index of the tile's first sample, and how many it has.
     places: the places of the amplitudes if they are not in order.
     """
 
-    w: Writer
-    plan: Plan
-    start: Value
-    stride: Value
-    first: Value
-    present: Value
+    k: Code
+    plan: SweepPlan
+    rows: Buffer
+    first: Number
+    present: Number
     places: Places | None = None
 
     def __post_init__(self) -> None:
-        lanes = self.w.lanes.bit_length() - 1
+        lanes = self.k.lanes.bit_length() - 1
         low, plan = self.plan.lane_bits, self.plan
-        amplitudes = max(lanes - 1, low)  # of a block's indices, in bits
+        amplitudes = max(lanes - 1, low)  # bits of a block's indices
         self._row_lanes = [PART, *(Bit("index", i) for i in range(lanes - 1))]
         self._tile_lanes = [Bit("index", i) for i in range(low)]
         self._tile_lanes += [Bit("sample", i) for i in range(lanes - low)]
@@ -66,151 +63,111 @@ class Rows:
         self._blocked = amplitudes <= plan.program.qubits and not (self.places and low)
         self._powers = self.places is not None and any(plan.program.powers or ())
 
-    def read(self, buffer: Value, scale: float) -> None:
+    def read(self, tile: Buffer, scale: float) -> None:
         """Fill a tile with the rows times `scale`, without their powers of i; lanes without a sample get 0."""
         if self._blocked:
-            self._read_blocks(buffer, scale)
+            self._read_blocks(tile, scale)
         else:
-            self._read_singly(buffer, scale)
+            self._read_singly(tile, scale)
 
-    def _read_blocks(self, buffer: Value, scale: float) -> None:
-        w = self.w
-        last = w.b.sub(self.present, w.integer(1))
-        with w.loop((1 << self.plan.program.qubits) // self._amplitudes) as block:
-            base = w.b.mul(block, w.integer(self._amplitudes))
+    def _read_blocks(self, tile: Buffer, scale: float) -> None:
+        with self.k.loop((1 << self.plan.program.qubits) // self._amplitudes) as block:
+            base = block * self._amplitudes
             vectors = []
             for number in range(1 << len(self._row_vectors)):
                 bits = _values(number, self._row_vectors)
-                exists = w.b.icmp_unsigned("<", w.integer(bits["sample"]), self.present)
-                vector = w.load(self._chunk(base, bits, last), w.bytes)
-                vectors.append(w.b.select(exists, vector, w.constant(0.0)))
-            vectors, places = arrange(w, vectors, self._row_vectors, self._row_lanes, self._tile_lanes)
-            for real, imaginary, index in _pairs(places):
-                parts = vectors[real], vectors[imaginary]
-                state = w.b.add(base, w.integer(index))
-                self._put(buffer, state, self._turned(state, parts, scale, undo=True))
+                vector = self._chunk(base, bits)[0]
+                vectors.append(select(self.k.integer(bits["sample"]) < self.present, vector, 0.0))
+            vectors, places = arrange(vectors, self._row_vectors, self._row_lanes, self._tile_lanes)
+            for real, imag, index in _pairs(places):
+                state = base + index
+                turned = self._turned(state, Complex(vectors[real], vectors[imag]), scale, undo=True)
+                tile[self._vector(state)] = turned.real if self.plan.real else turned
 
-    def write(self, buffer: Value, scale: float) -> None:
+    def write(self, tile: Buffer, scale: float) -> None:
         """Write a tile times `scale` to the rows, with their powers of i."""
         if self._blocked:
-            self._write_blocks(buffer, scale)
+            self._write_blocks(tile, scale)
         else:
-            self._write_singly(buffer, scale)
+            self._write_singly(tile, scale)
 
-    def _write_blocks(self, buffer: Value, scale: float) -> None:
-        w = self.w
-        last = w.b.sub(self.present, w.integer(1))
-        with w.loop((1 << self.plan.program.qubits) // self._amplitudes) as block:
-            base = w.b.mul(block, w.integer(self._amplitudes))
-            vectors: list[Value] = [None] * (1 << len(self._tile_vectors))
-            places = [_values(number, self._tile_vectors) for number in range(len(vectors))]
-            for real, imaginary, index in _pairs(places):
-                state = w.b.add(base, w.integer(index))
-                turned = self._turned(state, self._get(buffer, state), scale, undo=False)
-                vectors[real], vectors[imaginary] = turned
-            vectors, chunks = arrange(w, vectors, self._tile_vectors, self._tile_lanes, self._row_lanes)
+    def _write_blocks(self, tile: Buffer, scale: float) -> None:
+        with self.k.loop((1 << self.plan.program.qubits) // self._amplitudes) as block:
+            base = block * self._amplitudes
+            vectors = {}
+            places = [_values(number, self._tile_vectors) for number in range(1 << len(self._tile_vectors))]
+            for real, imag, index in _pairs(places):
+                state = base + index
+                found = tile[self._vector(state)]
+                amplitude = Complex(found, self.k.vector(0.0)) if self.plan.real else found
+                turned = self._turned(state, amplitude, scale, undo=False)
+                vectors[real], vectors[imag] = turned.real, turned.imag
+            ordered = [vectors[number] for number in range(len(vectors))]
+            ordered, chunks = arrange(ordered, self._tile_vectors, self._tile_lanes, self._row_lanes)
             # Lanes without a sample go to the last sample's row, which is written after them.
-            for number in sorted(range(len(vectors)), key=lambda n: -chunks[n]["sample"]):
-                w.store(vectors[number], self._chunk(base, chunks[number], last), w.bytes)
+            for number in sorted(range(len(ordered)), key=lambda n: -chunks[n]["sample"]):
+                self._chunk(base, chunks[number])[0] = ordered[number]
 
-    def _chunk(self, base: Value, bits: dict[str, int], last: Value) -> Value:
-        """The address of a vector of a row from amplitude `base` on; lanes without a sample get the last sample's."""
-        w = self.w
-        sample = w.integer(bits["sample"])
-        sample = w.b.select(w.b.icmp_unsigned("<", sample, last), sample, last)
-        row = w.element(self.start, w.b.mul(w.b.add(self.first, sample), self.stride))
-        return w.element(row, w.b.shl(w.b.add(base, w.integer(bits["index"])), w.integer(1)))
+    def _chunk(self, base: Number, bits: dict[str, int]) -> Buffer:
+        """A vector of a row from amplitude `base` on; lanes without a sample get the last sample's."""
+        sample = minimum(bits["sample"], self.present - 1)
+        row: Buffer = self.rows[self.first + sample]
+        return row.part(((base + bits["index"]) << 1,), 1, element="vector")
 
     # --- the tile ---
 
-    def _address(self, buffer: Value, state: Value) -> Value:
-        """The address of the vector (or pair) with the amplitude of a true basis state."""
-        w = self.w
-        v = w.b.lshr(self._source(state), w.integer(self.plan.lane_bits))
-        return w.at(buffer, v if self.plan.real else w.b.shl(v, w.integer(1)))
+    def _source(self, state: Number) -> Number:
+        """The index in the tile of a true basis state."""
+        return state if self.places is None else self.places.sources[state]
 
-    def _source(self, state: Value) -> Value:
-        if self.places is None:
-            return state
-        return self.w.b.load(self.w.element(self.places.sources, state, I64), typ=I64)
+    def _vector(self, state: Number) -> Number:
+        """The vector (or pair) with the amplitude of a true basis state."""
+        return self._source(state) >> self.plan.lane_bits
 
-    def _get(self, buffer: Value, state: Value) -> tuple[Value, Value]:
-        w, address = self.w, self._address(buffer, state)
-        return w.load(address), w.constant(0.0) if self.plan.real else w.load(w.at(address, 1))
-
-    def _put(self, buffer: Value, state: Value, parts: tuple[Value, Value]) -> None:
-        w, address = self.w, self._address(buffer, state)
-        w.store(parts[0], address)
-        if not self.plan.real:
-            w.store(parts[1], w.at(address, 1))
-
-    def _turned(
-        self, state: Value, parts: tuple[Value, Value], scale: float, undo: bool
-    ) -> tuple[Value, Value]:
+    def _turned(self, state: Number, amplitude: Complex, scale: float, undo: bool) -> Complex:
         """Amplitudes times `scale` and the power of i of their basis state, or its inverse."""
-        w, (real, imaginary) = self.w, parts
-        scalar = real.type == w.real
-        factor = ir.Constant(w.real, scale) if scalar else w.constant(scale)
         if scale != 1:
-            real, imaginary = w.b.fmul(real, factor), w.b.fmul(imaginary, factor)
+            amplitude = amplitude * scale
         if not self._powers or self.places is None:
-            return real, imaginary
-        power = w.b.zext(w.b.load(w.element(self.places.powers, state, I8), typ=I8), I64)
-        table = w.table("powers_of_i", w.real, [1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0, -1.0])
-        entry = w.b.shl(power, w.integer(1))
-        cosine, sine = (w.load_real(w.element(table, w.b.add(entry, w.integer(part)))) for part in (0, 1))
-        if undo:
-            sine = w.b.fneg(sine)
-        if not scalar:
-            cosine, sine = w.splat(cosine), w.splat(sine)
-        return (
-            w.b.fsub(w.b.fmul(cosine, real), w.b.fmul(sine, imaginary)),
-            w.b.fadd(w.b.fmul(cosine, imaginary), w.b.fmul(sine, real)),
-        )
+            return amplitude
+        table = self.k.table("powers_of_i", [1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0, -1.0]).part((), 4, 2)
+        power = self.places.powers[state].widened()
+        cosine, sine = table[power, 0], table[power, 1]
+        sine = -sine if undo else sine
+        real, imag = amplitude.real, amplitude.imag
+        return Complex(cosine * real - sine * imag, cosine * imag + sine * real)
 
     # --- few amplitudes, or amplitudes in another order within a vector ---
 
-    def _read_singly(self, buffer: Value, scale: float) -> None:
-        w = self.w
-        with w.loop(self.plan.state_vectors) as v:
-            w.store(w.constant(0.0), w.at(buffer, v))
-        with w.loop(self.present) as sample, w.loop(1 << self.plan.program.qubits) as state:
-            places = self._single(sample, state)
-            real, imaginary = self._turned(
-                state, (w.load_real(places[0]), w.load_real(places[1])), scale, True
-            )
-            address, lane = self._address(buffer, state), self._lane(sample, state)
-            w.b.store(real, w.element(address, lane))
-            if not self.plan.real:
-                w.b.store(imaginary, w.element(w.at(address, 1), lane))
+    def _read_singly(self, tile: Buffer, scale: float) -> None:
+        parts = 1 if self.plan.real else 2
+        tile.part((), 1, element="aligned").zero(self.plan.state_vectors)
+        with self._single(tile, parts) as (state, row, vector, lane):
+            turned = self._turned(state, row[state], scale, undo=True)
+            for part, value in zip(range(parts), (turned.real, turned.imag), strict=False):
+                vector[part, lane] = value
 
-    def _write_singly(self, buffer: Value, scale: float) -> None:
-        w = self.w
-        with w.loop(self.present) as sample, w.loop(1 << self.plan.program.qubits) as state:
-            address, lane = self._address(buffer, state), self._lane(sample, state)
-            real, imaginary = w.load_real(w.element(address, lane)), ir.Constant(w.real, 0.0)
-            if not self.plan.real:
-                imaginary = w.load_real(w.element(w.at(address, 1), lane))
-            turned = self._turned(state, (real, imaginary), scale, undo=False)
-            for part, place in zip(turned, self._single(sample, state), strict=True):
-                w.b.store(part, place)
+    def _write_singly(self, tile: Buffer, scale: float) -> None:
+        parts = 1 if self.plan.real else 2
+        with self._single(tile, parts) as (state, row, vector, lane):
+            real = vector[0, lane]
+            imag = vector[1, lane] if parts == 2 else self.k.zero_of(self.k.real)
+            row[state] = self._turned(state, Complex(real, imag), scale, undo=False)
 
-    def _single(self, sample: Value, state: Value) -> tuple[Value, Value]:
-        """Addresses of one amplitude's parts in its row."""
-        w = self.w
-        row = w.element(self.start, w.b.mul(w.b.add(self.first, sample), self.stride))
-        real = w.element(row, w.b.shl(state, w.integer(1)))
-        return real, w.element(real, 1)
-
-    def _lane(self, sample: Value, state: Value) -> Value:
-        w, bits = self.w, self.plan.lane_bits
-        low = w.b.and_(self._source(state), w.integer((1 << bits) - 1))
-        return w.b.add(w.b.shl(sample, w.integer(bits)), low)
+    @contextmanager
+    def _single(self, tile: Buffer, parts: int) -> Iterator[tuple[Number, Buffer, Buffer, Number]]:
+        """Loops over samples and amplitudes: a true basis state, its row, and the vectors and lane of its parts."""
+        k, bits = self.k, self.plan.lane_bits
+        floats = tile.part((), self.plan.vectors, parts, k.lanes, element="real")
+        with k.loop(self.present) as sample, k.loop(1 << self.plan.program.qubits) as state:
+            row = self.rows.part((self.first + sample, 0), 1, element="complex")
+            lane = (sample << bits) + (self._source(state) & ((1 << bits) - 1))
+            yield state, row, floats[self._vector(state)], lane
 
 
 def arrange(
-    w: Writer, vectors: Sequence[Value], numbers: Sequence[Bit], lanes: Sequence[Bit], wanted: Sequence[Bit]
-) -> tuple[list[Value], list[dict[str, int]]]:
+    vectors: Sequence[Number], numbers: Sequence[Bit], lanes: Sequence[Bit], wanted: Sequence[Bit]
+) -> tuple[list[Number], list[dict[str, int]]]:
     """The same floats in vectors whose lanes' bits are `wanted`, lowest first, and what each vector now holds.
 
     numbers, lanes: the meanings of the bits of a vector's number and of a lane's number, lowest first.
@@ -219,27 +176,26 @@ def arrange(
     for lane_bit, leaving in enumerate(lanes):
         if leaving not in wanted:
             bit = next(i for i, label in enumerate(numbers) if label in wanted)
-            vectors = _exchanged(w, vectors, bit, lane_bit)
+            vectors = _exchanged(vectors, bit, lane_bit)
             numbers[bit], lanes[lane_bit] = lanes[lane_bit], numbers[bit]
     sources = [
         sum((lane >> wanted.index(label) & 1) << i for i, label in enumerate(lanes))
         for lane in range(1 << len(lanes))
     ]
-    vectors = [w.shuffle(vector, sources) for vector in vectors]
+    vectors = [vector.shuffled(sources) for vector in vectors]
     return vectors, [_values(number, numbers) for number in range(len(vectors))]
 
 
-def _exchanged(w: Writer, vectors: list[Value], bit: int, lane_bit: int) -> list[Value]:
+def _exchanged(vectors: list[Number], bit: int, lane_bit: int) -> list[Number]:
     """Exchange a bit of the vectors' numbers with one of the lanes'."""
-    out, distance = list(vectors), 1 << lane_bit
-    high = range(w.lanes, 2 * w.lanes)
+    out, distance, lanes = list(vectors), 1 << lane_bit, range(vectors[0].lanes)
+    low = [len(lanes) + (lane ^ distance) if lane & distance else lane for lane in lanes]
+    high = [len(lanes) + lane if lane & distance else lane ^ distance for lane in lanes]
     for number, vector in enumerate(vectors):
         if not number >> bit & 1:
             partner = vectors[number | 1 << bit]
-            low = [high[lane ^ distance] if lane & distance else lane for lane in range(w.lanes)]
-            rest = [high[lane] if lane & distance else lane ^ distance for lane in range(w.lanes)]
-            out[number] = w.shuffle(vector, low, partner)
-            out[number | 1 << bit] = w.shuffle(vector, rest, partner)
+            out[number] = vector.shuffled(low, partner)
+            out[number | 1 << bit] = vector.shuffled(high, partner)
     return out
 
 

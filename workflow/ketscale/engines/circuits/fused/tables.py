@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.program import Program, Rotation
 
-# Where an angle comes from, by its number in the table: INPUT, WEIGHT and CONSTANT of `triton_kernels`.
+# The sources of angles, by their numbers in the table: INPUT, WEIGHT and CONSTANT of `triton_kernels`.
 SOURCES = ("input", "weight", "constant")
 
 
@@ -30,7 +30,7 @@ class Exchange(NamedTuple):
     sign: int
 
 
-class Step(NamedTuple):
+class RotationExchange(NamedTuple):
     """An exchange of a rotation, and where its gradient goes (-1: it is not wanted)."""
 
     x: int
@@ -58,7 +58,7 @@ class Columns(NamedTuple):
 class Tables:
     """A program on a device, for one set of wanted gradients; the kernels' arguments give the shapes.
 
-    qubits: of the circuit. bits: bits of an index. steps, words: the tables of rotations and words for the host.
+    qubits: number of the circuit's qubits. bits: bits of an index. steps, words: the tables of rotations and words for the host.
     rotation_table, word_table: for the kernels, whose columns `triton_kernels` names.
     first: the first rotation whose gradient is wanted (0 with the initial state's).
     slots: the number of rotations whose gradient is wanted.
@@ -66,7 +66,7 @@ class Tables:
 
     qubits: int
     bits: int
-    steps: tuple[Step, ...]
+    steps: tuple[RotationExchange, ...]
     words: tuple[Exchange, ...]
     wanted: tuple[Wanted, ...]
     rotation_table: torch.Tensor
@@ -102,7 +102,7 @@ def tabulate(
     differentiated = [i for i, r in enumerate(rotations) if r.angle.kind in wanted]
     slots = {rotation: slot for slot, rotation in enumerate(differentiated)}
     first = 0 if "initial" in wanted else min(differentiated, default=len(rotations))
-    steps = [Step(e.x, e.z, slots.get(i, -1)) for i, e in enumerate(exchanges)]
+    steps = [RotationExchange(e.x, e.z, slots.get(i, -1)) for i, e in enumerate(exchanges)]
     rows = [
         (s.x % lanes, s.x // lanes, s.z, SOURCES.index(r.angle.kind), r.angle.index, s.slot)
         for s, r in zip(steps, rotations, strict=True)

@@ -33,7 +33,7 @@ SLOT = tl.constexpr(5)
 COLUMNS = tl.constexpr(6)
 WORD_COLUMNS = tl.constexpr(3)
 
-# Where a rotation's angle comes from; the factor of a constant is all of it.
+# The source of a rotation's angle; the factor of a constant is all of it.
 INPUT = tl.constexpr(0)
 WEIGHT = tl.constexpr(1)
 CONSTANT = tl.constexpr(2)
@@ -142,7 +142,7 @@ def _by_samples(columns: tl.tensor, SAMPLES: tl.constexpr) -> tl.tensor:  # noqa
 
 @triton.jit
 def _paired(index: tl.tensor, size: tl.constexpr) -> tl.tensor:
-    """Where a number is in a tensor of complex amplitudes: the part becomes the lowest bit."""
+    """The place of a number in a tensor of complex amplitudes: the part becomes the lowest bit."""
     return index % (size // 2) * 2 + index // (size // 2)
 
 
@@ -301,7 +301,7 @@ def backward(
         z = tl.load(row + Z).to(tl.uint32)
         slot = tl.load(row + SLOT)
         turn = turns + (own * rotations + rotation)[None, :] * 2
-        cosine, sine = tl.load(turn), -tl.load(turn + 1)  # of the rotation back
+        cosine, sine = tl.load(turn), -tl.load(turn + 1)  # the inverse rotation's
         signed = _signed(sine, z, ROWS, LANES)
         # One after the other, so that few numbers are in registers at a time.
         moved = _lanes_exchanged(state, x_lanes, LANES)

@@ -2,85 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from ketscale.engines.circuits.fused.block import Block, State, parity, walsh
+from ketscale.engines.circuits.fused.block import (
+    Amplitude,
+    RegisterBlock,
+    State,
+    parity,
+    times_power_of_i,
+    walsh,
+)
 from ketscale.engines.circuits.fused.program import Word
-from ketscale.engines.compiled.vector import Value, Writer
+from ketscale.engines.compiled.language import Buffer, Number, fma, fnma
 
 
-def expectations(w: Writer, block: Block, state: State, group: Sequence[tuple[int, Word]]) -> list[Value]:
-    """<psi|P|psi> over the block for words of one X mask, without the signs of base and lanes."""
-    x = group[0][1].x
+def expectations(block: RegisterBlock, state: State, words: Mapping[int, Word]) -> dict[int, Number]:
+    """<psi|P|psi> over the block for words of one X mask, by their numbers, without the signs of base and lanes."""
+    x = next(iter(words.values())).x
     move, lanes = block.flip(x)
     if not x:
-        products = [w.fma(re, re, None if im is None else w.b.fmul(im, im)) for re, im in state]
-        classes = walsh(w, products)
-        return [classes[block.within(word.z)] for _, word in group]
-    values = []
+        classes = walsh([_real(amplitude, 0, amplitude) for amplitude in state])
+        return {number: classes[block.within(word.z)] for number, word in words.items()}
+    # If vectors move, each pair of them gives the same number twice.
     half = [j for j in range(len(state)) if not move or not j & (move & -move)]
-    kinds: dict[int, list[Value]] = {}
-    for odd in {word.ys % 2 for _, word in group}:
-        kinds[odd] = []
-        for j in half:
-            q_re, q_im = state[j]
-            p_re, p_im = (block.moved(part, lanes) for part in state[j ^ move])
-            if odd:  # -Im(conj(q) p)
-                kinds[odd].append(w.fma(q_re, p_im, w.b.fmul(q_im, p_re), negate=True))
-            else:  # Re(conj(q) p)
-                kinds[odd].append(w.fma(q_re, p_re, None if q_im is None else w.b.fmul(q_im, p_im)))
-    for _, word in group:
+    products = {
+        power: [_real(state[j], power, block.moved(state[j ^ move], lanes)) for j in half]
+        for power in {word.ys % 2 for word in words.values()}
+    }
+    values = {}
+    for number, word in words.items():
         within, total = block.within(word.z), None
-        for j, value in zip(half, kinds[word.ys % 2], strict=True):
+        for j, product in zip(half, products[word.ys % 2], strict=True):
             minus = bool(parity(within & (j ^ move))) ^ (word.ys % 4 in (2, 3))
             if total is None:
-                total = w.b.fneg(value) if minus else value
+                total = -product if minus else product
             else:
-                total = w.b.fsub(total, value) if minus else w.b.fadd(total, value)
-        values.append(w.b.fadd(total, total) if move else total)
+                total = total - product if minus else total + product
+        assert total is not None
+        values[number] = total + total if move else total
     return values
 
 
+def _real(q: Amplitude, power: int, p: Amplitude) -> Number:
+    """Re(conj(q) i**power p) for a power of 0 or 1, which is 0 if amplitudes are real."""
+    if isinstance(q, Number) or isinstance(p, Number):
+        product: Number = q * p  # type: ignore[assignment]
+        return product
+    return fnma(q.real, p.imag, q.imag * p.real) if power else fma(q.real, p.real, q.imag * p.imag)
+
+
 def add_words(
-    w: Writer, block: Block, psi: State, image: State, group: Sequence[tuple[int, Word]], weights: Value
+    block: RegisterBlock,
+    psi: State,
+    image: State | None,
+    groups: Sequence[Mapping[int, Word]],
+    weights: Buffer,
 ) -> State:
-    """image plus the weighted words of one X mask applied to psi."""
-    move, lanes = block.flip(group[0][1].x)
-    fields: list[list[Value]] = []
-    for odd in (0, 1):
-        classes: list[Value] = [None] * len(psi)
-        for i, word in group:
-            if word.ys % 2 != odd:
-                continue
-            value = w.load(w.at(weights, i))
-            signs = block.lane_signs(word.z, lanes)
-            value = value if signs is None else w.b.fmul(value, signs)
-            value = w.b.fneg(value) if word.ys % 4 in (2, 3) else value
+    """image (None: 0) plus the weighted words applied to psi, one group of words of one X mask after the other."""
+    totals: list[Any] = [None] * len(psi) if image is None else list(image)
+    for words in groups:
+        move, lanes = block.flip(next(iter(words.values())).x)
+        fields = {power: _field(block, words, power, lanes, weights) for power in (0, 1)}
+        for j in range(len(totals)):
+            moved = block.moved(psi[j ^ move], lanes)
+            for power, field in fields.items():
+                if field is not None:
+                    totals[j] = fma(times_power_of_i(power, moved), field[j ^ move], totals[j])
+    return totals
+
+
+def _field(
+    block: RegisterBlock, words: Mapping[int, Word], power: int, lanes: int, weights: Buffer
+) -> list[Number] | None:
+    """The factor of each vector by the words whose power of i is `power` but for a sign; None if there are none."""
+    classes: list[Number | None] = [None] * len(block.offsets)
+    for number, word in words.items():
+        if word.ys % 2 == power:
+            weight = block.signed(weights[number], word.z, lanes)
+            weight = -weight if word.ys % 4 in (2, 3) else weight
             at = block.within(word.z)
-            zero = w.constant(0.0) if classes[at] is None else classes[at]
-            classes[at] = signed_sum(w, block, word.z, value, zero)
-        if all(value is None for value in classes):
-            fields.append([None] * len(psi))
-        else:
-            fields.append(walsh(w, [w.constant(0.0) if value is None else value for value in classes]))
-    result: State = []
-    for j, (re, im) in enumerate(image):
-        p_re, p_im = (block.moved(part, lanes) for part in psi[j ^ move])
-        even, odd_field = fields[0][j ^ move], fields[1][j ^ move]
-        if even is not None:
-            re = w.fma(even, p_re, re)
-            im = None if p_im is None else w.fma(even, p_im, im)
-        if odd_field is not None:  # times i
-            re = w.fma(odd_field, p_im, re, negate=True)
-            im = w.fma(odd_field, p_re, im)
-        result.append((re, im))
-    return result
+            classes[at] = signed_sum(block, word.z, weight, _or_zero(block, classes[at]))
+    if all(value is None for value in classes):
+        return None
+    return walsh([_or_zero(block, value) for value in classes])
 
 
-def signed_sum(w: Writer, block: Block, z: int, value: Value, total: Value) -> Value:
+def _or_zero(block: RegisterBlock, value: Number | None) -> Number:
+    return block.k.vector(0.0) if value is None else value
+
+
+def signed_sum(block: RegisterBlock, z: int, value: Number, total: Number) -> Number:
     """total plus `value` times the sign of Z on mask `z` at the block's base."""
     odd = block.base_parity(z)
     if odd is None:
-        return w.b.fadd(total, value)
-    signs = w.table("signs", w.real, [1.0, -1.0])
-    return w.fma(w.load_splat(w.element(signs, odd)), value, total)
+        return total + value
+    sign: Number = block.k.table("signs", [1.0, -1.0])[odd].splat()
+    signed: Number = fma(sign, value, total)
+    return signed

@@ -1,0 +1,72 @@
+"""Simulators in front of another one, which see every request to it in one place."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
+
+from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.superposition import Superposition, superposed
+
+# Evaluates the wrapped simulator; its tensors after the angles are the initial state or a superposition.
+Evaluate: TypeAlias = Callable[..., torch.Tensor]
+
+
+class Wrapper(ABC):
+    """Hands `state`, `expval` and `superposed` on to `simulator`, each through the method `through`."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self.simulator = simulator
+
+    @abstractmethod
+    def through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor) -> torch.Tensor:
+        """The result of `evaluate(angles, *others)`.
+
+        others: an initial state, (2**n,) or (batch, 2**n), or a superposition's tensors, which all samples share.
+        """
+
+    def direct(self) -> bool:
+        """Whether requests need not go through `through` now; asked at each, so that most of them lose no time."""
+        return False
+
+    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+        """See `Simulator.state`."""
+        if self.direct():
+            return self.simulator.state(circuit, angles, initial)
+
+        def evaluate(angles: Angles, *initial: torch.Tensor) -> torch.Tensor:
+            return self.simulator.state(circuit, angles, *initial)
+
+        return self.through(evaluate, angles, *_given(initial))
+
+    def expval(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `Simulator.expval`."""
+        if self.direct():
+            return self.simulator.expval(circuit, angles, paulis, initial)
+
+        def evaluate(angles: Angles, *initial: torch.Tensor) -> torch.Tensor:
+            return self.simulator.expval(circuit, angles, paulis, *initial)
+
+        return self.through(evaluate, angles, *_given(initial))
+
+    def superposed(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
+    ) -> torch.Tensor:
+        """See `superposition.superposed`."""
+        if self.direct():
+            return superposed(self.simulator, circuit, angles, paulis, superposition)
+
+        def evaluate(angles: Angles, *superposition: torch.Tensor) -> torch.Tensor:
+            return superposed(self.simulator, circuit, angles, paulis, Superposition(*superposition))
+
+        return self.through(evaluate, angles, *superposition)
+
+
+def _given(initial: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    return () if initial is None else (initial,)
