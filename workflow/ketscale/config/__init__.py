@@ -24,9 +24,9 @@ from ketscale.config.family import (
     model_kinds,
     workload_kinds,
 )
-from ketscale.config.parsing import at, checked, parse, resolved, schema, suggestion
+from ketscale.config.parsing import at, checked, parse, resolved, suggestion
 from ketscale.config.protocol import Plateau, Protocol
-from ketscale.config.published import published_schema
+from ketscale.config.published import published_schema, schema
 from ketscale.grid import SizeAxis
 
 __all__ = [

@@ -24,7 +24,7 @@ from ketscale.grid.run import (
     layout,
 )
 from ketscale.grid.size import SizeAxis, decode, encode
-from ketscale.grid.study import MOST_RUNS, Study, count, expand, schedule
+from ketscale.grid.study import MOST_RUNS, Study, count, expand, listed, schedule
 
 __all__ = [
     "AXES",
@@ -55,5 +55,6 @@ __all__ = [
     "encode",
     "expand",
     "layout",
+    "listed",
     "schedule",
 ]
