@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from array import array
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from ketscale.engines.compiled.library import Library, Recipe
+from ketscale.engines.compiled.kernel import Kernel
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.vjp import VJP
-from ketscale.layers import cross_entropy_kernels
+from ketscale.layers import cross_entropy_kernels as kernels
 
 
 def summed(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Tensor:
@@ -72,19 +70,14 @@ def _summed(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, t
     *runs, rows, classes = logits.shape
     gradient, sums = torch.empty_like(logits), logits.new_empty((*runs, 1))
     # fmt: off
-    arguments = array("q", (
-        sums.numel(), rows, classes, logits.data_ptr(), gradient.data_ptr(), labels.data_ptr(), sums.data_ptr(),
-    ))
+    _kernel(logits.dtype)(
+        "summed", runs=sums.numel(), rows=rows, classes=classes,
+        logits=logits, gradient=gradient, labels=labels, sums=sums,
+    )
     # fmt: on
-    name = "double" if logits.dtype == torch.float64 else "single"
-    _library().on_one_thread[name](arguments.buffer_info()[0])
     return sums, gradient
 
 
-# The files whose changes make the compiled code outdated.
-SOURCES = (Path(cross_entropy_kernels.__file__),)
-
-
 @cache
-def _library() -> Library:
-    return Library(Recipe("cross-entropy", ("single", "double"), cross_entropy_kernels.module, SOURCES))
+def _kernel(dtype: torch.dtype) -> Kernel:
+    return Kernel((kernels.summed,), kernels.ARGUMENTS, dtype, kernels.LANES)

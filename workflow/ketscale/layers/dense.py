@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
 
-from ketscale.engines.compiled.library import Library, Recipe
+from ketscale.engines.compiled.kernel import Kernel
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.vjp import VJP, Slots, vjp_of, watched
-from ketscale.layers import dense_kernels, dropout, masks
+from ketscale.layers import dense_kernels, dropout, mask_kernels, masks, randomness
 from ketscale.layers.dropout import SampleDropout
 from ketscale.layers.mask_kernels import LANES
 from ketscale.layers.stacked_linear import StackedLinear
@@ -171,12 +170,15 @@ def _values(
     x: torch.Tensor, samples: torch.Tensor, form: _Form, parameters: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
     """The inputs and each layer's outputs, after their dropout or tanh."""
-    name = masks.named("forward", x.dtype)
-    values = [x]
+    kernel, values = _kernel(x.dtype), [x]
     for place, (keys, p) in enumerate(form.masks):
         weight, bias = parameters[2 * place : 2 * place + 2]
         made = torch.matmul(values[-1], weight.mT)
-        masks.call(_library(), name, (made, bias), samples, keys, p, bias.stride(0))
+        # fmt: off
+        masks.call(
+            kernel, "forward", samples, keys, p, made.shape[-1], values=made, bias=bias, apart=bias.stride(0),
+        )
+        # fmt: on
         values.append(made)
     weight, bias = parameters[-2:]
     if x.dim() == 2:
@@ -197,7 +199,7 @@ def _gradients(
     to_x: bool,
 ) -> torch.Tensor | None:
     """Put the gradients of each layer's weight and bias `into` their memory; that by the inputs if it is wanted."""
-    name = masks.named("backward", cotangent.dtype)
+    kernel = _kernel(cotangent.dtype)
     if form.tanh:
         cotangent = torch.ops.aten.tanh_backward(cotangent, values[-1])
     torch.sum(cotangent, -2, out=into[-1])
@@ -207,20 +209,17 @@ def _gradients(
         cotangent = torch.matmul(cotangent, weights[place + 1])
         # The gradients by the values before the bias, in place, and their sum over the samples.
         to_bias = into[2 * place + 1]
+        # fmt: off
         masks.call(
-            _library(), name, (cotangent, values[place + 1], to_bias), samples, keys, p, to_bias.stride(0)
+            kernel, "backward", samples, keys, p, cotangent.shape[-1],
+            cotangent=cotangent, values=values[place + 1], to_bias=to_bias, apart=to_bias.stride(0),
         )
+        # fmt: on
         torch.matmul(cotangent.mT, values[place], out=into[2 * place])
     return torch.matmul(cotangent, weights[0]) if to_x else None
 
 
-# The files whose changes make the compiled code outdated.
-SOURCES = (*masks.SOURCES, Path(dense_kernels.__file__))
-
-
 @cache
-def _library() -> Library:
-    names = tuple(
-        f"{name}_{precision}" for name in ("forward", "backward") for precision in ("single", "double")
-    )
-    return Library(Recipe("dense", names, dense_kernels.module, SOURCES))
+def _kernel(dtype: torch.dtype) -> Kernel:
+    functions, sources = (dense_kernels.forward, dense_kernels.backward), (mask_kernels, randomness)
+    return Kernel(functions, dense_kernels.ARGUMENTS, dtype, LANES, sources=sources)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from ketscale.engines.compiled.library import Library, Recipe
+from ketscale.engines.compiled.kernel import Kernel, threads_for
 from ketscale.layers import mask_kernels, randomness
 from ketscale.layers.mask_kernels import LANES
 
@@ -42,7 +40,7 @@ def scaled(
     vectors = -(-columns // LANES)
     mask = torch.empty(len(samples), vectors * LANES, dtype=dtype)
     if mask.numel():
-        call(_library(), named("draw", dtype), (mask,), samples, [key], p)
+        call(_kernel(dtype), "draw", samples, [key], p, mask.shape[-1], out=mask)
     return mask[:, :columns]
 
 
@@ -55,7 +53,7 @@ class _Times(torch.autograd.Function):
         ctx.drawn = keys, p
         rows = x.view(*samples.shape, -1)
         out = torch.empty_like(rows)
-        call(_library(), named("apply", x.dtype), (out, rows), samples, keys, p)
+        call(_kernel(x.dtype), "apply", samples, keys, p, rows.shape[-1], out=out, values=rows)
         return out.view_as(x)
 
     @staticmethod
@@ -67,49 +65,36 @@ def _compiled(samples: torch.Tensor, dtype: torch.dtype) -> bool:
     return samples.is_cpu and dtype in (torch.float32, torch.float64)
 
 
-def named(function: str, dtype: torch.dtype) -> str:
-    """The name of a compiled function for numbers of this type."""
-    return f"{function}_{'double' if dtype == torch.float64 else 'single'}"
-
-
 def call(
-    library: Library,
-    name: str,
-    tensors: Sequence[torch.Tensor],
+    kernel: Kernel,
+    function: str,
     samples: torch.Tensor,
     keys: Sequence[int],
     p: float,
-    *numbers: int,
+    columns: int,
+    **values: Any,
 ) -> None:
-    """Call a function whose arguments are tensors, all float32 or all float64, numbers, and then `mask_kernels.DRAWN`.
+    """Call a function that draws masks (see `mask_kernels.DRAWN`), with its other arguments.
 
-    tensors: the first is (..., columns), of whole vectors. samples: int64 (n,), or (runs, n). keys: of each run.
+    samples: int64 (n,), or (runs, n). keys: of each run. columns: of a mask, whole vectors.
     """
-    samples, first = samples.contiguous(), tensors[0]
-    signed = array("q", map(randomness.signed, keys))
-    vectors = first.shape[-1] // LANES
+    samples, vectors = samples.contiguous(), columns // LANES
     # fmt: off
-    arguments = array("q", (
-        *[tensor.data_ptr() for tensor in tensors], *numbers, len(keys), samples.shape[-1], vectors,
-        samples.data_ptr(), signed.buffer_info()[0], randomness.least(p), max(1, CHUNK_VECTORS // vectors), 0, 0,
-    ))
-    # fmt: on
-    struct.pack_into(
-        "d" if first.dtype == torch.float64 else "f", arguments, 8 * (len(arguments) - 1), 1 / (1 - p)
+    kernel(
+        function, threads_for(len(keys) * samples.shape[-1], samples.numel() * vectors, VECTORS_PER_THREAD),
+        runs=len(keys), rows=samples.shape[-1], vectors=vectors, chunk_rows=max(1, CHUNK_VECTORS // vectors),
+        threshold=randomness.least(p), samples=samples, keys=array("q", map(randomness.signed, keys)),
+        scale=1 / (1 - p), **values,
     )
-    work = samples.numel() * vectors // VECTORS_PER_THREAD
-    library.on_threads(name, arguments.buffer_info()[0], max(1, work and min(work, torch.get_num_threads())))
+    # fmt: on
 
 
 # What a thread takes at a time; and with fewer for each, more threads cost more than they save.
 CHUNK_VECTORS = 1024
 VECTORS_PER_THREAD = 4096
 
-# The files whose changes make the compiled code outdated.
-SOURCES = (Path(mask_kernels.__file__), Path(randomness.__file__))
-
 
 @cache
-def _library() -> Library:
-    names = tuple(f"{name}_{precision}" for name in ("draw", "apply") for precision in ("single", "double"))
-    return Library(Recipe("masks", names, mask_kernels.module, SOURCES))
+def _kernel(dtype: torch.dtype) -> Kernel:
+    functions = mask_kernels.draw, mask_kernels.apply
+    return Kernel(functions, mask_kernels.ARGUMENTS, dtype, LANES, sources=(randomness,))

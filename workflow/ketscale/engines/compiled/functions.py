@@ -1,0 +1,140 @@
+"""Sine, cosine, exponential, logarithm and polynomials of compiled kernels, for vectors of either precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ketscale.engines.compiled.language import DOUBLE, Number, fma, fnma, maximum, minimum, select
+
+
+class SinCos(NamedTuple):
+    """The constants of `sincos` for one precision.
+
+    magic: 1.5 * 2**(bits of the mantissa): adding it rounds to an integer.
+    half_pi: pi/2 in parts, largest first (Cody and Waite's argument reduction).
+    sin, cos: coefficients of x**2, highest power first (Cephes, S. Moshier: |error| about 1 ulp).
+    """
+
+    magic: float
+    half_pi: tuple[float, ...]
+    sin: tuple[float, ...]
+    cos: tuple[float, ...]
+
+
+SINCOS_SINGLE = SinCos(
+    12582912.0,
+    (1.57079637050628662109375, -4.37113900018624283e-8, 1.7151245100058e-15),
+    (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1),
+    (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2),
+)
+SINCOS_DOUBLE = SinCos(
+    6755399441055744.0,
+    (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33),
+    (
+        1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136212857245213e-6,
+        -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1,
+    ),
+    (
+        -1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7,
+        2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2,
+    ),
+)  # fmt: skip
+
+
+class Exp(NamedTuple):
+    """The constants of `exp` for one precision.
+
+    mantissa: its number of bits. ln2: ln 2 in two parts, the larger one with few bits (Cody and Waite's argument
+    reduction). degree: of the Taylor polynomial. lowest, highest: the range of x whose result is a normal number.
+    """
+
+    mantissa: int
+    ln2: tuple[float, float]
+    degree: int
+    lowest: float
+    highest: float
+
+
+EXP_SINGLE = Exp(23, (0.693359375, -2.12194440e-4), 7, -87.0, 88.0)
+EXP_DOUBLE = Exp(52, (6.93147180369123816490e-01, 1.90821492927058770002e-10), 13, -708.0, 709.0)
+
+
+class Log(NamedTuple):
+    """The constants of `log` for one precision.
+
+    least: the bits of sqrt(1/2), the least mantissa. terms: of the series, besides the first.
+    """
+
+    least: int
+    terms: int
+
+
+LOG_SINGLE = Log(0x3F3504F3, 5)
+LOG_DOUBLE = Log(0x3FE6A09E667F3BCD, 10)
+
+
+def sincos(x: Number) -> tuple[Number, Number]:
+    """Sine and cosine of the angles `x` in radians, accurate to a few ulp for |x| up to about 1e5."""
+    k = SINCOS_DOUBLE if _is_double(x) else SINCOS_SINGLE
+    shifted = fma(x, 2 / math.pi, k.magic)
+    turns, r = shifted - k.magic, x
+    for part in k.half_pi:
+        r = fnma(turns, part, r)
+    square = r * r
+    sine = fma(square * polynomial(square, k.sin), r, r)
+    cosine = fma(_constant(x, -0.5), square, 1.0) + square * square * polynomial(square, k.cos)
+    quadrant = shifted.bits()
+    odd = (quadrant & 1) != 0
+    sign = 62 if _is_double(x) else 30
+    flips = (quadrant & 2) << sign, ((quadrant + 1) & 2) << sign
+    values = select(odd, cosine, sine), select(odd, sine, cosine)
+    signed = [(value.bits() ^ flip).bits(x.element) for value, flip in zip(values, flips, strict=True)]
+    return signed[0], signed[1]
+
+
+def exp(x: Number) -> Number:
+    """e to the power of `x`, accurate to a few ulp; where it would under- or overflow, the last normal value."""
+    k = EXP_DOUBLE if _is_double(x) else EXP_SINGLE
+    magic = (SINCOS_DOUBLE if _is_double(x) else SINCOS_SINGLE).magic
+    x = minimum(k.highest, maximum(k.lowest, x))
+    shifted = fma(x, 1 / math.log(2), magic)
+    powers, r = shifted - magic, x
+    for part in k.ln2:
+        r = fnma(powers, part, r)
+    value = polynomial(r, [1 / math.factorial(i) for i in range(k.degree, -1, -1)])
+    return (value.bits() + (shifted.bits() << k.mantissa)).bits(x.element)
+
+
+def log(x: Number) -> Number:
+    """The natural logarithm of positive normal numbers `x`, accurate to a few ulp."""
+    k, (mantissa_bits, ln2, *_) = (LOG_DOUBLE, EXP_DOUBLE) if _is_double(x) else (LOG_SINGLE, EXP_SINGLE)
+    bits = x.bits()
+    power = (bits - k.least).signed >> mantissa_bits
+    mantissa = (bits - (power << mantissa_bits)).bits(x.element)
+    # log m = 2 artanh s = 2 (s + s^3/3 + ...), for m from sqrt(1/2) to sqrt(2).
+    s = (mantissa - 1.0) / (mantissa + 1.0)
+    square = s * s
+    tail = polynomial(square, [2 / (2 * term + 1) for term in range(k.terms, 0, -1)])
+    value: Number = fma(s * square, tail, s + s)
+    powers = power.as_float()
+    for part in reversed(ln2):
+        value = fma(powers, part, value)
+    return value
+
+
+def polynomial(x: Number, coefficients: Sequence[float]) -> Number:
+    """The polynomial with these coefficients, highest power first, by Horner's rule."""
+    value = _constant(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = fma(value, x, coefficient)
+    return value
+
+
+def _constant(x: Number, value: float) -> Number:
+    return x.code.constant(value, x.type)
+
+
+def _is_double(x: Number) -> bool:
+    return bool(x.element == DOUBLE)
