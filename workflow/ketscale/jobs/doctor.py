@@ -165,7 +165,9 @@ def _slurm() -> Iterator[Finding]:
 
 def _weights() -> Iterator[Finding]:
     if not _version("huggingface_hub"):
-        yield Finding("ImageNet weights", False, f"no huggingface_hub; {remedy('images')}", "`weights: imagenet`")
+        yield Finding(
+            "ImageNet weights", False, f"no huggingface_hub; {remedy('images')}", "`weights: imagenet`"
+        )
         return
     from huggingface_hub import try_to_load_from_cache
 
