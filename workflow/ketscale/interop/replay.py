@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import pennylane as qml
 import torch
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.interop import tape as tapes
 from ketscale.interop.entries import Picked, dependent, entries
+from ketscale.private_torch import pytree
 
 
 class Structure(NamedTuple):

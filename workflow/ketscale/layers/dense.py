@@ -20,6 +20,7 @@ from ketscale.layers import dense_kernels, dropout, mask_kernels, masks, randomn
 from ketscale.layers.dropout import SampleDropout
 from ketscale.layers.mask_kernels import LANES
 from ketscale.layers.stacked_linear import StackedLinear
+from ketscale.private_torch import transforms_active
 
 # Of a `Dense` whose kinds are known.
 Layers: TypeAlias = tuple[Any, ...]
@@ -46,7 +47,7 @@ class Dense(nn.Sequential):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The last layer's outputs (batch, outputs) for inputs (batch, inputs)."""
-        mapped = torch._C._are_functorch_transforms_active()
+        mapped = transforms_active()
         given = None if mapped and not only_mapped() else self._given(input)
         if given is None:
             return super().forward(input)

@@ -35,6 +35,7 @@ from ketscale.engines.circuits.superposition import (
     reversal,
     through_states,
 )
+from ketscale.private_torch import transforms_active
 
 # How calls of one set of shapes are answered: a function of inputs, weights and initial states.
 Way = Callable[[torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
@@ -134,7 +135,7 @@ class Fused:
         constant = superposition.constant[torch.tensor(places.order)]
         mix = torch.view_as_real(torch.cat([superposition.coefficients, constant])).flatten()
         partners = places.partners
-        if torch._C._are_functorch_transforms_active():
+        if transforms_active():
 
             def of_groups(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
                 found: torch.Tensor = self._cpu.evaluate_groups(
@@ -159,7 +160,7 @@ class Fused:
         initial: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The result of one group; or of several, where each tensor has a first dimension for them."""
-        if torch._C._are_functorch_transforms_active():
+        if transforms_active():
             check_request(circuit, Angles(inputs, weights), initial, paulis)
             given = (inputs, weights) if initial is None else (inputs, weights, initial)
             return transforms.grouped(partial(self._run, circuit, paulis), *given)
