@@ -20,6 +20,7 @@ from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.interop.layer import Layer, Observable
 from ketscale.optional import needed_for
+from ketscale.shapes import Float64
 
 with needed_for("an estimator", "estimators"):
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -158,7 +159,7 @@ class CircuitClassifier(ClassifierMixin, _Estimator):
         logits = self._outputs(X).numpy()
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+    def predict_proba(self, X: ArrayLike) -> Float64[np.ndarray, "samples {len(self.classes_)}"]:  # noqa: N803
         """Probabilities (samples, classes) in the order of `classes_`."""
         return self._outputs(X).softmax(dim=1).numpy()
 
@@ -192,7 +193,7 @@ class CircuitRegressor(RegressorMixin, _Estimator):
         self._train(x, targets, 1, nn.functional.mse_loss)
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+    def predict(self, X: ArrayLike) -> Float64[np.ndarray, " samples"]:  # noqa: N803
         """A number for each sample (samples,)."""
         outputs = self._outputs(X).numpy()
         numbers: NDArray[np.float64] = self._target_scaler.inverse_transform(outputs)[:, 0]

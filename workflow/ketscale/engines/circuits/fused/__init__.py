@@ -36,6 +36,7 @@ from ketscale.engines.circuits.superposition import (
     through_states,
 )
 from ketscale.private_torch import transforms_active
+from ketscale.shapes import Complex, Float
 
 # How calls of one set of shapes are answered: a function of inputs, weights and initial states.
 Way = Callable[[torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
@@ -74,13 +75,22 @@ class Fused:
 
         return cpu
 
-    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+    def state(
+        self,
+        circuit: Circuit,
+        angles: Angles,
+        initial: Complex[torch.Tensor, "*batch {2**circuit.qubits}"] | None = None,
+    ) -> Complex[torch.Tensor, "{len(angles.inputs)} {2**circuit.qubits}"]:
         """See `Simulator.state`."""
         return self._run(circuit, None, *angles, initial)
 
     def expval(
-        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
-    ) -> torch.Tensor:
+        self,
+        circuit: Circuit,
+        angles: Angles,
+        paulis: Sequence[str],
+        initial: Complex[torch.Tensor, "*batch {2**circuit.qubits}"] | None = None,
+    ) -> Float[torch.Tensor, "{len(angles.inputs)} {len(paulis)}"]:
         """See `Simulator.expval`."""
         return self._run(circuit, tuple(paulis), *angles, initial)
 
