@@ -94,7 +94,7 @@ def of_torch() -> frozenset[str]:
 
 
 def unwanted(modules: set[str], never: tuple[str, ...]) -> list[str]:
-    """Those of `modules` that are forbidden, or are parts of one that is."""
+    """The modules that are forbidden, or are parts of one that is."""
     return sorted(name for name in modules if any(f"{name}.".startswith(f"{one}.") for one in never))
 
 

@@ -55,7 +55,7 @@ def for_more_than_types(node: ast.AST) -> Iterator[ast.AST]:
 def imported() -> set[str]:
     """The modules that the package's files import, wherever in a file, but the standard library's and its own.
 
-    Those that are imported for types alone need not be there.
+    Modules that are imported for types alone need not be there.
     """
     found = set()
     for path in PACKAGE.rglob("*.py"):

@@ -32,7 +32,7 @@ from ketscale.errors import UserError
 # Names of temporary files; those of version 0.3 do not say where the process was.
 _TEMPORARY = re.compile(r"\..+\.(?:(?P<processes>[0-9a-f]{8})-)?(?P<pid>[0-9]+)\.(?:\w+\.)?tmp")
 _ABANDONED_S = 86400.0
-# Of the flags of open(2), the ones that this system has.
+# Flags of open(2), as far as this system has them.
 _AT_ONCE = sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 
 

@@ -29,45 +29,6 @@ from ketscale.config.protocol import Plateau, Protocol
 from ketscale.config.published import published_schema, schema
 from ketscale.grid import SizeAxis
 
-__all__ = [
-    "MOST",
-    "STEP",
-    "TOLERANCE",
-    "Block",
-    "Config",
-    "Count",
-    "Curves",
-    "Data",
-    "Families",
-    "Family",
-    "Metric",
-    "Model",
-    "Name",
-    "Plateau",
-    "Positive",
-    "Protocol",
-    "Sampling",
-    "Seed",
-    "Settings",
-    "Simulator",
-    "SizeAxis",
-    "Split",
-    "Workload",
-    "at",
-    "checked",
-    "conflicts",
-    "fold_of",
-    "load",
-    "model_kinds",
-    "parse",
-    "published_schema",
-    "resolved",
-    "schema",
-    "sources",
-    "suggestion",
-    "workload_kinds",
-]
-
 
 def load(path: Path | str) -> dict[str, Any]:
     """See `yaml.load`. PyYAML is needed only to read a file, not to use settings."""

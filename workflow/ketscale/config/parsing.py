@@ -143,20 +143,20 @@ def _is_number(value: Any) -> bool:
     return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
 
 
-class _Form(NamedTuple):
+class _Kind(NamedTuple):
     """What values of a type are in words, and whether a value is one."""
 
     words: str
     fits: Callable[[Any], bool]
 
 
-_BLOCK = _Form("a block of settings", lambda value: isinstance(value, dict))
-_LIST = _Form("a list", lambda value: isinstance(value, list | tuple))
-_FORMS: dict[type[inspect.Type], _Form] = {
-    inspect.BoolType: _Form("true or false", lambda value: isinstance(value, bool)),
-    inspect.IntType: _Form("a whole number", _is_whole),
-    inspect.FloatType: _Form("a number", _is_number),
-    inspect.StrType: _Form("text", lambda value: isinstance(value, str)),
+_BLOCK = _Kind("a block of settings", lambda value: isinstance(value, dict))
+_LIST = _Kind("a list", lambda value: isinstance(value, list | tuple))
+_KINDS: dict[type[inspect.Type], _Kind] = {
+    inspect.BoolType: _Kind("true or false", lambda value: isinstance(value, bool)),
+    inspect.IntType: _Kind("a whole number", _is_whole),
+    inspect.FloatType: _Kind("a number", _is_number),
+    inspect.StrType: _Kind("text", lambda value: isinstance(value, str)),
     inspect.StructType: _BLOCK,
     inspect.DictType: _BLOCK,
     inspect.ListType: _LIST,
@@ -167,9 +167,9 @@ _FORMS: dict[type[inspect.Type], _Form] = {
 
 def _faults(kind: inspect.Type, value: Any, path: tuple[str | int, ...]) -> Iterator[_Fault]:
     """Everything that is wrong with a value, and with the values in it."""
-    form = _FORMS.get(type(kind))
-    if form is not None and not form.fits(value):
-        yield _Fault(path, f"{_shown(value)} should be {form.words}{_hint(kind, value)}")
+    known = _KINDS.get(type(kind))
+    if known is not None and not known.fits(value):
+        yield _Fault(path, f"{_shown(value)} should be {known.words}{_hint(kind, value)}")
         return
     match kind:
         case inspect.Metadata():
@@ -205,7 +205,7 @@ def _meant(kind: inspect.UnionType, value: Any) -> inspect.Type:
     options = [option for option in kind.types if not isinstance(option, inspect.NoneType)]
     for option in options:
         inner = option.type if isinstance(option, inspect.Metadata) else option
-        if type(inner) in _FORMS and _FORMS[type(inner)].fits(value):
+        if type(inner) in _KINDS and _KINDS[type(inner)].fits(value):
             return option
     return options[0]
 

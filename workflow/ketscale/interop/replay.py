@@ -128,7 +128,7 @@ class Replay:
         ), values[inputs + weights :]
 
     def _factors(self, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Those of the Pauli words, which are between the phases and a prepared state."""
+        """The factors of the Pauli words, which are between the phases and a prepared state."""
         return rest[self.structure.phases :][: sum(map(len, self.structure.places))]
 
     def _expectations(
