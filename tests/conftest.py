@@ -14,6 +14,7 @@ import pytest
 
 from ketscale.problems.registry import FAMILIES
 from ketscale.process import THREAD_VARIABLES
+from tests import shapes
 
 # Until all tests are collected, as in `ketscale.process.uncollected`: what they import takes a fifth longer otherwise.
 # (Where tests run side by side, the process that hands them out collects nothing, and stays without.)
@@ -28,6 +29,8 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
 if SIDE_BY_SIDE:
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"), OMP_WAIT_POLICY="PASSIVE")
+
+shapes.install()
 
 DIGITS = FAMILIES["images"].tiny["workloads"]["digits"]
 

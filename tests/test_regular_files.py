@@ -161,7 +161,7 @@ def test_a_reader_that_does_without_a_file_waits_for_none(
 
 def test_a_lock_of_compiled_code_that_is_a_pipe_is_an_error(tmp_path: Path) -> None:
     pipe(tmp_path / "lock")
-    with pytest.raises(OSError, match="lock"), compiled._alone(tmp_path / "lock"):
+    with pytest.raises(OSError, match="lock"), files.alone(tmp_path / "lock", patience_s=1):
         pass
 
 
@@ -203,7 +203,7 @@ ALLOWED = {
         "problems/arrays.py: read_npz", "problems/images/idx.py: read", "problems/images/own.py: _opened",
     ),
     "makes the file": ("analysis/advice/trials.py: _try", "jobs/lease.py: _create", "problems/store.py: _sync"),
-    "never waits": ("engines/compiled/library.py: _alone", "analysis/stamp.py: _lock"),
+    "never waits": ("analysis/stamp.py: _lock",),
 }  # fmt: skip
 
 

@@ -1,9 +1,11 @@
 """A config that cannot work is refused before anything runs, in one or two lines that say what to change."""
 
+import contextlib
 import copy
 import dataclasses
 import json
 import math
+import random
 import re
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from ketscale.config import Simulator, SizeAxis, published_schema
 from ketscale.errors import UserError
 from ketscale.problems.registry import FAMILIES, distinct
 from tests import ROOT
+from tests.faults.test_config import mutated
 from tests.ready_made import WHOLE
 
 Config = dict[str, Any]
@@ -487,6 +490,20 @@ def test_the_published_schema_is_made_from_the_types_and_takes_every_config() ->
     for path in (ROOT / "config.yaml", *WHOLE):
         assert list(validator.iter_errors(settings.load(path))) == []
     assert list(validator.iter_errors({"titel": 1})) != []
+
+
+def test_what_the_published_schema_refuses_is_refused(default: Config) -> None:
+    validator = jsonschema.Draft202012Validator(published_schema(FAMILIES))
+    taken, refused = [], 0
+    for number in range(300):
+        damaged, change = mutated(default, random.Random(number))
+        if next(validator.iter_errors(damaged), None) is not None:
+            refused += 1
+            with contextlib.suppress(UserError):
+                analysis.of(damaged)
+                taken.append(f"number {number}: {change}")
+    assert taken == []
+    assert refused > 100
 
 
 class Other(Simulator, frozen=True, kw_only=True):

@@ -102,7 +102,7 @@ def test_a_pair_of_npy_files_is_an_npz(tmp_path: Path) -> None:
 
 def test_shares_and_the_seed_say_the_split(tmp_path: Path) -> None:
     block = {"kind": "arrays", "file": npz(tmp_path, x=VECTORS, y=ANIMALS)}
-    # Of 10, 20 and 10 samples: 2, 3 and 2.
+    # From 10, 20 and 10 samples: 2, 3 and 2.
     assert [len(loaded(block).splits[name]) for name in SPLITS] == [26, 7, 7]
     shared = loaded({**block, "validation": 0.1, "test": 0.3})
     assert [len(shared.splits[name]) for name in SPLITS] == [24, 4, 12]

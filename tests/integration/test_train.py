@@ -29,7 +29,10 @@ def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
     assert timing["epoch_s"] == pytest.approx(90 * timing["step"]["mean_s"])
     assert {"circuit.forward", "circuit.backward", "optimiser"} <= set(timing["spans"])
     (rank,) = record["machine"]["ranks"]
-    assert rank["threads"]["torch"] == 1 and rank["threads"]["OMP_NUM_THREADS"] == "1"
+    assert (
+        rank["threads"]["torch"] == rank["threads"]["compiled"] == 1
+        and rank["threads"]["OMP_NUM_THREADS"] == "1"
+    )
     assert rank["samples"] == 12 * 16 and rank["peak_rss_bytes"] > 1e8
     assert record["gradient_bytes"] == 4 * record["parameters"]
     events = json.loads(trace.read_text())["traceEvents"]

@@ -163,7 +163,7 @@ GATES = {
 GATES["misnamed id"].name = "id"
 
 
-# Of Qiskit's own way to the matrix of an evolution.
+# A warning of Qiskit's own way to the matrix of an evolution.
 @pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
 @pytest.mark.parametrize("name", GATES)
 def test_gates_that_are_decomposed(name: str) -> None:

@@ -278,7 +278,7 @@ def test_autocast_leaves_the_circuit_in_its_weights_precision(dtype: torch.dtype
         layer(torch.ones(4, 2, dtype=torch.int64))
 
 
-# Where it leaves a graph, torch's own compiler asks a tensor that is no leaf for its gradient.
+# When it leaves a graph, torch's own compiler asks a tensor that is no leaf for its gradient.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_compiled_models_compute_the_same() -> None:
     torch.manual_seed(0)

@@ -46,9 +46,17 @@ ketscale=$work/venv/bin/ketscale
 echo "- one run, from its data to its record and the trained model"
 cp "$root/tests/packaging/config.yaml" config.yaml
 run=results/runs/$("$python" -c 'from ketscale.problems.registry import read_config; print(read_config("config.yaml").runs[0].name)')
-"$ketscale" prepare digits 2> /dev/null
+"$ketscale" prepare eeg-synthetic 2> /dev/null
 "$ketscale" launch "$run/metrics.json"
 "$ketscale" status
+"$ketscale" plan
+"$ketscale" schema > /dev/null
+
+echo "- what needs an extra says which"
+for command in collect figures; do
+  "$ketscale" "$command" --config config.yaml 2>&1 | tee said.txt || true
+  grep -q "pip install 'ketscale\[workflow\]'" said.txt
+done
 "$python" - "$run" <<'PYTHON'
 import json
 import sys

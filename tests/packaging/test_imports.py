@@ -1,4 +1,4 @@
-"""What a run imports until its first step is within a budget: of names and numbers of modules, not of time.
+"""What a run and a layer import is within a budget: of names and numbers of modules, not of time.
 
 Nearly all of a start is imports, and its time depends on the machine; which modules are imported does not.
 """
@@ -18,13 +18,13 @@ from ketscale.grid import PREPARED, Run
 from ketscale.problems.registry import FAMILIES, read_config
 from tests.contract.tiny_study import Project
 
-# Of nobody's start: other simulators, statistics and drawing, torch's compiler and what it brings, what reads configs.
+# What no start imports: other simulators, statistics and drawing, torch's compiler and what it brings, what reads configs.
 NEVER = (
     "IPython", "jax", "jsonschema", "ketscale.analysis", "ketscale.bench", "ketscale.interop", "matplotlib", "mne",
     "mpi4py", "numba", "pandas", "pennylane", "qiskit", "scipy", "seaborn", "sklearn", "snakemake", "sympy",
-    "torch._dynamo", "torch._inductor", "transformers", "triton", "yaml",
+    "torch._dynamo", "torch._inductor", "transformers", "triton", "yaml", "huggingface_hub", "PIL", "psutil",
 )  # fmt: skip
-# Of the process that starts the ranks, which they wait for.
+# What the process that starts the ranks does not import either, since they wait for it.
 LAUNCH_NEVER = (
     *NEVER,
     "ketscale.config",
@@ -94,8 +94,25 @@ def of_torch() -> frozenset[str]:
 
 
 def unwanted(modules: set[str], never: tuple[str, ...]) -> list[str]:
-    """Those of `modules` that are forbidden, or are parts of one that is."""
+    """The modules that are forbidden, or are parts of one that is."""
     return sorted(name for name in modules if any(f"{name}.".startswith(f"{one}.") for one in never))
+
+
+def test_a_layer_imports_circuits_and_the_settings_of_their_simulators_alone() -> None:
+    found = imported("import os, sys\nfrom ketscale import Layer\n" + SAY, folder=Path()) - of_torch()
+    assert {name.partition(".")[0] for name in found} == {"ketscale", "msgspec", "numpy"}
+    ours = [name.split(".")[1:] for name in found if name.startswith("ketscale.")]
+    assert {name[0] for name in ours} <= {
+        "config",
+        "engines",
+        "errors",
+        "files",
+        "grid",
+        "interop",
+        "process",
+    }
+    assert {name[1] for name in ours if name[0] == "interop" and name[1:]} == {"layer"}
+    assert not {name[1] for name in ours if name[0] == "engines" and name[1:]} & {"dynamics", "pulses"}
 
 
 def arguments(settings: Settings) -> list[str]:

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,11 +43,23 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def for_more_than_types(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    children = ast.iter_child_nodes(node)
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        children = iter(node.orelse)
+    for child in children:
+        yield from for_more_than_types(child)
+
+
 def imported() -> set[str]:
-    """The modules that the package's files import, wherever in a file, but the standard library's and its own."""
+    """The modules that the package's files import, wherever in a file, but the standard library's and its own.
+
+    Modules that are imported for types alone need not be there.
+    """
     found = set()
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in for_more_than_types(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

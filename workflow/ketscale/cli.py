@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ketscale import __version__, grid, strict_json
 from ketscale.errors import UserError, in_words
-from ketscale.optional import needed_for
+from ketscale.optional import missing_in_words
 
 if TYPE_CHECKING:
     from ketscale.bench.command import Files
@@ -59,8 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except (UserError, OSError) as error:
+    except (UserError, OSError, ModuleNotFoundError) as error:
         said = in_words(error)
+        if isinstance(error, ModuleNotFoundError):
+            said = missing_in_words(error, "this command")
         if said is None:
             raise
         print(f"ketscale: {said}", file=sys.stderr)
@@ -601,22 +603,19 @@ def _collect(options: argparse.Namespace) -> None:
 
 
 def _figures(options: argparse.Namespace) -> None:
-    with needed_for("ketscale figures"):
-        from ketscale.analysis import figures
+    from ketscale.analysis import figures
 
     figures.draw(*_study(options))
 
 
 def _report(options: argparse.Namespace) -> None:
-    with needed_for("ketscale report"):
-        from ketscale.analysis import report
+    from ketscale.analysis import report
 
     report.build(*_study(options))
 
 
 def _merge(options: argparse.Namespace) -> None:
-    with needed_for("ketscale merge"):
-        from ketscale.analysis import report
+    from ketscale.analysis import report
 
     report.merge(options.folders, options.out)
 

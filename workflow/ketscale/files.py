@@ -21,12 +21,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
 from ketscale import process
 from ketscale.errors import UserError
 
 # Names of temporary files; those of version 0.3 do not say where the process was.
 _TEMPORARY = re.compile(r"\..+\.(?:(?P<processes>[0-9a-f]{8})-)?(?P<pid>[0-9]+)\.(?:\w+\.)?tmp")
 _ABANDONED_S = 86400.0
+# Flags of open(2), as far as this system has them.
+_AT_ONCE = sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 
 
 def home() -> Path:
@@ -90,7 +97,7 @@ def opened(path: Path | str) -> io.BufferedReader:
     """
     # Before it is opened too, since that alone does something to some devices.
     require_regular(path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | _AT_ONCE)
     try:
         _require_regular(os.fstat(descriptor), path)
         return os.fdopen(descriptor, "rb")
@@ -153,11 +160,36 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
+    if os.name == "posix":  # others do not open folders
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+@contextlib.contextmanager
+def alone(lock: Path, patience_s: float) -> Iterator[None]:
+    """Let one process at a time do what is inside, if files can be locked here; the others wait, but not for ever.
+
+    Only for what several may do at once without harm: the process that holds the lock may have been stopped.
+    """
+    # A pipe of that name is an error, and not waited for.
+    file = os.open(lock, os.O_WRONLY | os.O_CREAT | _AT_ONCE, 0o666)
+    end = time.monotonic() + patience_s
     try:
-        os.fsync(folder)
+        while fcntl is not None and time.monotonic() < end:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError:
+                break
+            else:
+                break
+        yield
     finally:
-        os.close(folder)
+        os.close(file)
 
 
 def temporary_prefix(path: Path) -> str:
@@ -187,7 +219,8 @@ def _processes() -> str:
 
 
 def _is_abandoned(path: Path, processes: str | None, pid: int) -> bool:
-    if processes != _processes():
+    # Elsewhere than on POSIX, signal 0 does more than to ask.
+    if processes != _processes() or os.name != "posix":
         return time.time() - path.lstat().st_mtime > _ABANDONED_S
     try:
         os.kill(pid, 0)

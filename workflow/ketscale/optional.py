@@ -24,6 +24,16 @@ class Extra(NamedTuple):
 
 
 EXTRAS = {
+    "images": Extra(
+        "workloads of images",
+        {
+            "transformers": "transformers",
+            "huggingface_hub": "huggingface_hub",
+            "sklearn": "scikit-learn",
+            "PIL": "pillow",
+        },
+    ),
+    "estimators": Extra("estimators of scikit-learn", {"sklearn": "scikit-learn"}),
     "simulators": Extra(
         "the simulators default.qubit, lightning.qubit and qiskit, and circuits of Qiskit and OpenQASM",
         {
@@ -35,10 +45,11 @@ EXTRAS = {
         },
     ),
     "mpi": Extra("the backend mpi", {"mpi4py": "mpi4py"}),
-    "eeg": Extra("the workload eegmmidb", {"mne": "mne"}),
+    "eeg": Extra("the workload eegmmidb", {"mne": "mne", "sklearn": "scikit-learn"}),
     "workflow": Extra(
-        "figures, the report and the Snakemake workflow",
+        "tables, figures, the report and the Snakemake workflow",
         {
+            "jsonschema": "jsonschema",
             "snakemake": "snakemake",
             "jinja2": "jinja2",
             "pandas": "pandas",
@@ -49,7 +60,12 @@ EXTRAS = {
     "gpu": Extra("the simulator fused on a GPU", {"triton": "triton"}, "triton-extra"),
     "bench": Extra(
         "the outside simulators of `ketscale bench simulators`",
-        {"jax": "jax", "tensorcircuit": "tensorcircuit-ng", "deepquantum": "deepquantum"},
+        {
+            "jax": "jax",
+            "tensorcircuit": "tensorcircuit-ng",
+            "deepquantum": "deepquantum",
+            "psutil": "psutil",
+        },
         "bench-extra",
     ),
 }
@@ -61,10 +77,10 @@ def remedy(name: str) -> str:
 
 
 @contextmanager
-def needed_for(purpose: str) -> Iterator[None]:
+def needed_for(purpose: str, extra: str = "") -> Iterator[None]:
     """Wrap imports, direct or indirect, of packages of an extra; `purpose` says what needs them.
 
-    The garbage collector is off meanwhile.
+    extra: the one to name if several have the package. The garbage collector is off meanwhile.
 
     Raises:
         UserError: a package is not installed; names it, the extra and the Makefile target.
@@ -73,8 +89,17 @@ def needed_for(purpose: str) -> Iterator[None]:
         with uncollected():
             yield
     except ModuleNotFoundError as missing:
-        module = (missing.name or "").partition(".")[0]
-        for name, extra in EXTRAS.items():
-            if module in extra.modules:
-                raise UserError(f"{purpose} needs {extra.modules[module]}: {remedy(name)}") from None
-        raise
+        said = missing_in_words(missing, purpose, extra)
+        if said is None:
+            raise
+        raise UserError(said) from None
+
+
+def missing_in_words(missing: ModuleNotFoundError, purpose: str, extra: str = "") -> str | None:
+    """Which extra has a module that `purpose` needs, as for `needed_for`; None for a module of no extra."""
+    module = (missing.name or "").partition(".")[0]
+    having = [name for name, one in EXTRAS.items() if module in one.modules]
+    if not having:
+        return None
+    chosen = extra if extra in having else having[0]
+    return f"{purpose} needs {EXTRAS[chosen].modules[module]}: {remedy(chosen)}"

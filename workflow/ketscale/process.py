@@ -84,6 +84,24 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def ancestors() -> list[int]:
+    """The processes above this one that can be seen, the nearest first."""
+    found = [os.getppid()]
+    with contextlib.suppress(OSError):  # it is another user's and hidden (mount option hidepid)
+        while found[-1] > 1:
+            found.append(int(_fields(Path(f"/proc/{found[-1]}/stat").read_text())[1]))
+    return found
+
+
+def command_of(pid: int) -> list[str]:
+    """The command line of a process of this host.
+
+    Raises:
+        OSError: it has ended, or is another user's and hidden.
+    """
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+
+
 def keep_freed_memory() -> None:
     """Make glibc's allocator keep what this process frees, for its next allocations; with other C libraries nothing.
 

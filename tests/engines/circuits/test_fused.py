@@ -30,6 +30,7 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.compiled import library
 from ketscale.errors import UserError
+from ketscale.files import alone
 
 CPU = torch.device("cpu")
 REFERENCE: Simulator = build_simulator(
@@ -406,10 +407,9 @@ def test_without_its_compiler_one_line_names_the_remedy(monkeypatch: pytest.Monk
         Fused().expval(vqc_ansatz(2, 1), Angles(torch.zeros(1, 2), torch.zeros(2)), ("ZI",))
 
 
-def test_code_is_compiled_although_another_process_that_compiles_it_hangs(tmp_path, monkeypatch):
-    monkeypatch.setattr(library, "_PATIENCE_S", 0.1)
+def test_code_is_compiled_although_another_process_that_compiles_it_hangs(tmp_path):
     lock = tmp_path / "code.lock"
     with lock.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with library._alone(lock):
+        with alone(lock, patience_s=0.1):
             pass

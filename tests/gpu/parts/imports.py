@@ -12,8 +12,8 @@ from tests.gpu.measure import Part
 
 # Each package of envs/gpu-kit.lock by a module that needs its compiled part, if it has one.
 PACKAGES = (
-    "attr", "iniconfig", "jsonschema", "llvmlite.binding", "msgspec", "packaging.version", "pluggy", "psutil",
-    "pygments", "pytest", "referencing", "rpds", "safetensors.torch", "tqdm", "yaml",
+    "iniconfig", "llvmlite.binding", "msgspec", "packaging.version", "pluggy", "psutil", "pygments", "pytest",
+    "safetensors.torch", "tqdm", "yaml",
 )  # fmt: skip
 OURS = (
     "ketscale", "ketscale.engines.circuits.fused.gpu", "ketscale.engines.circuits.fused.cpu", "ketscale.bench.simulators",

@@ -24,49 +24,10 @@ from ketscale.config.family import (
     model_kinds,
     workload_kinds,
 )
-from ketscale.config.parsing import at, checked, parse, resolved, schema, suggestion
+from ketscale.config.parsing import at, checked, parse, resolved, suggestion
 from ketscale.config.protocol import Plateau, Protocol
-from ketscale.config.published import published_schema
+from ketscale.config.published import published_schema, schema
 from ketscale.grid import SizeAxis
-
-__all__ = [
-    "MOST",
-    "STEP",
-    "TOLERANCE",
-    "Block",
-    "Config",
-    "Count",
-    "Curves",
-    "Data",
-    "Families",
-    "Family",
-    "Metric",
-    "Model",
-    "Name",
-    "Plateau",
-    "Positive",
-    "Protocol",
-    "Sampling",
-    "Seed",
-    "Settings",
-    "Simulator",
-    "SizeAxis",
-    "Split",
-    "Workload",
-    "at",
-    "checked",
-    "conflicts",
-    "fold_of",
-    "load",
-    "model_kinds",
-    "parse",
-    "published_schema",
-    "resolved",
-    "schema",
-    "sources",
-    "suggestion",
-    "workload_kinds",
-]
 
 
 def load(path: Path | str) -> dict[str, Any]:

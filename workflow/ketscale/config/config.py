@@ -23,12 +23,12 @@ from ketscale.config.family import (
     simulators,
     workload_kinds,
 )
-from ketscale.config.file import ConfigFile, StudyBlock, axes_schema
+from ketscale.config.file import ConfigFile, StudyBlock, axes_block
 from ketscale.config.parsing import at, check, parse, suggestion
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
 from ketscale.files import expanded
-from ketscale.grid import MOST_RUNS, Run, Study, canonical, count, decode, expand, schedule
+from ketscale.grid import MOST_RUNS, Run, Study, canonical, count, decode, expand, listed, schedule
 
 B = TypeVar("B", bound=Block)
 
@@ -216,25 +216,25 @@ class Config:
         """
         of_point = block.points[index] if block.points else {}
         here = f"{where}.points.{index}" if block.points else where
-        schema = _axes(self.families)
-        check(schema, block.axes, f"{where}.axes")
-        check(schema, of_point, here)
+        axes = _axes(self.families)
+        check(axes, block.axes, f"{where}.axes")
+        check(axes, of_point, here)
         for axis, value in point.items():
-            twice = [value for value, times in Counter(_listed(value)).items() if times > 1]
+            twice = [value for value, times in Counter(listed(value)).items() if times > 1]
             if twice:
                 place = here if axis in of_point else f"{where}.axes"
                 raise UserError(f"{place}.{axis}: {twice[0]!r} is given twice; keep one")
         for axis, names in self._names().items():
-            for value in _listed(point.get(axis, [])):
+            for value in listed(point.get(axis, [])):
                 if value not in names:
                     place = f"{here}.{axis}" if axis in of_point else f"{where}.axes.{axis}"
                     raise UserError(f"{place}: no {axis} is called {value}{suggestion(value, names)}")
         wanted = {
             axis.name
-            for workload in _listed(point.get("workload", []))
+            for workload in listed(point.get("workload", []))
             for axis in self.family(workload).sizes
         }
-        for axis in schema["properties"]:
+        for axis in axes.__struct_fields__:
             if axis not in point and (axis in wanted or axis not in self.size_names):
                 raise UserError(f"{here}: {axis} is missing; give it in axes, or in every point")
         # Points of several families may share `axes`, so those are looked at all together.
@@ -251,14 +251,13 @@ def _points(block: StudyBlock) -> list[dict[str, Any]]:
     return [{**block.axes, **point} for point in block.points or [{}]]
 
 
-def _axes(families: Families) -> Mapping[str, Any]:
-    """The JSON schema of the axes of a config's studies."""
-    return axes_schema(tuple(axis for family in families.values() for axis in family.sizes))
+def _axes(families: Families) -> type[Block]:
+    return axes_block(tuple(axis for family in families.values() for axis in family.sizes))
 
 
 def _check_count(file: ConfigFile, families: Families) -> None:
     """Refuse more runs than anybody trains, before they are expanded. What is no axis is refused later."""
-    axes = _axes(families)["properties"]
+    axes = _axes(families).__struct_fields__
     runs = {name: count(_points(block), axes) for name, block in file.studies.items()}
     most = max(runs, key=lambda name: runs[name])
     if sum(runs.values()) > MOST_RUNS:
@@ -275,10 +274,6 @@ def _check_count(file: ConfigFile, families: Families) -> None:
 
 def _family_of(families: Families, kind: str) -> Family:
     return next(family for family in families.values() if kind in family.workloads)
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _of_kind(

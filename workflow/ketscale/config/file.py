@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta
@@ -76,9 +75,13 @@ class ConfigFile(Block, frozen=True, kw_only=True):
 
 
 @functools.cache
-def axes_schema(sizes: tuple[SizeAxis, ...]) -> Mapping[str, Any]:
-    """The JSON schema of a study's axes: the axes of every run, and the sizes of all families."""
-    properties = {
+def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
+    """The form of a study's axes: the axes of every run, and the sizes of all families.
+
+    Only to check and to describe them. msgspec cannot read it, since unions of a list and text with a pattern corrupt
+    its memory (seen in 0.19 to 0.22).
+    """
+    axes: dict[str, tuple[Any, str]] = {
         "workload": (Name, "Names from workloads"),
         "model": (Name, "Names from models, or kinds of models"),
         **{
@@ -91,14 +94,10 @@ def axes_schema(sizes: tuple[SizeAxis, ...]) -> Mapping[str, Any]:
         "protocol": (Name, "Names from protocols"),
         "seed": (Seed, "Seeds of the initial weights, the order of samples and dropout"),
     }
-    return {
-        "type": "object",
-        "properties": {name: _one_or_several(kind, text) for name, (kind, text) in properties.items()},
-        "additionalProperties": False,
-    }
-
-
-def _one_or_several(kind: Any, description: str) -> dict[str, Any]:
-    # Not a msgspec type: unions of a list and text with a pattern corrupt its memory (seen in 0.19 to 0.22).
-    one = msgspec.json.schema(kind)
-    return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}], "description": description}
+    fields = []
+    for name, (one, description) in axes.items():
+        several = Annotated[list[one], Meta(min_length=1)]  # type: ignore[valid-type]
+        kind = Annotated[one | several | None, Meta(description=description)]  # type: ignore[valid-type]
+        fields.append((name, kind, None))
+    made = msgspec.defstruct("Axes", fields, bases=(Block,), frozen=True, kw_only=True)
+    return cast(type[Block], made)

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from ketscale.config.block import Block
 from ketscale.config.family import Families, model_kinds, simulators, workload_kinds
-from ketscale.config.file import ConfigFile, axes_schema
-from ketscale.config.parsing import schema
+from ketscale.config.file import ConfigFile, axes_block
+
+
+@functools.cache
+def schema(kind: type[Block]) -> dict[str, Any]:
+    """msgspec's JSON schema of a block, except that an optional setting is left out and never null."""
+    made: dict[str, Any] = _without_null(msgspec.json.schema(kind))
+    return made
+
+
+def _without_null(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_null(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    node = {key: _without_null(value) for key, value in node.items()}
+    options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
+    if "anyOf" in node and len(options) < len(node["anyOf"]):
+        rest = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
+        return {**rest, **options[0]} if len(options) == 1 else {**rest, "anyOf": options}
+    if isinstance(node.get("type"), list):
+        kinds = [kind for kind in node["type"] if kind != "null"]
+        node["type"] = kinds[0] if len(kinds) == 1 else kinds
+    return node
 
 
 def published_schema(families: Families) -> dict[str, Any]:
@@ -34,13 +59,16 @@ def published_schema(families: Families) -> dict[str, Any]:
             _inlined(block, definitions) for block in dict.fromkeys(simulators(families.values()).values())
         ]
     }
-    axes = axes_schema(tuple(axis for family in families.values() for axis in family.sizes))
+    axes = axes_block(tuple(axis for family in families.values() for axis in family.sizes))
+    point = {
+        key: value for key, value in _inlined(axes, definitions).items() if key not in ("title", "required")
+    }
     study = definitions["StudyBlock"]["properties"]
-    study["axes"] = {**axes, "description": study["axes"]["description"]}
+    study["axes"] = {**point, "description": study["axes"]["description"]}
     study["points"] = {
         "type": "array",
         "minItems": 1,
-        "items": axes,
+        "items": point,
         "description": study["points"]["description"],
     }
     return {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
 from ketscale.errors import UserError
@@ -32,13 +30,3 @@ def paired(values: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
     """
     with torch.enable_grad():
         return (values * cotangent.conj()).sum().real
-
-
-def pull_back(values: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor]) -> None:
-    """Add to the leaves the gradients of values, whose own are the cotangents, of the same shapes and types.
-
-    It is `torch.autograd.backward` without what that does first: import SymPy, as `paired` says, and check what is known.
-    """
-    torch.autograd.Variable._execution_engine.run_backward(
-        tuple(values), tuple(cotangents), False, False, (), allow_unreachable=True, accumulate_grad=True
-    )

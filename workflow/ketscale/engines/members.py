@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ketscale.private_torch import at_once, is_mapped, only_mapped
+
 
 def leading(info: Any, tensor: torch.Tensor, dim: int | None) -> torch.Tensor:
     """A tensor with the members in front, (members, ...), whether or not they differ in it.
@@ -27,42 +29,6 @@ def one_by_one(
     return torch.stack([function.apply(*member) for member in zip(*rows, strict=True)]), 0
 
 
-def only_mapped() -> bool:
-    """Whether torch.func does nothing but one vmap: autograd alone is outside of it."""
-    if not torch._C._are_functorch_transforms_active():
-        return False
-    from torch._C import _functorch
-
-    top = _functorch.peek_interpreter_stack()
-    return top is not None and top.level() == 1 and top.key() == _functorch.TransformType.Vmap
-
-
-def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
-    """A member's result of a function that takes the tensors of all members, (members, ...), and gives (members, ...).
-
-    Only where `only_mapped`. It is what torch does with the rule of an autograd function, of which each call takes
-    longer than a small circuit.
-    """
-    # Torch's own names, which another version may change: only models that are stacked need them.
-    from torch._C import _functorch
-    from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
-
-    interpreter = retrieve_current_functorch_interpreter()
-    assert isinstance(interpreter, VmapInterpreter)
-    level, members = interpreter.level(), interpreter.batch_size()
-    every = []
-    for tensor in tensors:
-        if _functorch.is_batchedtensor(tensor) and _functorch.maybe_get_level(tensor) == level:
-            dim = _functorch.maybe_get_bdim(tensor)
-            plain = _functorch.get_unwrapped(tensor)
-            every.append(plain if dim == 0 else plain.movedim(dim, 0))
-        else:
-            every.append(tensor.expand(members, *tensor.shape))
-    with interpreter.lower():
-        made = function(*every)
-    return _functorch._add_batch_dim(made, 0, level)
-
-
 def together(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
     """The result of a function that takes members or none, (..., *shape): under vmap in one call of all members.
 
@@ -73,7 +39,7 @@ def together(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> t
 
 def selected(table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """The rows (n, ...) of a table (rows, ...), for int64 (n,) on its device."""
-    if not only_mapped() or torch._C._functorch.is_batchedtensor(table):
+    if not only_mapped() or is_mapped(table):
         # A third faster than indexing, which allows for more.
         return table.index_select(0, rows)
 

@@ -24,36 +24,4 @@ from ketscale.grid.run import (
     layout,
 )
 from ketscale.grid.size import SizeAxis, decode, encode
-from ketscale.grid.study import MOST_RUNS, Study, count, expand, schedule
-
-__all__ = [
-    "AXES",
-    "BACKENDS",
-    "CONSTRAINTS",
-    "CURVES",
-    "FETCHED",
-    "HISTORY",
-    "LAYOUT",
-    "LAYOUT_PATTERN",
-    "MOST_RUNS",
-    "NAME",
-    "ONE_MESSAGE",
-    "PATTERN",
-    "POINT",
-    "PREDICTIONS",
-    "PREPARED",
-    "RECORD",
-    "RUNS",
-    "Backend",
-    "Run",
-    "SizeAxis",
-    "Study",
-    "canonical",
-    "config_hash",
-    "count",
-    "decode",
-    "encode",
-    "expand",
-    "layout",
-    "schedule",
-]
+from ketscale.grid.study import MOST_RUNS, Study, count, expand, listed, schedule

@@ -28,7 +28,7 @@ class Study:
 def count(points: Iterable[Mapping[str, Any]], axes: Container[str]) -> int:
     """How many runs the values of these axes make, if none are alike; nothing is expanded."""
     return sum(
-        math.prod(len(_listed(value)) for axis, value in point.items() if axis in axes) for point in points
+        math.prod(len(listed(value)) for axis, value in point.items() if axis in axes) for point in points
     )
 
 
@@ -45,13 +45,14 @@ def expand(
 
 
 def _combinations(point: Mapping[str, Any], sizes: Callable[[str], Sequence[SizeAxis]]) -> Iterator[Run]:
-    for combination in itertools.product(*map(_listed, point.values())):
+    for combination in itertools.product(*map(listed, point.values())):
         chosen = dict(zip(point, combination, strict=True))
         size = encode(sizes(chosen["workload"]), chosen)
         yield Run.of({**chosen, **layout(chosen["backend"]), "size": size})
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def listed(value: Any) -> Sequence[Any]:
+    """The values of an axis, which is given as one value or as a list."""
     return value if isinstance(value, list | tuple) else [value]
 
 

@@ -100,7 +100,7 @@ class FusedDevice(Device):
             config,
             gradient_method=method,
             use_device_gradient=own if config.use_device_gradient is None else config.use_device_gradient,
-            # Whatever the QNode's device_vjp says, whose default is False: products fit broadcast parameters, and cost
+            # The QNode's device_vjp, whose default is False, is overruled: products fit broadcast parameters, and cost
             # one backward pass where a Jacobian takes one for each result.
             use_device_jacobian_product=method == "adjoint",
             # Under JAX's jit, PennyLane takes a device's products only if it leaves the conversion to the device.

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch.fx import GraphModule, Node
 
+from ketscale.private_torch import OpOverload
+
 # Functions of aten whose results are entries of their arguments, or these times or plus constants.
 _PICKING = (
     "alias", "cat", "clone", "expand", "permute", "reshape", "select", "slice", "split", "squeeze", "stack", "t", "transpose",
@@ -79,7 +81,7 @@ def _simple(node: Node, moving: set[Node]) -> bool:
     """Whether a node picks entries of its arguments, or scales or shifts them by constants."""
     if node.target is operator.getitem:
         return True
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return False
     name = node.target.overloadpacket.__name__
     if name in _PICKING:

@@ -13,17 +13,21 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.interop.layer import Layer, Observable
+from ketscale.optional import needed_for
+from ketscale.shapes import Float64
+
+with needed_for("an estimator", "estimators"):
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -155,7 +159,7 @@ class CircuitClassifier(ClassifierMixin, _Estimator):
         logits = self._outputs(X).numpy()
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+    def predict_proba(self, X: ArrayLike) -> Float64[np.ndarray, "samples {len(self.classes_)}"]:  # noqa: N803
         """Probabilities (samples, classes) in the order of `classes_`."""
         return self._outputs(X).softmax(dim=1).numpy()
 
@@ -189,7 +193,7 @@ class CircuitRegressor(RegressorMixin, _Estimator):
         self._train(x, targets, 1, nn.functional.mse_loss)
         return self
 
-    def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+    def predict(self, X: ArrayLike) -> Float64[np.ndarray, " samples"]:  # noqa: N803
         """A number for each sample (samples,)."""
         outputs = self._outputs(X).numpy()
         numbers: NDArray[np.float64] = self._target_scaler.inverse_transform(outputs)[:, 0]

@@ -16,6 +16,7 @@ from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
+from ketscale.shapes import Float
 
 # A full-length Pauli word such as 'ZI', or a weighted sum of them such as {'ZI': 0.5, 'IZ': 0.5}.
 Observable = str | Mapping[str, float]
@@ -61,7 +62,9 @@ class Layer(nn.Module):
         """Draw the weights anew, uniformly from [0, 2 pi), with torch's generator or another."""
         nn.init.uniform_(self.weight, 0, 2 * math.pi, generator=generator)
 
-    def forward(self, inputs: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, inputs: Float[torch.Tensor, "*rows {self.circuit.inputs}"] | None = None
+    ) -> Float[torch.Tensor, "*rows {self.outputs}"]:
         """Expectation values (..., outputs) of inputs (..., circuit.inputs), in the weight's dtype.
 
         Under torch.autocast inputs of another precision are converted; otherwise they are refused.

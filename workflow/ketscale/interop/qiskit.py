@@ -28,7 +28,7 @@ Expression = Any
 Angle = Callable[[Expression, str], Column]
 
 
-class Step(NamedTuple):
+class PlacedGate(NamedTuple):
     """A gate of KetScale on some of a Qiskit gate's qubits; an angle is the number of a parameter, or a constant."""
 
     name: str
@@ -47,52 +47,52 @@ SAME = {
 # U(theta, phi, lambda) = P(phi) RY(theta) P(lambda), which is a Rot up to a global phase. RZ(-b) = X RZ(b) X, so that
 # no angle needs arithmetic.
 _CONTROLLED_U = (
-    Step("ControlledPhaseShift", (0, 1), (2,)),
-    Step("CRY", (0, 1), (0,)),
-    Step("ControlledPhaseShift", (0, 1), (1,)),
+    PlacedGate("ControlledPhaseShift", (0, 1), (2,)),
+    PlacedGate("CRY", (0, 1), (0,)),
+    PlacedGate("ControlledPhaseShift", (0, 1), (1,)),
 )
 
 # Gates with several, in the order of execution, up to a global phase.
 STEPS = {
     **{
-        name: (Step(same, tuple(range(GATES[same].wires)), tuple(range(GATES[same].angles))),)
+        name: (PlacedGate(same, tuple(range(GATES[same].wires)), tuple(range(GATES[same].angles))),)
         for name, same in SAME.items()
     },
-    "sdg": (Step("PauliZ", (0,)), Step("S", (0,))),
-    "tdg": (Step("RZ", (0,), (-pi / 4,)),),
-    "sx": (Step("RX", (0,), (pi / 2,)),),
-    "sxdg": (Step("RX", (0,), (-pi / 2,)),),
-    "u": (Step("Rot", (0,), (2, 0, 1)),),
-    "u3": (Step("Rot", (0,), (2, 0, 1)),),
-    "u2": (Step("Rot", (0,), (1, pi / 2, 0)),),
+    "sdg": (PlacedGate("PauliZ", (0,)), PlacedGate("S", (0,))),
+    "tdg": (PlacedGate("RZ", (0,), (-pi / 4,)),),
+    "sx": (PlacedGate("RX", (0,), (pi / 2,)),),
+    "sxdg": (PlacedGate("RX", (0,), (-pi / 2,)),),
+    "u": (PlacedGate("Rot", (0,), (2, 0, 1)),),
+    "u3": (PlacedGate("Rot", (0,), (2, 0, 1)),),
+    "u2": (PlacedGate("Rot", (0,), (1, pi / 2, 0)),),
     "r": (
-        Step("PauliX", (0,)), Step("RZ", (0,), (1,)), Step("PauliX", (0,)),
-        Step("RX", (0,), (0,)),
-        Step("RZ", (0,), (1,)),
+        PlacedGate("PauliX", (0,)), PlacedGate("RZ", (0,), (1,)), PlacedGate("PauliX", (0,)),
+        PlacedGate("RX", (0,), (0,)),
+        PlacedGate("RZ", (0,), (1,)),
     ),
-    "cy": (Step("PauliZ", (1,)), Step("S", (1,)), Step("CNOT", (0, 1)), Step("S", (1,))),
-    "ch": (Step("RY", (1,), (-pi / 4,)), Step("CZ", (0, 1)), Step("RY", (1,), (pi / 4,))),
-    "cs": (Step("ControlledPhaseShift", (0, 1), (pi / 2,)),),
-    "csdg": (Step("ControlledPhaseShift", (0, 1), (-pi / 2,)),),
+    "cy": (PlacedGate("PauliZ", (1,)), PlacedGate("S", (1,)), PlacedGate("CNOT", (0, 1)), PlacedGate("S", (1,))),
+    "ch": (PlacedGate("RY", (1,), (-pi / 4,)), PlacedGate("CZ", (0, 1)), PlacedGate("RY", (1,), (pi / 4,))),
+    "cs": (PlacedGate("ControlledPhaseShift", (0, 1), (pi / 2,)),),
+    "csdg": (PlacedGate("ControlledPhaseShift", (0, 1), (-pi / 2,)),),
     "cu3": _CONTROLLED_U,
-    "cu": (*_CONTROLLED_U, Step("PhaseShift", (0,), (3,))),
-    "dcx": (Step("CNOT", (0, 1)), Step("CNOT", (1, 0))),
-    "iswap": (Step("S", (0,)), Step("S", (1,)), Step("CZ", (0, 1)), Step("SWAP", (0, 1))),
-    "rzx": (Step("Hadamard", (1,)), Step("IsingZZ", (0, 1), (0,)), Step("Hadamard", (1,))),
+    "cu": (*_CONTROLLED_U, PlacedGate("PhaseShift", (0,), (3,))),
+    "dcx": (PlacedGate("CNOT", (0, 1)), PlacedGate("CNOT", (1, 0))),
+    "iswap": (PlacedGate("S", (0,)), PlacedGate("S", (1,)), PlacedGate("CZ", (0, 1)), PlacedGate("SWAP", (0, 1))),
+    "rzx": (PlacedGate("Hadamard", (1,)), PlacedGate("IsingZZ", (0, 1), (0,)), PlacedGate("Hadamard", (1,))),
     "ecr": (
-        Step("Hadamard", (1,)), Step("IsingZZ", (0, 1), (pi / 2,)), Step("Hadamard", (1,)),
-        Step("PauliX", (0,)),
+        PlacedGate("Hadamard", (1,)), PlacedGate("IsingZZ", (0, 1), (pi / 2,)), PlacedGate("Hadamard", (1,)),
+        PlacedGate("PauliX", (0,)),
     ),
     # XX + YY exchanges 01 and 10, and XX - YY 00 and 11; CNOT makes these pairs differ in one bit only.
     "xx_plus_yy": (
-        Step("RZ", (0,), (1,)),
-        Step("CNOT", (0, 1)), Step("CRX", (1, 0), (0,)), Step("CNOT", (0, 1)),
-        Step("PauliX", (0,)), Step("RZ", (0,), (1,)), Step("PauliX", (0,)),
+        PlacedGate("RZ", (0,), (1,)),
+        PlacedGate("CNOT", (0, 1)), PlacedGate("CRX", (1, 0), (0,)), PlacedGate("CNOT", (0, 1)),
+        PlacedGate("PauliX", (0,)), PlacedGate("RZ", (0,), (1,)), PlacedGate("PauliX", (0,)),
     ),
     "xx_minus_yy": (
-        Step("PauliX", (1,)), Step("RZ", (1,), (1,)),
-        Step("CNOT", (0, 1)), Step("CRX", (1, 0), (0,)), Step("CNOT", (0, 1)),
-        Step("PauliX", (1,)), Step("RZ", (1,), (1,)),
+        PlacedGate("PauliX", (1,)), PlacedGate("RZ", (1,), (1,)),
+        PlacedGate("CNOT", (0, 1)), PlacedGate("CRX", (1, 0), (0,)), PlacedGate("CNOT", (0, 1)),
+        PlacedGate("PauliX", (1,)), PlacedGate("RZ", (1,), (1,)),
     ),
 }  # fmt: skip
 
@@ -220,7 +220,7 @@ class _Translator:
         self._qubits = qubits
         self._angle = angle
         self._touched: set[int] = set()
-        # Of every measurement, also of those whose bit another one overwrites.
+        # The qubits of all measurements, also of those whose bit another one overwrites.
         self._ended: set[int] = set()
 
     def add_all(
@@ -286,7 +286,7 @@ def _standard() -> dict[str, type]:
     return {name: gate.base_class for name, gate in get_standard_gate_name_mapping().items()}
 
 
-def _steps(operation: Any) -> tuple[Step, ...] | None:
+def _steps(operation: Any) -> tuple[PlacedGate, ...] | None:
     """How a gate of Qiskit's own is made of KetScale's, if it is; one that is controlled by a |0> has another name."""
     steps = STEPS.get(operation.name)
     return steps if steps is None or operation.base_class is _standard()[operation.name] else None

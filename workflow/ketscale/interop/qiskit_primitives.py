@@ -143,7 +143,7 @@ class FusedSampler(BaseSamplerV2):
         )
 
 
-# Of numpy's `Generator.spawn`, which counts the streams that it has made.
+# One thread at a time calls numpy's `Generator.spawn`, which counts the streams that it has made.
 _SPAWNING = threading.Lock()
 
 

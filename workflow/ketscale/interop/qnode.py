@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils import _pytree as pytree
 
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.transforms import transformed
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
+from ketscale.private_torch import pytree
 
 with needed_for("ketscale.from_qnode"):
     import pennylane as qml

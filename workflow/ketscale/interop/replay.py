@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import pennylane as qml
 import torch
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.interop import tape as tapes
 from ketscale.interop.entries import Picked, dependent, entries
+from ketscale.private_torch import pytree
 
 
 class Structure(NamedTuple):
@@ -128,7 +128,7 @@ class Replay:
         ), values[inputs + weights :]
 
     def _factors(self, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Those of the Pauli words, which are between the phases and a prepared state."""
+        """The factors of the Pauli words, which are between the phases and a prepared state."""
         return rest[self.structure.phases :][: sum(map(len, self.structure.places))]
 
     def _expectations(

@@ -164,6 +164,11 @@ def _slurm() -> Iterator[Finding]:
 
 
 def _weights() -> Iterator[Finding]:
+    if not _version("huggingface_hub"):
+        yield Finding(
+            "ImageNet weights", False, f"no huggingface_hub; {remedy('images')}", "`weights: imagenet`"
+        )
+        return
     from huggingface_hub import try_to_load_from_cache
 
     cached = isinstance(try_to_load_from_cache("microsoft/resnet-18", "config.json"), str)

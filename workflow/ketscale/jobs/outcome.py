@@ -15,6 +15,7 @@ import torch
 from ketscale import process
 from ketscale.config import Data, Settings
 from ketscale.engines.circuits.fused import routes_taken
+from ketscale.engines.compiled.threads import usable
 from ketscale.grid import Run
 from ketscale.jobs import finished, provenance
 from ketscale.layers.complex_weights import parameter_count
@@ -164,7 +165,7 @@ def of_rank(
         "rank": world.rank,
         "host": process.node_name(),
         "pid": os.getpid(),
-        "threads": {"torch": torch.get_num_threads()}
+        "threads": {"torch": torch.get_num_threads(), "compiled": usable(torch.get_num_threads())}
         | {name: os.environ[name] for name in process.THREAD_VARIABLES},
         "affinity": cores,
         "shared_cores": shared,

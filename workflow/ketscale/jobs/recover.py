@@ -6,6 +6,7 @@ are complete. Results, checkpoints and logs stay as they are.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -15,9 +16,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import psutil
-
-from ketscale import grid
+from ketscale import grid, process
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.jobs import cohorts
@@ -68,15 +67,12 @@ def recover(config: Config, configfile: Path, wait: bool, ask_queue: bool = True
 
 def running_snakemake(folder: Path) -> int | None:
     """The id of a Snakemake process on this host that works on `folder` and did not start this process."""
-    mine = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    for process in psutil.process_iter():
-        try:
-            if process.pid not in mine and _drives(process.cmdline()):
-                where = process.cwd()
-                if os.path.realpath(where) == os.path.realpath(folder):
-                    return process.pid
-        except psutil.Error:  # it has just ended, or is another user's
-            continue
+    mine = {os.getpid(), *process.ancestors()}
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        with contextlib.suppress(OSError):  # it has just ended, or is another user's
+            drives = pid not in mine and _drives(process.command_of(pid))
+            if drives and os.path.samefile(f"/proc/{pid}/cwd", folder):
+                return pid
     return None
 
 

@@ -26,6 +26,7 @@ from ketscale.engines.compiled.language import (
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.vjp import VJP
+from ketscale.private_torch import transforms_active
 
 # The lanes of a vector hold samples.
 LANES = 16
@@ -75,7 +76,7 @@ def summed(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Te
     Raises:
         IndexError: there are fewer columns than classes, and a label is none of them.
     """
-    mapped = torch._C._are_functorch_transforms_active()
+    mapped = transforms_active()
     if not _compiled(logits, classes) or logits.dim() != 2 or (mapped and not only_mapped()):
         return nn.functional.cross_entropy(logits, labels, reduction="sum").reshape(1)
     if mapped:

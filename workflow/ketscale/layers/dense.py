@@ -21,6 +21,7 @@ from ketscale.layers import dropout, masks, randomness
 from ketscale.layers.dropout import SampleDropout
 from ketscale.layers.masks import DRAWN, LANES, each_mask
 from ketscale.layers.stacked_linear import StackedLinear
+from ketscale.private_torch import transforms_active
 
 # apart: how far the biases of runs are from each other.
 ARGUMENTS = {
@@ -81,7 +82,7 @@ class Dense(nn.Sequential):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The last layer's outputs (batch, outputs) for inputs (batch, inputs)."""
-        mapped = torch._C._are_functorch_transforms_active()
+        mapped = transforms_active()
         given = None if mapped and not only_mapped() else self._given(input)
         if given is None:
             return super().forward(input)

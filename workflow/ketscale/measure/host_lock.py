@@ -154,7 +154,6 @@ def _described(pid: int) -> str:
             said += f" of {pwd.getpwuid(user).pw_name}"
         except KeyError:
             said += f" of user {user}"
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        run = next((word for word in words if word.endswith(f"/{RECORD}")), None)
+        run = next((word for word in process.command_of(pid) if word.endswith(f"/{RECORD}")), None)
         said += f" ({run.removesuffix(f'/{RECORD}')})" if run else ""
     return said

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from ketscale.private_torch import transforms_active
+
 
 class Event(NamedTuple):
     """A finished span: its name, start and duration in seconds (perf_counter)."""
@@ -162,7 +164,7 @@ def with_backward_span(name: str, function: Callable[..., Made], *tensors: torch
     """`function(*tensors)`, one tensor or several, whose backward pass counts as `name` while a recorder is active."""
     # Mark only tensors that need a gradient: if any input of the identity needs one, all its outputs do. Under
     # torch.func a tensor does not tell.
-    hidden = torch._C._are_functorch_transforms_active()
+    hidden = transforms_active()
     marked = [i for i, tensor in enumerate(tensors) if tensor.requires_grad or hidden]
     if _active is None or not marked or not torch.is_grad_enabled():
         return function(*tensors)

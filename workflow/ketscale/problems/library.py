@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ketscale import strict_json
 from ketscale.config import Settings, model_kinds, suggestion
@@ -16,6 +15,7 @@ from ketscale.grid import PREDICTIONS, RECORD
 from ketscale.measure.record import is_of_another, vouching
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
+from ketscale.shapes import Shaped
 
 if TYPE_CHECKING:
     from torch import nn
@@ -89,7 +89,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
     return model.eval()
 
 
-def predictions(run: Path | str) -> dict[str, NDArray[Any]]:
+def predictions(run: Path | str) -> dict[str, Shaped[np.ndarray, "samples ..."]]:
     """What a run kept of its trained model's outputs for the test samples: arrays by name, a row for each sample.
 
     run: the run's folder, its record, or its predictions.npz.

@@ -7,6 +7,8 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from ketscale.private_torch import mapped
+
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -23,4 +25,4 @@ def convert(module: M, device: torch.device, dtype: torch.dtype) -> M:
             return tensor.to(device, pair)
         return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
 
-    return module._apply(converted)
+    return mapped(module, converted)

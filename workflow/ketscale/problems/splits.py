@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, short
+from ketscale.optional import needed_for
 from ketscale.problems import arrays
 
 SPLITS = ("train", "validation", "test")
@@ -86,13 +87,14 @@ def shared(parts: Parts, equal: NDArray[np.int64], marks: Marks = NO_MARKS) -> i
 
 
 def stratified(
-    labels: NDArray[np.int64], among: NDArray[np.int64], count: int, seed: int
+    labels: NDArray[np.int64], among: NDArray[np.int64], count: int, seed: int, extra: str = "images"
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split the indices `among` into (the rest, `count` drawn with each label's share), both sorted.
 
-    labels: int64 (n,), those of all samples.
+    labels: int64 (n,), those of all samples. extra: the one to install where scikit-learn is missing.
     """
-    from sklearn.model_selection import train_test_split
+    with needed_for("a split with each label's share", extra):
+        from sklearn.model_selection import train_test_split
 
     rest, drawn = train_test_split(among, test_size=count, stratify=labels[among], random_state=seed)
     return np.sort(rest), np.sort(drawn)

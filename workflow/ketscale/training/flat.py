@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from ketscale.private_torch import copy_all
 from ketscale.training import updates
 
 # Every parameter begins where it could if it were allocated by itself: matrix products are fastest, and the same to
@@ -93,7 +94,7 @@ class Flat:
             torch.zeros_like(slot) if leaf.grad is None else leaf.grad
             for leaf, slot in zip(self.leaves, self._slots, strict=True)
         ]
-        torch._foreach_copy_(self._slots, found)
+        copy_all(self._slots, found)
         for leaf, slot in zip(self.leaves, self._slots, strict=True):
             leaf.grad = slot
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ketscale.config import Protocol
+from ketscale.private_torch import fused_adam_step
 from ketscale.training import updates
 from ketscale.training.flat import Flat
 from ketscale.training.updates import TINY
@@ -106,7 +107,7 @@ class Adam(_Descent):
             values, gradients, means, squares, steps = (
                 [rows[member] for member in members] for rows in (*self._rows, self._steps)
             )
-            torch._fused_adam_(
+            fused_adam_step(
                 values,
                 gradients,
                 means,

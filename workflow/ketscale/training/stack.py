@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from ketscale.config import Protocol
-from ketscale.engines.derivatives import pull_back
 from ketscale.engines.vjp import VJP, offered
 from ketscale.layers.randomness import Step
+from ketscale.private_torch import pull_back
 from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from ketscale.config import Protocol
-from ketscale.engines.derivatives import pull_back
 from ketscale.engines.vjp import VJP, offered
 from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span
 from ketscale.parallel.sharding import shard
 from ketscale.parallel.world import World
+from ketscale.private_torch import pull_back
 from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible

@@ -9,6 +9,7 @@ from typing import Any
 from ketscale.analysis.claims import arithmetic, conditions, estimates
 from ketscale.errors import UserError
 from ketscale.files import read_text
+from ketscale.optional import needed_for
 
 Claim = Mapping[str, Any]
 
@@ -23,8 +24,10 @@ def load(path: Path = LEDGER) -> list[dict[str, Any]]:
         UserError: the file is missing, not YAML, breaks its schema, or uses an id twice; or a rule is about an estimate
             that its claim does not have. Names the claim.
     """
-    import jsonschema
     import yaml
+
+    with needed_for("the ledger of claims"):
+        import jsonschema
 
     try:
         ledger = yaml.safe_load(read_text(path))

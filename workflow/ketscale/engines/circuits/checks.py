@@ -10,6 +10,7 @@ import torch
 from ketscale.engines.circuits.circuit import Angles, Circuit, check
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
+from ketscale.private_torch import is_grad_batched
 
 
 def check_request(
@@ -69,7 +70,7 @@ def one_first_derivative(simulator: str, cotangent: torch.Tensor) -> None:
     first_derivatives_only(
         simulator, "for create_graph=True, Hessians and forward mode use simulator 'default.qubit'"
     )
-    if torch._C._functorch.is_legacy_batchedtensor(cotangent):
+    if is_grad_batched(cotangent):
         raise UserError(
             f"{simulator} computes one gradient at a time: leave out is_grads_batched=True or vectorize=True, "
             "or take jacrev of torch.func and a Layer"

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.shapes import Complex, Float
 
 # The gradients by inputs and by weights, for the cotangent of expectation values.
 CircuitPullBack: TypeAlias = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
@@ -22,7 +23,12 @@ class Simulator(Protocol):
     A simulator can be copied and pickled: the copy has its settings, and compiles or builds anew what it needs.
     """
 
-    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+    def state(
+        self,
+        circuit: Circuit,
+        angles: Angles,
+        initial: Complex[torch.Tensor, "*batch {2**circuit.qubits}"] | None = None,
+    ) -> Complex[torch.Tensor, "{len(angles.inputs)} {2**circuit.qubits}"]:
         """Final state vectors, complex (batch, 2**n).
 
         Raises:
@@ -31,8 +37,12 @@ class Simulator(Protocol):
         ...
 
     def expval(
-        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
-    ) -> torch.Tensor:
+        self,
+        circuit: Circuit,
+        angles: Angles,
+        paulis: Sequence[str],
+        initial: Complex[torch.Tensor, "*batch {2**circuit.qubits}"] | None = None,
+    ) -> Float[torch.Tensor, "{len(angles.inputs)} {len(paulis)}"]:
         """Expectation values of full-length Pauli words such as 'ZIXI', real (batch, len(paulis)).
 
         Raises:

@@ -19,6 +19,7 @@ from torch.autograd import forward_ad
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
 from ketscale.engines.members import at_once, leading, only_mapped
+from ketscale.private_torch import transforms_active
 
 # Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...).
 Rows = Callable[..., tuple[torch.Tensor, ...]]
@@ -26,7 +27,7 @@ Rows = Callable[..., tuple[torch.Tensor, ...]]
 
 def transformed(*tensors: torch.Tensor) -> bool:
     """Whether torch.func is at work, or a tensor carries a tangent: simulators see through neither."""
-    if torch._C._are_functorch_transforms_active():
+    if transforms_active():
         return True
     return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
@@ -39,7 +40,7 @@ def expval(simulator: Simulator, circuit: Circuit, angles: Angles, words: Sequen
     Raises:
         UserError: as for `Simulator.expval`; or second derivatives or forward mode are asked of a simulator without.
     """
-    if torch._C._are_functorch_transforms_active() and stacks(simulator):
+    if transforms_active() and stacks(simulator):
         return simulator.expval(circuit, angles, words)
     alone, own = weights_as_inputs(circuit, *angles)
 

@@ -9,12 +9,9 @@ renaming and have a checksum. If many processes want the same code at once, one 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import hashlib
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +19,9 @@ from typing import Any, NamedTuple
 import llvmlite
 import llvmlite.binding as llvm
 
+from ketscale.engines.compiled.threads import pool
 from ketscale.errors import UserError
-from ketscale.files import clear, home, read_bytes, write_atomic
+from ketscale.files import alone, clear, home, read_bytes, write_atomic
 
 CHECKSUM = hashlib.sha256().digest_size
 # How long to wait for another process that compiles the same code, which takes seconds.
@@ -64,39 +62,18 @@ class Library:
         self.on_one_thread = {name: _PROTOTYPE(address) for name, address in self._addresses.items()}
 
     def on_threads(self, name: str, arguments: int, threads: int) -> None:
-        """Run a function on `threads` threads of torch's own pool; one is the calling thread.
+        """Run a function on `threads` threads of torch's own pool, if it can be used; one is the calling thread.
 
-        Raises:
-            UserError: this build of torch has another kind of thread pool.
+        Functions take their work from counters, so that the results do not depend on the number of threads.
         """
-        if threads == 1:
+        parallel = None if threads == 1 else pool()
+        if parallel is None:
             self.on_one_thread[name](arguments)
         else:
-            _parallel()(self._addresses[name], arguments, threads, 0)
+            parallel(self._addresses[name], arguments, threads, 0)
 
 
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-@cache
-def _parallel() -> Any:
-    """GOMP_parallel of torch's OpenMP library, so that both use one pool and cores are not oversubscribed.
-
-    Raises:
-        UserError: this build of torch has another kind of thread pool.
-    """
-    import torch
-
-    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    try:
-        function = ctypes.CDLL(str(library)).GOMP_parallel
-    except (OSError, AttributeError) as error:
-        raise UserError(
-            "compiled code runs on several threads only with a torch that uses GNU OpenMP (Linux): set threads: 1"
-        ) from error
-    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-    function.restype = None
-    return function
 
 
 def vector_bytes() -> int:
@@ -158,7 +135,7 @@ def _cached(recipe: Recipe) -> bytes:
         code = _read(file)
         if code is None:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with _alone(file.with_suffix(".lock")):
+            with alone(file.with_suffix(".lock"), _PATIENCE_S):
                 code = _read(file)
                 if code is None:
                     code = compile_(recipe)
@@ -198,27 +175,3 @@ def _read(file: Path) -> bytes | None:
 def _write(file: Path, code: bytes) -> None:
     clear(file.parent)
     write_atomic(file, hashlib.sha256(code).digest() + code)
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Let one process at a time compile this code; if files cannot be locked, or it takes long, each compiles it itself.
-
-    Then the same code is written twice, completely each time. The other process may have been stopped.
-    """
-    # A pipe of that name is an error, and not waited for.
-    file = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    end = time.monotonic() + _PATIENCE_S
-    try:
-        while time.monotonic() < end:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(0.02)
-            except OSError:
-                break
-            else:
-                break
-        yield
-    finally:
-        os.close(file)

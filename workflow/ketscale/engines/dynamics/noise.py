@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ketscale.errors import UserError
+from ketscale.shapes import Float
 
 # The published integral: its points, and the highest angular frequency that counts (the integral goes to twice that).
 POINTS = 500
@@ -18,7 +19,11 @@ def spectrum(
     return amplitude / (omega.abs() ** alpha + cutoff**alpha)
 
 
-def noise_rates(alpha: torch.Tensor, amplitude: torch.Tensor, cutoff: torch.Tensor) -> torch.Tensor:
+def noise_rates(
+    alpha: Float[torch.Tensor, "*#tasks"],
+    amplitude: Float[torch.Tensor, "*#tasks"],
+    cutoff: Float[torch.Tensor, "*#tasks"],
+) -> Float[torch.Tensor, "*tasks"]:
     """The rate of each task's environment, 1 / time, of the shape to which the arguments broadcast; differentiable.
 
     It is Gamma = 1 / (2 w) times the integral over 0..2w of S(omega) 1[omega <= w] by the trapezoid rule, with
@@ -42,7 +47,9 @@ def noise_rates(alpha: torch.Tensor, amplitude: torch.Tensor, cutoff: torch.Tens
     return torch.trapezoid(density, omega, dim=-1) / (2 * HIGHEST)
 
 
-def relaxation_rates(t1: torch.Tensor, t2: torch.Tensor) -> torch.Tensor:
+def relaxation_rates(
+    t1: Float[torch.Tensor, "*#tasks"], t2: Float[torch.Tensor, "*#tasks"]
+) -> Float[torch.Tensor, "*tasks 2"]:
     """Rates (..., 2) of the jumps `relaxation` and `dephasing` of `systems`: 1 / T1 and 1 / T2 - 1 / (2 T1).
 
     t1, t2: times of relaxation and of the decay of coherence; infinity switches a process off.

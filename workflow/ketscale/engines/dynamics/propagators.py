@@ -24,6 +24,7 @@ from ketscale.engines.dynamics.tasks import (
     times,
 )
 from ketscale.errors import UserError
+from ketscale.shapes import Complex, Float
 
 
 @runtime_checkable
@@ -37,7 +38,9 @@ class Propagator(Protocol):
     copied and pickled.
     """
 
-    def state(self, system: System, tasks: Tasks) -> torch.Tensor:
+    def state(
+        self, system: System, tasks: Tasks
+    ) -> Complex[torch.Tensor, "{len(tasks.controls)} {system.dimension} {system.dimension}"]:
         """Density matrices at the end of the pulses, complex (tasks, d, d).
 
         Raises:
@@ -46,7 +49,9 @@ class Propagator(Protocol):
         """
         ...
 
-    def expval(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
+    def expval(
+        self, system: System, tasks: Tasks, observables: ArrayLike
+    ) -> Float[torch.Tensor, "{len(tasks.controls)} {len(observables)}"]:
         """Expectation values Tr(rho O) at the end, real (tasks, observables).
 
         observables: Hermitian matrices (observables, d, d); a projector gives the fidelity with a pure state.
@@ -82,17 +87,26 @@ class Batched:
     def __post_init__(self) -> None:
         check_step(self.scheme, self.dt)
 
-    def state(self, system: System, tasks: Tasks) -> torch.Tensor:
+    def state(
+        self, system: System, tasks: Tasks
+    ) -> Complex[torch.Tensor, "{len(tasks.controls)} {system.dimension} {system.dimension}"]:
         """See `Propagator.state`."""
         return matrices(self._evolved("evolve", system, tasks))
 
-    def expval(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
+    def expval(
+        self, system: System, tasks: Tasks, observables: ArrayLike
+    ) -> Float[torch.Tensor, "{len(tasks.controls)} {len(observables)}"]:
         """See `Propagator.expval`."""
         given = as_observables(system, tasks, observables, self.strict)
         return times(self._evolved("evolve", system, tasks), coordinates(given))
 
     @torch.no_grad()
-    def trajectory(self, system: System, tasks: Tasks) -> torch.Tensor:
+    def trajectory(
+        self, system: System, tasks: Tasks
+    ) -> Complex[
+        torch.Tensor,
+        "{len(tasks.controls)} {tasks.controls.shape[1]+1} {system.dimension} {system.dimension}",
+    ]:
         """Density matrices at the start and at the end of each segment, (tasks, segments + 1, d, d), without gradients.
 
         Raises:

@@ -10,6 +10,7 @@ import torch
 from ketscale.engines.dynamics.settings import Form
 from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.errors import UserError
+from ketscale.shapes import Complex, Float
 
 # From the overlap Tr(rho sigma) with a pure target. The published loss is 1 - `squared`.
 FORMS: dict[Form, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -18,7 +19,9 @@ FORMS: dict[Form, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def fidelity(rho: torch.Tensor, target: Any, form: Form = "overlap") -> torch.Tensor:
+def fidelity(
+    rho: Complex[torch.Tensor, "*states d d"], target: Any, form: Form = "overlap"
+) -> Float[torch.Tensor, "*states"]:
     """The fidelity of density matrices (..., d, d) with a pure target (d,), real (...).
 
     form: overlap: <t|rho|t> = Tr(rho sigma), which is the fidelity; squared: its square between 0 and 1, as the

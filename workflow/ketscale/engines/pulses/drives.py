@@ -8,6 +8,7 @@ import torch
 
 from ketscale.engines.pulses.envelopes import Envelope, Segments
 from ketscale.errors import UserError
+from ketscale.shapes import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,9 @@ class Pulses:
         """Time from the start to the end of the longest pulse, ns."""
         return self.length.max()
 
-    def sample(self, times: torch.Tensor) -> torch.Tensor:
+    def sample(
+        self, times: Float[torch.Tensor, "*times"]
+    ) -> Float[torch.Tensor, "*times {self.envelope.drives}"]:
         """f at these times in rad/ns, real (..., drives). times: ns, real (...), of the parameters' precision.
 
         Raises:

@@ -12,9 +12,12 @@ import torch
 
 from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.errors import UserError
+from ketscale.shapes import Complex, Float
 
 
-def row_overlaps(amplitudes: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def row_overlaps(
+    amplitudes: Complex[torch.Tensor, "columns rows"], target: Complex[torch.Tensor, "columns rows"]
+) -> Complex[torch.Tensor, " rows"]:
     """The rows r, complex (2**n,): summed over these columns.
 
     amplitudes, target: complex (columns, 2**n), the same columns of both. The target of a gate's unitary (`gates`) is
@@ -30,7 +33,7 @@ def row_overlaps(amplitudes: torch.Tensor, target: torch.Tensor) -> torch.Tensor
     return (target.conj() * amplitudes).sum(0)
 
 
-def fidelity(rows: torch.Tensor, columns: int, virtual_z: bool) -> torch.Tensor:
+def fidelity(rows: Complex[torch.Tensor, " rows"], columns: int, virtual_z: bool) -> Float[torch.Tensor, ""]:
     """|mean_j <u_j|v_j>|^2 from the rows of all columns, real, shape (). One column: that of one state.
 
     columns: how many columns the rows were summed over. virtual_z: the largest over all Z rotations of each qubit after
@@ -43,7 +46,7 @@ def fidelity(rows: torch.Tensor, columns: int, virtual_z: bool) -> torch.Tensor:
     return overlap / columns**2
 
 
-def leakage(amplitudes: torch.Tensor) -> torch.Tensor:
+def leakage(amplitudes: Complex[torch.Tensor, "columns rows"]) -> Float[torch.Tensor, ""]:
     """The part of the norm that is in no computational state, summed over these columns, real, shape ().
 
     amplitudes: complex (columns, 2**n).

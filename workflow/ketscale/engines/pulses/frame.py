@@ -10,6 +10,7 @@ from ketscale.engines.pulses.eigenstates import eigenstates, eigensystem
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.settings import MOST_DRESSED
 from ketscale.errors import UserError
+from ketscale.shapes import Complex, Float
 
 # Of a product state in its eigenstate: above a half, which two states in resonance share to within rounding.
 SHARE = 0.51
@@ -26,7 +27,11 @@ class Frame:
     states: torch.Tensor
     energies: torch.Tensor
 
-    def amplitudes(self, final: torch.Tensor, duration: torch.Tensor | float) -> torch.Tensor:
+    def amplitudes(
+        self,
+        final: Complex[torch.Tensor, "columns {self.states.shape[1]}"],
+        duration: Float[torch.Tensor, ""] | float,
+    ) -> Complex[torch.Tensor, "columns {len(self.states)}"]:
         """exp(i E_j t) <j|psi> after a time t, complex (columns, 2**n).
 
         final: states psi in the product basis, complex (columns, d**n). duration: t in ns.

@@ -12,20 +12,23 @@ from functools import reduce
 import torch
 
 from ketscale.errors import UserError
+from ketscale.shapes import Complex128
 
 
-def x_gate(qubits: int) -> torch.Tensor:
+def x_gate(qubits: int) -> Complex128[torch.Tensor, "{2**qubits} {2**qubits}"]:
     """X on each qubit, complex (2**n, 2**n)."""
     return torch.eye(2**qubits, dtype=torch.complex128).flip(0)
 
 
-def hadamard_gate(qubits: int) -> torch.Tensor:
+def hadamard_gate(qubits: int) -> Complex128[torch.Tensor, "{2**qubits} {2**qubits}"]:
     """The Hadamard gate on each qubit, complex (2**n, 2**n)."""
     one = torch.tensor([[1, 1], [1, -1]], dtype=torch.complex128) / math.sqrt(2)
     return reduce(torch.kron, [one] * qubits)
 
 
-def cnot_gate(qubits: int, pairs: Sequence[tuple[int, int]]) -> torch.Tensor:
+def cnot_gate(
+    qubits: int, pairs: Sequence[tuple[int, int]]
+) -> Complex128[torch.Tensor, "{2**qubits} {2**qubits}"]:
     """A CNOT on each pair (control, target), in their order, complex (2**n, 2**n).
 
     Raises:

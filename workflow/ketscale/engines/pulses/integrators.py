@@ -14,23 +14,24 @@ from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.registry import SIMULATORS
 from ketscale.engines.pulses.settings import Route
 from ketscale.errors import UserError
+from ketscale.shapes import Complex128, Float, Float64
 
 
 @runtime_checkable
 class Integrator(Protocol):
     """Evolves columns under a lattice's Hamiltonian from time 0 to `duration`, in equal steps."""
 
-    def times(self, duration: torch.Tensor | float) -> torch.Tensor:
+    def times(self, duration: Float[torch.Tensor, ""] | float) -> Float64[torch.Tensor, "steps stages"]:
         """When the drives are sampled, (steps, stages) within [0, duration], in the lattice's unit of time."""
         ...
 
     def evolve(
         self,
         lattice: Lattice,
-        amplitudes: torch.Tensor,
-        duration: torch.Tensor | float,
-        columns: torch.Tensor,
-    ) -> torch.Tensor:
+        amplitudes: Float64[torch.Tensor, "steps stages {len(lattice.drives)}"],
+        duration: Float[torch.Tensor, ""] | float,
+        columns: Complex128[torch.Tensor, "columns {lattice.dimension}"],
+    ) -> Complex128[torch.Tensor, "columns {lattice.dimension}"]:
         """Final columns (columns, d**n), from initial ones.
 
         amplitudes: real (steps, stages, drives), the f_k at `times`. columns: complex (columns, d**n). First
@@ -51,7 +52,7 @@ class Steps:
     stepper: Stepper
     steps: int
 
-    def times(self, duration: torch.Tensor | float) -> torch.Tensor:
+    def times(self, duration: Float[torch.Tensor, ""] | float) -> Float64[torch.Tensor, "steps stages"]:
         """See `Integrator.times`."""
         duration = torch.as_tensor(duration, dtype=torch.float64)
         nodes = duration.new_tensor(self.stepper.nodes)
@@ -61,10 +62,10 @@ class Steps:
     def evolve(
         self,
         lattice: Lattice,
-        amplitudes: torch.Tensor,
-        duration: torch.Tensor | float,
-        columns: torch.Tensor,
-    ) -> torch.Tensor:
+        amplitudes: Float64[torch.Tensor, "steps stages {len(lattice.drives)}"],
+        duration: Float[torch.Tensor, ""] | float,
+        columns: Complex128[torch.Tensor, "columns {lattice.dimension}"],
+    ) -> Complex128[torch.Tensor, "columns {lattice.dimension}"]:
         """See `Integrator.evolve`."""
         shape = (self.steps, len(self.stepper.nodes), len(lattice.drives))
         if tuple(amplitudes.shape) != shape:

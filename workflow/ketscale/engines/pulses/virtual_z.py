@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
+from ketscale.shapes import Complex, Float64
 
 # A start ends when no derivative of |S| is larger, relative to the sum of all |r_i|, or after so many sweeps over the qubits,
 # each of which follows a step of Newton's after the first ones.
@@ -40,7 +41,7 @@ def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
     return overlap
 
 
-def best_angles(rows: torch.Tensor) -> torch.Tensor:
+def best_angles(rows: Complex[torch.Tensor, " rows"]) -> Float64[torch.Tensor, " qubits"]:
     """The angles of the Z rotations diag(1, exp(i angle)), one a qubit, in rad from -pi to pi, fp64 (n,), found on the CPU.
 
     Raises:

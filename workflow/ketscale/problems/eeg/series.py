@@ -80,7 +80,7 @@ def leaving_one_run_out(series: Series, seed: int) -> list[Parts]:
         if np.bincount(series.labels[others], minlength=len(series.classes)).min() < 2:
             raise UserError(f"without run {run} there are fewer than 2 trials of a class: add runs")
         count = max(2, round(WITHIN_RUNS_VALIDATION * len(others)))
-        train, validation = stratified(series.labels, others, count, seed)
+        train, validation = stratified(series.labels, others, count, seed, "eeg")
         left_out.append({"train": train, "validation": validation, "test": np.flatnonzero(of_run == run)})
     return left_out
 

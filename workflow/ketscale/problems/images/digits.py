@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ketscale.optional import needed_for
 from ketscale.problems.images.images import Images
 from ketscale.problems.splits import stratified
 
@@ -13,7 +14,8 @@ HELD_OUT = 180  # samples for validation, and the same number for the test
 
 def load(split_seed: int) -> Images:
     """The scans, split 1,437/180/180 with each digit's share in every part."""
-    from sklearn.datasets import load_digits
+    with needed_for("workload digits", "images"):
+        from sklearn.datasets import load_digits
 
     scans = load_digits()
     labels = scans.target.astype(np.int64)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import opened
+from ketscale.optional import needed_for
 from ketscale.problems import arrays, splits
 from ketscale.problems.images import idx
 from ketscale.problems.images.images import Images, Vectors, first_equal
@@ -185,7 +186,8 @@ def _resized(path: Path, mode: str, size: int) -> NDArray[np.uint8]:
     Raises:
         UserError: the file is damaged, or transparent in places.
     """
-    from PIL import Image, ImageOps
+    with needed_for("a folder of images", "images"):
+        from PIL import Image, ImageOps
 
     with _opened(path) as image:
         upright = ImageOps.exif_transpose(image)
@@ -202,7 +204,8 @@ def _opened(path: Path) -> Iterator[Image.Image]:
     Raises:
         UserError: the file is damaged or too large.
     """
-    from PIL import Image
+    with needed_for("a folder of images", "images"):
+        from PIL import Image
 
     # Pillow's decoders raise errors of any type on a damaged file.
     with damaged(f"{path}: is not a readable image", "save or copy it again"), warnings.catch_warnings():

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ketscale import strict_json
 from ketscale.errors import UserError, short
 from ketscale.files import require_regular, write_atomic
+from ketscale.optional import needed_for
 from ketscale.problems.images.images import Images
 
 FEATURES = 512
@@ -44,7 +45,8 @@ def fixed_threads() -> Iterator[None]:
 
 def resnet18(channels: int) -> torch.nn.Module:
     """ResNet-18 without its classifier, freshly initialised; 11,170,240 parameters with one input channel."""
-    from transformers import ResNetConfig, ResNetModel
+    with needed_for("the network of images, ResNet-18,", "images"):
+        from transformers import ResNetConfig, ResNetModel
 
     config = ResNetConfig(
         num_channels=channels,
@@ -239,7 +241,8 @@ def fetch_imagenet(out: Path, folder: Path | None = None) -> None:
 
 
 def _from_hub() -> Path:
-    from huggingface_hub import hf_hub_download
+    with needed_for("weights: imagenet", "images"):
+        from huggingface_hub import hf_hub_download
 
     try:
         return Path(hf_hub_download(IMAGENET, "model.safetensors"))

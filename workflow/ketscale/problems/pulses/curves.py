@@ -9,6 +9,7 @@ import torch
 
 from ketscale.engines.pulses import Pulses, integrator
 from ketscale.problems.pulses.deviations import REFERENCE, SHORTEST
+from ketscale.shapes import Float64
 
 if TYPE_CHECKING:
     from ketscale.problems.pulses.gate import Gate
@@ -18,7 +19,7 @@ INTERVAL = 0.1
 
 
 @torch.no_grad()
-def samples(pulses: Pulses, interval: float = INTERVAL) -> dict[str, torch.Tensor]:
+def samples(pulses: Pulses, interval: float = INTERVAL) -> dict[str, Float64[torch.Tensor, " times"]]:
     """Samples of pulses from 0 to their end, by name; all real (times,), without gradients.
 
     interval: about the time between samples, ns, of which a whole number makes the duration.

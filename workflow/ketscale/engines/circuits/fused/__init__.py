@@ -35,6 +35,8 @@ from ketscale.engines.circuits.superposition import (
     reversal,
     through_states,
 )
+from ketscale.private_torch import transforms_active
+from ketscale.shapes import Complex, Float
 
 # How calls of one set of shapes are answered: a function of inputs, weights and initial states.
 Way = Callable[[torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
@@ -73,13 +75,22 @@ class Fused:
 
         return cpu
 
-    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+    def state(
+        self,
+        circuit: Circuit,
+        angles: Angles,
+        initial: Complex[torch.Tensor, "*batch {2**circuit.qubits}"] | None = None,
+    ) -> Complex[torch.Tensor, "{len(angles.inputs)} {2**circuit.qubits}"]:
         """See `Simulator.state`."""
         return self._run(circuit, None, *angles, initial)
 
     def expval(
-        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
-    ) -> torch.Tensor:
+        self,
+        circuit: Circuit,
+        angles: Angles,
+        paulis: Sequence[str],
+        initial: Complex[torch.Tensor, "*batch {2**circuit.qubits}"] | None = None,
+    ) -> Float[torch.Tensor, "{len(angles.inputs)} {len(paulis)}"]:
         """See `Simulator.expval`."""
         return self._run(circuit, tuple(paulis), *angles, initial)
 
@@ -134,7 +145,7 @@ class Fused:
         constant = superposition.constant[torch.tensor(places.order)]
         mix = torch.view_as_real(torch.cat([superposition.coefficients, constant])).flatten()
         partners = places.partners
-        if torch._C._are_functorch_transforms_active():
+        if transforms_active():
 
             def grouped(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
                 found: torch.Tensor = self._cpu.evaluate_groups(
@@ -159,7 +170,7 @@ class Fused:
         initial: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The result of one group; or of several, where each tensor has a first dimension for them."""
-        if torch._C._are_functorch_transforms_active():
+        if transforms_active():
             check_request(circuit, Angles(inputs, weights), initial, paulis)
             given = (inputs, weights) if initial is None else (inputs, weights, initial)
             return transforms.grouped(partial(self._run, circuit, paulis), *given)

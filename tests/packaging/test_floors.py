@@ -1,0 +1,100 @@
+"""Imports only point down the list of rooms in docs/contributing.md, and no module imports itself in a circle."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import ketscale
+from tests import ROOT
+
+PACKAGE = Path(ketscale.__file__).parent
+FAMILIES = {path.parent.name for path in PACKAGE.glob("problems/*/specification.py")}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py")}
+
+
+def runtime_imports(node: ast.AST) -> Iterator[str]:
+    """The package's modules that are imported somewhere below a node, but for types alone."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return
+    if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "ketscale":
+        for alias in node.names:
+            whole = f"{node.module}.{alias.name}"
+            yield whole if whole in MODULES else str(node.module)
+    elif isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if alias.name in MODULES)
+    for child in ast.iter_child_nodes(node):
+        yield from runtime_imports(child)
+
+
+IMPORTS = {name: set(runtime_imports(ast.parse(path.read_text()))) - {name} for name, path in MODULES.items()}
+
+
+def room_of(module: str) -> str:
+    """The file or folder below the package; that itself has the version alone."""
+    return [*module.split("."), ""][1]
+
+
+def floors() -> dict[str, int]:
+    """The number of each room's row in the table of the layout."""
+    text = (ROOT / "docs" / "contributing.md").read_text()
+    table = (
+        text.partition("An import only points down this list:")[2].partition("\n\n")[2].partition("\n\n")[0]
+    )
+    found = {"__main__": 0, "": 1000}
+    for number, row in enumerate(table.splitlines()[2:]):
+        for room in re.findall(r"`(\w+)(?:/|\.py)`", row.split("|")[1]):
+            found[room] = number
+    return found
+
+
+def test_every_room_has_its_row_in_the_layout() -> None:
+    assert {room_of(module) for module in MODULES} == set(floors())
+
+
+def test_imports_only_point_down() -> None:
+    row = floors()
+    upwards = [
+        f"{module} imports {other}"
+        for module, others in IMPORTS.items()
+        for other in others
+        if row[room_of(module)] > row[room_of(other)]
+    ]
+    assert upwards == []
+
+
+def test_circuits_in_other_libraries_look_down_on_engines_alone() -> None:
+    found = {
+        room_of(other) for module in MODULES if room_of(module) == "interop" for other in IMPORTS[module]
+    }
+    bottom = max(number for number in floors().values() if number < 1000)
+    assert found - {room for room, number in floors().items() if number >= bottom} == {"interop", "engines"}
+
+
+def test_a_family_imports_no_other_family() -> None:
+    assert FAMILIES
+    for family in FAMILIES:
+        others = tuple(f"ketscale.problems.{other}" for other in FAMILIES - {family})
+        for module, imported in IMPORTS.items():
+            if module.startswith(f"ketscale.problems.{family}"):
+                assert not [name for name in imported if name.startswith(others)], module
+
+
+@pytest.mark.xfail(reason="jobs and two families have circles, which other branches of issue 37 remove")
+def test_no_module_imports_itself_in_a_circle() -> None:
+    try:
+        TopologicalSorter(IMPORTS).prepare()
+    except CycleError as error:
+        raise AssertionError("a circle: " + " imports ".join(reversed(error.args[1]))) from None

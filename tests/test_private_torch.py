@@ -1,0 +1,160 @@
+"""Torch's private names do what KetScale uses them for, and one file alone uses them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import ketscale
+from ketscale import private_torch
+
+PACKAGE = Path(ketscale.__file__).parent
+HOME = PACKAGE / "private_torch.py"
+
+
+def private_names(path: Path) -> Iterator[str]:
+    """The private names that a file takes from torch: by an import, or by the dots after one."""
+    tree = ast.parse(path.read_text())
+    bound = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
+            bound |= {alias.asname or alias.name for alias in node.names}
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            found = [alias for alias in node.names if alias.name.partition(".")[0] == "torch"]
+            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in found}
+            yield from (alias.name for alias in found)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            chain = ast.unparse(node)
+            if chain.partition(".")[0] in bound and chain.replace(".", "").isidentifier():
+                yield chain
+
+
+def is_private(name: str) -> bool:
+    return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
+
+
+def test_private_names_of_torch_are_in_one_file() -> None:
+    found = {
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in PACKAGE.rglob("*.py")
+        if path != HOME and "bench" not in path.parts  # which leaves the package
+        for name in private_names(path)
+        if is_private(name)
+    }
+    assert sorted(found) == []
+    assert any(map(is_private, private_names(HOME)))
+
+
+def test_gradients_are_copied_in_one_call() -> None:
+    slots, found = [torch.zeros(2), torch.zeros(1)], [torch.tensor([1.0, 2.0]), torch.tensor([3.0])]
+    private_torch.copy_all(slots, found)
+    assert torch.equal(torch.cat(slots), torch.tensor([1.0, 2.0, 3.0]))
+
+
+def test_adams_step_is_that_of_torchs_own_class() -> None:
+    value = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    gradient = torch.tensor([0.3, 0.1], dtype=torch.float64)
+    theirs = torch.nn.Parameter(value.clone())
+    optimiser = torch.optim.Adam([theirs], lr=0.1, weight_decay=0.2, eps=1e-8, betas=(0.9, 0.99))
+    means, squares, steps = torch.zeros_like(value), torch.zeros_like(value), torch.tensor(0.0)
+    for _ in range(3):
+        theirs.grad = gradient.clone()
+        optimiser.step()
+        steps += 1
+        private_torch.fused_adam_step(
+            [value], [gradient], [means], [squares], [], [steps], amsgrad=False, beta1=0.9, beta2=0.99, lr=0.1,
+            weight_decay=0.2, eps=1e-8, maximize=False,
+        )  # fmt: skip
+    torch.testing.assert_close(value, theirs.detach(), rtol=1e-12, atol=0)
+
+
+def test_gradients_are_added_to_the_leaves_as_torchs_backward_does() -> None:
+    leaf = torch.tensor([1.0, 2.0], requires_grad=True)
+    leaf.grad = torch.ones(2)
+    private_torch.pull_back([leaf.square(), leaf.sum()], [torch.tensor([3.0, 4.0]), torch.tensor(5.0)])
+    assert torch.equal(leaf.grad, torch.tensor([1 + 6 + 5.0, 1 + 16 + 5]))
+
+
+def test_transforms_of_torch_func_are_seen() -> None:
+    seen = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        seen.append(
+            (private_torch.transforms_active(), private_torch.only_mapped(), private_torch.is_mapped(x))
+        )
+        return x.sum()
+
+    function(torch.ones(2))
+    torch.func.vmap(function)(torch.ones(3, 2))
+    torch.func.grad(function)(torch.ones(2))
+    torch.func.vmap(torch.func.grad(function))(torch.ones(3, 2))
+    assert [active for active, _, _ in seen] == [False, True, True, True]
+    assert [only for _, only, _ in seen] == [False, True, False, False]
+    assert seen[0][2] is False and seen[1][2] is True
+
+
+def test_a_function_sees_all_members_of_a_vmap() -> None:
+    shapes = []
+
+    def of_all(x: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+        shapes.append((x.shape, shared.shape))
+        return x * shared
+
+    def of_one(x: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+        return private_torch.at_once(of_all, x, shared)
+
+    rows, shared = torch.arange(6.0).reshape(2, 3), torch.tensor([2.0, 3.0])
+    found = torch.func.vmap(of_one, in_dims=(1, None))(rows, shared)
+    assert shapes == [((3, 2), (3, 2))]
+    assert torch.equal(found, rows.T * shared)
+
+
+def test_gradients_that_are_asked_for_at_once_are_seen() -> None:
+    seen = []
+
+    class Seeing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, cotangent):
+            seen.append(private_torch.is_grad_batched(cotangent))
+            return cotangent
+
+    x = torch.ones(2, requires_grad=True)
+    torch.autograd.grad(Seeing.apply(x), x, torch.ones(2))
+    torch.autograd.grad(Seeing.apply(x), x, torch.eye(2), is_grads_batched=True)
+    assert seen == [False, True]
+
+
+def test_a_record_calls_overloads() -> None:
+    graph = make_fx(lambda x: x.t() + 1)(torch.ones(2, 2))
+    called = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+    assert all(isinstance(target, private_torch.OpOverload) for target in called)
+    assert [target.overloadpacket.__name__ for target in called] == ["t", "add"]
+
+
+def test_nested_results_are_flattened_and_put_back() -> None:
+    nested = {"a": [1, (2, 3)], "b": 4}
+    leaves, spec = private_torch.pytree.tree_flatten(nested)
+    assert leaves == [1, 2, 3, 4]
+    assert private_torch.pytree.tree_unflatten(leaves, spec) == nested
+    assert private_torch.pytree.tree_structure(nested) == spec
+    assert private_torch.pytree.tree_map(lambda x: x + 1, nested) == {"a": [2, (3, 4)], "b": 5}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
+def test_a_function_is_mapped_over_a_modules_tensors(dtype: torch.dtype) -> None:
+    module = torch.nn.Module()
+    module.inner = torch.nn.Linear(1, 1, dtype=dtype)
+    module.register_buffer("count", torch.tensor(3))
+    assert private_torch.mapped(module, lambda tensor: tensor + 1) is module
+    assert int(module.count) == 4 and module.inner.weight.dtype == dtype
