@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 from ketscale.problems.control.policy import Layers, Network, Update, linear
-from ketscale.problems.control.specification import Adaptation
+from ketscale.problems.control.settings import Adaptation
 
 # The losses (n,) of the controls (n, segments, controls) of tasks, each of its own task's alone.
 Losses = Callable[[torch.Tensor], torch.Tensor]

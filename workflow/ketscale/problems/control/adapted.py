@@ -11,8 +11,8 @@ from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.errors import UserError
 from ketscale.problems.control.adaptation import Inner, course
 from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.outputs import Outputs
 from ketscale.problems.control.policy import Network
+from ketscale.problems.control.problem import Outputs
 from ketscale.problems.control.workload import ControlWorkload, Rates
 
 

@@ -1,4 +1,4 @@
-"""The figures of a split's tasks."""
+"""The metrics of a split's tasks."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ METRICS = (
 )
 
 
-def figures(objective: Objective, final: torch.Tensor) -> dict[str, Any]:
+def measures(objective: Objective, final: torch.Tensor) -> dict[str, Any]:
     """The loss and the mean infidelity 1 - Tr(rho sigma) of tasks with these overlaps (n,)."""
     return {"loss": float(objective.loss(final).mean()), "infidelity": float((1 - final).mean())}
 
 
-def all_figures(
+def all_measures(
     objective: Objective, final: torch.Tensor, course: torch.Tensor, pulses: torch.Tensor, environment: Rates
 ) -> dict[str, Any]:
     """All metrics of tasks. The last two are None for a single task, and leakage where there are no levels to leak into.
@@ -64,7 +64,7 @@ def all_figures(
         pulses: (n, segments, controls), after the last step.
         environment: in which the tasks are judged.
     """
-    found = figures(objective, final)
+    found = measures(objective, final)
     found["worst_infidelity"] = float((1 - final).max())
     for steps in SHOWN:
         defined = course.shape[1] > steps

@@ -11,7 +11,7 @@ from ketscale.engines.pulses import Pulses, integrator
 from ketscale.problems.pulses.deviations import REFERENCE, SHORTEST
 
 if TYPE_CHECKING:
-    from ketscale.problems.pulses.gate import Gate
+    from ketscale.problems.pulses.gate import GateProblem
 
 # Time between samples, ns.
 INTERVAL = 0.1
@@ -40,7 +40,7 @@ def samples(pulses: Pulses, interval: float = INTERVAL) -> dict[str, torch.Tenso
     return found
 
 
-def of(problem: Gate) -> Mapping[str, torch.Tensor]:
+def trained_curves(problem: GateProblem) -> Mapping[str, torch.Tensor]:
     """`samples` of the trained pulses, and what one column does under them.
 
     population_K: the probability that qubit K is 1, in the problem's frame. population_outside: that of all states that
