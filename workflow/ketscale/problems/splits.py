@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError, short
-from ketscale.problems import arrays
+from ketscale.problems.labels import named
 
 SPLITS = ("train", "validation", "test")
 # The sorted indices of the samples in each of `SPLITS`, which are disjoint.
@@ -154,7 +154,7 @@ def by_group(groups: NDArray[np.int64], validation: float, test: float, seed: in
     return {name: np.flatnonzero(np.isin(groups, parts[name])) for name in SPLITS}
 
 
-def as_given(names: NDArray[np.str_], labels: NDArray[np.int64], classes: Sequence[str], where: str) -> Parts:
+def as_given(names: NDArray[np.str_], where: str, labels: NDArray[np.int64], classes: Sequence[str]) -> Parts:
     """The parts that an array gives.
 
     names: text (n,), each one of `SPLITS`. where: the array's name in errors.
@@ -162,7 +162,7 @@ def as_given(names: NDArray[np.str_], labels: NDArray[np.int64], classes: Sequen
     Raises:
         UserError: the array has another shape or another name, a part has no samples, or a class no training sample.
     """
-    names = arrays.named(names, len(labels), where, "sample")
+    names = named(names, where, len(labels), "sample")
     other = sorted(set(map(str, names.tolist())) - set(SPLITS))
     if other:
         raise UserError(

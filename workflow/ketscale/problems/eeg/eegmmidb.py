@@ -19,7 +19,7 @@ from ketscale.files import opened
 from ketscale.optional import needed_for
 from ketscale.problems.eeg import overlaps
 from ketscale.problems.eeg.edf import CHANNELS, RATE, TASKS, eeg_file
-from ketscale.problems.eeg.series import Series, standardised
+from ketscale.problems.eeg.trials import Trials, standardised
 
 CUES = {"T1": 0, "T2": 1}
 WINDOW_S = (1.0, 4.1)
@@ -36,7 +36,7 @@ def load(
     standardise: bool = False,
     task: str = "fists",
     apart: bool = False,
-) -> Series:
+) -> Trials:
     """The trials of these subjects and runs, in millivolts.
 
     rate: sampling rate in Hz to which runs are resampled. window: start and end of a trial in seconds after its cue.
@@ -60,7 +60,7 @@ def load(
             of_run.append(np.full(len(cues), run))
     data = np.concatenate(signals) * TO_MILLIVOLTS
     plain = data.astype(np.float32)
-    return Series(
+    return Trials(
         signals=standardised(data) if standardise else plain,
         labels=np.concatenate(labels).astype(np.int64),
         classes=TASKS[task].classes,

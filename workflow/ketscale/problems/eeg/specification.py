@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
 from ketscale.config import Data, Family, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
-from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, OwnSeries, SeriesWorkload
-from ketscale.problems.labelled import CLASSIFICATION
-
-if TYPE_CHECKING:
-    import torch
-
-    from ketscale.problems.problem import Problem
+from ketscale.problems.eeg.own_workloads import OwnSeries
+from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, SeriesWorkload
+from ketscale.problems.labelled import CLASSIFICATION, build
 
 
 class _Classifier(Model, frozen=True, kw_only=True):
@@ -97,19 +93,9 @@ def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
 
 def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the trials, and choose the split by the run's seed."""
-    from ketscale.problems.eeg.build import Fold
-    from ketscale.problems.eeg.prepared import Prepared
+    from ketscale.problems.eeg import prepared
 
-    prepared = Prepared.open(manifest)
-    splits, split = prepared.fold(settings.run.seed)
-    return Data(Fold(prepared.series, splits), split, prepared.data_hash, prepared.hash)
-
-
-def build(settings: Settings, data: Data, device: torch.device) -> Problem:
-    """The classification of the run."""
-    from ketscale.problems.eeg import build
-
-    return build.problem(settings, data.content, device)
+    return prepared.PreparedTrials.open(manifest).data(settings.run.seed)
 
 
 FAMILY = Family(

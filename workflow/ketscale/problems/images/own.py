@@ -16,7 +16,8 @@ from ketscale.files import opened
 from ketscale.problems import arrays, splits
 from ketscale.problems.images import idx
 from ketscale.problems.images.images import Images, Vectors, first_equal
-from ketscale.problems.splits import NO_MARKS, Marks, Parts
+from ketscale.problems.labels import check_apart, classes_of, named
+from ketscale.problems.own_samples import OwnSamples
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -29,9 +30,16 @@ _COLOUR = {"P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
 Shares = Mapping[str, float]
 
 
-def from_npz(file: Path, network: bool, split: str, shares: Shares, seed: int) -> Images | Vectors:
-    """The samples of an .npz file with the arrays images, features or x; labels or y; and maybe split and groups.
+WANTED = {"samples": ("images", "features", "x"), "labels": ("labels", "y")}
 
+
+def from_arrays(
+    files: Mapping[str, Path], network: bool, split: str, shares: Shares, seed: int
+) -> Images | Vectors:
+    """The samples of an .npz file, or of a pair of .npy files.
+
+    files: an .npz file as `file`, with the arrays images, features or x; labels or y; and maybe split and groups; or .npy
+        files as images or features and labels.
     network: whether the samples must be images, for a network, or else features.
     split: 'samples' if shares of validation and test are drawn with `seed`; 'given' if the array split gives each
         sample's part. Then samples of one group have it in common.
@@ -39,26 +47,17 @@ def from_npz(file: Path, network: bool, split: str, shares: Shares, seed: int) -
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or a class has too few samples.
     """
-    wanted = {"values": ("images", "features", "x"), "labels": ("labels", "y")}
-    there = arrays.read_npz(file, wanted, split)
-    values, peak = _checked(there["values"], f"{file}: samples", network)
-    labels, classes = arrays.classes_of(there["labels"], len(values), f"{file}: labels", "sample")
-    if split == "samples":
-        parts = splits.by_shares(labels, classes, shares, seed, first_equal(values))
-        return _samples(values, peak, labels, classes, parts)
-    parts = splits.as_given(there["split"], labels, classes, f"{file}: split")
-    if "groups" not in there:
-        return _samples(values, peak, labels, classes, parts)
-    groups, _ = arrays.coded(arrays.named(there["groups"], len(values), f"{file}: groups", "sample"))
-    return _samples(values, peak, labels, classes, parts, splits.marked(groups))
-
-
-def from_npy(samples: Path, labels: Path, network: bool, shares: Shares, seed: int) -> Images | Vectors:
-    """The samples of a pair of .npy files; arguments and errors are those of `from_npz`."""
-    values, peak = _checked(arrays.read_npy(samples), str(samples), network)
-    coded, classes = arrays.classes_of(arrays.read_npy(labels), len(values), str(labels), "sample")
-    parts = splits.by_shares(coded, classes, shares, seed, first_equal(values))
-    return _samples(values, peak, coded, classes, parts)
+    called = {"samples" if name in ("images", "features") else name: path for name, path in files.items()}
+    own = OwnSamples.read(called, WANTED, split, "sample")
+    values, peak = _checked(*own.arrays["samples"], network)
+    found = own.divided(len(values), shares, seed, lambda: first_equal(values))
+    known: Any = {
+        "labels": found.labels,
+        "splits": found.parts,
+        "classes": found.classes,
+        "marks": found.marks,
+    }
+    return Images(pixels=values, peak=peak, **known) if network else Vectors(values=values, **known)
 
 
 def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
@@ -71,12 +70,12 @@ def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
     """
     read = [idx.read(path) for path in files]
     for pixels, labels, path in zip(read[::2], read[1::2], files[1::2], strict=True):
-        arrays.named(labels, len(pixels), str(path), "image")
+        named(labels, str(path), len(pixels), "image")
     first = len(read[0])
     if len({(*pixels.shape[1:], pixels.dtype) for pixels in read[::2]}) > 1:
         raise UserError(f"{files[2]}: its images have another size or type than those of {files[0]}")
     pixels, peak = _pixels(np.concatenate(read[::2]), str(files[0]))
-    labels, classes = arrays.classes_of(np.concatenate(read[1::2]), len(pixels), str(files[1]), "image")
+    labels, classes = classes_of(np.concatenate(read[1::2]), str(files[1]), len(pixels), "image")
     parts = splits.by_shares(labels[:first], classes, shares, seed, first_equal(pixels[:first]))
     if len(files) == 4:
         if not len(read[2]):
@@ -95,7 +94,7 @@ def from_files(files: Mapping[str, Sequence[Path]], size: int, shares: Shares, s
             few files.
     """
     classes = tuple(files)
-    arrays.check_apart({str(paths[0].parent): name for name, paths in files.items()}, "names of folders")
+    check_apart({str(paths[0].parent): name for name, paths in files.items()}, "names of folders")
     counts = [len(paths) for paths in files.values()]
     labels = np.repeat(np.arange(len(classes)), counts)
     paths = [path for of_class in files.values() for path in of_class]
@@ -121,20 +120,6 @@ def _checked(values: NDArray[Any], where: str, network: bool) -> tuple[NDArray[A
     if not network:
         return arrays.real(values, where).astype(np.float64), 0
     return _pixels(values, where)
-
-
-def _samples(
-    values: NDArray[Any],
-    peak: int,
-    labels: NDArray[np.int64],
-    classes: tuple[str, ...],
-    parts: Parts,
-    marks: Marks = NO_MARKS,
-) -> Images | Vectors:
-    """Features if the values have two dimensions, else images."""
-    if values.ndim == 2:
-        return Vectors(values=values, labels=labels, splits=parts, classes=classes, marks=marks)
-    return Images(pixels=values, labels=labels, splits=parts, peak=peak, classes=classes, marks=marks)
 
 
 def _pixels(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.problems.eeg.edf import TASKS
-from ketscale.problems.eeg.series import Series
+from ketscale.problems.eeg.trials import Trials
 
 CHANNELS = 64
 # Indices of FC3, C5, C3, C1, CP3 and of FC4, C6, C4, C2, CP4 in eegmmidb's order of channels.
@@ -27,7 +27,7 @@ BETA_STRENGTH = 0.5
 
 def generate(
     subjects: int, trials: int, rate: float, window_s: float, seed: int, gain: float = 1.0
-) -> Series:
+) -> Trials:
     """`trials` of each subject, half of each class, in runs of 15: signals (n, 64, floor(rate * window_s) + 1).
 
     rate: samples per second. window_s: length of a trial in seconds.
@@ -36,7 +36,7 @@ def generate(
     """
     steps = int(np.floor(rate * window_s)) + 1
     parts = [_subject(s, trials, steps, rate, seed) for s in range(1, subjects + 1)]
-    return Series(
+    return Trials(
         signals=np.concatenate([np.float32(gain) * signals for signals, _ in parts]),
         labels=np.concatenate([labels for _, labels in parts]),
         classes=TASKS["fists"].classes,
