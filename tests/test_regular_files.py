@@ -194,8 +194,8 @@ ALLOWED = {
         "problems/eeg/eegmmidb.py: _trials", "training/history.py: _write",
     ),
     "after their SHA-256 was checked": (
-        "problems/eeg/prepared.py: open", "problems/images/features.py: open", "problems/images/features.py: _fill",
-        "problems/images/features.py: backbone", "problems/sentences/sentences.py: open",
+        "problems/store.py: array", "problems/store.py: arrays", "problems/images/features.py: _fill",
+        "problems/sentences/sentences.py: read_prepared",
     ),
     "of what was read": (
         "analysis/drawing/inputs.py: table",
@@ -224,8 +224,8 @@ def _opens(called: ast.expr) -> bool:
         ours = isinstance(called.value, ast.Name) and called.value.id in (
             "files",
             "copy",
-            "Prepared",
-            "Features",
+            "PreparedTrials",
+            "PreparedFeatures",
         )
         return of_numpy or (called.attr in OPENING and not ours)
     return isinstance(called, ast.Name) and called.id in OPENING - {"read_text", "read_bytes", "read_csv"}

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ketscale.engines.dynamics import propagator
-from ketscale.problems.control.grape import Grape, Pulses
+from ketscale.problems.control.grape import Grape, TaskPulses
 from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.outputs import Outputs
+from ketscale.problems.control.problem import Outputs
 from ketscale.problems.control.tasks import Distribution
 from ketscale.problems.control.workload import ControlWorkload
 from ketscale.problems.control.workloads import WORKLOADS, QubitSpectrum
@@ -22,7 +22,7 @@ ADAM = {"optimiser": "adam", "clip_norm": None, "weight_decay": 0.0, "learning_r
 
 def grape(workload: ControlWorkload, noise: bool = True, segments: int = 8) -> Grape:
     objective = Objective(workload, propagator("exact"))
-    pulses = Pulses(
+    pulses = TaskPulses(
         sum(workload.held_out.values()),
         8,
         segments,
@@ -44,7 +44,7 @@ def optimised(problem: Grape, epochs: int = 100, **protocol: Any) -> dict[str, t
 
 
 def parts(problem: Grape, rows: torch.Tensor) -> Outputs:
-    return Outputs.of(rows, problem.model.pulses.shape[2:])
+    return Outputs.of_rows(rows, problem.model.pulses.shape[2:])
 
 
 @pytest.mark.parametrize("target", ["x", "hadamard"])

@@ -11,9 +11,9 @@ from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.layers import randomness
 from ketscale.problems.control.metrics import DEVIATIONS
 from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.tasks import SPLITS, Distribution
+from ketscale.problems.control.tasks import SPLIT_KEYS, Distribution
 
-PULSES = randomness.Stream("control.random_pulses")
+PULSES = randomness.RandomStream("control.random_pulses")
 
 
 def deviations(
@@ -32,7 +32,7 @@ def deviations(
     target = system.targets[workload.target]
     numbers = torch.arange(workload.test, device=like.device)
     drawn = randomness.uniform(
-        PULSES.key(workload.seed, 0, SPLITS[split]), numbers, segments * len(system.controls)
+        PULSES.key(workload.seed, 0, SPLIT_KEYS[split]), numbers, segments * len(system.controls)
     )
     controls = (workload.amplitude * (2 * drawn - 1)).unflatten(1, (segments, -1))
 

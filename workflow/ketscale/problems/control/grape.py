@@ -11,11 +11,11 @@ from ketscale.layers import randomness
 from ketscale.layers.randomness import Step
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.problem import ControlProblem, Outputs
-from ketscale.problems.control.tasks import SPLITS
+from ketscale.problems.control.tasks import SPLIT_KEYS
 from ketscale.problems.control.workload import Rates
 from ketscale.problems.samplers import All
 
-STARTS = randomness.Stream("control.starts")
+STARTS = randomness.RandomStream("control.starts")
 
 
 class TaskPulses(nn.Module):
@@ -63,7 +63,7 @@ class Grape(ControlProblem):
             self.register_buffer(f"environment_{name}", torch.cat(parts), persistent=False)
         shape = model.pulses.shape[1:]
         drawn = [
-            randomness.uniform(STARTS.key(seed, 0, SPLITS[split]), torch.arange(count), shape.numel())
+            randomness.uniform(STARTS.key(seed, 0, SPLIT_KEYS[split]), torch.arange(count), shape.numel())
             for split, count in self.splits.items()
         ]
         with torch.no_grad():
@@ -90,9 +90,9 @@ class Grape(ControlProblem):
         """The overlaps of each task's best start, which no steps of adaptation follow."""
         return overlaps[torch.arange(len(overlaps)), self._best(overlaps)], overlaps[:, :0]
 
-    def environment(self, split: str) -> Rates:
+    def environment(self, split: str, count: int) -> Rates:
         """See `ControlProblem.environment`."""
-        return self._environment(self._numbers(split, torch.arange(self.splits[split])))
+        return self._environment(self._numbers(split, torch.arange(count)))
 
     @property
     def _rows(self) -> torch.Size:

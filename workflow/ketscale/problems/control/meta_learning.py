@@ -68,9 +68,9 @@ class MetaLearning(ControlProblem):
         """The overlaps after the model's own number of steps, and all of them."""
         return overlaps[:, self.inner.steps], overlaps
 
-    def environment(self, split: str) -> Rates:
+    def environment(self, split: str, count: int) -> Rates:
         """See `ControlProblem.environment`."""
-        return self._fixed(split, torch.arange(self.splits[split])).query
+        return self._fixed(split, torch.arange(count)).query
 
     def _together(
         self, function: Callable[[torch.Tensor, torch.Tensor, Layers], torch.Tensor], indices: torch.Tensor

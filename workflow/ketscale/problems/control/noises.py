@@ -29,7 +29,7 @@ Jumps = Annotated[
 ]
 
 
-class Spectrum:
+class NoiseSpectrum:
     """Environments with spectra A / (omega^alpha + omega_c^alpha), of which `noise.noise_rates` makes a rate.
 
     These are dimensionless, since the units of A depend on alpha: `unit` is the time that they and the rate are in.

@@ -59,8 +59,8 @@ class ControlProblem(Problem):
         """Of the outputs' overlaps (n, columns) those that count, (n,), and those after 0, 1, ... steps of adaptation."""
 
     @abstractmethod
-    def environment(self, split: str) -> Rates:
-        """The environments in which a split's tasks are judged."""
+    def environment(self, split: str, count: int) -> Rates:
+        """The environments in which the first `count` tasks of a split are judged."""
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """The loss and the infidelity of the overlaps that count, and when full all other metrics."""
@@ -68,7 +68,7 @@ class ControlProblem(Problem):
         final, course = self.judged(overlaps)
         if not full:
             return measures(self.objective, final)
-        found = all_measures(self.objective, final, course, pulses, self.environment(split))
+        found = all_measures(self.objective, final, course, pulses, self.environment(split, len(outputs)))
         like = next(self.model.parameters())
         return found | deviations(self.objective, pulses.shape[1], like, split)
 

@@ -12,9 +12,9 @@ from ketscale.measure.spans import span
 from ketscale.problems.control.workload import ControlWorkload, Rates
 
 # Training tasks of a step; and those of fixed sets, which belong to the workload.
-FRESH = randomness.Stream("control.fresh")
-FIXED = randomness.Stream("control.fixed")
-SPLITS = {"train": 0, "validation": 1, "test": 2}
+FRESH = randomness.RandomStream("control.fresh")
+FIXED = randomness.RandomStream("control.fixed")
+SPLIT_KEYS = {"train": 0, "validation": 1, "test": 2}
 
 
 class Drawn(NamedTuple):
@@ -50,7 +50,7 @@ class Distribution:
 
     def fixed(self, split: str, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
         """The tasks of a split (train, validation or test) with these numbers, int64 (n,)."""
-        return self._drawn(FIXED.key(self.workload.seed, 0, SPLITS[split]), numbers, dtype)
+        return self._drawn(FIXED.key(self.workload.seed, 0, SPLIT_KEYS[split]), numbers, dtype)
 
     def _drawn(self, key: randomness.Key, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
         """The tasks as `dtype`, on the device of the numbers; drawn in fp64."""

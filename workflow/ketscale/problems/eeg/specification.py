@@ -93,9 +93,9 @@ def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
 
 def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the trials, and choose the split by the run's seed."""
-    from ketscale.problems.eeg import prepared
+    from ketscale.problems.eeg.prepared import PreparedTrials
 
-    return prepared.PreparedTrials.open(manifest).data(settings.run.seed)
+    return PreparedTrials.open(manifest).data(settings.run.seed)
 
 
 FAMILY = Family(

@@ -140,14 +140,14 @@ class NextWord(Problem):
         When full also the mean reciprocal rank, the chance levels of both, and the number of transitions as `count`.
         """
         ranks = outputs[:, 1:][outputs[:, 1:] > 0]
-        figures: dict[str, Any] = {
+        found: dict[str, Any] = {
             "loss": float(loss(outputs[:, 0]).mean()),
             "accuracy": float((ranks == 1).double().mean()),
         }
         if full:
             vocabulary = self.get_buffer("candidates").shape[1]
-            figures["reciprocal_rank"] = float((1 / ranks).mean())
-            figures["chance"] = 1 / vocabulary
-            figures["chance_reciprocal_rank"] = sum(1 / k for k in range(1, vocabulary + 1)) / vocabulary
-            figures["count"] = len(ranks)
-        return figures
+            found["reciprocal_rank"] = float((1 / ranks).mean())
+            found["chance"] = 1 / vocabulary
+            found["chance_reciprocal_rank"] = sum(1 / k for k in range(1, vocabulary + 1)) / vocabulary
+            found["count"] = len(ranks)
+        return found

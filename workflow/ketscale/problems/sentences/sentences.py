@@ -163,7 +163,7 @@ class PreparedSentences:
         return cls(made, split(first_equal(made.words), 0, 0), seed)
 
 
-def load(manifest: Path) -> Data:
+def read_prepared(manifest: Path) -> Data:
     """The `PreparedSentences` that `manifest` points to.
 
     Raises:

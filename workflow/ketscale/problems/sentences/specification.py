@@ -36,7 +36,7 @@ def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the sentences."""
     from ketscale.problems.sentences import sentences
 
-    return sentences.load(manifest)
+    return sentences.read_prepared(manifest)
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
