@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.config import Data, Metric, Settings
+from ketscale.engines.circuits.settings import CircuitSimulator
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,19 +46,26 @@ class LabelledSamples(NamedTuple):
 def build(settings: Settings, data: Data, device: torch.device) -> Classification:
     """The classification of a run, whose data are `LabelledSamples`.
 
+    Circuits run on `device`, the model's, unless the simulator's placement says otherwise.
+
     Raises:
-        UserError: as for `models.of_run`, or for the backbone.
+        UserError: as for `build_simulator` or the backbone, or the model refuses a size.
     """
     import numpy as np
     import torch
 
+    from ketscale.engines.circuits.factory import build_simulator
     from ketscale.problems import models
     from ketscale.problems.classification import Classification
 
     samples: LabelledSamples = data.content
+    simulator = None
+    if settings.simulator is not None:
+        assert isinstance(settings.simulator, CircuitSimulator)
+        simulator = build_simulator(settings.run.simulator, settings.simulator, device)
     arguments = {"inputs": samples.shape, "outputs": len(samples.classes)}
     return Classification(
-        models.of_run(settings, device, **arguments),
+        models.of_settings(settings, simulator, **arguments),
         # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.
         inputs=torch.from_numpy(np.array(samples.inputs)),
         labels=torch.from_numpy(np.array(samples.labels)),

@@ -47,7 +47,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
     import torch
     from safetensors import SafetensorError, safe_open
 
-    from ketscale.problems.precision import convert
+    from ketscale.problems.problem import convert
 
     path = _beside(run, models.WEIGHTS)
     record = vouching(path.parent, path.name) if path.exists() else None

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Model, Settings
-from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.grid import canonical
 
 if TYPE_CHECKING:
@@ -25,24 +24,6 @@ if TYPE_CHECKING:
 # The file of trained weights in a run's folder, and the key of its metadata that says how to build the model.
 WEIGHTS = "model.safetensors"
 INFO = "ketscale"
-
-
-def of_run(settings: Settings, device: torch.device, **arguments: Any) -> nn.Module:
-    """The model of a run of circuits, which run on `device`, the model's, unless the simulator's placement says
-    otherwise.
-
-    arguments: arguments of the constructor that the data decide, such as inputs and outputs.
-
-    Raises:
-        UserError: as for `build_simulator`, or the model refuses a size.
-    """
-    from ketscale.engines.circuits.factory import build_simulator
-
-    simulator = None
-    if settings.simulator is not None:
-        assert isinstance(settings.simulator, CircuitSimulator)
-        simulator = build_simulator(settings.run.simulator, settings.simulator, device)
-    return of_settings(settings, simulator, **arguments)
 
 
 def of_settings(settings: Settings, simulator: Any, **arguments: Any) -> nn.Module:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from ketscale.errors import UserError
 from ketscale.problems import arrays, splits
 from ketscale.problems.labels import classes_of, coded, named
 from ketscale.problems.splits import NO_MARKS, Marks, Parts
+
+if TYPE_CHECKING:
+    from ketscale.problems.own_data import OwnArrays
 
 # How an array is called that says which samples belong together, in any case.
 _GROUPS = re.compile(
@@ -49,55 +52,53 @@ class Divided(NamedTuple):
 class OwnSamples:
     """The arrays of a user, by what they are: the samples, `labels`, and `groups` and `split` if the split needs them.
 
-    split: the setting. each: what errors call a sample, e.g. 'trial'.
+    each: what errors call a sample, e.g. 'trial'.
     """
 
+    workload: OwnArrays
     arrays: Mapping[str, Source]
-    split: str
     each: str
 
     @classmethod
-    def read(
-        cls, files: Mapping[str, Path], wanted: Mapping[str, Sequence[str]], split: str, each: str
-    ) -> OwnSamples:
-        """Read an .npz file, which is called `file`, or .npy files, by what they have.
+    def read(cls, workload: OwnArrays, wanted: Mapping[str, Sequence[str]], each: str) -> OwnSamples:
+        """Read a workload's .npz file or .npy files.
 
-        wanted: the names that each array may have in an .npz file. With split: groups or given it must have the array
-            `groups` or `split` too. Otherwise samples are drawn one by one, and no array may be there that says which of
-            them belong together.
+        wanted: the names that each array may have in an .npz file, and that name an .npy file in the settings. With
+            split: groups or given an .npz file must have the array `groups` or `split` too. Otherwise samples are drawn
+            one by one, and no array may be there that says which of them belong together.
 
         Raises:
             UserError: as for `arrays.read_npy` and `arrays.read_npz`, or the file has an array that the split goes against.
         """
-        if "file" not in files:
-            read = {name: Source(arrays.read_npy(file), str(file)) for name, file in files.items()}
-            return cls(read, split, each)
-        file = files["file"]
+        files, split = workload.given_files(), workload.split
         wanted = {**wanted, "groups": ("groups",), "split": ("split",)}
+        if "file" not in files:
+            what = {name: key for key, names in wanted.items() for name in names}
+            read = {what[name]: Source(arrays.read_npy(file), str(file)) for name, file in files.items()}
+            return cls(workload, read, each)
+        file = files["file"]
         optional = {"groups", "split"} - {"split" if split == "given" else split}
         found = arrays.read_npz(file, wanted, optional, lambda members: _check_drawn(members, split, file))
-        return cls({name: Source(values, f"{file}: {name}") for name, values in found.items()}, split, each)
+        read = {name: Source(values, f"{file}: {name}") for name, values in found.items()}
+        return cls(workload, read, each)
 
-    def divided(
-        self, count: int, shares: Mapping[str, float], seed: int, equal: Callable[[], NDArray[np.int64]]
-    ) -> Divided:
-        """The labels, groups and split of `count` samples.
-
-        shares: of validation and test, where they are drawn, with `seed`. equal: gives the `first_equal` of the samples.
+    def divided(self, count: int, equal: Callable[[], NDArray[np.int64]]) -> Divided:
+        """The labels, groups and split of `count` samples; equal: gives the `first_equal` of the samples.
 
         Raises:
             UserError: an array has another shape or type, there are too few samples or groups, or a part has none.
         """
         labels, classes = classes_of(*self.arrays["labels"], count, self.each)
         groups, marks = None, NO_MARKS
+        shares, seed = self.workload.shares, self.workload.split_seed or 0
         if "groups" in self.arrays:
             groups, _ = coded(named(*self.arrays["groups"], count, self.each))
-        if self.split == "given":
+        if self.workload.split == "given":
             parts = splits.as_given(*self.arrays["split"], labels, classes)
             if groups is not None:
                 # No mark of another kind is below 0.
                 marks = splits.marked(-1 - groups)
-        elif self.split == "groups":
+        elif self.workload.split == "groups":
             assert groups is not None
             parts = splits.by_group(groups, seed=seed, what="groups", **shares)
             splits.check_trained(parts, labels, classes, "choose another split_seed, or add groups")

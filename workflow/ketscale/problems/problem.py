@@ -7,7 +7,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import nn
@@ -15,8 +15,9 @@ from torch import nn
 from ketscale.engines.vjp import VJP
 from ketscale.errors import UserError
 from ketscale.layers.randomness import Step
-from ketscale.problems.precision import convert
 from ketscale.problems.samplers import Sampler
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class Problem(nn.Module, ABC):
@@ -59,7 +60,7 @@ class Problem(nn.Module, ABC):
             )
 
     def convert(self, device: torch.device, dtype: torch.dtype) -> Self:
-        """Move all parameters and buffers to `device` in the precision of `dtype`; see `precision.convert`."""
+        """Move all parameters and buffers to `device` in the precision of `dtype`; see the function `convert`."""
         return convert(self, device, dtype)
 
     @contextlib.contextmanager
@@ -140,3 +141,19 @@ class Problem(nn.Module, ABC):
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """What to keep of the outputs of a whole split: tensors by name, with one row for each sample."""
         return {"outputs": outputs}
+
+
+def convert(module: M, device: torch.device, dtype: torch.dtype) -> M:
+    """Move all parameters and buffers to `device` in the precision of `dtype` (float32 or float64), in place.
+
+    Complex tensors become complex64 or complex128, where `to(dtype=...)` would drop their imaginary parts; integers
+    keep their type.
+    """
+    pair = dtype.to_complex()
+
+    def converted(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_complex():
+            return tensor.to(device, pair)
+        return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
+
+    return module._apply(converted)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,39 +21,24 @@ from ketscale.problems.eeg import overlaps
 from ketscale.problems.eeg.edf import CHANNELS, RATE, TASKS, eeg_file
 from ketscale.problems.eeg.trials import Trials, standardised
 
+if TYPE_CHECKING:
+    from ketscale.problems.eeg.workloads import Eegmmidb
+
 CUES = {"T1": 0, "T2": 1}
-WINDOW_S = (1.0, 4.1)
 TO_MILLIVOLTS = 1e3
 
 
-def load(
-    folder: Path,
-    subjects: Sequence[int],
-    runs: Sequence[int],
-    rate: float,
-    window: Sequence[float] = WINDOW_S,
-    band: Sequence[float] | None = None,
-    standardise: bool = False,
-    task: str = "fists",
-    apart: bool = False,
-) -> Trials:
-    """The trials of these subjects and runs, in millivolts.
-
-    rate: sampling rate in Hz to which runs are resampled. window: start and end of a trial in seconds after its cue.
-    band: (low, high) edges in Hz of a band-pass filter before resampling.
-    standardise: give each channel of each trial mean 0 and standard deviation 1 instead of its unit.
-    task: of `edf.TASKS`; it names the classes of the cues.
-    apart: whether trials of one run may be in two parts of a split, so that they must not overlap.
+def load(workload: Eegmmidb, folder: Path) -> Trials:
+    """The trials of a workload's subjects and runs, in millivolts, from the files in a folder.
 
     Raises:
         UserError: a file is missing, damaged or too short, lacks cues, or has other channels or another rate than the
-            database; trials overlap although they must not; or MNE is not installed.
+            database; trials of one run overlap although they may be in two parts of the split; or MNE is not installed.
     """
     signals, labels, of_subject, of_run = [], [], [], []
-    for subject in subjects:
-        for run in runs:
-            path = folder / eeg_file(subject, run)
-            cut, cues = _trials(path, rate, window, band, standardise, apart)
+    for subject in workload.subjects:
+        for run in workload.runs:
+            cut, cues = _trials(workload, folder / eeg_file(subject, run))
             signals.append(cut)
             labels.append(cues)
             of_subject.append(np.full(len(cues), subject))
@@ -61,9 +46,9 @@ def load(
     data = np.concatenate(signals) * TO_MILLIVOLTS
     plain = data.astype(np.float32)
     return Trials(
-        signals=standardised(data) if standardise else plain,
+        signals=standardised(data) if workload.standardise else plain,
         labels=np.concatenate(labels).astype(np.int64),
-        classes=TASKS[task].classes,
+        classes=TASKS[workload.task].classes,
         groups={
             "subjects": np.concatenate(of_subject).astype(np.int64),
             "runs": np.concatenate(of_run).astype(np.int64),
@@ -72,15 +57,9 @@ def load(
     )
 
 
-def _trials(
-    path: Path,
-    rate: float,
-    window: Sequence[float],
-    band: Sequence[float] | None,
-    standardise: bool,
-    apart: bool = False,
-) -> tuple[Any, Any]:
+def _trials(workload: Eegmmidb, path: Path) -> tuple[Any, Any]:
     """Volts (trials, channels, steps) and labels (trials,) of one run."""
+    window = workload.window
     with needed_for("workload eegmmidb"):
         import mne
 
@@ -93,13 +72,13 @@ def _trials(
             raise UserError(
                 f"{path}: has no cue T1 or T2, as if it were of a run at rest; fetch or copy it again"
             )
-        if apart:
+        if workload.split == "runs":
             _check_apart(path, onsets, window)
-        if standardise:
+        if workload.standardise:
             _check_varies(path, raw, onsets, window)
-        if band is not None:
-            raw.filter(*band, verbose="ERROR")
-        raw.resample(rate, verbose="ERROR")
+        if workload.band is not None:
+            raw.filter(*workload.band, verbose="ERROR")
+        raw.resample(workload.rate, verbose="ERROR")
         events, _ = mne.events_from_annotations(raw, event_id=CUES, verbose="ERROR")
         epochs = mne.Epochs(
             raw, events, CUES, *window, baseline=None, preload=True, proj=False, verbose="ERROR"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,32 +13,30 @@ from ketscale.problems.eeg.trials import Trials, standardised
 from ketscale.problems.own_samples import OwnSamples
 from ketscale.problems.splits import Parts
 
+if TYPE_CHECKING:
+    from ketscale.problems.eeg.own_workloads import OwnSeries
+
 WANTED = {"signals": ("signals", "x"), "labels": ("labels", "y")}
 
 
-def load(
-    files: Mapping[str, Path], split: str, shares: Mapping[str, float], seed: int, standardise: bool
-) -> tuple[Trials, list[Parts]]:
-    """Trials and their one split.
+def load(workload: OwnSeries) -> tuple[Trials, list[Parts]]:
+    """The trials of a workload, and their one split.
 
-    files: an .npz file as `file`, or .npy files as signals, labels and (for split: groups) groups. They have signals (n,
-        channels, steps), labels (n,), and groups (n,) or split (n,) if the split needs them. With split: given, trials
-        of one group have it in common.
-    shares: shares of validation and test.
-    standardise: give each channel of each trial mean 0 and standard deviation 1.
+    Its files have signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) if the split needs them. With
+    split: given, trials of one group have it in common.
 
     Raises:
         UserError: an array has another shape or type, or there are too few trials or groups.
     """
-    own = OwnSamples.read(files, WANTED, split, "trial")
+    own = OwnSamples.read(workload, WANTED, "trial")
     signals, where = own.arrays["signals"]
     if signals.ndim != 3 or not signals.size:
         raise UserError(f"{where}: has shape {signals.shape}, not (trials, channels, steps)")
     data = arrays.single(signals, where)
     marks = overlaps.marks(data)
-    if standardise:
+    if workload.standardise:
         data = standardised(data)
-    found = own.divided(len(data), shares, seed, lambda: splits.first_equal(data))
+    found = own.divided(len(data), lambda: splits.first_equal(data))
     trials = Trials(
         signals=data,
         labels=found.labels,

@@ -71,4 +71,4 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
         """Read the trials from the files."""
         from ketscale.problems.eeg import own
 
-        return own.load(self.given_files(), self.split, self.shares, self.split_seed or 0, self.standardise)
+        return own.load(self)

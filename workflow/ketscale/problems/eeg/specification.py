@@ -14,12 +14,14 @@ from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, SeriesWorklo
 from ketscale.problems.labelled import CLASSIFICATION, build
 
 
-class _Classifier(Model, frozen=True, kw_only=True):
+class Classifier(Model, frozen=True, kw_only=True):
+    """A classifier of trials."""
+
     has_dropout: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
 
 
-class _WithLiteral(_Classifier, frozen=True, kw_only=True):
+class _WithLiteral(Classifier, frozen=True, kw_only=True):
     """A model whose published circuits can be simplified exactly."""
 
     literal: Annotated[
@@ -41,7 +43,7 @@ class HydraHybridSettings(_WithLiteral, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "classical_hydra"
 
 
-class MambaSettings(_Classifier, frozen=True, kw_only=True):
+class MambaSettings(Classifier, frozen=True, kw_only=True):
     """A convolution, the mean over time, and three circuits on amplitudes."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.mamba:Mamba"
@@ -55,7 +57,7 @@ class MambaHybridSettings(_WithLiteral, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "classical_mamba"
 
 
-class MambaLiteSettings(_Classifier, frozen=True, kw_only=True):
+class MambaLiteSettings(Classifier, frozen=True, kw_only=True):
     """The circuits of `mamba` for each time step."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.mamba:MambaLite"
@@ -69,14 +71,14 @@ class MambaHybridLiteSettings(_WithLiteral, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "classical_mamba"
 
 
-class ClassicalMambaSettings(_Classifier, frozen=True, kw_only=True):
+class ClassicalMambaSettings(Classifier, frozen=True, kw_only=True):
     """Selective state-space blocks."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.state_space:ClassicalMamba"
     classical: ClassVar[bool] = True
 
 
-class ClassicalHydraSettings(_Classifier, frozen=True, kw_only=True):
+class ClassicalHydraSettings(Classifier, frozen=True, kw_only=True):
     """State-space blocks in both directions of time."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.state_space:ClassicalHydra"

@@ -172,17 +172,7 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
         folder = expanded(self.folder) if self.folder is not None else fetched
         if folder is None:
             raise UserError("workloads: eegmmidb needs its EDF files; run the rule fetch, or set folder")
-        read = eegmmidb.load(
-            folder,
-            self.subjects,
-            self.runs,
-            self.rate,
-            self.window,
-            self.band,
-            self.standardise,
-            self.task,
-            apart=self.split == "runs",
-        )
+        read = eegmmidb.load(self, folder)
         return read, trials.folds(read, self.split, self.split_seed)
 
 
@@ -221,5 +211,5 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
         """Generate the trials."""
         from ketscale.problems.eeg import synthetic, trials
 
-        made = synthetic.generate(self.subjects, self.trials, self.rate, self.window_s, self.seed, self.gain)
+        made = synthetic.generate(self)
         return made, trials.folds(made, self.split, self.split_seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,35 +22,28 @@ from ketscale.problems.own_samples import OwnSamples
 if TYPE_CHECKING:
     from PIL import Image
 
+    from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
+
 # Of the suffixes that are taken. Other formats, such as PostScript, are not left to Pillow's guess.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # Pillow's modes with 8 bits or fewer a channel, grey and in colour.
 _GREY = {"1", "L"}
 _COLOUR = {"P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
-Shares = Mapping[str, float]
 
 
 WANTED = {"samples": ("images", "features", "x"), "labels": ("labels", "y")}
 
 
-def from_arrays(
-    files: Mapping[str, Path], network: bool, split: str, shares: Shares, seed: int
-) -> Images | Vectors:
-    """The samples of an .npz file, or of a pair of .npy files.
-
-    files: an .npz file as `file`, with the arrays images, features or x; labels or y; and maybe split and groups; or .npy
-        files as images or features and labels.
-    network: whether the samples must be images, for a network, or else features.
-    split: 'samples' if shares of validation and test are drawn with `seed`; 'given' if the array split gives each
-        sample's part. Then samples of one group have it in common.
+def from_arrays(workload: Arrays) -> Images | Vectors:
+    """The samples of an .npz file, or of a pair of .npy files: images for a network, or else features.
 
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or a class has too few samples.
     """
-    called = {"samples" if name in ("images", "features") else name: path for name, path in files.items()}
-    own = OwnSamples.read(called, WANTED, split, "sample")
+    own = OwnSamples.read(workload, WANTED, "sample")
+    network = workload.weights is not None
     values, peak = _checked(*own.arrays["samples"], network)
-    found = own.divided(len(values), shares, seed, lambda: first_equal(values))
+    found = own.divided(len(values), lambda: first_equal(values))
     known: Any = {
         "labels": found.labels,
         "splits": found.parts,
@@ -60,14 +53,15 @@ def from_arrays(
     return Images(pixels=values, peak=peak, **known) if network else Vectors(values=values, **known)
 
 
-def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
-    """The images of idx files: images and labels, and maybe test images and test labels, in this order.
-
-    shares: shares of the parts that are drawn from the first images.
+def from_idx(workload: Idx) -> Images:
+    """The images of idx files: images and labels, and maybe test images and test labels, which are then the test set.
 
     Raises:
         UserError: a file is damaged, files do not fit together, or a class has too few samples.
     """
+    files, shares = workload.sources(), workload.shares
+    if len(files) == 4:
+        del shares["test"]
     read = [idx.read(path) for path in files]
     for pixels, labels, path in zip(read[::2], read[1::2], files[1::2], strict=True):
         named(labels, str(path), len(pixels), "image")
@@ -76,7 +70,9 @@ def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
         raise UserError(f"{files[2]}: its images have another size or type than those of {files[0]}")
     pixels, peak = _pixels(np.concatenate(read[::2]), str(files[0]))
     labels, classes = classes_of(np.concatenate(read[1::2]), str(files[1]), len(pixels), "image")
-    parts = splits.by_shares(labels[:first], classes, shares, seed, first_equal(pixels[:first]))
+    parts = splits.by_shares(
+        labels[:first], classes, shares, workload.split_seed or 0, first_equal(pixels[:first])
+    )
     if len(files) == 4:
         if not len(read[2]):
             raise UserError(f"{files[2]}: has no images; leave test_images and test_labels out")
@@ -84,8 +80,8 @@ def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
     return Images(pixels=pixels, labels=labels, splits=parts, peak=peak, classes=classes)
 
 
-def from_files(files: Mapping[str, Sequence[Path]], size: int, shares: Shares, seed: int) -> Images:
-    """The images of each class's files, resized to `size` x `size` pixels (bilinear, whatever their proportions).
+def from_folder(workload: ImageFolder) -> Images:
+    """The images of each class's files, resized to squares of `image_size` pixels (bilinear, whatever their proportions).
 
     The images are grey if all files are, else all are in colour.
 
@@ -93,6 +89,8 @@ def from_files(files: Mapping[str, Sequence[Path]], size: int, shares: Shares, s
         UserError: a file is damaged, transparent or animated, or has more than 8 bits a channel; or a class has too
             few files.
     """
+    files, size = workload.files(), workload.image_size
+    assert size is not None
     classes = tuple(files)
     check_apart({str(paths[0].parent): name for name, paths in files.items()}, "names of folders")
     counts = [len(paths) for paths in files.values()]
@@ -101,7 +99,7 @@ def from_files(files: Mapping[str, Sequence[Path]], size: int, shares: Shares, s
     # Every file is checked, although the first one in colour decides the mode.
     mode = "L" if {_mode(path) for path in paths} <= _GREY else "RGB"
     pixels = np.stack([_resized(path, mode, size) for path in paths])
-    parts = splits.by_shares(labels, classes, shares, seed, first_equal(pixels))
+    parts = splits.by_shares(labels, classes, workload.shares, workload.split_seed or 0, first_equal(pixels))
     return Images(pixels=pixels, labels=labels, splits=parts, peak=255, classes=classes)
 
 

@@ -79,8 +79,7 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
         """Read the samples from the files."""
         from ketscale.problems.images import own
 
-        network = self.weights is not None
-        return own.from_arrays(self.given_files(), network, self.split, self.shares, self.split_seed or 0)
+        return own.from_arrays(self)
 
 
 class ImageFolder(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
@@ -115,16 +114,15 @@ class ImageFolder(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
 
     def sources(self) -> list[Path]:
         """All image files."""
-        return [path for paths in self._files().values() for path in paths]
+        return [path for paths in self.files().values() for path in paths]
 
     def load(self, fetched: Path | None) -> Images:
         """Read the images from the folder."""
         from ketscale.problems.images import own
 
-        assert self.image_size is not None
-        return own.from_files(self._files(), self.image_size, self.shares, self.split_seed or 0)
+        return own.from_folder(self)
 
-    def _files(self) -> dict[str, list[Path]]:
+    def files(self) -> dict[str, list[Path]]:
         """The image files of each class; hidden files and files beside the classes' folders are ignored."""
         folder = expanded(self.folder or "")
         if not folder.is_dir():
@@ -192,7 +190,4 @@ class Idx(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
         """Read the images from the files."""
         from ketscale.problems.images import own
 
-        shares = self.shares
-        if self.test_images is not None:
-            del shares["test"]
-        return own.from_idx(self.sources(), shares, self.split_seed or 0)
+        return own.from_idx(self)
