@@ -83,7 +83,7 @@ def read_npz(
 
 
 def _array(file: IO[bytes], size: int, where: str) -> NDArray[Any]:
-    """The array of an .npy stream of `size` bytes, which must be what its header promises before memory is taken."""
+    """The array of an .npy stream of `size` bytes. The size is compared with the header before memory is taken."""
     shape, _, kind = _HEADERS[np.lib.format.read_magic(file)](file)
     if kind.hasobject:
         raise UserError(

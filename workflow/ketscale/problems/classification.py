@@ -85,7 +85,7 @@ class Classification(Problem):
 
     @vjp_of(sums)
     def vjp(self, indices: torch.Tensor, step: Step) -> VJP | None:
-        """`sums`, see `engines.vjp`; of a model that has such a method too."""
+        """`sums`, see `engines.vjp`; None if the model has no such method."""
         model = offered(self.model)
         if model is None or self.backbone is not None:
             return None

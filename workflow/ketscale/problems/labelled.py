@@ -1,4 +1,4 @@
-"""What families of classifiers have in common: the form of their data, their metrics, and how a run is built.
+"""The parts that families of classifiers share: the form of their data, their metrics, and how a run is built.
 
 Imports nothing heavy.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ketscale.problems.classification import Classification
 
-# What `Classification` gives; see there.
+# `Classification.metrics` computes them.
 CLASSIFICATION = (
     Metric("accuracy", "accuracy", "share correct", "up", chance="data"),
     Metric("auc", "AUC", "", "up", chance=0.5, least=0, most=1),

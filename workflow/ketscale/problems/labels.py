@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
 
-# In plain notation, since 1e5 may be a code.
+# A number in plain notation; 1e5 may be a code.
 _NUMBER = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)\.?([0-9]*)")
 
 
@@ -99,7 +99,7 @@ def check_apart(texts: Mapping[str, str], where: str) -> None:
 
 
 def _shown(text: str) -> str:
-    """What two texts that look the same have in common."""
+    """The form that two texts have in common if they look the same."""
     plain = unicodedata.normalize("NFKC", text)
     visible = "".join(
         mark for mark in plain if mark.isspace() or unicodedata.category(mark) not in ("Cc", "Cf")

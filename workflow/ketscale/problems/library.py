@@ -90,7 +90,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
 
 
 def predictions(run: Path | str) -> dict[str, NDArray[Any]]:
-    """What a run kept of its trained model's outputs for the test samples: arrays by name, a row for each sample.
+    """The outputs of a run's trained model for the test samples: arrays by name, with a row for each sample.
 
     run: the run's folder, its record, or its predictions.npz.
 

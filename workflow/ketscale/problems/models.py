@@ -1,4 +1,4 @@
-"""Builds the model of a run from its settings, and writes its weights with what builds it again.
+"""Builds the model of a run from its settings, and writes its weights with all that is needed to build it again.
 
 Families import this; `ketscale.problems.library`, which knows all families, finds a model by its kind or its run.
 """
@@ -27,7 +27,7 @@ INFO = "ketscale"
 
 
 def of_settings(settings: Settings, simulator: Any, **arguments: Any) -> nn.Module:
-    """The model of a run, whose constructor gets those of the known settings that it names.
+    """The model of a run. Its constructor gets the known settings that it has arguments for.
 
     They are the model's settings, its sizes, `dropout`, `simulator` (an object, a name or None) and `arguments`. A
     trained model is built in the same way when it is loaded.
@@ -75,7 +75,7 @@ def saved(settings: Settings, problem: Problem) -> bytes:
 
 
 def digest(about: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> str:
-    """SHA-256 of a trained model: of what builds it, and of names, types, shapes and values of its weights."""
+    """SHA-256 of a trained model: of all that builds it, and of names, types, shapes and values of its weights."""
     from safetensors.torch import save
 
     return hashlib.sha256(canonical(about).encode() + save(dict(weights))).hexdigest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +18,7 @@ from ketscale.problems.splits import NO_MARKS, Marks, Parts
 if TYPE_CHECKING:
     from ketscale.problems.own_data import OwnArrays
 
-# How an array is called that says which samples belong together, in any case.
+# Names of arrays that say which samples belong together; case does not matter.
 _GROUPS = re.compile(
     r"(groups?|subj|subjects?|participants?|patients?|pids?|persons?|people|users?|speakers?|animals?|individuals?|sessions?"
     r"|recordings?|runs?)([_-]?(ids?|idx|index|n[ro]|numbers?|names?|codes?))?",
@@ -35,7 +34,7 @@ class Source(NamedTuple):
 
 
 class Divided(NamedTuple):
-    """What else is known of samples, and their split.
+    """The labels, groups and split of samples.
 
     labels: int64 (n,), indices into `classes`, which are their names. groups: int64 (n,), if there are any. marks: what
     samples of one group have in common where the split is given.
@@ -48,63 +47,58 @@ class Divided(NamedTuple):
     marks: Marks
 
 
-@dataclass(frozen=True)
-class OwnSamples:
-    """The arrays of a user, by what they are: the samples, `labels`, and `groups` and `split` if the split needs them.
+def read(workload: OwnArrays, wanted: Mapping[str, Sequence[str]]) -> dict[str, Source]:
+    """The arrays of a workload: those that are wanted, and `groups` and `split` if the split needs them.
 
-    each: what errors call a sample, e.g. 'trial'.
+    wanted: for each array the names that it may have in an .npz file, and that an .npy file has in the settings. With
+        split: groups or given an .npz file must have the array `groups` or `split` too. Otherwise samples are drawn one
+        by one, and no array may be there that says which of them belong together.
+
+    Raises:
+        UserError: as for `arrays.read_npy` and `arrays.read_npz`, or the file has an array that the split goes against.
     """
+    files, split = workload.given_files(), workload.split
+    wanted = {**wanted, "groups": ("groups",), "split": ("split",)}
+    if "file" not in files:
+        what = {name: key for key, names in wanted.items() for name in names}
+        return {what[name]: Source(arrays.read_npy(file), str(file)) for name, file in files.items()}
+    file = files["file"]
+    optional = {"groups", "split"} - {"split" if split == "given" else split}
+    found = arrays.read_npz(file, wanted, optional, lambda members: _check_drawn(members, split, file))
+    return {name: Source(values, f"{file}: {name}") for name, values in found.items()}
 
-    workload: OwnArrays
-    arrays: Mapping[str, Source]
-    each: str
 
-    @classmethod
-    def read(cls, workload: OwnArrays, wanted: Mapping[str, Sequence[str]], each: str) -> OwnSamples:
-        """Read a workload's .npz file or .npy files.
+def divided(
+    workload: OwnArrays,
+    there: Mapping[str, Source],
+    count: int,
+    each: str,
+    equal: Callable[[], NDArray[np.int64]],
+) -> Divided:
+    """The labels, groups and split of `count` samples, from the arrays that `read` gives.
 
-        wanted: the names that each array may have in an .npz file, and that name an .npy file in the settings. With
-            split: groups or given an .npz file must have the array `groups` or `split` too. Otherwise samples are drawn
-            one by one, and no array may be there that says which of them belong together.
+    each: what errors call a sample, e.g. 'trial'. equal: gives the `first_equal` of the samples.
 
-        Raises:
-            UserError: as for `arrays.read_npy` and `arrays.read_npz`, or the file has an array that the split goes against.
-        """
-        files, split = workload.given_files(), workload.split
-        wanted = {**wanted, "groups": ("groups",), "split": ("split",)}
-        if "file" not in files:
-            what = {name: key for key, names in wanted.items() for name in names}
-            read = {what[name]: Source(arrays.read_npy(file), str(file)) for name, file in files.items()}
-            return cls(workload, read, each)
-        file = files["file"]
-        optional = {"groups", "split"} - {"split" if split == "given" else split}
-        found = arrays.read_npz(file, wanted, optional, lambda members: _check_drawn(members, split, file))
-        read = {name: Source(values, f"{file}: {name}") for name, values in found.items()}
-        return cls(workload, read, each)
-
-    def divided(self, count: int, equal: Callable[[], NDArray[np.int64]]) -> Divided:
-        """The labels, groups and split of `count` samples; equal: gives the `first_equal` of the samples.
-
-        Raises:
-            UserError: an array has another shape or type, there are too few samples or groups, or a part has none.
-        """
-        labels, classes = classes_of(*self.arrays["labels"], count, self.each)
-        groups, marks = None, NO_MARKS
-        shares, seed = self.workload.shares, self.workload.split_seed or 0
-        if "groups" in self.arrays:
-            groups, _ = coded(named(*self.arrays["groups"], count, self.each))
-        if self.workload.split == "given":
-            parts = splits.as_given(*self.arrays["split"], labels, classes)
-            if groups is not None:
-                # No mark of another kind is below 0.
-                marks = splits.marked(-1 - groups)
-        elif self.workload.split == "groups":
-            assert groups is not None
-            parts = splits.by_group(groups, seed=seed, what="groups", **shares)
-            splits.check_trained(parts, labels, classes, "choose another split_seed, or add groups")
-        else:
-            parts = splits.by_shares(labels, classes, shares, seed, equal())
-        return Divided(labels, classes, groups, parts, marks)
+    Raises:
+        UserError: an array has another shape or type, there are too few samples or groups, or a part has none.
+    """
+    labels, classes = classes_of(*there["labels"], count, each)
+    groups, marks = None, NO_MARKS
+    shares, seed = workload.shares, workload.split_seed or 0
+    if "groups" in there:
+        groups, _ = coded(named(*there["groups"], count, each))
+    if workload.split == "given":
+        parts = splits.as_given(*there["split"], labels, classes)
+        if groups is not None:
+            # No mark of another kind is below 0.
+            marks = splits.marked(-1 - groups)
+    elif workload.split == "groups":
+        assert groups is not None
+        parts = splits.by_group(groups, seed=seed, what="groups", **shares)
+        splits.check_trained(parts, labels, classes, "choose another split_seed, or add groups")
+    else:
+        parts = splits.by_shares(labels, classes, shares, seed, equal())
+    return Divided(labels, classes, groups, parts, marks)
 
 
 def _check_drawn(members: Iterable[str], split: str, file: Path) -> None:

@@ -37,7 +37,7 @@ class Problem(nn.Module, ABC):
         separable: whether entry i of the sums depends on the i-th of as many equal parts of the parameters alone. Each
             part then minimises its own entry, and `combine` only reports: no part's descent depends on another's.
         splits: the splits that `outputs` and `metrics` accept, with the number of samples in each.
-        seed: of the random numbers that it draws in training: the run's, an int; inside `seeded` what that was given.
+        seed: seed of its random numbers in training: the run's, an int; inside `seeded` the seeds given there.
         arguments: arguments of the model's constructor that the data decide, such as `inputs`; kept with its weights.
 
     Raises:
@@ -88,8 +88,7 @@ class Problem(nn.Module, ABC):
     def vjp(self, indices: torch.Tensor, step: Step) -> VJP | None:
         """`sums` for n >= 1 samples of a training step on a CPU, without autograd; None if there is no such way.
 
-        See `engines.vjp`. Only for a problem without a penalty. Of several runs, which share its buffers, there are
-        indices (runs, n), sums (runs, ...), one `seed` each, and parameters with a first dimension of runs.
+        See `engines.vjp`. Only for a problem without a penalty. Several runs share its buffers; then there are indices (runs, n), sums (runs, ...), one `seed` each, and parameters with a first dimension of runs.
         """
         return None
 
@@ -132,14 +131,14 @@ class Problem(nn.Module, ABC):
         """
 
     def curves(self) -> Mapping[str, torch.Tensor]:
-        """What the trained model does over time, kept as a table: columns by name, real (points,); none if empty.
+        """The course of the trained model over time, kept as a table: columns by name, real (points,); none if empty.
 
         The first is the time. The specification says which others are drawn (`Family.curves`).
         """
         return {}
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What to keep of the outputs of a whole split: tensors by name, with one row for each sample."""
+        """The part of a whole split's outputs that is kept: tensors by name, with one row for each sample."""
         return {"outputs": outputs}
 
 

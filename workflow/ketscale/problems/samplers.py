@@ -98,5 +98,5 @@ class Stream:
             yield torch.arange(batch)
 
 
-# By the names that specifications use.
+# The samplers by the names that specifications use.
 SAMPLERS: dict[str, type[Sampler]] = {"shuffled": Shuffled, "all": All, "stream": Stream}

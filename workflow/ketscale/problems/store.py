@@ -59,7 +59,7 @@ class Folder:
             return dict(archive)
 
     def data(self, content: Any, split: Split) -> Data:
-        """What a run reads, with the hashes that its record keeps: of the data and of the folder."""
+        """The data of a run, with the hashes of data and folder, which its record keeps."""
         return Data(content, split, self.entries["data_hash"], self.entries["hash"])
 
 
@@ -74,7 +74,7 @@ def write(folder: Path, contents: Mapping[str, NDArray[Any] | Mapping[str, NDArr
 
 
 def identity_of(workload: Workload, data_hash: str, code_version: int, **more: Any) -> dict[str, Any]:
-    """What determines the content of a workload's prepared data, for `publish`.
+    """The identity of a workload's prepared data for `publish`: all that determines their content.
 
     The settings are without paths, which depend on the machine and not on the content.
     """
@@ -192,7 +192,7 @@ def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]
         raise UserError(f"{path}: was written by another version; delete it and run the rule prepare again")
     if not (described.keys() >= KEYS and _named(described["files"], files)):
         raise UserError(unfit)
-    # Computed again, so that no other numbers go by the name of these; and no other folder than the data's is named.
+    # The hash is computed again: no other numbers may have the name of these, and no other folder may be named.
     keys = described["identified_by"]
     known = isinstance(keys, list) and set(map(str, keys)) <= described.keys()
     if (

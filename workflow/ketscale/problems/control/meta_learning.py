@@ -75,7 +75,7 @@ class MetaLearning(ControlProblem):
     def _together(
         self, function: Callable[[torch.Tensor, torch.Tensor, Layers], torch.Tensor], indices: torch.Tensor
     ) -> torch.Tensor:
-        """A function of seeds (...), indices (..., n) and the layers, in one call of all runs that train together."""
+        """Call a function of seeds (...), indices (..., n) and the layers once for all runs that train together."""
 
         def of_all(seeds: torch.Tensor, indices: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
             return function(seeds, indices, list(zip(parts[::2], parts[1::2], strict=True)))
@@ -83,7 +83,7 @@ class MetaLearning(ControlProblem):
         return together(of_all, torch.as_tensor(self.seed), indices, *chain(*self.model.layers()))
 
     def _sums(self, step: Step, seeds: torch.Tensor, indices: torch.Tensor, layers: Layers) -> torch.Tensor:
-        """(..., 1)"""
+        """The summed loss (..., 1) of all tasks, or of one task after the other with `loop`."""
         parts = indices.split(1, -1) if self.loop else [indices]
         return torch.stack([self._sum(step, seeds, part, layers) for part in parts], -1).sum(-1, keepdim=True)
 
@@ -117,7 +117,7 @@ class MetaLearning(ControlProblem):
         return self.distribution.fixed(split, numbers.to(device), dtype)
 
     def _environments(self, drawn: Drawn) -> tuple[Environment, Environment]:
-        """What gives those for adaptation and for judgement to each evaluation."""
+        """Functions that give each evaluation the environments for adaptation and for judgement."""
         if self.objective.creation == "again":
             created = partial(self.distribution.created, dtype=drawn.inputs.dtype)
             return partial(created, drawn.values[0]), partial(created, drawn.values[1])
@@ -135,5 +135,5 @@ class MetaLearning(ControlProblem):
 def _by_task(
     function: Callable[[torch.Tensor, Rates], torch.Tensor], controls: torch.Tensor, environment: Rates
 ) -> torch.Tensor:
-    """What a function of tasks' controls (n, segments, controls) gives for (..., n, segments, controls), (..., n)."""
+    """Apply a function of tasks' controls (n, segments, controls) to controls (..., n, segments, controls): (..., n)."""
     return function(controls.flatten(0, -3), environment).unflatten(0, controls.shape[:-2])

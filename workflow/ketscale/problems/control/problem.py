@@ -1,4 +1,4 @@
-"""What the problems of `control` have in common: their tasks, the outputs for them, and how these are judged."""
+"""The base of the problems of `control`: their tasks, the outputs for them, and how these are judged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ketscale.problems.problem import Problem
 
 
 class Outputs(NamedTuple):
-    """What a model makes of tasks.
+    """The outputs of a model for tasks.
 
     overlaps: (n, columns), after each number of adaptation steps or of each start. pulses: the tasks' final controls
     (n, segments, controls).
@@ -56,7 +56,7 @@ class ControlProblem(Problem):
 
     @abstractmethod
     def judged(self, overlaps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of the outputs' overlaps (n, columns) those that count, (n,), and those after 0, 1, ... steps of adaptation."""
+        """Select from overlaps (n, columns) those that count, (n,), and those after 0, 1, ... steps of adaptation."""
 
     @abstractmethod
     def environment(self, split: str, count: int) -> Rates:

@@ -10,7 +10,7 @@ from msgspec import Meta
 from ketscale.config import Model, Sampling, Settings
 from ketscale.problems.control.workload import ControlWorkload
 
-# What a policy learns; see `adaptation.meta_loss`.
+# The aims of a policy's training; see `adaptation.meta_loss`.
 Adaptation = Literal["fomaml", "maml", "reptile", "multi-task"]
 
 
@@ -40,7 +40,7 @@ class PolicySettings(NetworkSettings, frozen=True, kw_only=True):
     adaptation: Annotated[
         Adaptation,
         Meta(
-            description="What is learned. fomaml: weights to adapt from, with first-order gradients, as published; maml: "
+            description="Aim of the training. fomaml: weights to adapt from, with first-order gradients, as published; maml: "
             "the same with all derivatives; reptile: the same, towards the adapted weights; multi-task: weights that are "
             "good without adaptation"
         ),
@@ -52,11 +52,11 @@ class PolicySettings(NetworkSettings, frozen=True, kw_only=True):
     batching: Annotated[
         Literal["broadcast", "loop"],
         Meta(
-            description="In training. broadcast: the network is evaluated for all tasks at once; loop: network and dynamics "
+            description="Evaluation in training. broadcast: the network is evaluated for all tasks at once; loop: network and dynamics "
             "for one after the other, as first published"
         ),
     ] = "broadcast"
-    width: Annotated[int, Meta(ge=1, le=4096, description="Of the hidden layers")] = 128
+    width: Annotated[int, Meta(ge=1, le=4096, description="Width of the hidden layers")] = 128
     depth: Annotated[int, Meta(ge=1, le=16, description="Number of hidden layers")] = 3
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
@@ -75,13 +75,13 @@ class PolicySettings(NetworkSettings, frozen=True, kw_only=True):
 
 
 class RobustSettings(NetworkSettings, frozen=True, kw_only=True):
-    """One pulse for all tasks, trained on their mean loss; for judgement it is adapted to each task."""
+    """One pulse for all tasks, trained on their mean loss; before it is judged, it is adapted to each task."""
 
     implementation: ClassVar[str] = "ketscale.problems.control.policy:RobustPulse"
 
 
 class GrapeSettings(Model, frozen=True, kw_only=True):
-    """The controls of each held-out task, optimised directly (GRAPE): what any other model could reach at best.
+    """The controls of each held-out task, optimised directly (GRAPE): the best that any other model could reach.
 
     Khaneja et al., J. Magn. Reson. 172, 296 (2005). Each start of each task is a minimisation of its own.
     """
@@ -93,7 +93,7 @@ class GrapeSettings(Model, frozen=True, kw_only=True):
         Meta(
             ge=8,
             le=4096,
-            description="Random starts of each task, of which the best counts; zero is a saddle",
+            description="Random starts of each task, of which the best counts; zero pulses are a saddle point",
         ),
     ] = 8
 
@@ -102,7 +102,7 @@ class GrapeSettings(Model, frozen=True, kw_only=True):
         return "all"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
-        """Nothing that tasks share may change what becomes of one."""
+        """Tasks share nothing that would make one depend on the others."""
         protocol, workload = settings.protocol, settings.workload
         assert isinstance(workload, ControlWorkload)
         for setting in ("clip_norm", "plateau"):

@@ -11,7 +11,7 @@ from ketscale.layers import randomness
 from ketscale.measure.spans import span
 from ketscale.problems.control.workload import ControlWorkload, Rates
 
-# Training tasks of a step; and those of fixed sets, which belong to the workload.
+# FRESH draws the training tasks of a step; FIXED draws fixed sets, which belong to the workload.
 FRESH = randomness.RandomStream("control.fresh")
 FIXED = randomness.RandomStream("control.fixed")
 SPLIT_KEYS = {"train": 0, "validation": 1, "test": 2}
@@ -20,7 +20,7 @@ SPLIT_KEYS = {"train": 0, "validation": 1, "test": 2}
 class Drawn(NamedTuple):
     """Tasks: what a model sees of them (n, inputs), and their environments for adaptation and for judgement.
 
-    values: what these two environments are made of, fp64 (n, quantities).
+    values: the quantities of these two environments, fp64 (n, quantities) each.
     """
 
     inputs: torch.Tensor
@@ -43,7 +43,7 @@ class Distribution:
     def fresh(
         self, seeds: Sequence[int], step: randomness.Step, numbers: torch.Tensor, dtype: torch.dtype
     ) -> Drawn:
-        """The training tasks of a step with these numbers, int64 (n,), of which each seed has as many in turn."""
+        """The training tasks of a step with these numbers, int64 (n,); each seed in turn has as many of them."""
         keys = [FRESH.key(seed, step) for seed in seeds]
         key = keys[0] if len(keys) == 1 else randomness.each(keys, numbers)
         return self._drawn(key, numbers, dtype)

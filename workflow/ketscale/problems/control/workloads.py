@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # The published ranges, section 4 of the ledger of systems, in which 1 is a pulse's duration.
 ALPHA, STRENGTH, CUTOFF = (0.5, 2.0), (1e-3, 1e-2), (100.0, 1000.0)
 
-# What lets Sheldon et al.'s transmons (see `systems`) relax and dephase, ns: 38 and 41 us, 50 and 61 us.
+# Ranges around T1 and T2 of Sheldon et al.'s transmons (see `systems`), ns: 38 and 41 us, 50 and 61 us.
 T1, T2 = (30e3, 50e3), (40e3, 60e3)
 
 RelaxationTime = Annotated[Range, Meta(description="Range of T1 of each qubit, ns")]
@@ -42,7 +42,7 @@ class Qubit(ControlWorkload, frozen=True, kw_only=True):
 
 
 class Transmon(ControlWorkload, frozen=True, kw_only=True):
-    """A transmon, of which a pulse must not fill the levels above its qubit; rad/ns and ns.
+    """A transmon, whose levels above the qubit a pulse must not fill; rad/ns and ns.
 
     The anharmonicity (-330 MHz) is that of Sheldon et al. (see `systems`).
     """

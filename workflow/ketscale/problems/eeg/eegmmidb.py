@@ -92,7 +92,7 @@ def _trials(workload: Eegmmidb, path: Path) -> tuple[Any, Any]:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn what is raised here into an error that names the file."""
+    """Turn any error of the block into one that names the file."""
     if not path.is_file():
         raise UserError(
             f"{path}: is missing; put it into the workload's folder, or leave folder out to fetch it"
@@ -141,7 +141,7 @@ def _check_recording(path: Path, raw: Any) -> None:
 def _check_apart(path: Path, onsets: Sequence[float], window: Sequence[float]) -> None:
     """Raise UserError if trials of a run overlap."""
     between, length = np.diff(np.sort(onsets)).min(initial=np.inf), window[1] - window[0]
-    # Up to what decimals lose.
+    # Up to rounding.
     if between < length - 1e-6:
         raise UserError(
             f"{path}: windows of {length:g} s overlap, since two cues are {between:g} s apart, so validation would have "
@@ -150,7 +150,7 @@ def _check_apart(path: Path, onsets: Sequence[float], window: Sequence[float]) -
 
 
 def _check_varies(path: Path, raw: Any, onsets: Sequence[float], window: Sequence[float]) -> None:
-    """Raise UserError if a channel is flat in a trial, as of a loose electrode: it has no deviation to be divided by.
+    """Raise UserError if a channel is flat in a trial, as if an electrode were loose: it has no deviation to be divided by.
 
     Checked before a filter turns the flat channel into rounding errors, which would become signals of deviation 1.
     """

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ketscale.errors import UserError
-from ketscale.problems import arrays, splits
+from ketscale.problems import arrays, own_samples, splits
 from ketscale.problems.eeg import overlaps
 from ketscale.problems.eeg.trials import Trials, standardised
-from ketscale.problems.own_samples import OwnSamples
 from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:
@@ -28,15 +27,15 @@ def load(workload: OwnSeries) -> tuple[Trials, list[Parts]]:
     Raises:
         UserError: an array has another shape or type, or there are too few trials or groups.
     """
-    own = OwnSamples.read(workload, WANTED, "trial")
-    signals, where = own.arrays["signals"]
+    there = own_samples.read(workload, WANTED)
+    signals, where = there["signals"]
     if signals.ndim != 3 or not signals.size:
         raise UserError(f"{where}: has shape {signals.shape}, not (trials, channels, steps)")
     data = arrays.single(signals, where)
     marks = overlaps.marks(data)
     if workload.standardise:
         data = standardised(data)
-    found = own.divided(len(data), lambda: splits.first_equal(data))
+    found = own_samples.divided(workload, there, len(data), "trial", lambda: splits.first_equal(data))
     trials = Trials(
         signals=data,
         labels=found.labels,

@@ -69,7 +69,7 @@ class SelectiveScan(nn.Module):
         entering = dt * x if scale_input else x
         rate = -torch.exp(self.a_log)
         if x.is_cpu:
-            # Here, since a GPU does without its compiler.
+            # Imported here, since a GPU does without the compiler.
             from ketscale.problems.eeg import selective_scan
 
             if selective_scan.fits(INNER, STATE, x.dtype):

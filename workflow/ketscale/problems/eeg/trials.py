@@ -25,7 +25,7 @@ class Trials:
     signals: float32 (n, channels, steps), in the unit of the data set (millivolts for eegmmidb) unless standardised.
     labels: int64 (n,), indices into `classes`, which are their names.
     groups: by name, such as subjects or runs, the group of each trial, int64 (n,).
-    marks: what trials have in common besides equal signals, such as steps; empty once the trials are prepared.
+    marks: the things that trials have in common besides equal signals, such as steps; empty once the trials are prepared.
     """
 
     signals: NDArray[np.float32]

@@ -81,7 +81,7 @@ class PreparedFeatures:
         )
 
     def data(self, split_by: str, inline: bool) -> Data:
-        """What a run reads: the embeddings or, with features: inline, pixels and the network that maps them to these.
+        """The data of a run: the embeddings or, with features: inline, pixels and the network that maps them to embeddings.
 
         split_by: see `Split`.
         """

@@ -32,7 +32,7 @@ class SplitSamples(ABC):
     labels: int64 (n,), indices into `classes`.
     splits: the int64 indices of the samples in train, validation and test, which are disjoint.
     classes: the names of the classes.
-    marks: what samples have in common besides equal values, such as groups.
+    marks: the things that samples have in common besides equal values, such as groups.
     """
 
     labels: NDArray[np.int64]

@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import opened
-from ketscale.problems import arrays, splits
+from ketscale.problems import arrays, own_samples, splits
 from ketscale.problems.images import idx
 from ketscale.problems.images.images import Images, Vectors, first_equal
 from ketscale.problems.labels import check_apart, classes_of, named
-from ketscale.problems.own_samples import OwnSamples
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
 
-# Of the suffixes that are taken. Other formats, such as PostScript, are not left to Pillow's guess.
+# Pillow's names of the formats with these suffixes. Pillow must not guess others, such as PostScript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # Pillow's modes with 8 bits or fewer a channel, grey and in colour.
 _GREY = {"1", "L"}
@@ -40,10 +39,10 @@ def from_arrays(workload: Arrays) -> Images | Vectors:
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or a class has too few samples.
     """
-    own = OwnSamples.read(workload, WANTED, "sample")
+    there = own_samples.read(workload, WANTED)
     network = workload.weights is not None
-    values, peak = _checked(*own.arrays["samples"], network)
-    found = own.divided(len(values), lambda: first_equal(values))
+    values, peak = _checked(*there["samples"], network)
+    found = own_samples.divided(workload, there, len(values), "sample", lambda: first_equal(values))
     known: Any = {
         "labels": found.labels,
         "splits": found.parts,

@@ -71,7 +71,7 @@ def train(
     generator = torch.Generator().manual_seed(SEED)
     scaling = resnet.scaling_for("selfsupervised", size, images)
     rows = images.splits["train"]
-    # Of a large data set, only as many images are used as the steps can show.
+    # A large data set has more images than the steps can show; the others are left out.
     rows = rows[torch.randperm(len(rows), generator=generator)[: steps * BATCH].numpy()]
     pixels = torch.from_numpy(images.pixels[rows])
     targets = clusters(_points(pixels, images.peak), min(CLUSTERS, len(pixels)), generator)

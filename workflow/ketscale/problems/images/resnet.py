@@ -168,7 +168,7 @@ def read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         found = _digest(state)
     except FileNotFoundError:
         raise UserError(f"{path}: there are no such weights; run the rule fetch") from None
-    # Of another type than numbers that NumPy has: TypeError.
+    # TypeError: the tensors have a type that NumPy does not have.
     except (OSError, SafetensorError, ValueError, TypeError) as error:
         raise UserError(
             f"{path}: is not a weight file ({short(error)}); delete it and make it again"
