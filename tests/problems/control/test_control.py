@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ketscale import analysis
-from ketscale.config import Data, schema
+from ketscale.config import Data
 from ketscale.engines.dynamics import Tasks, fidelity, noise_rates, propagator, violations
 from ketscale.engines.dynamics.states import check_physical
 from ketscale.errors import UserError
@@ -113,14 +113,6 @@ def test_isotropic_noise_changes_no_pulses_order() -> None:
     )
     expected = 0.5 + (noiseless - 0.5) * torch.exp(-4 * environment.rates[:, 0])
     torch.testing.assert_close(noisy, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", WORKLOADS)
-def test_every_setting_of_a_workload_keeps_its_meaning_and_bounds(kind: str) -> None:
-    """Those of a class are replaced by what another one, before it among the bases, says of the same name."""
-    properties = schema(WORKLOADS[kind])["$defs"][WORKLOADS[kind].__name__]["properties"]
-    assert [name for name, rules in properties.items() if "description" not in rules] == []
-    assert properties["environment_spread"]["exclusiveMaximum"] == 1
 
 
 @pytest.mark.parametrize(

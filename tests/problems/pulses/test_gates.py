@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ketscale import analysis
-from ketscale.config import Data, schema
+from ketscale.config import Data
 from ketscale.errors import UserError
 from ketscale.measure import spans
 from ketscale.problems import library, models
@@ -18,7 +18,6 @@ from ketscale.problems.pulses.deviations import deviations
 from ketscale.problems.pulses.gate import GateProblem
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.specification import FAMILY, build
-from ketscale.problems.pulses.workloads import WORKLOADS
 from tests.contract.tiny_study import config as tiny_config
 from tests.engines.pulses.test_pulses import evolved
 
@@ -284,13 +283,6 @@ def test_what_training_drives_out_has_a_loss_that_is_not_a_number(name: str, val
     outputs = problem.outputs("validation", torch.arange(4))
     assert outputs.isnan().all()
     assert math.isnan(problem.metrics("validation", outputs, full=False)["loss"])
-
-
-@pytest.mark.parametrize("kind", WORKLOADS)
-def test_every_setting_of_a_workload_is_described(kind: str) -> None:
-    properties = schema(WORKLOADS[kind])["$defs"][WORKLOADS[kind].__name__]["properties"]
-    assert [name for name, rules in properties.items() if "description" not in rules] == []
-    assert properties["spread"]["exclusiveMaximum"] == 0.3
 
 
 CHAIN3 = {"qubits": 3, "batch": 8}
