@@ -27,6 +27,7 @@ from ketscale.jobs.status import survey
 from ketscale.measure import record
 from ketscale.problems import arrays, fetching, library, store
 from ketscale.problems.eeg import eegmmidb
+from ketscale.problems.eeg.workloads import Eegmmidb
 from ketscale.problems.images import idx, own, resnet
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences import sentences
@@ -75,6 +76,7 @@ def folder(path: Path) -> None:
 
 
 PROTOCOL = config({"kind": "arrays", "file": "a"}).protocols["p"]
+RECORDING = Eegmmidb(split="subjects", split_seed=0, subjects=[1], runs=[4], rate=160.0, window=(1.0, 4.0))
 OTHERS = [pipe, device, listening, folder]
 
 
@@ -100,7 +102,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "idx": ("x", idx.read),
     "image": ("x.png", own._mode),
     "image folder": ("x.png", in_images),
-    "recording": ("S001R04.edf", lambda p: eegmmidb._trials(p, 160.0, (1.0, 4.0), None, False)),
+    "recording": ("S001R04.edf", lambda p: eegmmidb._trials(RECORDING, p)),
     "recording's size": ("S001R04.edf", eegmmidb._check_size),
     "text": ("text.txt", sentences.read),
     "network": ("weights.safetensors", resnet.read_weights),
@@ -194,8 +196,8 @@ ALLOWED = {
         "problems/eeg/eegmmidb.py: _trials", "training/history.py: _write",
     ),
     "after their SHA-256 was checked": (
-        "problems/eeg/prepared.py: open", "problems/images/features.py: open", "problems/images/features.py: _fill",
-        "problems/images/features.py: backbone", "problems/sentences/sentences.py: open",
+        "problems/store.py: array", "problems/store.py: arrays", "problems/images/features.py: _fill",
+        "problems/sentences/sentences.py: read_prepared",
     ),
     "of what was read": (
         "analysis/drawing/inputs.py: table",
@@ -224,8 +226,8 @@ def _opens(called: ast.expr) -> bool:
         ours = isinstance(called.value, ast.Name) and called.value.id in (
             "files",
             "copy",
-            "Prepared",
-            "Features",
+            "PreparedTrials",
+            "PreparedFeatures",
         )
         return of_numpy or (called.attr in OPENING and not ours)
     return isinstance(called, ast.Name) and called.id in OPENING - {"read_text", "read_bytes", "read_csv"}

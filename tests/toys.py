@@ -17,7 +17,7 @@ from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
 from ketscale.problems.control.adaptation import Inner
-from ketscale.problems.control.grape import Grape, Pulses
+from ketscale.problems.control.grape import Grape, TaskPulses
 from ketscale.problems.control.meta_learning import MetaLearning
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.policy import Policy
@@ -28,7 +28,7 @@ from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import All, Shuffled, Stream
 from ketscale.problems.sentences.likelihood import ShiftedClosedForm
 from ketscale.problems.sentences.next_word import NextWord, transitions
-from ketscale.problems.sentences.sentences import Prepared, Sentences
+from ketscale.problems.sentences.sentences import PreparedSentences, Sentences
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training.loop import Trainer
 
@@ -140,7 +140,7 @@ class Columns(Problem):
         return {"loss": float(self.combine(outputs.sum().reshape(1), len(outputs)))}
 
 
-TASKS = randomness.Stream("test tasks")
+TASKS = randomness.RandomStream("test tasks")
 
 
 class Tasks(Problem):
@@ -214,7 +214,7 @@ TEXTS = (
 def next_word() -> NextWord:
     """Ragged sentences, seven to train on and one to validate with, differentiated by parameter-shift."""
     rows = {"train": np.arange(7), "validation": np.array([7]), "test": np.array([7])}
-    data = Prepared(Sentences.of(TEXTS), rows, seed=4, shared=0, hash="", data_hash="")
+    data = PreparedSentences(Sentences.of(TEXTS), rows, seed=4)
     torch.manual_seed(0)
     return NextWord(SuperpositionTransformer(1), ShiftedClosedForm(1, transitions(data)), data).double()
 
@@ -234,7 +234,7 @@ def meta_learning() -> MetaLearning:
 
 def grape() -> Grape:
     """Five tasks, each of whose starts is minimised by itself."""
-    return Grape(Pulses(tasks=5, starts=3, segments=4), OBJECTIVE, seed=0, arguments={}).double()
+    return Grape(TaskPulses(tasks=5, starts=3, segments=4), OBJECTIVE, seed=0, arguments={}).double()
 
 
 PROBLEMS = {

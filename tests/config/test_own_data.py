@@ -18,7 +18,7 @@ from ketscale.config import sources
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.images import features
-from ketscale.problems.images.features import Features
+from ketscale.problems.images.features import PreparedFeatures
 from ketscale.problems.images.images import Images, Vectors
 from ketscale.problems.images.pretrain import pretrain
 from ketscale.problems.registry import FAMILIES
@@ -264,7 +264,7 @@ def test_features_are_standardised_one_by_one_over_the_training_split(tmp_path: 
     data = loaded(block)
     manifest = tmp_path / "store" / "features.json"
     features.prepare(config(block).workloads["mine"][1], manifest, None)
-    kept = Features.open(manifest)
+    kept = PreparedFeatures.open(manifest)
     assert kept.embeddings.dtype == np.float32 and kept.pixels is None
     varied = np.delete(kept.embeddings, 4, axis=1)[data.splits["train"]]
     assert np.abs(varied.mean(0)).max() < 1e-5
@@ -313,7 +313,7 @@ def test_colour_images_are_embedded_and_the_backbone_gives_the_same(tmp_path: Pa
     workload, data = config(block).workloads["mine"][1], loaded(block)
     pretrain(data, 8, tmp_path / "w", steps=1)
     features.compute(workload, data, tmp_path / "w", tmp_path / "features.json")
-    kept = Features.open(tmp_path / "features.json")
+    kept = PreparedFeatures.open(tmp_path / "features.json")
     assert kept.embeddings.shape == (40, 512)
     assert np.isfinite(kept.embeddings).all()
     again = kept.backbone()(torch.from_numpy(np.array(kept.pixels)))

@@ -6,7 +6,6 @@ Each trains the family's `tiny` study with one call of Snakemake, from another d
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import cohorts
 from ketscale.problems.library import predictions
-from ketscale.problems.models import implementation
 from ketscale.problems.registry import FAMILIES
 from tests.contract.tiny_study import Project
 from tests.contract.tiny_study import config as tiny_config
@@ -283,13 +281,6 @@ def test_bad_settings_are_refused_in_words(family: str, tmp_path: Path, damage: 
 
 def _sizes(axes: dict[str, object]) -> set[str]:
     return {axis.name for family in FAMILIES.values() for axis in family.sizes}
-
-
-def test_a_model_that_takes_a_protocols_dropout_says_so() -> None:
-    for family in FAMILIES.values():
-        for name, model in family.models.items():
-            takes = "dropout" in inspect.signature(implementation(model)).parameters
-            assert model.has_dropout == takes, name
 
 
 def test_every_run_of_the_tiny_study_has_a_record(project: Project) -> None:

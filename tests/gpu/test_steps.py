@@ -17,11 +17,11 @@ from ketscale.bench.captured import Refused, captured
 from ketscale.bench.steps import ModelCell
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.problems.control.adaptation import Inner
-from ketscale.problems.control.grape import Grape, Pulses
+from ketscale.problems.control.grape import Grape, TaskPulses
 from ketscale.problems.control.meta_learning import MetaLearning
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.policy import Policy
-from ketscale.problems.control.specification import Adaptation
+from ketscale.problems.control.settings import Adaptation
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.problem import Problem
 
@@ -106,7 +106,7 @@ def control(model: Adaptation | Literal["grape"]) -> Problem:
     workload = QubitSpectrum(detuning=(-2.0, 2.0), environment_spread=0.1, validation=2, test=3)
     objective = Objective(workload, Batched(route="torch", strict=False))
     if model == "grape":
-        return Grape(Pulses(tasks=5, starts=8, segments=4), objective, seed=0, arguments={})
+        return Grape(TaskPulses(tasks=5, starts=8, segments=4), objective, seed=0, arguments={})
     policy = Policy(
         segments=4, inputs="normalised", low=(0.5, 1e-3, 100.0, -2.0), high=(2.0, 1e-2, 1000.0, 2.0), width=8
     )

@@ -31,7 +31,7 @@ def test_fold_is_splitmix64():
 
 def test_a_stream_of_the_same_name_is_refused():
     with pytest.raises(ValueError, match="there is a random stream 'order': choose another name"):
-        randomness.Stream("order")
+        randomness.RandomStream("order")
 
 
 def test_a_stream_is_numbered_by_its_name_alone():

@@ -13,7 +13,7 @@ from PIL import Image
 from ketscale.config import Split
 from ketscale.errors import UserError
 from ketscale.problems import splits
-from ketscale.problems.sentences.sentences import Prepared, prepare
+from ketscale.problems.sentences.sentences import prepare, read_prepared
 from ketscale.problems.sentences.settings import SentencesWorkload
 from ketscale.problems.splits import SPLITS
 from tests.own_files import ANIMALS, GREY, NETWORK, SIGNALS, VECTORS, config, idx, loaded, npz, pictures
@@ -139,11 +139,11 @@ def test_equal_sentences_are_in_one_part(seed: int, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n".join(lines))
     settings = {"seed": 1, "held_out": 1, "split_seed": seed, "file": str(tmp_path / "text.txt")}
     prepare(SentencesWorkload(**settings), tmp_path / "features.json")
-    made = Prepared.open(tmp_path / "features.json")
-    part = {row: name for name in SPLITS for row in made.splits[name].tolist()}
+    made = read_prepared(tmp_path / "features.json")
+    part = {row: name for name in SPLITS for row in made.content.splits[name].tolist()}
     assert sorted(part) == list(range(6))
     assert part[0] == part[1] and part[3] == part[4]
-    assert made.shared == 0
+    assert made.split.shared == 0
     with pytest.raises(UserError, match="held_out: 2 of 4 different sentences"):
         prepare(SentencesWorkload(**{**settings, "held_out": 2}), tmp_path / "features.json")
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from ketscale.errors import UserError
-from ketscale.problems import arrays
+from ketscale.problems.labels import classes_of
 from tests.own_files import GREY, NETWORK, SIGNALS, VECTORS, idx, loaded, npy, npz, pictures
 
 
 def classes(labels: Any) -> tuple[list[int], tuple[str, ...]]:
     array = np.asarray(labels)
-    numbers, names = arrays.classes_of(array, len(array), "labels", "sample")
+    numbers, names = classes_of(array, "labels", len(array), "sample")
     return numbers.tolist(), names
 
 

@@ -281,7 +281,9 @@ def test_windows_of_recordings_may_not_overlap_where_trials_are_drawn(tmp_path: 
     with pytest.raises(UserError, match=r"R04\.edf: windows of 3.5 s overlap, since two cues are 3 s apart"):
         Eegmmidb(split="runs", window=(0.0, 3.5), **settings).load(None)
     # A subject is in one part, with all of its trials.
-    assert len(eegmmidb.load(tmp_path, [1], [4, 8], 80, (0.0, 3.5)).labels) == 12
+    assert (
+        len(eegmmidb.load(Eegmmidb(split="subjects", window=(0.0, 3.5), **settings), tmp_path).labels) == 12
+    )
 
 
 # --- copies ---

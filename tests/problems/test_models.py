@@ -19,7 +19,7 @@ from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, Mam
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
 from ketscale.problems.images.mlp import MLP
 from ketscale.problems.images.vqc import VQC, head
-from ketscale.problems.precision import convert
+from ketscale.problems.problem import convert
 from ketscale.problems.registry import FAMILIES, read_config
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from tests.parallel.worlds import ROOT

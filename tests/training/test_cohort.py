@@ -22,9 +22,8 @@ from ketscale.problems.control.policy import Policy, RobustPulse
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.library import construct
 from ketscale.problems.registry import FAMILIES
-from ketscale.problems.sentences.build import build_likelihood
-from ketscale.problems.sentences.next_word import NextWord, transitions
-from ketscale.problems.sentences.sentences import Prepared, Sentences
+from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
+from ketscale.problems.sentences.sentences import PreparedSentences, Sentences
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training import cohort
 from ketscale.training.loop import Diverged, Trainer
@@ -52,7 +51,7 @@ def sentences(seed, dtype=torch.float64, arm="fused"):
     lines += [" ".join(reversed(line.split())) for line in lines] + [f"{line} {line}" for line in lines]
     rows = np.arange(len(lines))
     splits = {"train": rows[:10], "validation": rows[10:13], "test": rows[13:]}
-    data = Prepared(Sentences.of(lines), splits, seed=4, shared=0, hash="", data_hash="")
+    data = PreparedSentences(Sentences.of(lines), splits, seed=4)
     torch.manual_seed(seed)
     likelihood = build_likelihood(arm, steps.LIKELIHOODS[arm], 1, transitions(data), torch.device("cpu"))
     return NextWord(SuperpositionTransformer(1), likelihood, data).convert(torch.device("cpu"), dtype)

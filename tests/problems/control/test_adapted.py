@@ -11,7 +11,7 @@ from ketscale.engines.dynamics import propagator
 from ketscale.errors import UserError
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.adapted import adapted
-from ketscale.problems.control.grape import Pulses
+from ketscale.problems.control.grape import TaskPulses
 from ketscale.problems.control.meta_learning import MetaLearning
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.policy import Network, Policy, RobustPulse
@@ -59,7 +59,7 @@ def test_without_steps_it_is_the_models_own_pulse() -> None:
         (NETWORKS["policy"](), WORKLOAD, [[1.0, float("nan")]], "tasks: some are not finite"),
         (NETWORKS["policy"](), QubitSpectrum(), [[1.0, 1e-3, 200.0]], "3 of its values vary (alpha, strength, cutoff)"),
         (NETWORKS["pulse"](), CoupledQubitsRelaxation(), [[4e4, 5e4] * 2], "controls must be (tasks, segments, 4)"),
-        (Pulses(), WORKLOAD, [[1.0, 0.5]], "model: a Pulses does not adapt"),
+        (TaskPulses(), WORKLOAD, [[1.0, 0.5]], "model: a TaskPulses does not adapt"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_in_words(model: Any, workload: Any, tasks: Any, said: str) -> None:

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from ketscale import analysis
-from ketscale.config import schema
+from ketscale.config import Data
 from ketscale.engines.dynamics import Tasks, fidelity, noise_rates, propagator, violations
 from ketscale.engines.dynamics.states import check_physical
 from ketscale.errors import UserError
 from ketscale.problems import library, registry
-from ketscale.problems.control import build
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.specification import FAMILY
 from ketscale.problems.control.tasks import Distribution
@@ -114,14 +113,6 @@ def test_isotropic_noise_changes_no_pulses_order() -> None:
     )
     expected = 0.5 + (noiseless - 0.5) * torch.exp(-4 * environment.rates[:, 0])
     torch.testing.assert_close(noisy, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", WORKLOADS)
-def test_every_setting_of_a_workload_keeps_its_meaning_and_bounds(kind: str) -> None:
-    """Those of a class are replaced by what another one, before it among the bases, says of the same name."""
-    properties = schema(WORKLOADS[kind])["$defs"][WORKLOADS[kind].__name__]["properties"]
-    assert [name for name, rules in properties.items() if "description" not in rules] == []
-    assert properties["environment_spread"]["exclusiveMaximum"] == 1
 
 
 @pytest.mark.parametrize(
@@ -260,7 +251,7 @@ def test_bad_settings_are_refused_in_words(changes: dict[str, Any], said: str) -
 def test_a_training_that_diverges_has_a_loss_that_is_not_a_number(simulator: str) -> None:
     """And no error: it is a result."""
     config = analysis.of(tiny({}, simulator=simulator))
-    problem = build.problem(config.settings(config.runs[0]))
+    problem = FAMILY.build(config.settings(config.runs[0]), Data(), torch.device("cpu"))
     for parameter in problem.parameters():
         torch.nn.init.constant_(parameter, math.nan)
     assert problem.combine(problem(torch.arange(3), 0), 3).isnan()

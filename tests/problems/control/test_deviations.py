@@ -15,7 +15,7 @@ from ketscale.layers import randomness
 from ketscale.problems.control.deviations import PULSES, deviations
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.specification import FAMILY
-from ketscale.problems.control.tasks import SPLITS, Distribution
+from ketscale.problems.control.tasks import SPLIT_KEYS, Distribution
 from ketscale.problems.control.workloads import WORKLOADS, QubitRelaxation
 
 WORKLOAD = QubitRelaxation(t1=(2.0, 5.0), t2=(1.0, 3.0), detuning=(-1.0, 1.0), test=3, seed=4)
@@ -33,7 +33,7 @@ def found(
 
 def by_qutip(task: int) -> Any:
     """The Liouvillians of a task's segments and its pulse's final state, written from the definition."""
-    key = PULSES.key(WORKLOAD.seed, 0, SPLITS["test"])
+    key = PULSES.key(WORKLOAD.seed, 0, SPLIT_KEYS["test"])
     drawn = randomness.uniform(key, torch.tensor([task]), 2 * SEGMENTS).reshape(SEGMENTS, 2).numpy()
     environment = Distribution(WORKLOAD).fixed("test", torch.tensor([task]), torch.float64).query
     relaxing, dephasing = environment.rates[0].tolist()

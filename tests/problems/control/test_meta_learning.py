@@ -18,8 +18,8 @@ from ketscale.measure import spans
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.meta_learning import MetaLearning
 from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.outputs import Outputs
 from ketscale.problems.control.policy import Policy, RobustPulse
+from ketscale.problems.control.problem import Outputs
 from ketscale.problems.control.tasks import Drawn
 from ketscale.problems.control.workloads import QubitSpectrum
 from tests.toys import trainer
@@ -240,7 +240,7 @@ def test_a_task_is_a_function_of_seed_step_and_number() -> None:
 def test_adaptation_lowers_the_loss_and_its_course_begins_at_the_unadapted_policy() -> None:
     problem = learning("fomaml", spread=0.0)
     rows = problem.outputs("validation", torch.arange(7))
-    course, pulses = Outputs.of(rows, problem.model.shape)
+    course, pulses = Outputs.of_rows(rows, problem.model.shape)
     assert (course.shape, pulses.shape) == ((7, 21), (7, 4, 2))
     tasks = problem.distribution.fixed("validation", torch.arange(7), torch.float64)
     unadapted = problem.objective.overlaps(problem.model(tasks.inputs), tasks.query)

@@ -10,7 +10,7 @@ import torch
 
 from ketscale.engines.dynamics import Tasks, propagator
 from ketscale.problems.control.adaptation import Inner
-from ketscale.problems.control.grape import Grape, Pulses
+from ketscale.problems.control.grape import Grape, TaskPulses
 from ketscale.problems.control.meta_learning import MetaLearning
 from ketscale.problems.control.metrics import METRICS
 from ketscale.problems.control.objective import Objective
@@ -32,7 +32,7 @@ def problem_of(model: str, test: int = TESTED) -> Problem:
     objective = Objective(workload, propagator("exact"))
     torch.manual_seed(0)
     if model == "grape":
-        pulses = Pulses(2 + test, starts=3, segments=5, amplitude=3.0)
+        pulses = TaskPulses(2 + test, starts=3, segments=5, amplitude=3.0)
         return Grape(pulses, objective, seed=0, arguments={}).double()
     ranges = {end: [getattr(each, end) for each in workload.varied] for end in ("low", "high")}
     network = (
@@ -99,7 +99,7 @@ def test_leakage_is_what_is_above_the_qubit(levels: int) -> None:
     workload = TransmonRelaxation(
         levels=levels, duration=3.0, amplitude=2 * math.pi * 0.1, validation=1, test=3
     )
-    pulses = Pulses(4, 8, 6, amplitude=workload.amplitude)
+    pulses = TaskPulses(4, 8, 6, amplitude=workload.amplitude)
     problem = Grape(pulses, Objective(workload, propagator("exact")), seed=0, arguments={}).double()
     found, kept = measured(problem)
     query = Distribution(workload).fixed("test", torch.arange(3), torch.float64).query
@@ -124,7 +124,9 @@ def test_tasks_of_one_detuning_share_their_best_pulse_whatever_their_noise(
     workload = QubitSpectrum(
         strength=(1.0, 30.0), cutoff=(20.0, 40.0), detuning=(-width, width), validation=1, test=5
     )
-    problem = Grape(Pulses(6, 8, 8), Objective(workload, propagator("exact")), seed=0, arguments={}).double()
+    problem = Grape(
+        TaskPulses(6, 8, 8), Objective(workload, propagator("exact")), seed=0, arguments={}
+    ).double()
     settings = {"epochs": 100, "optimiser": "l-bfgs", "clip_norm": None, "weight_decay": 0.0}
     trainer(problem, settings, batch=6).run()
     found, _ = measured(problem)

@@ -19,10 +19,9 @@ import torch
 from ketscale.errors import UserError
 from ketscale.problems.images import digits, resnet
 from ketscale.problems.images import features as features_of_images
-from ketscale.problems.images.augment import views
-from ketscale.problems.images.features import FILES, NETWORK_FILES, Features, compute, prepare
+from ketscale.problems.images.features import FILES, NETWORK_FILES, PreparedFeatures, compute, prepare
 from ketscale.problems.images.images import Images
-from ketscale.problems.images.pretrain import clusters, pretrain, train
+from ketscale.problems.images.pretrain import clusters, pretrain, train, views
 from ketscale.problems.images.workloads import IMAGENET_FILE, Digits
 from tests import ROOT
 
@@ -139,7 +138,7 @@ def test_clusters_find_separate_groups_and_allow_duplicates() -> None:
 
 
 def test_cached_features_are_standardised_on_the_training_split(computed: Path) -> None:
-    features = Features.open(computed)
+    features = PreparedFeatures.open(computed)
     train_rows = features.embeddings[features.splits["train"]]
     assert features.embeddings.shape == (1797, 512)
     assert features.embeddings.dtype == np.float32
@@ -149,15 +148,15 @@ def test_cached_features_are_standardised_on_the_training_split(computed: Path) 
 
 
 def test_cached_data_is_the_workloads(computed: Path) -> None:
-    features, images = Features.open(computed), digits.load(0)
+    features, images = PreparedFeatures.open(computed), digits.load(0)
     assert np.array_equal(features.pixels, images.pixels)
     assert np.array_equal(features.labels, images.labels)
     assert all(np.array_equal(features.splits[name], rows) for name, rows in images.splits.items())
-    assert features.data_hash == images.digest()
+    assert features.folder.entries["data_hash"] == images.digest()
 
 
 def test_the_inline_backbone_gives_the_cached_embeddings(computed: Path) -> None:
-    features = Features.open(computed)
+    features = PreparedFeatures.open(computed)
     backbone = features.backbone().train()
     assert not any(module.training for module in backbone.modules())
     assert not any(weight.requires_grad for weight in backbone.parameters())
@@ -193,7 +192,7 @@ def test_a_valid_folder_is_used_again(store: Path, weights: Path, monkeypatch: p
 def test_a_damaged_folder_is_built_again(store: Path, weights: Path) -> None:
     (folder_of(store) / "labels.npy").write_bytes(b"")
     embed(weights, store)
-    Features.open(store)
+    PreparedFeatures.open(store)
     assert sorted(path.name for path in store.parent.iterdir()) == sorted([store.name, folder_of(store).name])
 
 
@@ -204,7 +203,7 @@ def test_a_damaged_file_is_named(store: Path, name: str) -> None:
     data[-1] ^= 1
     path.write_bytes(data)
     with pytest.raises(UserError, match=rf"{name}: is damaged.*delete .*rule prepare"):
-        Features.open(store)
+        PreparedFeatures.open(store)
 
 
 @pytest.mark.parametrize("name", FILES + NETWORK_FILES)
@@ -212,10 +211,10 @@ def test_a_run_on_cached_features_reads_and_checks_all_but_the_network(store: Pa
     path = folder_of(store) / name
     path.write_bytes(path.read_bytes() + b"x")
     if name in NETWORK_FILES:
-        assert Features.open(store, network=False).pixels is None
+        assert PreparedFeatures.open(store, network=False).pixels is None
     else:
         with pytest.raises(UserError, match=rf"{name}: is damaged"):
-            Features.open(store, network=False)
+            PreparedFeatures.open(store, network=False)
 
 
 # Without its copy beside the data, nobody could tell a manifest that was edited.
@@ -223,7 +222,7 @@ def test_a_run_on_cached_features_reads_and_checks_all_but_the_network(store: Pa
 def test_a_missing_file_is_named(store: Path, name: str) -> None:
     (folder_of(store) / name).unlink()
     with pytest.raises(UserError, match=f"{name}: is missing; delete .*rule prepare"):
-        Features.open(store)
+        PreparedFeatures.open(store)
 
 
 def changed(**entries: Any) -> Callable[[Path], Any]:
@@ -258,7 +257,7 @@ def test_a_manifest_that_does_not_fit_is_refused(
 ) -> None:
     damage(store)
     with pytest.raises(UserError, match=message) as caught:
-        Features.open(store)
+        PreparedFeatures.open(store)
     assert ".." not in str(caught.value)
 
 
@@ -329,7 +328,7 @@ def test_weights_are_trained_again_for_other_images_and_kept_for_the_same(
     ):
         prepare(workload, manifest, None)
         assert len(trained) == times
-        assert Features.open(manifest).data_hash == workload.load(None).digest()
+        assert PreparedFeatures.open(manifest).folder.entries["data_hash"] == workload.load(None).digest()
 
 
 def test_a_crash_while_embedding_leaves_nothing_behind(
@@ -349,7 +348,7 @@ def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Pa
     assert workload.fetched
     assert workload.fetch(tmp_path) == [tmp_path / IMAGENET_FILE]
     prepare(workload, tmp_path / "features.json", tmp_path)
-    features = Features.open(tmp_path / "features.json")
+    features = PreparedFeatures.open(tmp_path / "features.json")
     pixels = torch.from_numpy(np.array(features.pixels[:32]))
     assert np.abs(features.backbone()(pixels).numpy() - features.embeddings[:32]).max() < 1e-5
 
@@ -394,8 +393,8 @@ def test_another_networks_weights_are_refused(tmp_path: Path) -> None:
 
 def test_reading_cached_features_does_not_import_transformers(computed: Path) -> None:
     code = (
-        "import sys, pathlib; from ketscale.problems.images.features import Features; "
-        "Features.open(pathlib.Path(sys.argv[1])); print('transformers' in sys.modules, 'sklearn' in sys.modules)"
+        "import sys, pathlib; from ketscale.problems.images.features import PreparedFeatures; "
+        "PreparedFeatures.open(pathlib.Path(sys.argv[1])); print('transformers' in sys.modules, 'sklearn' in sys.modules)"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
     answer = subprocess.run(

@@ -9,11 +9,20 @@ import numpy as np
 import pytest
 import torch
 
+from ketscale.config import Data
 from ketscale.errors import UserError
 from ketscale.problems.sentences import next_word
-from ketscale.problems.sentences.build import build_likelihood
-from ketscale.problems.sentences.next_word import NextWord
-from ketscale.problems.sentences.sentences import BUILT_IN, Prepared, Sentences, embed, prepare, read, split
+from ketscale.problems.sentences.next_word import NextWord, build_likelihood
+from ketscale.problems.sentences.sentences import (
+    BUILT_IN,
+    PreparedSentences,
+    Sentences,
+    embed,
+    prepare,
+    read,
+    read_prepared,
+    split,
+)
 from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 from ketscale.problems.sentences.transformer import SuperpositionTransformer, whole_unitary
 
@@ -21,13 +30,18 @@ SETTINGS: dict[str, Any] = {"seed": 5, "held_out": 2, "split_seed": 0}
 CLOSED = LikelihoodSimulator(device="closed-form", gradient="backprop", batching="broadcast")
 
 
-def prepared(root: Path, text: str | None = None, **changes: Any) -> Prepared:
+def data(root: Path, text: str | None = None, **changes: Any) -> Data:
     settings = {**SETTINGS, **changes}
     if text is not None:
         (root / "sentences.txt").write_text(text, encoding="utf-8")
         settings["file"] = str(root / "sentences.txt")
     prepare(SentencesWorkload(**settings), root / "features.json")
-    return Prepared.open(root / "features.json")
+    return read_prepared(root / "features.json")
+
+
+def prepared(root: Path, text: str | None = None, **changes: Any) -> PreparedSentences:
+    content: PreparedSentences = data(root, text, **changes).content
+    return content
 
 
 def test_the_built_in_sentences_have_the_published_lengths() -> None:
@@ -115,11 +129,11 @@ def test_the_text_decides_the_identity_not_its_place(tmp_path: Path) -> None:
     for folder in (first, second):
         folder.mkdir()
     text = "\n".join(BUILT_IN)
-    assert prepared(first, text).hash == prepared(second).hash
-    assert prepared(second, text, seed=6).hash != prepared(first).hash
+    assert data(first, text).features_hash == data(second).features_hash
+    assert data(second, text, seed=6).features_hash != data(first).features_hash
 
 
-def problem(made: Prepared, seed: int = 0) -> NextWord:
+def problem(made: PreparedSentences, seed: int = 0) -> NextWord:
     torch.manual_seed(seed)
     likelihood = build_likelihood("closed", CLOSED, 1, next_word.transitions(made), torch.device("cpu"))
     return NextWord(SuperpositionTransformer(1), likelihood, made).double()

@@ -14,8 +14,8 @@ from msgspec import structs
 from ketscale.config import Simulator as SimulatorSettings
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.errors import UserError
-from ketscale.problems.sentences.build import build_likelihood
 from ketscale.problems.sentences.likelihood import Likelihood, ShiftedClosedForm, Shifts
+from ketscale.problems.sentences.next_word import build_likelihood
 from ketscale.problems.sentences.sentences import BUILT_IN, embed
 from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import (

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from ketscale.config import Model, Protocol, Settings, Simulator
+from ketscale.config import Data, Model, Protocol, Settings, Simulator
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.dynamics.settings import DynamicsSimulator
@@ -18,14 +18,12 @@ from ketscale.layers.randomness import DeviceStep, Step
 from ketscale.measure import spans
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
-from ketscale.problems.control.build import problem as control
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.library import construct
 from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
-from ketscale.problems.sentences.build import build_likelihood
-from ketscale.problems.sentences.next_word import NextWord, transitions
-from ketscale.problems.sentences.sentences import BUILT_IN, Prepared
+from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
+from ketscale.problems.sentences.sentences import BUILT_IN, PreparedSentences
 from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training.step import Stepper
@@ -260,7 +258,7 @@ def _labelled(cell: ModelCell, arm: str, device: torch.device) -> Problem:
 
 def _sentences(arm: str, device: torch.device) -> Problem:
     """Prediction of the next words of the built-in sentences."""
-    data = Prepared.of(BUILT_IN, SEED)
+    data = PreparedSentences.of(BUILT_IN, SEED)
     likelihood = build_likelihood(arm, LIKELIHOODS[arm], 1, transitions(data), device)
     return NextWord(SuperpositionTransformer(1), likelihood, data)
 
@@ -269,7 +267,10 @@ def _tasks(cell: ModelCell, arm: str) -> Problem:
     """Control of a qubit, with the model's own settings."""
     run, kind = run_at(cell, arm, "cpu-n1r1t1"), ON_TASKS[cell.model]
     workload = ("qubit-spectrum", QubitSpectrum())
-    return control(Settings(run, FAMILIES["control"], *workload, cell.model, kind(), EXACT, TASKS_PROTOCOL))
+    family = FAMILIES["control"]
+    settings = Settings(run, family, *workload, cell.model, kind(), EXACT, TASKS_PROTOCOL)
+    built: Problem = family.build(settings, Data(), CPU)
+    return built
 
 
 def _reducible(model: str) -> bool:

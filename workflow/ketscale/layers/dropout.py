@@ -10,7 +10,7 @@ from torch import nn
 from ketscale.engines.members import at_once
 from ketscale.layers import masks, randomness
 
-MASKS = randomness.Stream("dropout")
+MASKS = randomness.RandomStream("dropout")
 
 
 class Key(NamedTuple):

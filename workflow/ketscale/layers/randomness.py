@@ -1,6 +1,6 @@
 """Random numbers as pure functions of (seed, stream, step, sample), the same on every device and any ranks.
 
-Each use of random numbers has a `Stream` of its own. The stream's key for a seed and a step, together with the ids of
+Each use of random numbers has a `RandomStream` of its own. The stream's key for a seed and a step, together with the ids of
 the samples, determines the numbers: `uniform(NOISE.key(seed, step), indices, 3)`. The mixing function is splitmix64
 (Steele, Lea and Flood, OOPSLA 2014) in wrapping 64-bit arithmetic.
 """
@@ -22,7 +22,7 @@ _MASK = 2**64 - 1
 _registered: dict[int, str] = {}
 
 
-class Stream:
+class RandomStream:
     """A use of random numbers, defined once for the whole program as a module's constant.
 
     Its number is a hash of its name, so a new stream changes no other stream's numbers.

@@ -85,7 +85,7 @@ class Classification(Problem):
 
     @vjp_of(sums)
     def vjp(self, indices: torch.Tensor, step: Step) -> VJP | None:
-        """`sums`, see `engines.vjp`; of a model that has such a method too."""
+        """`sums`, see `engines.vjp`; None if the model has no such method."""
         model = offered(self.model)
         if model is None or self.backbone is not None:
             return None
@@ -125,7 +125,7 @@ class Classification(Problem):
         """
         labels = self.get_buffer("labels")[self.get_buffer(f"rows_{split}")].cpu()
         logits = outputs.double().cpu()
-        figures: dict[str, Any] = {
+        found: dict[str, Any] = {
             "loss": float(nn.functional.cross_entropy(logits, labels)),
             "accuracy": float((logits.argmax(1) == labels).double().mean()),
         }
@@ -133,12 +133,12 @@ class Classification(Problem):
             classes = logits.shape[1]
             everything = len(labels.unique()) == classes
             confusion = scores.confusion(labels, logits.argmax(1), classes)
-            figures["count"] = len(labels)
-            figures["chance"] = float(labels.bincount().max()) / len(labels)
-            figures["auc"] = scores.auc(labels, logits.softmax(1)) if everything else None
-            figures["f1"] = scores.weighted_f1(confusion)
-            figures["confusion"] = confusion.tolist()
-        return figures
+            found["count"] = len(labels)
+            found["chance"] = float(labels.bincount().max()) / len(labels)
+            found["auc"] = scores.auc(labels, logits.softmax(1)) if everything else None
+            found["f1"] = scores.weighted_f1(confusion)
+            found["confusion"] = confusion.tolist()
+        return found
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Logits (n, classes), true labels (n,) and the samples' indices in the workload's data (n,)."""

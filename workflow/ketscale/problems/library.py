@@ -47,7 +47,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
     import torch
     from safetensors import SafetensorError, safe_open
 
-    from ketscale.problems.precision import convert
+    from ketscale.problems.problem import convert
 
     path = _beside(run, models.WEIGHTS)
     record = vouching(path.parent, path.name) if path.exists() else None
@@ -90,7 +90,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
 
 
 def predictions(run: Path | str) -> dict[str, Shaped[np.ndarray, "samples ..."]]:
-    """What a run kept of its trained model's outputs for the test samples: arrays by name, a row for each sample.
+    """The outputs of a run's trained model for the test samples: arrays by name, with a row for each sample.
 
     run: the run's folder, its record, or its predictions.npz.
 

@@ -1,4 +1,4 @@
-"""Builds the model of a run from its settings, and writes its weights with what builds it again.
+"""Builds the model of a run from its settings, and writes its weights with all that is needed to build it again.
 
 Families import this; `ketscale.problems.library`, which knows all families, finds a model by its kind or its run.
 """
@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Model, Settings
-from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.grid import canonical
 
 if TYPE_CHECKING:
@@ -27,26 +26,8 @@ WEIGHTS = "model.safetensors"
 INFO = "ketscale"
 
 
-def of_run(settings: Settings, device: torch.device, **arguments: Any) -> nn.Module:
-    """The model of a run of circuits, which run on `device`, the model's, unless the simulator's placement says
-    otherwise.
-
-    arguments: arguments of the constructor that the data decide, such as inputs and outputs.
-
-    Raises:
-        UserError: as for `build_simulator`, or the model refuses a size.
-    """
-    from ketscale.engines.circuits.factory import build_simulator
-
-    simulator = None
-    if settings.simulator is not None:
-        assert isinstance(settings.simulator, CircuitSimulator)
-        simulator = build_simulator(settings.run.simulator, settings.simulator, device)
-    return of_settings(settings, simulator, **arguments)
-
-
 def of_settings(settings: Settings, simulator: Any, **arguments: Any) -> nn.Module:
-    """The model of a run, whose constructor gets those of the known settings that it names.
+    """The model of a run. Its constructor gets the known settings that it has arguments for.
 
     They are the model's settings, its sizes, `dropout`, `simulator` (an object, a name or None) and `arguments`. A
     trained model is built in the same way when it is loaded.
@@ -94,7 +75,7 @@ def saved(settings: Settings, problem: Problem) -> bytes:
 
 
 def digest(about: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> str:
-    """SHA-256 of a trained model: of what builds it, and of names, types, shapes and values of its weights."""
+    """SHA-256 of a trained model: of all that builds it, and of names, types, shapes and values of its weights."""
     from safetensors.torch import save
 
     return hashlib.sha256(canonical(about).encode() + save(dict(weights))).hexdigest()

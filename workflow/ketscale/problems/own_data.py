@@ -1,4 +1,4 @@
-"""Types of settings and checks that the workloads of a user's own files share.
+"""The settings that workloads of a user's own files share, and their checks.
 
 Imports nothing heavy, since configs are checked with it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -22,33 +22,73 @@ Share = Annotated[
 File = Annotated[str, Meta(min_length=1)]
 
 
-def found(given: str, setting: str) -> Path:
-    """The file that a setting names.
+class OwnFiles:
+    """A workload of a user's own files, with shares of validation and test; a mixin of its settings.
 
-    Raises:
-        UserError: there is no such file.
+    FILES: the settings that name a file.
     """
+
+    __slots__ = ()
+    FILES: ClassVar[tuple[str, ...]] = ()
+
+    if TYPE_CHECKING:  # annotations here would replace the workload's
+        validation: float | None
+        test: float | None
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The given shares of validation and test, or their defaults."""
+        given = {"validation": self.validation, "test": self.test}
+        return {name: SHARE if share is None else share for name, share in given.items()}
+
+    def sources(self) -> list[Path]:
+        """The files that are given, in the order of `FILES`.
+
+        Raises:
+            UserError: there is no such file.
+        """
+        return list(self.given_files().values())
+
+    def given_files(self) -> dict[str, Path]:
+        """`sources` by the settings that name them."""
+        given = {name: getattr(self, name) for name in self.FILES}
+        return {name: _found(path, name) for name, path in given.items() if path is not None}
+
+    def share_faults(self, instead: str | None = None, **more: int | None) -> Iterator[str]:
+        """Yield what is wrong with the shares.
+
+        instead: the reason why nothing is drawn, so that no share, nor what else is given as `more`, may be set; None
+        if they are drawn.
+        """
+        given = {"validation": self.validation, "test": self.test}
+        for name, setting in {**given, **more}.items():
+            if instead and setting is not None:
+                yield f"{name}: {instead}; leave it out"
+        total = sum(self.shares.values())
+        if total >= 1:
+            yield f"validation: validation and test add up to {total:g}, so none is left to train on"
+
+
+class OwnArrays(OwnFiles):
+    """A workload whose files have arrays, one of which may give the split."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        split: str
+        split_seed: int | None
+
+    def faults(self) -> Iterator[str]:
+        """Shares must leave samples to train on, and are not given with split: given."""
+        yield from super().faults()  # type: ignore[misc]
+        given = "the array split gives the parts" if self.split == "given" else None
+        yield from self.share_faults(given, split_seed=self.split_seed)
+
+
+def _found(given: str, setting: str) -> Path:
     path = expanded(given)
     if not path.is_file():
         if path.exists():
             raise UserError(f"{setting}: {path} is not a regular file; name another")
         raise UserError(f"{setting}: there is no file {path}; name another")
     return path
-
-
-def share_faults(instead: str | None, split_seed: int | None = None, **shares: float | None) -> Iterator[str]:
-    """Yield what is wrong with the shares of validation and test.
-
-    instead: the reason why nothing is drawn, so that no share or seed may be given; None if they are drawn.
-    """
-    for name, share in {**shares, "split_seed": split_seed}.items():
-        if instead and share is not None:
-            yield f"{name}: {instead}; leave it out"
-    total = sum(SHARE if share is None else share for share in shares.values())
-    if total >= 1:
-        yield f"{next(iter(shares))}: {' and '.join(shares)} add up to {total:g}, so none is left to train on"
-
-
-def share(given: float | None) -> float:
-    """The given share, or the default."""
-    return SHARE if given is None else given

@@ -7,7 +7,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import nn
@@ -15,8 +15,10 @@ from torch import nn
 from ketscale.engines.vjp import VJP
 from ketscale.errors import UserError
 from ketscale.layers.randomness import Step
-from ketscale.problems.precision import convert
+from ketscale.private_torch import mapped
 from ketscale.problems.samplers import Sampler
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class Problem(nn.Module, ABC):
@@ -36,7 +38,7 @@ class Problem(nn.Module, ABC):
         separable: whether entry i of the sums depends on the i-th of as many equal parts of the parameters alone. Each
             part then minimises its own entry, and `combine` only reports: no part's descent depends on another's.
         splits: the splits that `outputs` and `metrics` accept, with the number of samples in each.
-        seed: of the random numbers that it draws in training: the run's, an int; inside `seeded` what that was given.
+        seed: seed of its random numbers in training: the run's, an int; inside `seeded` the seeds given there.
         arguments: arguments of the model's constructor that the data decide, such as `inputs`; kept with its weights.
 
     Raises:
@@ -59,7 +61,7 @@ class Problem(nn.Module, ABC):
             )
 
     def convert(self, device: torch.device, dtype: torch.dtype) -> Self:
-        """Move all parameters and buffers to `device` in the precision of `dtype`; see `precision.convert`."""
+        """Move all parameters and buffers to `device` in the precision of `dtype`; see the function `convert`."""
         return convert(self, device, dtype)
 
     @contextlib.contextmanager
@@ -87,8 +89,7 @@ class Problem(nn.Module, ABC):
     def vjp(self, indices: torch.Tensor, step: Step) -> VJP | None:
         """`sums` for n >= 1 samples of a training step on a CPU, without autograd; None if there is no such way.
 
-        See `engines.vjp`. Only for a problem without a penalty. Of several runs, which share its buffers, there are
-        indices (runs, n), sums (runs, ...), one `seed` each, and parameters with a first dimension of runs.
+        See `engines.vjp`. Only for a problem without a penalty. Several runs share its buffers; then there are indices (runs, n), sums (runs, ...), one `seed` each, and parameters with a first dimension of runs.
         """
         return None
 
@@ -131,12 +132,28 @@ class Problem(nn.Module, ABC):
         """
 
     def curves(self) -> Mapping[str, torch.Tensor]:
-        """What the trained model does over time, kept as a table: columns by name, real (points,); none if empty.
+        """The course of the trained model over time, kept as a table: columns by name, real (points,); none if empty.
 
         The first is the time. The specification says which others are drawn (`Family.curves`).
         """
         return {}
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What to keep of the outputs of a whole split: tensors by name, with one row for each sample."""
+        """The part of a whole split's outputs that is kept: tensors by name, with one row for each sample."""
         return {"outputs": outputs}
+
+
+def convert(module: M, device: torch.device, dtype: torch.dtype) -> M:
+    """Move all parameters and buffers to `device` in the precision of `dtype` (float32 or float64), in place.
+
+    Complex tensors become complex64 or complex128, where `to(dtype=...)` would drop their imaginary parts; integers
+    keep their type.
+    """
+    pair = dtype.to_complex()
+
+    def converted(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_complex():
+            return tensor.to(device, pair)
+        return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
+
+    return mapped(module, converted)

@@ -11,7 +11,7 @@ import torch
 from ketscale.errors import UserError
 from ketscale.layers import randomness
 
-ORDER = randomness.Stream("order")
+ORDER = randomness.RandomStream("order")
 
 
 class Sampler(Protocol):
@@ -81,7 +81,7 @@ class Stream:
     """New tasks in every step; an epoch is `steps` steps.
 
     The indices of a step are 0..batch-1. The problem draws their tasks from a random stream of its own, so that the
-    ranks do not matter: with `TASKS = randomness.Stream("gates.tasks")`, each task is a row of
+    ranks do not matter: with `TASKS = randomness.RandomStream("gates.tasks")`, each task is a row of
     `randomness.uniform(TASKS.key(seed, step), indices, columns)`.
     """
 
@@ -98,5 +98,5 @@ class Stream:
             yield torch.arange(batch)
 
 
-# By the names that specifications use.
+# The samplers by the names that specifications use.
 SAMPLERS: dict[str, type[Sampler]] = {"shuffled": Shuffled, "all": All, "stream": Stream}

@@ -7,11 +7,11 @@ from torch import nn
 
 
 def confusion(labels: torch.Tensor, named: torch.Tensor, classes: int) -> torch.Tensor:
-    """How often a sample of one class was named another: int64 (classes, classes), rows are true classes.
+    """How often a sample of a class was predicted as each class: int64 (classes, classes), rows are true classes.
 
     Args:
         labels: true classes, int64 (n,).
-        named: those that were named, int64 (n,).
+        named: predicted classes, int64 (n,).
     """
     return (labels * classes + named).bincount(minlength=classes**2).view(classes, classes)
 
@@ -19,7 +19,7 @@ def confusion(labels: torch.Tensor, named: torch.Tensor, classes: int) -> torch.
 def weighted_f1(confusion: torch.Tensor) -> float:
     """The mean of the classes' F1, the harmonic mean of precision and recall, weighted by their numbers of samples."""
     true, named = confusion.sum(1).double(), confusion.sum(0).double()
-    # Classes that are neither there nor named have weight 0.
+    # Classes that neither occur nor are predicted have weight 0.
     f1 = 2 * confusion.diagonal() / (true + named).clamp(min=1)
     return float((f1 * true).sum() / true.sum())
 
@@ -27,7 +27,7 @@ def weighted_f1(confusion: torch.Tensor) -> float:
 def auc(labels: torch.Tensor, scores: torch.Tensor) -> float:
     """The area under the receiver operating characteristic: one class against the rest, the mean over classes.
 
-    Of two classes the second counts alone: the area of the first is the same.
+    With two classes only the second is counted, since the area of the first is the same.
 
     It is the probability that a sample of the class has a higher score than one of the rest, where equal scores count half
     (Hanley and McNeil 1982, Radiology 143, 29).

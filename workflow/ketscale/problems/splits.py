@@ -1,7 +1,7 @@
 """Splits of samples into training, validation and test.
 
-A split that is drawn puts equal samples into one part, as if they were one. A split that is given, or that follows
-groups or recordings, is kept as it is. The samples that have something in common with one of another part are counted.
+A split that is drawn puts equal samples into one part, as if they were one sample. A split that is given, or that follows
+groups or recordings, is kept as it is. Samples that have something in common with a sample of another part are counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ketscale.errors import UserError, short
 from ketscale.optional import needed_for
-from ketscale.problems import arrays
+from ketscale.problems.labels import named
 
 SPLITS = ("train", "validation", "test")
 # The sorted indices of the samples in each of `SPLITS`, which are disjoint.
@@ -37,9 +37,9 @@ def first_equal(samples: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def first_equal_features(features: NDArray[np.float64]) -> NDArray[np.int64]:
-    """`first_equal` of features (n, k), where two values are equal that are the same number in single precision.
+    """`first_equal` of features (n, k); two values are equal if they are the same number in single precision.
 
-    A model gets them in that precision, standardised. So they are compared both before they are standardised and after.
+    A model gets the features in that precision, standardised. So they are compared both before and after that.
     """
     return first_equal(np.stack([_levels(column) for column in features.T], axis=1))
 
@@ -47,7 +47,7 @@ def first_equal_features(features: NDArray[np.float64]) -> NDArray[np.int64]:
 def _levels(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Numbers (n,) of the levels that a feature's values are on."""
     order = np.argsort(values, kind="stable")
-    # In a unit in which nothing overflows, and which keeps whole numbers whole.
+    # A power of two as the unit: nothing overflows, and whole numbers stay whole.
     ordered = np.ldexp(values[order], -np.frexp(np.abs(values).max())[1])
     deviation = ordered.std() or 1.0
     apart = np.ones(len(values) - 1, bool)
@@ -156,7 +156,7 @@ def by_group(groups: NDArray[np.int64], validation: float, test: float, seed: in
     return {name: np.flatnonzero(np.isin(groups, parts[name])) for name in SPLITS}
 
 
-def as_given(names: NDArray[np.str_], labels: NDArray[np.int64], classes: Sequence[str], where: str) -> Parts:
+def as_given(names: NDArray[np.str_], where: str, labels: NDArray[np.int64], classes: Sequence[str]) -> Parts:
     """The parts that an array gives.
 
     names: text (n,), each one of `SPLITS`. where: the array's name in errors.
@@ -164,7 +164,7 @@ def as_given(names: NDArray[np.str_], labels: NDArray[np.int64], classes: Sequen
     Raises:
         UserError: the array has another shape or another name, a part has no samples, or a class no training sample.
     """
-    names = arrays.named(names, len(labels), where, "sample")
+    names = named(names, where, len(labels), "sample")
     other = sorted(set(map(str, names.tolist())) - set(SPLITS))
     if other:
         raise UserError(

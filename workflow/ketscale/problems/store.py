@@ -12,10 +12,15 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ketscale import strict_json
+from ketscale.config import Data, Split, Workload
 from ketscale.errors import UserError, short
 from ketscale.files import clear, naming, read_bytes, read_text, sha256, temporary_prefix, write_atomic
 
@@ -34,6 +39,54 @@ KEYS = {
 }
 
 
+@dataclass(frozen=True)
+class Folder:
+    """Prepared data on disk, every file of which was verified.
+
+    entries: the content of its manifest, such as `settings` and `shared`.
+    """
+
+    path: Path
+    entries: Mapping[str, Any]
+
+    def array(self, name: str) -> NDArray[Any]:
+        """The array of an .npy file, mapped from disk."""
+        return np.load(self.path / name, mmap_mode="r")
+
+    def arrays(self, name: str) -> dict[str, NDArray[Any]]:
+        """The arrays of an .npz file."""
+        with np.load(self.path / name) as archive:
+            return dict(archive)
+
+    def data(self, content: Any, split: Split) -> Data:
+        """The data of a run, with the hashes of data and folder, which its record keeps."""
+        return Data(content, split, self.entries["data_hash"], self.entries["hash"])
+
+
+def write(folder: Path, contents: Mapping[str, NDArray[Any] | Mapping[str, NDArray[Any]]]) -> None:
+    """Write the files of these names: an array as .npy, arrays by name as .npz."""
+    for name, content in contents.items():
+        if isinstance(content, Mapping):
+            arrays: Any = content
+            np.savez(folder / name, allow_pickle=False, **arrays)
+        else:
+            np.save(folder / name, content)
+
+
+def identity_of(workload: Workload, data_hash: str, code_version: int, **more: Any) -> dict[str, Any]:
+    """The identity of a workload's prepared data for `publish`: all that determines their content.
+
+    The settings are without paths, which depend on the machine and not on the content.
+    """
+    return {
+        "workload": type(workload).__name__,
+        "settings": workload.content(),
+        "data_hash": data_hash,
+        "code_version": code_version,
+        **more,
+    }
+
+
 def publish(
     manifest: Path,
     identity: Mapping[str, Any],
@@ -42,7 +95,7 @@ def publish(
 ) -> None:
     """Build the folder of `identity` unless it exists and is intact, then point `manifest` to it.
 
-    identity: all that determines the content, with `data_hash`, `settings` and `code_version`.
+    identity: all that determines the content; see `identity_of`.
     fill: writes `files` into the folder that it is given, and returns further entries of the manifest. It may write more
         files, which are not checked. `shared`, the `splits.shared` of the split, is an entry or part of the identity.
     """
@@ -57,10 +110,8 @@ def publish(
     write_atomic(manifest, read_bytes(folder / INNER))
 
 
-def opened(
-    manifest: Path, files: Sequence[str], code_version: int, unread: Sequence[str] = ()
-) -> tuple[Path, dict[str, Any]]:
-    """The folder that `manifest` points to, and the manifest's content, after checking every file's SHA-256.
+def opened(manifest: Path, files: Sequence[str], code_version: int, unread: Sequence[str] = ()) -> Folder:
+    """The folder that `manifest` points to, after checking every file's SHA-256.
 
     files: files that the manifest must list; all that it lists are checked.
     unread: except for these, which the caller will not read.
@@ -86,7 +137,7 @@ def opened(
             raise UserError(f"{path}: is missing; {remedy}")
         if sha256(path) != digest:
             raise UserError(f"{path}: is damaged (its SHA-256 is not the manifest's); {remedy}")
-    return folder, described
+    return Folder(folder, described)
 
 
 def _name(identity: Mapping[str, Any]) -> str:
@@ -141,7 +192,7 @@ def _read(path: Path, files: Sequence[str], code_version: int) -> dict[str, Any]
         raise UserError(f"{path}: was written by another version; delete it and run the rule prepare again")
     if not (described.keys() >= KEYS and _named(described["files"], files)):
         raise UserError(unfit)
-    # Computed again, so that no other numbers go by the name of these; and no other folder than the data's is named.
+    # The hash is computed again: no other numbers may have the name of these, and no other folder may be named.
     keys = described["identified_by"]
     known = isinstance(keys, list) and set(map(str, keys)) <= described.keys()
     if (

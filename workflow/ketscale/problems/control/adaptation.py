@@ -4,7 +4,7 @@ First- and second-order MAML: Finn, Abbeel and Levine, arXiv:1703.03400. Reptile
 arXiv:1803.02999, whose gradient is the difference of the weights before and after, over the inner rate. All are sums
 over tasks, so ranks that share the tasks compute the same.
 
-All tensors may have a leading dimension, as those of `policy`.
+All tensors may have a leading dimension, as in `policy`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 
 from ketscale.problems.control.policy import Layers, Network, Update, linear
-from ketscale.problems.control.specification import Adaptation
+from ketscale.problems.control.settings import Adaptation
 
-# The losses (n,) of the controls (n, segments, controls) of tasks, each of its own task's alone.
+# The losses (n,) of tasks' controls (n, segments, controls); each depends on its own task alone.
 Losses = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -37,7 +37,7 @@ def stepped(
     losses: Losses,
     differentiable: bool = False,
 ) -> list[Update]:
-    """The tasks' updates with one more gradient step; `differentiable` by the layers."""
+    """The tasks' updates with one more gradient step; if `differentiable`, they can be differentiated by the layers."""
     with torch.enable_grad():
         found = network.evaluated(layers, tasks, updates, rate)
         slopes = torch.autograd.grad(losses(found.controls).sum(), found.outputs, create_graph=differentiable)

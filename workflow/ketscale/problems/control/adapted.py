@@ -11,8 +11,8 @@ from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.errors import UserError
 from ketscale.problems.control.adaptation import Inner, course
 from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.outputs import Outputs
 from ketscale.problems.control.policy import Network
+from ketscale.problems.control.problem import Outputs
 from ketscale.problems.control.workload import ControlWorkload, Rates
 
 
@@ -30,7 +30,7 @@ def adapted(
     after the last one, in units of the system's controls. Both are in the model's precision, without gradients.
 
     model: a policy or a robust_grape, such as `ketscale.load` gives; it is left as it is.
-    workload: what the model was trained on, with its settings.
+    workload: the workload that the model was trained on, with its settings.
     tasks: an array (n, inputs), in the order of `workload.varied`; values may be outside the ranges of the training.
     steps, rate: the model's `inner_steps` and `inner_learning_rate`, or others.
     simulator: evaluates the dynamics; None: `exact`.
@@ -75,7 +75,7 @@ def adapted(
 
 
 def _completed(workload: ControlWorkload, values: torch.Tensor) -> torch.Tensor:
-    """All quantities (n, quantities) of tasks, of which those that do not vary have their one value."""
+    """All quantities (n, quantities) of tasks; those that do not vary have their one value."""
     columns = iter(values.unbind(1))
     return torch.stack(
         [

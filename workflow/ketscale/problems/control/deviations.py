@@ -1,4 +1,4 @@
-"""How far a propagator is from exact results and from physical states, at random pulses of the test tasks."""
+"""The deviations of a propagator from exact results and from physical states, for random pulses on the test tasks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.layers import randomness
 from ketscale.problems.control.metrics import DEVIATIONS
 from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.tasks import SPLITS, Distribution
+from ketscale.problems.control.tasks import SPLIT_KEYS, Distribution
 
-PULSES = randomness.Stream("control.random_pulses")
+PULSES = randomness.RandomStream("control.random_pulses")
 
 
 def deviations(
@@ -24,7 +24,7 @@ def deviations(
     Each test task has one pulse, drawn by the workload's seed and the task's number and uniform within the amplitude.
     simulator_error is the largest |Tr(rho sigma) - exact| of a task, with `exact` in fp64 by torch's operators, so that
     for compiled exact code it is the rounding. negativity is that of the least physical state; see `violations`. Both
-    are None for other splits, since training depends on neither; and not numbers if a state is not.
+    are None for other splits, since training depends on neither, and NaN if a state has NaN.
     """
     if split != "test":
         return dict.fromkeys((metric.name for metric in DEVIATIONS), None)
@@ -32,7 +32,7 @@ def deviations(
     target = system.targets[workload.target]
     numbers = torch.arange(workload.test, device=like.device)
     drawn = randomness.uniform(
-        PULSES.key(workload.seed, 0, SPLITS[split]), numbers, segments * len(system.controls)
+        PULSES.key(workload.seed, 0, SPLIT_KEYS[split]), numbers, segments * len(system.controls)
     )
     controls = (workload.amplitude * (2 * drawn - 1)).unflatten(1, (segments, -1))
 
@@ -44,6 +44,6 @@ def deviations(
         found = states(objective.propagator, like.dtype)
         reference = fidelity(states(propagator("exact", route="torch"), torch.float64), target)
         error = float((fidelity(found, target) - reference).abs().max())
-    # Eigenvalues of what is not a number raise an error.
+    # Computing eigenvalues of NaN raises an error.
     negativity = float(violations(found).negativity.max()) if math.isfinite(error) else error
     return {"simulator_error": error, "negativity": negativity}

@@ -9,19 +9,16 @@ from torch import nn
 
 from ketscale.layers import randomness
 from ketscale.layers.randomness import Step
-from ketscale.problems.control.deviations import deviations
-from ketscale.problems.control.metrics import all_figures, figures
 from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.outputs import Outputs
-from ketscale.problems.control.tasks import SPLITS, Distribution
+from ketscale.problems.control.problem import ControlProblem, Outputs
+from ketscale.problems.control.tasks import SPLIT_KEYS
 from ketscale.problems.control.workload import Rates
-from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import All
 
-STARTS = randomness.Stream("control.starts")
+STARTS = randomness.RandomStream("control.starts")
 
 
-class Pulses(nn.Module):
+class TaskPulses(nn.Module):
     """Controls (tasks, starts, segments, controls) in units of `amplitude`, clamped to `limit`."""
 
     def __init__(
@@ -34,6 +31,7 @@ class Pulses(nn.Module):
         limit: float = 10.0,
     ) -> None:
         super().__init__()
+        self.shape = (segments, controls)
         self.amplitude, self.limit = amplitude, limit
         self.pulses = nn.Parameter(2 * torch.rand(tasks, starts, segments, controls) - 1)
 
@@ -42,7 +40,7 @@ class Pulses(nn.Module):
         return (self.amplitude * self.pulses[tasks]).clamp(-self.limit, self.limit)
 
 
-class Grape(Problem):
+class Grape(ControlProblem):
     """The loss of each start of each task of validation and test, in this order; each is minimised by itself.
 
     `combine` is the mean over tasks of the best start's loss. The outputs for a task are its starts' overlaps, and
@@ -50,16 +48,13 @@ class Grape(Problem):
     set of tasks.
     """
 
-    model: Pulses
+    model: TaskPulses
     linear = False
     separable = True
 
-    def __init__(self, model: Pulses, objective: Objective, seed: int, arguments: dict[str, Any]) -> None:
-        super().__init__()
-        self.model, self.objective, self.arguments = model, objective, arguments
-        self.splits = objective.workload.held_out
+    def __init__(self, model: TaskPulses, objective: Objective, seed: int, arguments: dict[str, Any]) -> None:
+        super().__init__(model, objective, arguments)
         self.sampler = All(len(model.pulses))
-        self.distribution = Distribution(objective.workload)
         environments = [
             self.distribution.fixed(split, torch.arange(count), torch.float64).query
             for split, count in self.splits.items()
@@ -68,7 +63,7 @@ class Grape(Problem):
             self.register_buffer(f"environment_{name}", torch.cat(parts), persistent=False)
         shape = model.pulses.shape[1:]
         drawn = [
-            randomness.uniform(STARTS.key(seed, 0, SPLITS[split]), torch.arange(count), shape.numel())
+            randomness.uniform(STARTS.key(seed, 0, SPLIT_KEYS[split]), torch.arange(count), shape.numel())
             for split, count in self.splits.items()
         ]
         with torch.no_grad():
@@ -91,20 +86,13 @@ class Grape(Problem):
             pulses = self.model(tasks)[torch.arange(len(tasks)), self._best(overlaps)]
         return Outputs(overlaps, pulses).rows
 
-    def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """Loss and infidelity of each task's best start, which no steps of adaptation follow; when full all metrics."""
-        overlaps, pulses = Outputs.of(outputs, self.model.pulses.shape[2:])
-        final = overlaps[torch.arange(len(overlaps)), self._best(overlaps)]
-        if not full:
-            return figures(self.objective, final)
-        environment = self._environment(self._numbers(split, torch.arange(len(outputs))))
-        found = all_figures(self.objective, final, overlaps[:, :0], pulses, environment)
-        return found | deviations(self.objective, pulses.shape[1], self.model.pulses, split)
+    def judged(self, overlaps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The overlaps of each task's best start, which no steps of adaptation follow."""
+        return overlaps[torch.arange(len(overlaps)), self._best(overlaps)], overlaps[:, :0]
 
-    def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The parts of `Outputs`, and the `tasks` (n, inputs) as networks see them, fp64."""
-        tasks = self.distribution.fixed(split, torch.arange(len(outputs)), torch.float64).inputs
-        return {**Outputs.of(outputs, self.model.pulses.shape[2:])._asdict(), "tasks": tasks}
+    def environment(self, split: str, count: int) -> Rates:
+        """See `ControlProblem.environment`."""
+        return self._environment(self._numbers(split, torch.arange(count)))
 
     @property
     def _rows(self) -> torch.Size:

@@ -13,21 +13,19 @@ from ketscale.engines.members import together
 from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span
 from ketscale.problems.control.adaptation import Inner, Losses, course, meta_loss
-from ketscale.problems.control.deviations import deviations
-from ketscale.problems.control.metrics import SHOWN, all_figures, figures
+from ketscale.problems.control.metrics import SHOWN
 from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.outputs import Outputs
 from ketscale.problems.control.policy import Layers, Network
-from ketscale.problems.control.specification import Adaptation
-from ketscale.problems.control.tasks import Distribution, Drawn
+from ketscale.problems.control.problem import ControlProblem, Outputs
+from ketscale.problems.control.settings import Adaptation
+from ketscale.problems.control.tasks import Drawn
 from ketscale.problems.control.workload import Rates
-from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Sampler, Shuffled, Stream
 
 Environment = Callable[[], Rates]
 
 
-class MetaLearning(Problem):
+class MetaLearning(ControlProblem):
     """The mean over tasks of the loss after adaptation, with a gradient as `adaptation.meta_loss` says.
 
     The outputs for a task are its overlaps after 0, 1, ... steps of adaptation, and its pulse after the model's own
@@ -47,12 +45,9 @@ class MetaLearning(Problem):
         arguments: dict[str, Any],
         loop: bool = False,
     ) -> None:
-        super().__init__()
-        self.model, self.objective, self.kind, self.inner, self.seed = model, objective, kind, inner, seed
-        self.arguments, self.loop = arguments, loop
+        super().__init__(model, objective, arguments, singly=objective.creation == "once")
+        self.kind, self.inner, self.seed, self.loop = kind, inner, seed, loop
         workload = objective.workload
-        self.distribution = Distribution(workload, singly=objective.creation == "once")
-        self.splits = workload.held_out
         self.sampler: Sampler = (
             Stream(workload.epoch_steps) if workload.tasks is None else Shuffled(workload.tasks)
         )
@@ -69,25 +64,18 @@ class MetaLearning(Problem):
         """The rows of `Outputs`, with overlaps to the last step that metrics show."""
         return self._together(partial(self._outputs, split), indices)
 
-    def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """The loss and the infidelity after the model's own number of steps, and when full all other metrics."""
-        overlaps, pulses = Outputs.of(outputs, self.model.shape)
-        final = overlaps[:, self.inner.steps]
-        if not full:
-            return figures(self.objective, final)
-        environment = self._fixed(split, torch.arange(len(outputs))).query
-        found = all_figures(self.objective, final, overlaps, pulses, environment)
-        return found | deviations(self.objective, pulses.shape[1], next(self.model.parameters()), split)
+    def judged(self, overlaps: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The overlaps after the model's own number of steps, and all of them."""
+        return overlaps[:, self.inner.steps], overlaps
 
-    def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The parts of `Outputs`, and the `tasks` (n, inputs), fp64."""
-        tasks = self.distribution.fixed(split, torch.arange(len(outputs)), torch.float64).inputs
-        return {**Outputs.of(outputs, self.model.shape)._asdict(), "tasks": tasks}
+    def environment(self, split: str, count: int) -> Rates:
+        """See `ControlProblem.environment`."""
+        return self._fixed(split, torch.arange(count)).query
 
     def _together(
         self, function: Callable[[torch.Tensor, torch.Tensor, Layers], torch.Tensor], indices: torch.Tensor
     ) -> torch.Tensor:
-        """A function of seeds (...), indices (..., n) and the layers, in one call of all runs that train together."""
+        """Call a function of seeds (...), indices (..., n) and the layers once for all runs that train together."""
 
         def of_all(seeds: torch.Tensor, indices: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
             return function(seeds, indices, list(zip(parts[::2], parts[1::2], strict=True)))
@@ -95,7 +83,7 @@ class MetaLearning(Problem):
         return together(of_all, torch.as_tensor(self.seed), indices, *chain(*self.model.layers()))
 
     def _sums(self, step: Step, seeds: torch.Tensor, indices: torch.Tensor, layers: Layers) -> torch.Tensor:
-        """(..., 1)"""
+        """The summed loss (..., 1) of all tasks, or of one task after the other with `loop`."""
         parts = indices.split(1, -1) if self.loop else [indices]
         return torch.stack([self._sum(step, seeds, part, layers) for part in parts], -1).sum(-1, keepdim=True)
 
@@ -129,7 +117,7 @@ class MetaLearning(Problem):
         return self.distribution.fixed(split, numbers.to(device), dtype)
 
     def _environments(self, drawn: Drawn) -> tuple[Environment, Environment]:
-        """What gives those for adaptation and for judgement to each evaluation."""
+        """Functions that give each evaluation the environments for adaptation and for judgement."""
         if self.objective.creation == "again":
             created = partial(self.distribution.created, dtype=drawn.inputs.dtype)
             return partial(created, drawn.values[0]), partial(created, drawn.values[1])
@@ -147,5 +135,5 @@ class MetaLearning(Problem):
 def _by_task(
     function: Callable[[torch.Tensor, Rates], torch.Tensor], controls: torch.Tensor, environment: Rates
 ) -> torch.Tensor:
-    """What a function of tasks' controls (n, segments, controls) gives for (..., n, segments, controls), (..., n)."""
+    """Apply a function of tasks' controls (n, segments, controls) to controls (..., n, segments, controls): (..., n)."""
     return function(controls.flatten(0, -3), environment).unflatten(0, controls.shape[:-2])

@@ -1,4 +1,4 @@
-"""The figures of a split's tasks."""
+"""The metrics of a split's tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Numbers of adaptation steps whose infidelity is always measured.
 SHOWN = (0, 1, 5, 20)
 
-# Of the run's propagator; see `deviations`.
+# The deviations of the run's propagator; see `deviations`.
 DEVIATIONS = (
     Metric(
         "simulator_error", "largest error of a random pulse's fidelity", "", "down", least=0, about="error"
@@ -31,7 +31,7 @@ METRICS = (
         for steps in SHOWN
     ),
     Metric("leakage", "population above the qubit's levels", "", "down"),
-    # How much the tasks differ.
+    # These say how much the tasks differ.
     Metric("lowest_rate", "lowest rate of a jump", "1 / time", None),
     Metric("highest_rate", "highest rate of a jump", "1 / time", None),
     Metric("pulse_spread", "spread of the tasks' pulses", "amplitudes", None),
@@ -40,31 +40,31 @@ METRICS = (
 )
 
 
-def figures(objective: Objective, final: torch.Tensor) -> dict[str, Any]:
+def measures(objective: Objective, final: torch.Tensor) -> dict[str, Any]:
     """The loss and the mean infidelity 1 - Tr(rho sigma) of tasks with these overlaps (n,)."""
     return {"loss": float(objective.loss(final).mean()), "infidelity": float((1 - final).mean())}
 
 
-def all_figures(
+def all_measures(
     objective: Objective, final: torch.Tensor, course: torch.Tensor, pulses: torch.Tensor, environment: Rates
 ) -> dict[str, Any]:
-    """All metrics of tasks. The last two are None for a single task, and leakage where there are no levels to leak into.
+    """All metrics of tasks. The last two are None for a single task; leakage is None without levels to leak into.
 
     leakage: the mean population of levels above the qubit's, after the pulses.
-    lowest_rate, highest_rate: of any jump in any of the environments, 1 / time. pulse_spread: the root mean square
+    lowest_rate, highest_rate: the extremes over all jumps and environments, 1 / time. pulse_spread: the root mean square
     difference of the pulses' amplitudes from those of their mean pulse, in units of the workload's `amplitude`; pulses
     from starts of their own differ even if one is best for all. exchanged_infidelity: the mean infidelity of each
-    task's pulse in the next task's environment (the last one's in the first's). Where it equals the infidelity, the
+    task's pulse in the next task's environment (the last one's in the first's). If it equals the infidelity, the
     tasks share one best pulse.
 
     Args:
-        objective: what pulses are judged by.
+        objective: judges the pulses.
         final: overlaps (n,) of the pulses.
         course: overlaps (n, steps + 1) after 0, 1, ... steps of adaptation; (n, 0) without adaptation.
         pulses: (n, segments, controls), after the last step.
-        environment: in which the tasks are judged.
+        environment: the environments in which the tasks are judged.
     """
-    found = figures(objective, final)
+    found = measures(objective, final)
     found["worst_infidelity"] = float((1 - final).max())
     for steps in SHOWN:
         defined = course.shape[1] > steps

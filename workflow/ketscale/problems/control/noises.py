@@ -1,6 +1,6 @@
-"""What environments are described by: spectra or relaxation times, of each qubit. Imports nothing heavy.
+"""The two descriptions of an environment: a spectrum, or relaxation times, for each qubit. Imports nothing heavy.
 
-They are mixins of workloads, which have the ranges as settings with defaults of their own.
+They are mixins for workloads. A workload has the ranges as settings, with its own defaults.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Jumps = Annotated[
 ]
 
 
-class Spectrum:
-    """Environments with spectra A / (omega^alpha + omega_c^alpha), of which `noise.noise_rates` makes a rate.
+class NoiseSpectrum:
+    """Environments with spectra A / (omega^alpha + omega_c^alpha), from which `noise.noise_rates` computes a rate.
 
     These are dimensionless, since the units of A depend on alpha: `unit` is the time that they and the rate are in.
     """
@@ -61,7 +61,7 @@ class Spectrum:
 
 
 class Relaxation:
-    """Environments with relaxation times T1 and T2; the jumps are what these mean: relaxation and dephasing."""
+    """Environments with relaxation times T1 and T2, whose jumps are relaxation and dephasing."""
 
     __slots__ = ()
     VARIED: ClassVar[tuple[str, ...]] = ("t1", "t2", "detuning")

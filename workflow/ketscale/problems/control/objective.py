@@ -1,4 +1,4 @@
-"""What pulses are judged by: the overlap of the state that they make with the target's."""
+"""The objective of pulses: the overlap of the state that they make with the target state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Objective:
         return self._expval(controls, environment, self.projector)
 
     def leakage(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor | None:
-        """What is in levels above the qubits' after the controls, (n,); None if the system has none."""
+        """The population of levels above the qubits' after the controls, (n,); None if there are no such levels."""
         return self._expval(controls, environment, self._above) if self._above.any() else None
 
     def loss(self, overlaps: torch.Tensor) -> torch.Tensor:

@@ -20,26 +20,26 @@ from ketscale.errors import UserError
 
 
 class Update(NamedTuple):
-    """What tasks' inner steps have done to a layer: the sum over steps k of `slopes` (n, k, out) times `inputs` (n, k, in).
+    """The change of a layer by tasks' inner steps: the sum over steps k of `slopes` (n, k, out) times `inputs` (n, k, in).
 
-    The layer's weight has changed by minus the rate times that, its bias by minus the rate times the summed slopes.
+    The layer's weight has changed by minus the rate times this sum, its bias by minus the rate times the summed slopes.
     """
 
     inputs: torch.Tensor
     slopes: torch.Tensor
 
     def applied(self, given: torch.Tensor) -> torch.Tensor:
-        """What it adds to the layer's output for inputs (n, in), over minus the rate."""
+        """Its contribution to the layer's output for inputs (n, in), divided by minus the rate."""
         weights = self.inputs @ given[..., None] + 1
         return (weights.mT @ self.slopes)[..., 0, :]
 
     @classmethod
     def none(cls, inputs: torch.Tensor, slopes: torch.Tensor) -> Update:
-        """No step yet, of a layer with such inputs (n, in) and slopes (n, out)."""
+        """The update before any step, of a layer with such inputs (n, in) and slopes (n, out)."""
         return cls(*(part.new_empty(*part.shape[:-1], 0, part.shape[-1]) for part in (inputs, slopes)))
 
     def then(self, inputs: torch.Tensor, slopes: torch.Tensor) -> Update:
-        """With one more step."""
+        """The update with one more step."""
         return Update(
             *(
                 torch.cat([old, new[..., None, :]], -2)
@@ -67,7 +67,7 @@ def linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> to
 
 
 class Network(nn.Module):
-    """Layers with tanh between them, whose last outputs are the controls in units of `amplitude`, clamped to `limit`."""
+    """Layers with tanh between them, whose outputs are the controls in units of `amplitude`, clamped to `limit`."""
 
     def __init__(self, segments: int, controls: int, amplitude: float, limit: float) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def features(self, tasks: torch.Tensor) -> torch.Tensor:
-        """The first layer's inputs, of tasks (n, inputs)."""
+        """The first layer's inputs for tasks (n, inputs)."""
         raise NotImplementedError
 
     def forward(self, tasks: torch.Tensor) -> torch.Tensor:
@@ -91,7 +91,7 @@ class Network(nn.Module):
     ) -> Evaluated:
         """The controls of tasks (n, inputs) with these layers and, for each layer, the tasks' own updates.
 
-        Where gradients are enabled, they can be taken by the layers' outputs, even if the layers have none.
+        If gradients are enabled, the controls can be differentiated by the layers' outputs, even if the layers need no gradient.
         """
         value, inputs, outputs = self.features(tasks), [], []
         for number, (weight, bias) in enumerate(layers):
@@ -113,11 +113,11 @@ class Policy(Network):
     The weights are orthogonal with gain 0.5 at the start, the biases 0: the published network at 20 segments and 2
     controls, with 38,696 trainable parameters.
 
-    inputs: how many values a task has. scale: raw: as they are, published; normalised: from their ranges `low` to `high`
-        to -1..1. amplitude: of the controls, for an output of 1. limit: of their magnitude.
+    inputs: raw: a task's values as they are, as published; normalised: scaled from their ranges `low` to `high` to -1..1.
+        amplitude: of the controls, for an output of 1. limit: of their magnitude.
 
     Raises:
-        UserError: the ranges are needed and not of as many values.
+        UserError: `low` and `high` are empty, or of different lengths.
     """
 
     def __init__(
@@ -158,9 +158,9 @@ class Policy(Network):
 
 
 def _orthogonal(rows: int, columns: int) -> torch.Tensor:
-    """A matrix like those of `nn.init.orthogonal_`, which depend on the number of threads.
+    """A random orthogonal matrix, whatever the number of threads; those of `nn.init.orthogonal_` depend on it.
 
-    The rounding of the QR factorisation does. In double precision it does not reach the digits that are kept.
+    The rounding of the QR factorisation depends on it. In double precision it does not reach the digits that are kept.
     """
     normal = torch.randn(rows, columns)
     q, r = torch.linalg.qr((normal if rows >= columns else normal.T).double())

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Meta
-
-from ketscale.config import Data, Family, Model, Sampling, Settings, SizeAxis
+from ketscale.config import Data, Family, Settings, SizeAxis
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.problems.control.metrics import METRICS
+from ketscale.problems.control.settings import GrapeSettings, PolicySettings, RobustSettings
 from ketscale.problems.control.workload import ControlWorkload
 from ketscale.problems.control.workloads import WORKLOADS
 
@@ -20,125 +18,47 @@ if TYPE_CHECKING:
     from ketscale.problems.problem import Problem
 
 
-# What a policy learns; see `adaptation.meta_loss`.
-Adaptation = Literal["fomaml", "maml", "reptile", "multi-task"]
-
-
-class NetworkSettings(Model, frozen=True, kw_only=True):
-    """A model of any number of tasks, which is adapted to each by gradient steps."""
-
-    adapts: ClassVar[bool] = True
-    stacks: ClassVar[bool] = True
-
-    inner_steps: Annotated[
-        int, Meta(ge=1, le=1000, description="Gradient steps on a task, after which it is judged")
-    ] = 10
-    inner_learning_rate: Annotated[float, Meta(gt=0, description="Learning rate of these steps")] = 0.02
-
-    def sampling(self, settings: Settings) -> Sampling | None:
-        """In epochs, if there is a fixed set of training tasks."""
-        assert isinstance(settings.workload, ControlWorkload)
-        return None if settings.workload.tasks is None else "shuffled"
-
-
-class PolicySettings(NetworkSettings, frozen=True, kw_only=True):
-    """A network that makes a pulse from a task's values, and is adapted to the task by gradient steps."""
-
-    implementation: ClassVar[str] = "ketscale.problems.control.policy:Policy"
-    control: ClassVar[str | None] = "robust_grape"
-
-    adaptation: Annotated[
-        Adaptation,
-        Meta(
-            description="What is learned. fomaml: weights to adapt from, with first-order gradients, as published; maml: "
-            "the same with all derivatives; reptile: the same, towards the adapted weights; multi-task: weights that are "
-            "good without adaptation"
-        ),
-    ] = "fomaml"
-    inputs: Annotated[
-        Literal["raw", "normalised"],
-        Meta(description="raw: a task's values, as published; normalised: from their ranges to -1..1"),
-    ] = "raw"
-    batching: Annotated[
-        Literal["broadcast", "loop"],
-        Meta(
-            description="In training. broadcast: the network is evaluated for all tasks at once; loop: network and dynamics "
-            "for one after the other, as first published"
-        ),
-    ] = "broadcast"
-    width: Annotated[int, Meta(ge=1, le=4096, description="Of the hidden layers")] = 128
-    depth: Annotated[int, Meta(ge=1, le=16, description="Number of hidden layers")] = 3
-
-    def conflicts(self, settings: Settings) -> Iterator[str]:
-        """Tasks that are all the same give a policy no inputs; a line search needs a loss with its own gradient."""
-        assert isinstance(settings.workload, ControlWorkload)
-        if settings.protocol.optimiser == "l-bfgs" and self.adaptation in ("fomaml", "reptile"):
-            yield (
-                f"protocol {settings.run.protocol} has optimiser: l-bfgs, but adaptation: {self.adaptation} follows no "
-                "gradient of its loss; use adam, or maml or multi-task"
-            )
-        if not settings.workload.varied:
-            yield (
-                f"workload {settings.run.workload} has one task only, and {settings.run.model} needs values that vary; "
-                f"give {' or '.join(settings.workload.VARIED)} a range"
-            )
-
-
-class RobustSettings(NetworkSettings, frozen=True, kw_only=True):
-    """One pulse for all tasks, trained on their mean loss; for judgement it is adapted to each task."""
-
-    implementation: ClassVar[str] = "ketscale.problems.control.policy:RobustPulse"
-
-
-class GrapeSettings(Model, frozen=True, kw_only=True):
-    """The controls of each held-out task, optimised directly (GRAPE): what any other model could reach at best.
-
-    Khaneja et al., J. Magn. Reson. 172, 296 (2005). Each start of each task is a minimisation of its own.
-    """
-
-    implementation: ClassVar[str] = "ketscale.problems.control.grape:Pulses"
-
-    starts: Annotated[
-        int,
-        Meta(
-            ge=8,
-            le=4096,
-            description="Random starts of each task, of which the best counts; zero is a saddle",
-        ),
-    ] = 8
-
-    def sampling(self, settings: Settings) -> Sampling | None:
-        """All held-out tasks in every step."""
-        return "all"
-
-    def conflicts(self, settings: Settings) -> Iterator[str]:
-        """Nothing that tasks share may change what becomes of one."""
-        protocol, workload = settings.protocol, settings.workload
-        assert isinstance(workload, ControlWorkload)
-        for setting in ("clip_norm", "plateau"):
-            if getattr(protocol, setting) is not None:
-                yield (
-                    f"protocol {settings.run.protocol} has {setting}, through which the tasks of {settings.run.model} "
-                    "would affect each other; leave it out"
-                )
-        if workload.tasks is not None:
-            yield (
-                f"workload {settings.run.workload} has training tasks (tasks: {workload.tasks}), and {settings.run.model} "
-                "optimises the held-out ones; leave tasks out"
-            )
-        held_out = sum(workload.held_out.values())
-        if settings.run.batch != held_out:
-            yield (
-                f"{settings.run.model} optimises all tasks of validation and test in every step; with {settings.run.workload} "
-                f"use batch {held_out}, not {settings.run.batch}"
-            )
-
-
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
-    """The control problem of the run."""
-    from ketscale.problems.control import build
+    """The control problem of a run, whose model and propagator are those of its settings.
 
-    return build.problem(settings)
+    Raises:
+        UserError: as for `build_propagator`.
+    """
+    from ketscale.engines.dynamics.factory import build_propagator
+    from ketscale.engines.dynamics.spanned import SpannedPropagator
+    from ketscale.problems import models
+    from ketscale.problems.control.adaptation import Inner
+    from ketscale.problems.control.grape import Grape, TaskPulses
+    from ketscale.problems.control.meta_learning import MetaLearning
+    from ketscale.problems.control.objective import Objective
+    from ketscale.problems.control.policy import Network
+
+    workload, model, simulator = settings.workload, settings.model, settings.simulator
+    assert isinstance(workload, ControlWorkload) and isinstance(simulator, DynamicsSimulator)
+    propagator = SpannedPropagator(build_propagator(settings.run.simulator, simulator))
+    objective = Objective(workload, propagator, simulator.creation)
+    arguments: dict[str, Any] = {
+        "controls": len(objective.system.controls),
+        "amplitude": workload.amplitude,
+        "limit": workload.limit,
+    }
+    if isinstance(model, GrapeSettings):
+        arguments["tasks"] = sum(workload.held_out.values())
+    if isinstance(model, PolicySettings):
+        arguments |= {name: [getattr(each, name) for each in workload.varied] for name in ("low", "high")}
+    module = models.of_settings(settings, None, **arguments)
+    if isinstance(module, TaskPulses):
+        return Grape(module, objective, settings.run.seed, arguments)
+    assert isinstance(module, Network) and isinstance(model, (PolicySettings, RobustSettings))
+    return MetaLearning(
+        module,
+        objective,
+        model.adaptation if isinstance(model, PolicySettings) else "multi-task",
+        Inner(model.inner_steps, model.inner_learning_rate),
+        settings.run.seed,
+        arguments,
+        loop=isinstance(model, PolicySettings) and model.batching == "loop",
+    )
 
 
 FAMILY = Family(

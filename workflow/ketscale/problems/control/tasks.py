@@ -11,16 +11,16 @@ from ketscale.layers import randomness
 from ketscale.measure.spans import span
 from ketscale.problems.control.workload import ControlWorkload, Rates
 
-# Training tasks of a step; and those of fixed sets, which belong to the workload.
-FRESH = randomness.Stream("control.fresh")
-FIXED = randomness.Stream("control.fixed")
-SPLITS = {"train": 0, "validation": 1, "test": 2}
+# FRESH draws the training tasks of a step; FIXED draws fixed sets, which belong to the workload.
+FRESH = randomness.RandomStream("control.fresh")
+FIXED = randomness.RandomStream("control.fixed")
+SPLIT_KEYS = {"train": 0, "validation": 1, "test": 2}
 
 
 class Drawn(NamedTuple):
     """Tasks: what a model sees of them (n, inputs), and their environments for adaptation and for judgement.
 
-    values: what these two environments are made of, fp64 (n, quantities).
+    values: the quantities of these two environments, fp64 (n, quantities) each.
     """
 
     inputs: torch.Tensor
@@ -43,14 +43,14 @@ class Distribution:
     def fresh(
         self, seeds: Sequence[int], step: randomness.Step, numbers: torch.Tensor, dtype: torch.dtype
     ) -> Drawn:
-        """The training tasks of a step with these numbers, int64 (n,), of which each seed has as many in turn."""
+        """The training tasks of a step with these numbers, int64 (n,); each seed in turn has as many of them."""
         keys = [FRESH.key(seed, step) for seed in seeds]
         key = keys[0] if len(keys) == 1 else randomness.each(keys, numbers)
         return self._drawn(key, numbers, dtype)
 
     def fixed(self, split: str, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
         """The tasks of a split (train, validation or test) with these numbers, int64 (n,)."""
-        return self._drawn(FIXED.key(self.workload.seed, 0, SPLITS[split]), numbers, dtype)
+        return self._drawn(FIXED.key(self.workload.seed, 0, SPLIT_KEYS[split]), numbers, dtype)
 
     def _drawn(self, key: randomness.Key, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
         """The tasks as `dtype`, on the device of the numbers; drawn in fp64."""

@@ -1,7 +1,7 @@
-"""What all workloads of control are: distributions of tasks. Imports nothing heavy.
+"""The base of all workloads of control: distributions of tasks. Imports nothing heavy.
 
-A task is an environment: the values of what `VARIED` names, each uniform in its range. The ranges are inputs of the
-models, except those without a width.
+A task is an environment: a value for each range that `VARIED` names, uniform in the range. The values are inputs of the
+models, except those whose range has no width.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Quantity(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What the engine needs of environments: rates (n, jumps) and parameters of the drift (n, terms)."""
+    """Environments as the engine takes them: rates (n, jumps) and parameters of the drift (n, terms)."""
 
     rates: torch.Tensor
     parameters: torch.Tensor
@@ -43,7 +43,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
     """Tasks of one system.
 
     VARIED: the ranges that a task's values are drawn from, by qubit, then by this order; the last is the detuning.
-    POSITIVE: those whose values are above 0. qubits: of the system.
+    POSITIVE: those whose values are above 0. qubits: the number of qubits of the system.
     """
 
     VARIED: ClassVar[tuple[str, ...]] = ()
@@ -59,7 +59,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
     fidelity: Annotated[
         Form,
         Meta(
-            description="In the loss 1 - F. overlap: Tr(rho sigma), the fidelity; squared: its square, as published"
+            description="F in the loss 1 - F. overlap: Tr(rho sigma), the fidelity; squared: its square, as published"
         ),
     ] = "overlap"
     environment_spread: Annotated[
@@ -83,12 +83,14 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
     ) = None
     epoch_steps: Annotated[
         Positive,
-        Meta(description="Steps in an epoch, after which is validated, where each step draws new tasks"),
+        Meta(
+            description="Steps in an epoch if each step draws new tasks; the model is validated after each epoch"
+        ),
     ] = 50
     validation: Annotated[Positive, Meta(description="Tasks held out for validation")] = 100
     test: Annotated[Positive, Meta(description="Tasks held out for the test")] = 100
     seed: Annotated[
-        Seed, Meta(description="Of the tasks for validation and test, and of fixed training tasks")
+        Seed, Meta(description="Seed of the tasks for validation and test, and of fixed training tasks")
     ] = 0
 
     @property
@@ -97,7 +99,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def system(self) -> System:
-        """The system, with its operators. Its first parameters, one for each qubit, are what detunings are added to."""
+        """The system, with its operators. Detunings are added to its first parameters, one for each qubit."""
         raise NotImplementedError
 
     def rates(self, *noise: torch.Tensor) -> torch.Tensor:
@@ -105,7 +107,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def impossible(self) -> Iterator[str]:
-        """What is wrong with the noise, beside what holds for all ranges, in the form of `faults`."""
+        """Faults of the noise beside those of all ranges, in the form of `faults`."""
         yield from ()
 
     def environment(self, values: torch.Tensor) -> Rates:
@@ -117,7 +119,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """What a task consists of, in the order of its values."""
+        """The quantities of a task, in the order of its values."""
         return tuple(
             Quantity(name if self.qubits == 1 else f"{name}_{qubit}", *getattr(self, name))
             for qubit in range(1, self.qubits + 1)
@@ -126,7 +128,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
 
     @property
     def varied(self) -> tuple[Quantity, ...]:
-        """Those that differ from task to task, which are the models' inputs."""
+        """The quantities that differ from task to task, which are the models' inputs."""
         return tuple(quantity for quantity in self.quantities if quantity.high > quantity.low)
 
     @property
@@ -174,7 +176,7 @@ def _usual_parameters(workload: ControlWorkload) -> list[float]:
     return list(workload.system().parameters.values())
 
 
-Duration = Annotated[float, Meta(gt=0, description="Of the pulse, in the system's unit of time")]
+Duration = Annotated[float, Meta(gt=0, description="Duration of the pulse, in the system's unit of time")]
 Amplitude = Annotated[
     float,
     Meta(gt=0, description="Unit of the models' controls: a network's output of 1, and of random starts"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.problems.control.noises import Alpha, Cutoff, Jumps, Relaxation, Spectrum, Strength
+from ketscale.problems.control.noises import Alpha, Cutoff, Jumps, NoiseSpectrum, Relaxation, Strength
 from ketscale.problems.control.workload import Amplitude, ControlWorkload, Duration, Limit, Range
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # The published ranges, section 4 of the ledger of systems, in which 1 is a pulse's duration.
 ALPHA, STRENGTH, CUTOFF = (0.5, 2.0), (1e-3, 1e-2), (100.0, 1000.0)
 
-# What lets Sheldon et al.'s transmons (see `systems`) relax and dephase, ns: 38 and 41 us, 50 and 61 us.
+# Ranges around T1 and T2 of Sheldon et al.'s transmons (see `systems`), ns: 38 and 41 us, 50 and 61 us.
 T1, T2 = (30e3, 50e3), (40e3, 60e3)
 
 RelaxationTime = Annotated[Range, Meta(description="Range of T1 of each qubit, ns")]
@@ -42,7 +42,7 @@ class Qubit(ControlWorkload, frozen=True, kw_only=True):
 
 
 class Transmon(ControlWorkload, frozen=True, kw_only=True):
-    """A transmon, of which a pulse must not fill the levels above its qubit; rad/ns and ns.
+    """A transmon, whose levels above the qubit a pulse must not fill; rad/ns and ns.
 
     The anharmonicity (-330 MHz) is that of Sheldon et al. (see `systems`).
     """
@@ -104,7 +104,7 @@ class CoupledQubits(ControlWorkload, frozen=True, kw_only=True):
         return coupled_qubits(self.difference, 0.0, self.coupling, self.jumps)
 
 
-class QubitSpectrum(Spectrum, Qubit, frozen=True, kw_only=True):
+class QubitSpectrum(NoiseSpectrum, Qubit, frozen=True, kw_only=True):
     """The published tasks: a qubit in an environment with spectrum A / (omega^alpha + omega_c^alpha); dimensionless.
 
     Its three jumps X, Y and Z have equal rates, which turn every pulse's fidelity F0 without noise into
@@ -124,7 +124,7 @@ class QubitRelaxation(Relaxation, Qubit, frozen=True, kw_only=True):
     t2: Annotated[Range, Meta(description="Range of T2, at most 2 T1")] = (10.0, 40.0)
 
 
-class TransmonSpectrum(Spectrum, Transmon, frozen=True, kw_only=True):
+class TransmonSpectrum(NoiseSpectrum, Transmon, frozen=True, kw_only=True):
     """A transmon whose frequency fluctuates with a spectrum, which is given in units of 20 ns, its pulse's usual duration.
 
     The ranges are the published ones. They give rates of up to 2e-5 / ns; that of Sheldon et al.'s transmon is 7e-6 / ns.
@@ -143,7 +143,7 @@ class TransmonRelaxation(Relaxation, Transmon, frozen=True, kw_only=True):
     t2: CoherenceTime = T2
 
 
-class CoupledQubitsSpectrum(Spectrum, CoupledQubits, frozen=True, kw_only=True):
+class CoupledQubitsSpectrum(NoiseSpectrum, CoupledQubits, frozen=True, kw_only=True):
     """Two coupled qubits, each with an environment of its own, whose spectrum is given in units of 160 ns.
 
     The ranges are the published ones; each qubit's frequency fluctuates, as that of a transmon does most.

@@ -97,3 +97,13 @@ def angle_gate(qubits: int, layers: int) -> Circuit:
         gates += _on_all("RY", n, columns)
         gates += [Gate("CRZ", (n - 1, 0), (next(columns),))]
     return Circuit(n, tuple(gates))
+
+
+def amplitude_circuits(qubits: int, layers: int) -> tuple[Circuit, Circuit, Circuit]:
+    """The state-space, gate and skip circuits of `mamba`."""
+    return amplitude_ssm(qubits, layers), amplitude_gate(qubits), amplitude_skip(qubits)
+
+
+def angle_circuits(qubits: int, layers: int) -> tuple[Circuit, Circuit, Circuit]:
+    """The state-space, gate and skip circuits of `mamba_hybrid`."""
+    return angle_ssm(qubits, layers), angle_gate(qubits, layers), skip_circuit(qubits)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 SUBJECTS = 109
-# Of the recordings, in Hz.
+# The sampling rate of the recordings, in Hz.
 RATE = 160.0
 # A cue lasts 4.1 to 4.2 s, a rest as long, and then comes the next cue.
 LONGEST_WINDOW_S = 8.2
-# In the order of the files, which pad each name with dots.
+# The channels in the order of the files, which pad each name with dots.
 CHANNELS = (
     "Fc5", "Fc3", "Fc1", "Fcz", "Fc2", "Fc4", "Fc6", "C5", "C3", "C1", "Cz", "C2", "C4", "C6", "Cp5", "Cp3", "Cp1", "Cpz",
     "Cp2", "Cp4", "Cp6", "Fp1", "Fpz", "Fp2", "Af7", "Af3", "Afz", "Af4", "Af8", "F7", "F5", "F3", "F1", "Fz", "F2", "F4",
@@ -22,7 +22,7 @@ CHANNELS = (
 
 
 class Task(NamedTuple):
-    """What the cues T1 and T2 ask for, and the runs in which the movement is executed or imagined."""
+    """The movements that the cues T1 and T2 ask for, and the runs in which they are executed or imagined."""
 
     classes: tuple[str, str]
     executed: tuple[int, ...]

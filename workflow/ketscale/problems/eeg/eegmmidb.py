@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,51 +19,36 @@ from ketscale.files import opened
 from ketscale.optional import needed_for
 from ketscale.problems.eeg import overlaps
 from ketscale.problems.eeg.edf import CHANNELS, RATE, TASKS, eeg_file
-from ketscale.problems.eeg.series import Series, standardised
+from ketscale.problems.eeg.trials import Trials, standardised
+
+if TYPE_CHECKING:
+    from ketscale.problems.eeg.workloads import Eegmmidb
 
 CUES = {"T1": 0, "T2": 1}
-WINDOW_S = (1.0, 4.1)
 TO_MILLIVOLTS = 1e3
 
 
-def load(
-    folder: Path,
-    subjects: Sequence[int],
-    runs: Sequence[int],
-    rate: float,
-    window: Sequence[float] = WINDOW_S,
-    band: Sequence[float] | None = None,
-    standardise: bool = False,
-    task: str = "fists",
-    apart: bool = False,
-) -> Series:
-    """The trials of these subjects and runs, in millivolts.
-
-    rate: sampling rate in Hz to which runs are resampled. window: start and end of a trial in seconds after its cue.
-    band: (low, high) edges in Hz of a band-pass filter before resampling.
-    standardise: give each channel of each trial mean 0 and standard deviation 1 instead of its unit.
-    task: of `edf.TASKS`; it names the classes of the cues.
-    apart: whether trials of one run may be in two parts of a split, so that they must not overlap.
+def load(workload: Eegmmidb, folder: Path) -> Trials:
+    """The trials of a workload's subjects and runs, in millivolts, from the files in a folder.
 
     Raises:
         UserError: a file is missing, damaged or too short, lacks cues, or has other channels or another rate than the
-            database; trials overlap although they must not; or MNE is not installed.
+            database; trials of one run overlap although they may be in two parts of the split; or MNE is not installed.
     """
     signals, labels, of_subject, of_run = [], [], [], []
-    for subject in subjects:
-        for run in runs:
-            path = folder / eeg_file(subject, run)
-            cut, cues = _trials(path, rate, window, band, standardise, apart)
+    for subject in workload.subjects:
+        for run in workload.runs:
+            cut, cues = _trials(workload, folder / eeg_file(subject, run))
             signals.append(cut)
             labels.append(cues)
             of_subject.append(np.full(len(cues), subject))
             of_run.append(np.full(len(cues), run))
     data = np.concatenate(signals) * TO_MILLIVOLTS
     plain = data.astype(np.float32)
-    return Series(
-        signals=standardised(data) if standardise else plain,
+    return Trials(
+        signals=standardised(data) if workload.standardise else plain,
         labels=np.concatenate(labels).astype(np.int64),
-        classes=TASKS[task].classes,
+        classes=TASKS[workload.task].classes,
         groups={
             "subjects": np.concatenate(of_subject).astype(np.int64),
             "runs": np.concatenate(of_run).astype(np.int64),
@@ -72,15 +57,9 @@ def load(
     )
 
 
-def _trials(
-    path: Path,
-    rate: float,
-    window: Sequence[float],
-    band: Sequence[float] | None,
-    standardise: bool,
-    apart: bool = False,
-) -> tuple[Any, Any]:
+def _trials(workload: Eegmmidb, path: Path) -> tuple[Any, Any]:
     """Volts (trials, channels, steps) and labels (trials,) of one run."""
+    window = workload.window
     with needed_for("workload eegmmidb"):
         import mne
 
@@ -93,13 +72,13 @@ def _trials(
             raise UserError(
                 f"{path}: has no cue T1 or T2, as if it were of a run at rest; fetch or copy it again"
             )
-        if apart:
+        if workload.split == "runs":
             _check_apart(path, onsets, window)
-        if standardise:
+        if workload.standardise:
             _check_varies(path, raw, onsets, window)
-        if band is not None:
-            raw.filter(*band, verbose="ERROR")
-        raw.resample(rate, verbose="ERROR")
+        if workload.band is not None:
+            raw.filter(*workload.band, verbose="ERROR")
+        raw.resample(workload.rate, verbose="ERROR")
         events, _ = mne.events_from_annotations(raw, event_id=CUES, verbose="ERROR")
         epochs = mne.Epochs(
             raw, events, CUES, *window, baseline=None, preload=True, proj=False, verbose="ERROR"
@@ -113,7 +92,7 @@ def _trials(
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn what is raised here into an error that names the file."""
+    """Turn any error of the block into one that names the file."""
     if not path.is_file():
         raise UserError(
             f"{path}: is missing; put it into the workload's folder, or leave folder out to fetch it"
@@ -162,7 +141,7 @@ def _check_recording(path: Path, raw: Any) -> None:
 def _check_apart(path: Path, onsets: Sequence[float], window: Sequence[float]) -> None:
     """Raise UserError if trials of a run overlap."""
     between, length = np.diff(np.sort(onsets)).min(initial=np.inf), window[1] - window[0]
-    # Up to what decimals lose.
+    # Up to rounding.
     if between < length - 1e-6:
         raise UserError(
             f"{path}: windows of {length:g} s overlap, since two cues are {between:g} s apart, so validation would have "
@@ -171,7 +150,7 @@ def _check_apart(path: Path, onsets: Sequence[float], window: Sequence[float]) -
 
 
 def _check_varies(path: Path, raw: Any, onsets: Sequence[float], window: Sequence[float]) -> None:
-    """Raise UserError if a channel is flat in a trial, as of a loose electrode: it has no deviation to be divided by.
+    """Raise UserError if a channel is flat in a trial, as if an electrode were loose: it has no deviation to be divided by.
 
     Checked before a filter turns the flat channel into rounding errors, which would become signals of deviation 1.
     """

@@ -17,9 +17,8 @@ from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.superposition import Superposition, measured, superposed
 from ketscale.layers.complex_weights import ComplexWeights
-from ketscale.problems.eeg.angles import AngleHead
 from ketscale.problems.eeg.circuits import flip, shift, skip_circuit
-from ketscale.problems.eeg.per_step import Core, OverTime, PerStep
+from ketscale.problems.eeg.per_step import AngleHead, AnglesPerStep, Core, OverTime
 from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
 
 # The published code's value of 2 pi.
@@ -114,7 +113,7 @@ class HydraHybridCore(HydraCircuits):
         return self.mixture(forward, backward, over_time(skip))
 
 
-class Hydra(PerStep):
+class Hydra(AnglesPerStep):
     """Series (batch, channels, steps) -> logits, by superposed branches and complex weights over time.
 
     6,170 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `HydraCircuits` for
@@ -124,21 +123,11 @@ class Hydra(PerStep):
         UserError: there are fewer than 2 qubits or no such simulator; or, when called, the inputs have another shape.
     """
 
-    def __init__(
-        self,
-        qubits: int = 6,
-        layers: int = 2,
-        simulator: Simulator | str | None = None,
-        inputs: tuple[int, int] = (64, 249),
-        outputs: int = 2,
-        dropout: float = 0.1,
-        literal: bool = False,
-    ) -> None:
-        core = HydraCore(qubits, layers, simulator, literal)
-        super().__init__(inputs, core.width, core, ComplexSum(inputs[1]), 3 * qubits, outputs, dropout)
+    CORE = HydraCore
+    OVER_TIME = ComplexSum
 
 
-class HydraHybrid(PerStep):
+class HydraHybrid(AnglesPerStep):
     """Series (batch, channels, steps) -> logits, by branches measured separately and softmax weights over time.
 
     7,196 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `HydraCircuits` for
@@ -148,15 +137,5 @@ class HydraHybrid(PerStep):
         UserError: there are fewer than 2 qubits or no such simulator; or, when called, the inputs have another shape.
     """
 
-    def __init__(
-        self,
-        qubits: int = 6,
-        layers: int = 2,
-        simulator: Simulator | str | None = None,
-        inputs: tuple[int, int] = (64, 249),
-        outputs: int = 2,
-        dropout: float = 0.1,
-        literal: bool = False,
-    ) -> None:
-        core = HydraHybridCore(qubits, layers, simulator, literal)
-        super().__init__(inputs, core.width, core, SoftmaxSum(inputs[1]), 3 * qubits, outputs, dropout)
+    CORE = HydraHybridCore
+    OVER_TIME = SoftmaxSum

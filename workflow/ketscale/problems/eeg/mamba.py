@@ -16,16 +16,8 @@ from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.layers.dropout import SampleDropout
-from ketscale.problems.eeg.angles import AngleHead
-from ketscale.problems.eeg.circuits import (
-    amplitude_gate,
-    amplitude_skip,
-    amplitude_ssm,
-    angle_gate,
-    angle_ssm,
-    skip_circuit,
-)
-from ketscale.problems.eeg.per_step import Core, OverTime, PerStep
+from ketscale.problems.eeg.circuits import amplitude_circuits, angle_circuits
+from ketscale.problems.eeg.per_step import AngleHead, AnglesPerStep, Core, OverTime, PerStep
 from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
 from ketscale.problems.shapes import check_inputs
 
@@ -58,7 +50,7 @@ class AmplitudeCore(Core):
         super().__init__()
         self.simulator = resolve_simulator(simulator)
         self.words = pauli_words(qubits, "XYZ")
-        self.circuits = (amplitude_ssm(qubits, layers), amplitude_gate(qubits), amplitude_skip(qubits))
+        self.circuits = amplitude_circuits(qubits, layers)
         self.amplitudes = nn.Linear(features, 2**qubits)
         self.norm = nn.LayerNorm(2**qubits)
         self.ssm_angles = _weights(4 * qubits * layers)
@@ -118,7 +110,7 @@ class AngleCore(Core):
         self.simulator = resolve_simulator(simulator)
         self.literal = literal
         self.words = pauli_words(qubits, "XYZ")
-        self.circuits = (angle_ssm(qubits, layers), angle_gate(qubits, layers), skip_circuit(qubits))
+        self.circuits = angle_circuits(qubits, layers)
         self.width = self.circuits[0].inputs
         self.angles = AngleHead(self.width, 2 * math.pi, 2 * math.pi * torch.rand(self.width))
         self.b = _weights(qubits)
@@ -241,7 +233,7 @@ class MambaLite(PerStep):
         super().__init__(inputs, width, core, ComplexSum(inputs[1]), values, outputs, dropout)
 
 
-class MambaHybridLite(PerStep):
+class MambaHybridLite(AnglesPerStep):
     """Series (batch, channels, steps) -> logits, by `mamba_hybrid`'s core at every time step and softmax weights.
 
     7,262 trainable parameters at 6 qubits, 2 layers, 64 channels, 249 steps and 2 outputs. See `AngleCore` for
@@ -251,15 +243,5 @@ class MambaHybridLite(PerStep):
         UserError: there is no such simulator; or, when called, the inputs have another shape.
     """
 
-    def __init__(
-        self,
-        qubits: int = 6,
-        layers: int = 2,
-        simulator: Simulator | str | None = None,
-        inputs: tuple[int, int] = (64, 249),
-        outputs: int = 2,
-        dropout: float = 0.1,
-        literal: bool = False,
-    ) -> None:
-        core = AngleCore(qubits, layers, simulator, literal)
-        super().__init__(inputs, core.width, core, SoftmaxSum(inputs[1]), 3 * qubits, outputs, dropout)
+    CORE = AngleCore
+    OVER_TIME = SoftmaxSum

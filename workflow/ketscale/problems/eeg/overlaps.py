@@ -1,8 +1,8 @@
 """Trials that have steps in common, as windows of one recording do that overlap.
 
-Such a run of steps is the same in all channels. What chance or a stimulus makes alike is told apart by reading trials
-backwards: steps that are common by chance are found there as often, while a recording that runs backwards is nobody's.
-So a trial's run counts only if it is twice as long as the longest that the trial has in common with another one read
+Such a run of steps is the same in all channels. Trials can also be alike by chance or by a stimulus. These cases are told
+apart by reading trials backwards: steps that are common by chance are as common there, while no recording runs backwards.
+So a trial's run counts only if it is twice as long as the longest run that the trial has in common with another one read
 backwards.
 """
 

@@ -7,10 +7,12 @@ over time is linear too, what follows the circuits only after the sum. Parameter
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
+from ketscale.engines.circuits.simulator import Simulator
 from ketscale.layers.dropout import SampleDropout
 from ketscale.problems.shapes import check_inputs
 
@@ -29,6 +31,23 @@ class Core(nn.Module):
     def forward(self, entered: torch.Tensor, over_time: OverTime) -> torch.Tensor:
         """(batch, values) of rows (rows, P) that have passed the entrance."""
         raise NotImplementedError
+
+
+class AngleHead(nn.Module):
+    """Rows of numbers as a circuit's angles: (rows, P) -> (rows, P) angles in radians: sigmoid(x) * turn plus P learned offsets.
+
+    x: rows that have passed `linear`, a layer (P, P) that the caller joins with the one before it.
+    """
+
+    def __init__(self, width: int, turn: float, offsets: torch.Tensor) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.offsets = nn.Parameter(offsets)
+        self.turn = turn
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The angles."""
+        return torch.add(self.offsets, torch.sigmoid(x), alpha=self.turn)
 
 
 class PerStep(nn.Module):
@@ -79,3 +98,26 @@ class PerStep(nn.Module):
         # A product for each sample takes steps for rows without a transposed copy of the data.
         entered = torch.baddbmm(bias, self.dropout(x).transpose(1, 2), weight.T.expand(batch, -1, -1))
         return self.classifier(self.core(entered.flatten(0, 1), over_time))
+
+
+class AnglesPerStep(PerStep):
+    """`PerStep` of a core whose rows become the angles of its circuits.
+
+    CORE: the core's class, made of qubits, layers, simulator and literal. OVER_TIME: the class of the sum over time.
+    """
+
+    CORE: ClassVar[type[Any]]
+    OVER_TIME: ClassVar[type[Any]]
+
+    def __init__(
+        self,
+        qubits: int = 6,
+        layers: int = 2,
+        simulator: Simulator | str | None = None,
+        inputs: tuple[int, int] = (64, 249),
+        outputs: int = 2,
+        dropout: float = 0.1,
+        literal: bool = False,
+    ) -> None:
+        core = self.CORE(qubits, layers, simulator, literal)
+        super().__init__(inputs, core.width, core, self.OVER_TIME(inputs[1]), 3 * qubits, outputs, dropout)

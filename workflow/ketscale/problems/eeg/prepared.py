@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ketscale.config import Split, fold_of
+from ketscale.config import Data, Split, fold_of
 from ketscale.problems import arrays, splits, store
-from ketscale.problems.eeg.series import Series
+from ketscale.problems.eeg.trials import Trials
+from ketscale.problems.labelled import LabelledSamples
 from ketscale.problems.splits import SPLITS, Parts
 
 if TYPE_CHECKING:
@@ -21,52 +20,49 @@ FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Trials as a run reads them, mapped from disk, with the folds of their split.
+class PreparedTrials:
+    """Trials mapped from disk, with the folds of their split.
 
-    how: the setting `split`. shared: `splits.shared` of each fold. hash: the folder's name, which a record keeps.
-    data_hash: `Series.digest`.
+    folder: of its entries, `shared` has `splits.shared` of each fold, and `data_hash` is `Trials.digest`.
     """
 
-    series: Series
+    trials: Trials
     folds: list[Parts]
-    how: str
-    shared: list[int]
-    hash: str
-    data_hash: str
+    folder: store.Folder
 
     @classmethod
-    def open(cls, manifest: Path) -> Prepared:
+    def open(cls, manifest: Path) -> PreparedTrials:
         """Map the arrays that `manifest` points to.
 
         Raises:
             UserError: as for `store.opened`.
         """
-        folder, described = store.opened(manifest, FILES, VERSION)
-        with np.load(folder / "groups.npz") as archive:
-            groups = {name: archive[name] for name in archive.files}
-        series = Series(
-            signals=np.load(folder / "signals.npy", mmap_mode="r"),
-            labels=np.load(folder / "labels.npy", mmap_mode="r"),
-            classes=tuple(described["classes"]),
-            groups=groups,
+        folder = store.opened(manifest, FILES, VERSION)
+        trials = Trials(
+            signals=folder.array("signals.npy"),
+            labels=folder.array("labels.npy"),
+            classes=tuple(folder.entries["classes"]),
+            groups=folder.arrays("groups.npz"),
         )
-        with np.load(folder / "splits.npz") as archive:
-            count = len(archive.files) // len(SPLITS)
-            folds = [{name: archive[f"{i}.{name}"] for name in SPLITS} for i in range(count)]
-        how, shared = described["settings"]["split"], described["shared"]
-        return cls(series, folds, how, shared, described["hash"], described["data_hash"])
+        parts = folder.arrays("splits.npz")
+        folds = [{name: parts[f"{i}.{name}"] for name in SPLITS} for i in range(len(parts) // len(SPLITS))]
+        return cls(trials, folds, folder)
 
-    def fold(self, seed: int) -> tuple[Parts, Split]:
-        """The split of the run with this seed, and its description for the record.
+    def data(self, seed: int) -> Data:
+        """The trials with the split of the run with this seed.
 
         With split: runs, the fold of this seed (`fold_of`).
         """
-        if self.how != "runs":
-            return self.folds[0], Split(self.how, shared=self.shared[0])
-        number = fold_of(seed, len(self.folds))
-        held_out = int(self.series.groups["runs"][self.folds[number]["test"][0]])
-        return self.folds[number], Split("runs", number, len(self.folds), held_out, self.shared[number])
+        how, shared = self.folder.entries["settings"]["split"], self.folder.entries["shared"]
+        number = fold_of(seed, len(self.folds)) if how == "runs" else 0
+        parts, trials = self.folds[number], self.trials
+        split = Split(how, shared=shared[number])
+        if how == "runs":
+            held_out = int(trials.groups["runs"][parts["test"][0]])
+            split = Split(how, number, len(self.folds), held_out, shared[number])
+        shape = trials.signals.shape[1:]
+        samples = LabelledSamples(trials.signals, trials.labels, trials.classes, parts, shape)
+        return self.folder.data(samples, split)
 
 
 def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> None:
@@ -77,26 +73,24 @@ def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> N
     Raises:
         UserError: data are missing, damaged or do not fit the settings; nothing is left behind.
     """
-    series, folds = workload.load(fetched)
+    trials, folds = workload.load(fetched)
     named = {f"{i}.{name}": fold[name] for i, fold in enumerate(folds) for name in SPLITS}
-    equal = splits.first_equal(series.signals)
-    identity = {
-        "workload": type(workload).__name__,
-        "settings": workload.content(),
-        "data_hash": series.digest(),
-        "classes": series.classes,
-        "groups": list(series.groups),
-        "splits_hash": arrays.digest(named.values()),
+    equal = splits.first_equal(trials.signals)
+    identity = store.identity_of(
+        workload,
+        trials.digest(),
+        VERSION,
+        classes=trials.classes,
+        groups=list(trials.groups),
+        splits_hash=arrays.digest(named.values()),
         # Trials that are equal once they are standardised may differ in what they had in common before.
-        "shared": [splits.shared(fold, equal, series.marks) for fold in folds],
-        "code_version": VERSION,
-    }
+        shared=[splits.shared(fold, equal, trials.marks) for fold in folds],
+    )
 
     def fill(folder: Path) -> dict[str, Any]:
-        np.save(folder / "signals.npy", series.signals)
-        np.save(folder / "labels.npy", series.labels)
-        np.savez(folder / "groups.npz", allow_pickle=False, **series.groups)
-        np.savez(folder / "splits.npz", allow_pickle=False, **named)
-        return {"samples": len(series.labels), "shape": list(series.signals.shape[1:])}
+        store.write(
+            folder, dict(zip(FILES, (trials.signals, trials.labels, trials.groups, named), strict=True))
+        )
+        return {"samples": len(trials.labels), "shape": list(trials.signals.shape[1:])}
 
     store.publish(manifest, identity, FILES, fill)

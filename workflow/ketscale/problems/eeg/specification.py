@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
 from ketscale.config import Data, Family, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
-from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, OwnSeries, SeriesWorkload
-from ketscale.problems.labelled import CLASSIFICATION
-
-if TYPE_CHECKING:
-    import torch
-
-    from ketscale.problems.problem import Problem
+from ketscale.problems.eeg.own_workloads import OwnSeries
+from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, SeriesWorkload
+from ketscale.problems.labelled import CLASSIFICATION, build
 
 
-class _Classifier(Model, frozen=True, kw_only=True):
+class Classifier(Model, frozen=True, kw_only=True):
+    """A classifier of trials."""
+
     has_dropout: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
 
 
-class _WithLiteral(_Classifier, frozen=True, kw_only=True):
+class _WithLiteral(Classifier, frozen=True, kw_only=True):
     """A model whose published circuits can be simplified exactly."""
 
     literal: Annotated[
@@ -45,7 +43,7 @@ class HydraHybridSettings(_WithLiteral, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "classical_hydra"
 
 
-class MambaSettings(_Classifier, frozen=True, kw_only=True):
+class MambaSettings(Classifier, frozen=True, kw_only=True):
     """A convolution, the mean over time, and three circuits on amplitudes."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.mamba:Mamba"
@@ -59,7 +57,7 @@ class MambaHybridSettings(_WithLiteral, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "classical_mamba"
 
 
-class MambaLiteSettings(_Classifier, frozen=True, kw_only=True):
+class MambaLiteSettings(Classifier, frozen=True, kw_only=True):
     """The circuits of `mamba` for each time step."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.mamba:MambaLite"
@@ -73,14 +71,14 @@ class MambaHybridLiteSettings(_WithLiteral, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "classical_mamba"
 
 
-class ClassicalMambaSettings(_Classifier, frozen=True, kw_only=True):
+class ClassicalMambaSettings(Classifier, frozen=True, kw_only=True):
     """Selective state-space blocks."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.state_space:ClassicalMamba"
     classical: ClassVar[bool] = True
 
 
-class ClassicalHydraSettings(_Classifier, frozen=True, kw_only=True):
+class ClassicalHydraSettings(Classifier, frozen=True, kw_only=True):
     """State-space blocks in both directions of time."""
 
     implementation: ClassVar[str] = "ketscale.problems.eeg.state_space:ClassicalHydra"
@@ -97,19 +95,9 @@ def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
 
 def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the trials, and choose the split by the run's seed."""
-    from ketscale.problems.eeg.build import Fold
-    from ketscale.problems.eeg.prepared import Prepared
+    from ketscale.problems.eeg.prepared import PreparedTrials
 
-    prepared = Prepared.open(manifest)
-    splits, split = prepared.fold(settings.run.seed)
-    return Data(Fold(prepared.series, splits), split, prepared.data_hash, prepared.hash)
-
-
-def build(settings: Settings, data: Data, device: torch.device) -> Problem:
-    """The classification of the run."""
-    from ketscale.problems.eeg import build
-
-    return build.problem(settings, data.content, device)
+    return PreparedTrials.open(manifest).data(settings.run.seed)
 
 
 FAMILY = Family(

@@ -7,6 +7,7 @@ with shared parameters. Sizes: d = 128, inner 256, state 16, convolution 4, dt o
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -68,7 +69,7 @@ class SelectiveScan(nn.Module):
         entering = dt * x if scale_input else x
         rate = -torch.exp(self.a_log)
         if x.is_cpu:
-            # Here, since a GPU does without its compiler.
+            # Imported here, since a GPU does without the compiler.
             from ketscale.problems.eeg import selective_scan
 
             if selective_scan.fits(INNER, STATE, x.dtype):
@@ -126,52 +127,58 @@ class HydraBlock(nn.Module):
         return x + self.norm(self.leave(y * nn.functional.silu(z)))
 
 
-class ClassicalMamba(nn.Module):
+class StateSpaceModel(nn.Module):
+    """Series (batch, channels, steps) -> blocks on every step, with skip connections -> their mean -> logits.
+
+    BLOCK: the blocks' class.
+    """
+
+    BLOCK: ClassVar[type[nn.Module]]
+
+    def __init__(self, inputs: tuple[int, int] = (64, 249), outputs: int = 2, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.embed = nn.Linear(inputs[0], WIDTH)
+        self.dropout = SampleDropout(dropout)
+        self.blocks = nn.Sequential(*(self.BLOCK() for _ in range(BLOCKS)))
+        self.norm = nn.RMSNorm(WIDTH, EPSILON)
+        self.classifier = self.head(outputs, dropout)
+
+    def head(self, outputs: int, dropout: float) -> nn.Module:
+        """The layers that give the logits."""
+        return nn.Linear(WIDTH, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits of series."""
+        check_inputs(self, x, *self.inputs)
+        rows = self.dropout(self.embed(x.transpose(1, 2)))
+        return self.classifier(self.norm(self.blocks(rows)).mean(1))
+
+
+class ClassicalMamba(StateSpaceModel):
     """Series (batch, channels, steps) -> logits; 241,922 trainable parameters at 64 channels and 2 outputs.
 
     Raises:
         UserError: when called, the inputs have another shape.
     """
 
-    def __init__(self, inputs: tuple[int, int] = (64, 249), outputs: int = 2, dropout: float = 0.1) -> None:
-        super().__init__()
-        self.inputs = inputs
-        self.embed = nn.Linear(inputs[0], WIDTH)
-        self.dropout = SampleDropout(dropout)
-        self.blocks = nn.Sequential(*(MambaBlock() for _ in range(BLOCKS)))
-        self.norm = nn.RMSNorm(WIDTH, EPSILON)
-        self.classifier = nn.Linear(WIDTH, outputs)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits of series."""
-        check_inputs(self, x, *self.inputs)
-        rows = self.dropout(self.embed(x.transpose(1, 2)))
-        return self.classifier(self.norm(self.blocks(rows)).mean(1))
+    BLOCK = MambaBlock
 
 
-class ClassicalHydra(nn.Module):
+class ClassicalHydra(StateSpaceModel):
     """Series (batch, channels, steps) -> logits; 240,322 trainable parameters at 64 channels and 2 outputs.
 
     Raises:
         UserError: when called, the inputs have another shape.
     """
 
-    def __init__(self, inputs: tuple[int, int] = (64, 249), outputs: int = 2, dropout: float = 0.1) -> None:
-        super().__init__()
-        self.inputs = inputs
-        self.embed = nn.Linear(inputs[0], WIDTH)
-        self.dropout = SampleDropout(dropout)
-        self.blocks = nn.Sequential(*(HydraBlock() for _ in range(BLOCKS)))
-        self.norm = nn.RMSNorm(WIDTH, EPSILON)
-        self.classifier = nn.Sequential(
+    BLOCK = HydraBlock
+
+    def head(self, outputs: int, dropout: float) -> nn.Module:
+        """See `StateSpaceModel.head`."""
+        return nn.Sequential(
             nn.Linear(WIDTH, WIDTH // 2),
             nn.GELU(),
             SampleDropout(dropout),
             nn.Linear(WIDTH // 2, outputs),
         )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits of series."""
-        check_inputs(self, x, *self.inputs)
-        rows = self.dropout(self.embed(x.transpose(1, 2)))
-        return self.classifier(self.norm(self.blocks(rows)).mean(1))

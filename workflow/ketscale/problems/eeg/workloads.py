@@ -12,10 +12,9 @@ from ketscale.config import MOST, Positive, Seed, Workload
 from ketscale.errors import UserError
 from ketscale.files import expanded
 from ketscale.problems.eeg.edf import CHANNELS, LONGEST_WINDOW_S, SUBJECTS, TASKS, eeg_file
-from ketscale.problems.own_data import File, Share, found, share, share_faults
 
 if TYPE_CHECKING:
-    from ketscale.problems.eeg.series import Series
+    from ketscale.problems.eeg.trials import Trials
     from ketscale.problems.splits import Parts
 
 
@@ -45,7 +44,7 @@ class SeriesWorkload(Workload, frozen=True, kw_only=True):
         """Whether each recording is the test of some seeds."""
         return self.split == "runs"
 
-    def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
+    def load(self, fetched: Path | None) -> tuple[Trials, list[Parts]]:
         """The trials and the folds of their split; `fetched` is the folder of the fetched files, if there are any.
 
         Raises:
@@ -166,25 +165,15 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
                 )
         return files
 
-    def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
+    def load(self, fetched: Path | None) -> tuple[Trials, list[Parts]]:
         """Read the trials from the folder, or from the fetched files."""
-        from ketscale.problems.eeg import eegmmidb, series
+        from ketscale.problems.eeg import eegmmidb, trials
 
         folder = expanded(self.folder) if self.folder is not None else fetched
         if folder is None:
             raise UserError("workloads: eegmmidb needs its EDF files; run the rule fetch, or set folder")
-        trials = eegmmidb.load(
-            folder,
-            self.subjects,
-            self.runs,
-            self.rate,
-            self.window,
-            self.band,
-            self.standardise,
-            self.task,
-            apart=self.split == "runs",
-        )
-        return trials, series.folds(trials, self.split, self.split_seed)
+        read = eegmmidb.load(self, folder)
+        return read, trials.folds(read, self.split, self.split_seed)
 
 
 class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
@@ -218,85 +207,9 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
         if self.window_s * self.rate < FEWEST_STEPS:
             yield f"window_s: {self.window_s:g} s has fewer than {FEWEST_STEPS} steps at {self.rate:g} Hz"
 
-    def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
+    def load(self, fetched: Path | None) -> tuple[Trials, list[Parts]]:
         """Generate the trials."""
-        from ketscale.problems.eeg import eeg_synthetic, series
+        from ketscale.problems.eeg import synthetic, trials
 
-        trials = eeg_synthetic.generate(
-            self.subjects, self.trials, self.rate, self.window_s, self.seed, self.gain
-        )
-        return trials, series.folds(trials, self.split, self.split_seed)
-
-
-class OwnSeries(SeriesWorkload, frozen=True, kw_only=True):
-    """A user's own trials, in an .npz file or in .npy files."""
-
-    machine: ClassVar[frozenset[str]] = frozenset({"file", "signals", "labels", "groups"})
-
-    file: (
-        Annotated[
-            File,
-            Meta(description="An .npz file with signals or x (trials x channels x steps), and labels or y"),
-        ]
-        | None
-    ) = None
-    signals: (
-        Annotated[File, Meta(description="An .npy file of signals (trials x channels x steps); needs labels")]
-        | None
-    ) = None
-    labels: Annotated[File, Meta(description="An .npy file of labels")] | None = None
-    groups: Annotated[File, Meta(description="An .npy file of groups, for split: groups")] | None = None
-    split: Annotated[
-        Literal["trials", "groups", "given"],
-        Meta(
-            description="trials: a share of each class is drawn; groups: whole groups are drawn (such as subjects), "
-            "each in one part only; given: the array split in the file gives the parts"
-        ),
-    ]
-    validation: Share | None = None
-    test: Share | None = None
-    standardise: Annotated[
-        bool,
-        Meta(
-            description="Give each channel of a trial mean 0 and standard deviation 1; a constant channel becomes 0"
-        ),
-    ] = False
-
-    def faults(self) -> Iterator[str]:
-        """Shares must leave trials to train on, and are not given with split: given."""
-        yield from share_faults(
-            "the array split gives the parts" if self.split == "given" else None,
-            validation=self.validation,
-            test=self.test,
-            split_seed=self.split_seed,
-        )
-
-    def misplaced(self) -> Iterator[str]:
-        """There must be one source of trials, with all that it needs and nothing else."""
-        if (self.file is None) == (self.signals is None):
-            yield f"give file or signals, {'one of them is needed' if self.file is None else 'not both'}"
-            return
-        for name in ("labels", "groups"):
-            if self.file is not None and getattr(self, name) is not None:
-                yield f"{name}: the file has them; leave it out"
-        if self.signals is not None:
-            if self.labels is None:
-                yield "signals: needs labels, another .npy file"
-            if self.split == "given":
-                yield "split: given is an array in an .npz file; give that as file, or choose trials or groups"
-            if (self.split == "groups") != (self.groups is not None):
-                yield f"groups: split: {self.split} {'needs' if self.groups is None else 'does not use'} such a file"
-
-    def sources(self) -> list[Path]:
-        """The .npz file, or two or three .npy files."""
-        names = ("file", "signals", "labels", "groups")
-        return [found(path, name) for name in names if (path := getattr(self, name)) is not None]
-
-    def load(self, fetched: Path | None) -> tuple[Series, list[Parts]]:
-        """Read the trials from the files."""
-        from ketscale.problems.eeg import own
-
-        shares = {"validation": share(self.validation), "test": share(self.test)}
-        read = own.read_npz if self.file is not None else own.read_npy
-        arrays = read(self.sources(), self.split)
-        return own.load(arrays, self.split, shares, self.split_seed or 0, self.standardise)
+        made = synthetic.generate(self)
+        return made, trials.folds(made, self.split, self.split_seed)

@@ -19,15 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from ketscale.config import Data, Split
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
 from ketscale.problems import store
 from ketscale.problems.arrays import single
 from ketscale.problems.images import resnet
-from ketscale.problems.images.images import Images, Vectors
+from ketscale.problems.images.images import Images, SplitSamples, Vectors
 from ketscale.problems.images.pretrain import origin_of, pretrain
 from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS
-from ketscale.problems.splits import SPLITS, Parts
+from ketscale.problems.labelled import LabelledSamples
+from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:
     from ketscale.problems.images.workloads import ImageWorkload
@@ -42,13 +44,13 @@ FLOOR = 0.01  # of the mean deviation, so that features of the network that hard
 
 
 @dataclass(frozen=True)
-class Features:
+class PreparedFeatures:
     """Cached embeddings and their data, as arrays mapped from disk.
 
     embeddings: float32 (n, features), standardised.
     pixels: as in `Images`; None if no network made the embeddings, or it is not wanted.
-    labels, splits, classes: as in `Images`.
-    hash: the folder's name, which a record keeps. data_hash: the digest of `Images` or `Vectors`. shared: theirs too.
+    labels, splits, classes: as in `SplitSamples`.
+    folder: of its entries, `shared` and `data_hash` are those of `SplitSamples`.
     """
 
     embeddings: NDArray[np.float32]
@@ -56,14 +58,10 @@ class Features:
     labels: NDArray[np.int64]
     splits: Parts
     classes: tuple[str, ...]
-    hash: str
-    data_hash: str
-    shared: int
-    settings: dict[str, Any]
-    folder: Path
+    folder: store.Folder
 
     @classmethod
-    def open(cls, manifest: Path, network: bool = True) -> Features:
+    def open(cls, manifest: Path, network: bool = True) -> PreparedFeatures:
         """Map the arrays that `manifest` points to, after checking every file's SHA-256.
 
         network: whether the network that made the embeddings is wanted too, with its pixels. Its weights are the
@@ -72,23 +70,26 @@ class Features:
         Raises:
             UserError: the manifest or a file is missing or damaged, or was written by another version.
         """
-        unread = () if network else NETWORK_FILES
-        folder, described = store.opened(manifest, FILES, FEATURES_VERSION, unread)
-        pixels = folder / "pixels.npy"
-        with np.load(folder / "splits.npz") as archive:
-            splits = {name: archive[name] for name in SPLITS}
+        folder = store.opened(manifest, FILES, FEATURES_VERSION, () if network else NETWORK_FILES)
         return cls(
-            embeddings=np.load(folder / "embeddings.npy", mmap_mode="r"),
-            pixels=np.load(pixels, mmap_mode="r") if network and pixels.exists() else None,
-            labels=np.load(folder / "labels.npy", mmap_mode="r"),
-            splits=splits,
-            hash=described["hash"],
-            classes=tuple(described["classes"]),
-            data_hash=described["data_hash"],
-            shared=described["shared"],
-            settings=described["settings"],
+            embeddings=folder.array("embeddings.npy"),
+            pixels=folder.array("pixels.npy") if network and (folder.path / "pixels.npy").exists() else None,
+            labels=folder.array("labels.npy"),
+            splits=folder.arrays("splits.npz"),
+            classes=tuple(folder.entries["classes"]),
             folder=folder,
         )
+
+    def data(self, split_by: str, inline: bool) -> Data:
+        """The data of a run: the embeddings or, with features: inline, pixels and the network that maps them to embeddings.
+
+        split_by: see `Split`.
+        """
+        inputs = self.pixels if inline else self.embeddings
+        assert inputs is not None  # inline features without a network are refused with the config
+        shape, backbone = self.embeddings.shape[1], self.backbone if inline else None
+        samples = LabelledSamples(inputs, self.labels, self.classes, self.splits, shape, backbone)
+        return self.folder.data(samples, Split(split_by, shared=self.folder.entries["shared"]))
 
     def backbone(self) -> resnet.Backbone:
         """The frozen network that maps pixels to these embeddings, to compute them inline.
@@ -96,12 +97,12 @@ class Features:
         Raises:
             UserError: as for `resnet.network_from`.
         """
-        with np.load(self.folder / "norm.npz") as norm:
-            channels = tuple(norm["pixel_mean"].tolist()), tuple(norm["pixel_std"].tolist())
-            scaling = resnet.Scaling(self.settings["image_size"], int(norm["peak"]), *channels)
-            mean, std = norm["feature_mean"], norm["feature_std"]
-        network = resnet.network_from(self.folder / "weights.safetensors", len(scaling.mean))
-        return resnet.Backbone(network, scaling, mean, std)
+        norm = self.folder.arrays("norm.npz")
+        channels = tuple(norm["pixel_mean"].tolist()), tuple(norm["pixel_std"].tolist())
+        size = self.folder.entries["settings"]["image_size"]
+        scaling = resnet.PixelScaling(size, int(norm["peak"]), *channels)
+        network = resnet.network_from(self.folder.path / "weights.safetensors", len(scaling.mean))
+        return resnet.Backbone(network, scaling, norm["feature_mean"], norm["feature_std"])
 
 
 def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> None:
@@ -156,24 +157,22 @@ def compute(workload: ImageWorkload, images: Images, weights: Path, manifest: Pa
 
 def _publish(
     workload: ImageWorkload,
-    data: Images | Vectors,
+    data: SplitSamples,
     manifest: Path,
     normalisation: Mapping[str, Any],
     fill: Callable[[Path], dict[str, Any]],
     **more: str,
 ) -> None:
     """Build the folder of this content by `store.publish`."""
-    identity = {
-        "workload": type(workload).__name__,
-        # Without the paths of data and weights, which depend on the machine and not on the content.
-        "settings": workload.content(),
-        "data_hash": data.digest(),
-        "classes": data.classes,
-        "code_version": FEATURES_VERSION,
-        "normalisation": normalisation,
-        "shared": data.shared(),
+    identity = store.identity_of(
+        workload,
+        data.digest(),
+        FEATURES_VERSION,
+        classes=data.classes,
+        normalisation=normalisation,
+        shared=data.shared(),
         **more,
-    }
+    )
     files = FILES + NETWORK_FILES if isinstance(data, Images) else FILES
     store.publish(manifest, identity, files, fill)
 
@@ -187,7 +186,7 @@ def _shown_by(bar: tqdm[NoReturn]) -> Callable[[int, int, float], None]:
     return progress
 
 
-def _fill(folder: Path, images: Images, scaling: resnet.Scaling, weights: Path) -> dict[str, Any]:
+def _fill(folder: Path, images: Images, scaling: resnet.PixelScaling, weights: Path) -> dict[str, Any]:
     """Write the files of the embeddings; return the number of samples and of features."""
     shutil.copyfile(weights, folder / "weights.safetensors")
     network = resnet.network_from(folder / "weights.safetensors", len(scaling.mean))
@@ -222,11 +221,8 @@ def _fill_features(folder: Path, data: Vectors) -> dict[str, Any]:
     return {"samples": len(data.values), "dimension": data.values.shape[1]}
 
 
-def _save(folder: Path, embeddings: NDArray[np.float32], data: Images | Vectors, **norm: Any) -> None:
-    np.save(folder / "embeddings.npy", embeddings)
-    np.save(folder / "labels.npy", data.labels)
-    np.savez(folder / "splits.npz", allow_pickle=False, **data.splits)
-    np.savez(folder / "norm.npz", allow_pickle=False, **norm)
+def _save(folder: Path, embeddings: NDArray[np.float32], data: SplitSamples, **norm: Any) -> None:
+    store.write(folder, dict(zip(FILES, (embeddings, data.labels, data.splits, norm), strict=True)))
 
 
 def _statistics(features: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -43,7 +43,7 @@ def read(path: Path) -> NDArray[Any]:
 
 
 def header(shape: tuple[int, ...]) -> bytes:
-    """What a file starts with that holds bytes of this shape."""
+    """The first bytes of a file that holds bytes of this shape."""
     return struct.pack(f">4B{len(shape)}I", 0, 0, 0x08, len(shape), *shape)
 
 

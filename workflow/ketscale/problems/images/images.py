@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,39 +26,54 @@ def first_equal(values: NDArray[Any]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Images:
-    """Images as the data set stores them.
+class SplitSamples(ABC):
+    """Labelled samples as the data set stores them, with their split.
+
+    labels: int64 (n,), indices into `classes`.
+    splits: the int64 indices of the samples in train, validation and test, which are disjoint.
+    classes: the names of the classes.
+    marks: the things that samples have in common besides equal values, such as groups.
+    """
+
+    labels: NDArray[np.int64]
+    splits: Parts
+    classes: tuple[str, ...]
+    marks: Marks = field(default_factory=lambda: NO_MARKS)
+
+    @abstractmethod
+    def content(self) -> tuple[NDArray[Any], str]:
+        """The samples' values (n, ...), and what else is part of the data's identity."""
+
+    def digest(self) -> str:
+        """SHA-256 over values, labels, splits and what else is in `content`: the data's identity."""
+        values, head = self.content()
+        return arrays.digest((values, self.labels, *(self.splits[name] for name in SPLITS)), head)
+
+    def shared(self) -> int:
+        """How many samples have something in common with one of another part; see `splits.shared`."""
+        return splits.shared(self.splits, first_equal(self.content()[0]), self.marks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images(SplitSamples):
+    """Images.
 
     pixels: uint8 or float32, (n, height, width) if grey, (n, height, width, 3) in colour. 0 is background (black),
         `peak` is full ink (white).
-    labels: int64 (n,), indices into `classes`.
-    splits: the int64 indices of the samples in train, validation and test, which are disjoint.
     peak: the pixel value of full ink (16 for digits, 255 for mnist, 1 for float32).
-    classes: the names of the classes.
-    marks: what samples have in common besides equal values, such as groups.
     """
 
     pixels: NDArray[np.uint8] | NDArray[np.float32]
-    labels: NDArray[np.int64]
-    splits: Parts
     peak: int
-    classes: tuple[str, ...]
-    marks: Marks = field(default_factory=lambda: NO_MARKS)
+
+    def content(self) -> tuple[NDArray[Any], str]:
+        """See `SplitSamples.content`."""
+        return self.pixels, str(self.peak)
 
     @property
     def channels(self) -> int:
         """The number of channels, 1 or 3."""
         return 1 if self.pixels.ndim == 3 else self.pixels.shape[3]
-
-    def digest(self) -> str:
-        """SHA-256 over pixels, labels, splits and peak: the data's identity."""
-        return arrays.digest(
-            (self.pixels, self.labels, *(self.splits[name] for name in SPLITS)), head=str(self.peak)
-        )
-
-    def shared(self) -> int:
-        """How many samples have something in common with one of another part; see `splits.shared`."""
-        return splits.shared(self.splits, first_equal(self.pixels), self.marks)
 
     def brightness(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation of each channel's pixels in the training split, with full ink as 1.
@@ -74,22 +90,11 @@ class Images:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vectors:
-    """Features as the data set stores them.
-
-    values: float64 (n, features). labels, splits, classes, marks: as in `Images`.
-    """
+class Vectors(SplitSamples):
+    """Features, float64 (n, features)."""
 
     values: NDArray[np.float64]
-    labels: NDArray[np.int64]
-    splits: Parts
-    classes: tuple[str, ...]
-    marks: Marks = field(default_factory=lambda: NO_MARKS)
 
-    def digest(self) -> str:
-        """SHA-256 over values, labels and splits: the data's identity."""
-        return arrays.digest((self.values, self.labels, *(self.splits[name] for name in SPLITS)))
-
-    def shared(self) -> int:
-        """How many samples have something in common with one of another part; see `splits.shared`."""
-        return splits.shared(self.splits, first_equal(self.values), self.marks)
+    def content(self) -> tuple[NDArray[Any], str]:
+        """See `SplitSamples.content`."""
+        return self.values, ""

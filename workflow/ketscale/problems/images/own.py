@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,71 +14,65 @@ from numpy.typing import NDArray
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import opened
 from ketscale.optional import needed_for
-from ketscale.problems import arrays, splits
+from ketscale.problems import arrays, own_samples, splits
 from ketscale.problems.images import idx
 from ketscale.problems.images.images import Images, Vectors, first_equal
-from ketscale.problems.splits import NO_MARKS, Marks, Parts
+from ketscale.problems.labels import check_apart, classes_of, named
 
 if TYPE_CHECKING:
     from PIL import Image
 
-# Of the suffixes that are taken. Other formats, such as PostScript, are not left to Pillow's guess.
+    from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
+
+# Pillow's names of the formats with these suffixes. Pillow must not guess others, such as PostScript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 # Pillow's modes with 8 bits or fewer a channel, grey and in colour.
 _GREY = {"1", "L"}
 _COLOUR = {"P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
-Shares = Mapping[str, float]
 
 
-def from_npz(file: Path, network: bool, split: str, shares: Shares, seed: int) -> Images | Vectors:
-    """The samples of an .npz file with the arrays images, features or x; labels or y; and maybe split and groups.
+WANTED = {"samples": ("images", "features", "x"), "labels": ("labels", "y")}
 
-    network: whether the samples must be images, for a network, or else features.
-    split: 'samples' if shares of validation and test are drawn with `seed`; 'given' if the array split gives each
-        sample's part. Then samples of one group have it in common.
+
+def from_arrays(workload: Arrays) -> Images | Vectors:
+    """The samples of an .npz file, or of a pair of .npy files: images for a network, or else features.
 
     Raises:
         UserError: an array is missing or damaged, or has another shape or type; or a class has too few samples.
     """
-    wanted = {"values": ("images", "features", "x"), "labels": ("labels", "y")}
-    there = arrays.read_npz(file, wanted, split)
-    values, peak = _checked(there["values"], f"{file}: samples", network)
-    labels, classes = arrays.classes_of(there["labels"], len(values), f"{file}: labels", "sample")
-    if split == "samples":
-        parts = splits.by_shares(labels, classes, shares, seed, first_equal(values))
-        return _samples(values, peak, labels, classes, parts)
-    parts = splits.as_given(there["split"], labels, classes, f"{file}: split")
-    if "groups" not in there:
-        return _samples(values, peak, labels, classes, parts)
-    groups, _ = arrays.coded(arrays.named(there["groups"], len(values), f"{file}: groups", "sample"))
-    return _samples(values, peak, labels, classes, parts, splits.marked(groups))
+    there = own_samples.read(workload, WANTED)
+    network = workload.weights is not None
+    values, peak = _checked(*there["samples"], network)
+    found = own_samples.divided(workload, there, len(values), "sample", lambda: first_equal(values))
+    known: Any = {
+        "labels": found.labels,
+        "splits": found.parts,
+        "classes": found.classes,
+        "marks": found.marks,
+    }
+    return Images(pixels=values, peak=peak, **known) if network else Vectors(values=values, **known)
 
 
-def from_npy(samples: Path, labels: Path, network: bool, shares: Shares, seed: int) -> Images | Vectors:
-    """The samples of a pair of .npy files; arguments and errors are those of `from_npz`."""
-    values, peak = _checked(arrays.read_npy(samples), str(samples), network)
-    coded, classes = arrays.classes_of(arrays.read_npy(labels), len(values), str(labels), "sample")
-    parts = splits.by_shares(coded, classes, shares, seed, first_equal(values))
-    return _samples(values, peak, coded, classes, parts)
-
-
-def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
-    """The images of idx files: images and labels, and maybe test images and test labels, in this order.
-
-    shares: shares of the parts that are drawn from the first images.
+def from_idx(workload: Idx) -> Images:
+    """The images of idx files: images and labels, and maybe test images and test labels, which are then the test set.
 
     Raises:
         UserError: a file is damaged, files do not fit together, or a class has too few samples.
     """
+    files, shares = workload.sources(), workload.shares
+    if len(files) == 4:
+        del shares["test"]
     read = [idx.read(path) for path in files]
     for pixels, labels, path in zip(read[::2], read[1::2], files[1::2], strict=True):
-        arrays.named(labels, len(pixels), str(path), "image")
+        named(labels, str(path), len(pixels), "image")
     first = len(read[0])
     if len({(*pixels.shape[1:], pixels.dtype) for pixels in read[::2]}) > 1:
         raise UserError(f"{files[2]}: its images have another size or type than those of {files[0]}")
     pixels, peak = _pixels(np.concatenate(read[::2]), str(files[0]))
-    labels, classes = arrays.classes_of(np.concatenate(read[1::2]), len(pixels), str(files[1]), "image")
-    parts = splits.by_shares(labels[:first], classes, shares, seed, first_equal(pixels[:first]))
+    labels, classes = classes_of(np.concatenate(read[1::2]), str(files[1]), len(pixels), "image")
+    parts = splits.by_shares(
+        labels[:first], classes, shares, workload.split_seed or 0, first_equal(pixels[:first])
+    )
     if len(files) == 4:
         if not len(read[2]):
             raise UserError(f"{files[2]}: has no images; leave test_images and test_labels out")
@@ -86,8 +80,8 @@ def from_idx(files: Sequence[Path], shares: Shares, seed: int) -> Images:
     return Images(pixels=pixels, labels=labels, splits=parts, peak=peak, classes=classes)
 
 
-def from_files(files: Mapping[str, Sequence[Path]], size: int, shares: Shares, seed: int) -> Images:
-    """The images of each class's files, resized to `size` x `size` pixels (bilinear, whatever their proportions).
+def from_folder(workload: ImageFolder) -> Images:
+    """The images of each class's files, resized to squares of `image_size` pixels (bilinear, whatever their proportions).
 
     The images are grey if all files are, else all are in colour.
 
@@ -95,15 +89,17 @@ def from_files(files: Mapping[str, Sequence[Path]], size: int, shares: Shares, s
         UserError: a file is damaged, transparent or animated, or has more than 8 bits a channel; or a class has too
             few files.
     """
+    files, size = workload.files(), workload.image_size
+    assert size is not None
     classes = tuple(files)
-    arrays.check_apart({str(paths[0].parent): name for name, paths in files.items()}, "names of folders")
+    check_apart({str(paths[0].parent): name for name, paths in files.items()}, "names of folders")
     counts = [len(paths) for paths in files.values()]
     labels = np.repeat(np.arange(len(classes)), counts)
     paths = [path for of_class in files.values() for path in of_class]
     # Every file is checked, although the first one in colour decides the mode.
     mode = "L" if {_mode(path) for path in paths} <= _GREY else "RGB"
     pixels = np.stack([_resized(path, mode, size) for path in paths])
-    parts = splits.by_shares(labels, classes, shares, seed, first_equal(pixels))
+    parts = splits.by_shares(labels, classes, workload.shares, workload.split_seed or 0, first_equal(pixels))
     return Images(pixels=pixels, labels=labels, splits=parts, peak=255, classes=classes)
 
 
@@ -122,20 +118,6 @@ def _checked(values: NDArray[Any], where: str, network: bool) -> tuple[NDArray[A
     if not network:
         return arrays.real(values, where).astype(np.float64), 0
     return _pixels(values, where)
-
-
-def _samples(
-    values: NDArray[Any],
-    peak: int,
-    labels: NDArray[np.int64],
-    classes: tuple[str, ...],
-    parts: Parts,
-    marks: Marks = NO_MARKS,
-) -> Images | Vectors:
-    """Features if the values have two dimensions, else images."""
-    if values.ndim == 2:
-        return Vectors(values=values, labels=labels, splits=parts, classes=classes, marks=marks)
-    return Images(pixels=values, labels=labels, splits=parts, peak=peak, classes=classes, marks=marks)
 
 
 def _pixels(values: NDArray[Any], where: str) -> tuple[NDArray[Any], int]:

@@ -11,7 +11,7 @@ from msgspec import Meta
 from ketscale.errors import UserError
 from ketscale.files import expanded
 from ketscale.problems.images.workloads import ImageWorkload, Side, Weights
-from ketscale.problems.own_data import File, Share, found, share, share_faults
+from ketscale.problems.own_data import File, OwnArrays, OwnFiles, Share
 
 if TYPE_CHECKING:
     from ketscale.problems.images.images import Images, Vectors
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
-class Arrays(ImageWorkload, frozen=True, kw_only=True):
+class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     """A user's own images or features, in an .npz file or a pair of .npy files.
 
     With `weights` and `image_size` they are images, which are embedded; without, they are features.
     """
 
-    machine: ClassVar[frozenset[str]] = frozenset({"file", "images", "features", "labels", "weights_folder"})
+    FILES: ClassVar[tuple[str, ...]] = ("file", "images", "features", "labels")
+    machine: ClassVar[frozenset[str]] = frozenset({*FILES, "weights_folder"})
 
     file: (
         Annotated[File, Meta(description="An .npz file with images, features or x, and labels or y")] | None
@@ -44,17 +45,11 @@ class Arrays(ImageWorkload, frozen=True, kw_only=True):
     test: Share | None = None
 
     def faults(self) -> Iterator[str]:
-        """A network needs both of its settings, and the shares must leave samples to train on."""
+        """A network needs both of its settings."""
         yield from super().faults()
         if (self.weights is None) != (self.image_size is None):
             missing = "weights" if self.weights is None else "image_size"
             yield f"{missing} is missing: images need weights and image_size, features neither"
-        yield from share_faults(
-            "the array split gives the parts" if self.split == "given" else None,
-            validation=self.validation,
-            test=self.test,
-            split_seed=self.split_seed,
-        )
 
     def misplaced(self) -> Iterator[str]:
         """There must be one source of data, with all that it needs and nothing else."""
@@ -80,28 +75,14 @@ class Arrays(ImageWorkload, frozen=True, kw_only=True):
         """`labels`, or `given` if the file gives the split."""
         return "given" if self.split == "given" else "labels"
 
-    def sources(self) -> list[Path]:
-        """The .npz file, or the two .npy files."""
-        return [
-            found(path, name)
-            for name in ("file", "images", "features", "labels")
-            if (path := getattr(self, name)) is not None
-        ]
-
     def load(self, fetched: Path | None) -> Images | Vectors:
         """Read the samples from the files."""
         from ketscale.problems.images import own
 
-        network = self.weights is not None
-        shares = {"validation": share(self.validation), "test": share(self.test)}
-        if self.file is not None:
-            (file,) = self.sources()
-            return own.from_npz(file, network, self.split, shares, self.split_seed or 0)
-        samples, labels = self.sources()
-        return own.from_npy(samples, labels, network, shares, self.split_seed or 0)
+        return own.from_arrays(self)
 
 
-class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
+class ImageFolder(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
     """A user's own image files, in one folder for each class."""
 
     machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
@@ -123,7 +104,7 @@ class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
     def faults(self) -> Iterator[str]:
         """The shares must leave samples to train on."""
         yield from super().faults()
-        yield from share_faults(None, validation=self.validation, test=self.test)
+        yield from self.share_faults()
 
     def misplaced(self) -> Iterator[str]:
         """The folder must be given."""
@@ -133,17 +114,15 @@ class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
 
     def sources(self) -> list[Path]:
         """All image files."""
-        return [path for paths in self._files().values() for path in paths]
+        return [path for paths in self.files().values() for path in paths]
 
     def load(self, fetched: Path | None) -> Images:
         """Read the images from the folder."""
         from ketscale.problems.images import own
 
-        assert self.image_size is not None
-        shares = {"validation": share(self.validation), "test": share(self.test)}
-        return own.from_files(self._files(), self.image_size, shares, self.split_seed or 0)
+        return own.from_folder(self)
 
-    def _files(self) -> dict[str, list[Path]]:
+    def files(self) -> dict[str, list[Path]]:
         """The image files of each class; hidden files and files beside the classes' folders are ignored."""
         folder = expanded(self.folder or "")
         if not folder.is_dir():
@@ -173,12 +152,11 @@ class ImageFolder(ImageWorkload, frozen=True, kw_only=True):
         return found
 
 
-class Idx(ImageWorkload, frozen=True, kw_only=True):
+class Idx(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
     """A user's own images in idx files, the format of MNIST and of data sets modelled on it."""
 
-    machine: ClassVar[frozenset[str]] = frozenset(
-        {"images", "labels", "test_images", "test_labels", "weights_folder"}
-    )
+    FILES: ClassVar[tuple[str, ...]] = ("images", "labels", "test_images", "test_labels")
+    machine: ClassVar[frozenset[str]] = frozenset({*FILES, "weights_folder"})
 
     weights: Weights
     image_size: Side
@@ -204,20 +182,12 @@ class Idx(ImageWorkload, frozen=True, kw_only=True):
         if (self.test_images is None) != (self.test_labels is None):
             yield "test_images and test_labels go together; give both or none"
         if self.test_images is None:
-            yield from share_faults(None, validation=self.validation, test=self.test)
-        else:
-            yield from share_faults("test_images are the test set", test=self.test)
-
-    def sources(self) -> list[Path]:
-        """The two or four idx files."""
-        names = ("images", "labels", "test_images", "test_labels")
-        return [found(path, name) for name in names if (path := getattr(self, name)) is not None]
+            yield from self.share_faults()
+        elif self.test is not None:
+            yield "test: test_images are the test set; leave it out"
 
     def load(self, fetched: Path | None) -> Images:
-        """Read the samples from the files."""
+        """Read the images from the files."""
         from ketscale.problems.images import own
 
-        shares = {"validation": share(self.validation)}
-        if self.test_images is None:
-            shares["test"] = share(self.test)
-        return own.from_idx(self.sources(), shares, self.split_seed or 0)
+        return own.from_idx(self)

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from ketscale.problems.images import resnet
-from ketscale.problems.images.augment import views
 from ketscale.problems.images.images import Images
 
 PRETRAIN_VERSION = 1  # increase it whenever the arithmetic below changes
@@ -27,6 +26,12 @@ SIDE = 32  # of the images that k-means sees, in pixels; larger ones would need 
 LEARNING_RATE = 2e-3
 WEIGHT_DECAY = 1e-4
 WARMUP = 5
+# Limits of the views, suited to handwriting: rotations, scalings, shears, shifts and changes of ink.
+TURN = math.radians(20)
+SCALE = 0.15
+SHEAR = 0.2
+SHIFT = 0.12  # of the image's side
+INK = 0.3
 
 
 def pretrain(
@@ -66,7 +71,7 @@ def train(
     generator = torch.Generator().manual_seed(SEED)
     scaling = resnet.scaling_for("selfsupervised", size, images)
     rows = images.splits["train"]
-    # Of a large data set, only as many images are used as the steps can show.
+    # A large data set has more images than the steps can show; the others are left out.
     rows = rows[torch.randperm(len(rows), generator=generator)[: steps * BATCH].numpy()]
     pixels = torch.from_numpy(images.pixels[rows])
     targets = clusters(_points(pixels, images.peak), min(CLUSTERS, len(pixels)), generator)
@@ -120,3 +125,22 @@ def clusters(points: torch.Tensor, count: int, generator: torch.Generator) -> to
         sizes = members.sum(1, keepdim=True)
         centres = torch.where(sizes > 0, members @ points / sizes.clamp(min=1), centres)
     return torch.cdist(points, centres).argmin(1)
+
+
+def views(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """One random view of each image, (batch, channels, side, side) with background 0; digits must not be mirrored."""
+    count = len(images)
+
+    def uniform(limit: float) -> torch.Tensor:
+        return limit * (2 * torch.rand(count, generator=generator) - 1)
+
+    turn, scale, shear = uniform(TURN), 1 + uniform(SCALE), uniform(SHEAR)
+    cosine, sine = torch.cos(turn) / scale, torch.sin(turn) / scale
+    # affine_grid measures in half sides, so a shift of the image by SHIFT sides is 2 * SHIFT there
+    across = torch.stack([cosine, shear * cosine - sine, uniform(2 * SHIFT)], 1)
+    down = torch.stack([sine, cosine + shear * sine, uniform(2 * SHIFT)], 1)
+    grid = torch.nn.functional.affine_grid(
+        torch.stack([across, down], 1), list(images.shape), align_corners=False
+    )
+    moved = torch.nn.functional.grid_sample(images, grid, mode="bilinear", align_corners=False)
+    return moved * (1 + uniform(INK))[:, None, None, None]

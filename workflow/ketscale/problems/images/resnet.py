@@ -60,7 +60,7 @@ def resnet18(channels: int) -> torch.nn.Module:
 
 
 @dataclass(frozen=True)
-class Scaling:
+class PixelScaling:
     """How stored pixels become the network's input: divided by `peak`, resized to `size`, normalised.
 
     `mean` and `std` have one entry per channel of the network; a grey image is repeated to all of them.
@@ -95,14 +95,14 @@ def planes(pixels: torch.Tensor) -> torch.Tensor:
     return pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2).contiguous()
 
 
-def scaling_for(weights: str, size: int, images: Images) -> Scaling:
+def scaling_for(weights: str, size: int, images: Images) -> PixelScaling:
     """The scaling that goes with the weights: ImageNet's constants, or the training split's brightness."""
     mean, std = (IMAGENET_MEAN, IMAGENET_STD) if weights == "imagenet" else images.brightness()
-    return Scaling(size, images.peak, mean, std)
+    return PixelScaling(size, images.peak, mean, std)
 
 
 def embed(
-    network: torch.nn.Module, pixels: NDArray[Any], scaling: Scaling, batch: int = 256
+    network: torch.nn.Module, pixels: NDArray[Any], scaling: PixelScaling, batch: int = 256
 ) -> NDArray[np.float32]:
     """Pooled features of stored pixels, (n, height, width) or (n, height, width, 3), in eval mode: float32 (n, 512)."""
     network.eval()
@@ -125,7 +125,7 @@ class Backbone(torch.nn.Module):
     std: torch.Tensor
 
     def __init__(
-        self, network: torch.nn.Module, scaling: Scaling, mean: NDArray[Any], std: NDArray[Any]
+        self, network: torch.nn.Module, scaling: PixelScaling, mean: NDArray[Any], std: NDArray[Any]
     ) -> None:
         super().__init__()
         self.network = network
@@ -170,7 +170,7 @@ def read_weights(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         found = _digest(state)
     except FileNotFoundError:
         raise UserError(f"{path}: there are no such weights; run the rule fetch") from None
-    # Of another type than numbers that NumPy has: TypeError.
+    # TypeError: the tensors have a type that NumPy does not have.
     except (OSError, SafetensorError, ValueError, TypeError) as error:
         raise UserError(
             f"{path}: is not a weight file ({short(error)}); delete it and make it again"

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from ketscale.config import Data, Family, Model, Settings, Split, Workload
+from ketscale.config import Data, Family, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
 from ketscale.problems.images.workloads import Digits, ImageWorkload, Mnist
-from ketscale.problems.labelled import CLASSIFICATION
-
-if TYPE_CHECKING:
-    import torch
-
-    from ketscale.problems.problem import Problem
+from ketscale.problems.labelled import CLASSIFICATION, build
 
 
 class VQCSettings(Model, frozen=True, kw_only=True):
@@ -49,19 +44,11 @@ def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
 
 def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the features, and the network that made them if the run computes them inline."""
-    from ketscale.problems.images.features import Features
+    from ketscale.problems.images.features import PreparedFeatures
 
-    features = Features.open(manifest, network=settings.protocol.features == "inline")
+    inline = settings.protocol.features == "inline"
     assert isinstance(settings.workload, ImageWorkload)
-    split = Split(settings.workload.split_by, shared=features.shared)
-    return Data(features, split, features.data_hash, features.hash)
-
-
-def build(settings: Settings, data: Data, device: torch.device) -> Problem:
-    """The classification of the run."""
-    from ketscale.problems.images import build
-
-    return build.problem(settings, data.content, device)
+    return PreparedFeatures.open(manifest, network=inline).data(settings.workload.split_by, inline)
 
 
 FAMILY = Family(

@@ -12,7 +12,7 @@ from ketscale.problems.pulses.deviations import REFERENCE, SHORTEST
 from ketscale.shapes import Float64
 
 if TYPE_CHECKING:
-    from ketscale.problems.pulses.gate import Gate
+    from ketscale.problems.pulses.gate import GateProblem
 
 # Time between samples, ns.
 INTERVAL = 0.1
@@ -41,7 +41,7 @@ def samples(pulses: Pulses, interval: float = INTERVAL) -> dict[str, Float64[tor
     return found
 
 
-def of(problem: Gate) -> Mapping[str, torch.Tensor]:
+def trained_curves(problem: GateProblem) -> Mapping[str, torch.Tensor]:
     """`samples` of the trained pulses, and what one column does under them.
 
     population_K: the probability that qubit K is 1, in the problem's frame. population_outside: that of all states that

@@ -30,7 +30,7 @@ from ketscale.errors import UserError
 from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.problem import Problem
-from ketscale.problems.pulses import curves
+from ketscale.problems.pulses.curves import trained_curves
 from ketscale.problems.pulses.deviations import deviations
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.workload import PulseWorkload
@@ -42,7 +42,7 @@ BEGIN = ("energies", "couplings", "drives", "states", "rates")
 ROUNDING = 1e-9
 
 
-class Gate(Problem):
+class GateProblem(Problem):
     """1 - F of the gate, with F = |sum of overlaps / columns|^2; see `engines.pulses.fidelities`.
 
     The sums over columns are the overlaps by row, complex (2**n,), if virtual Z needs them, else their sum (1,). The
@@ -211,9 +211,9 @@ class Gate(Problem):
         return {"amplitudes": _complex(outputs), "target": self.get_buffer("target")}
 
     def curves(self) -> Mapping[str, torch.Tensor]:
-        """See `curves.of`."""
+        """See `trained_curves`."""
         with torch.no_grad():
-            return curves.of(self)
+            return trained_curves(self)
 
 
 def _tensors(lattice: Lattice) -> tuple[torch.Tensor, ...]:

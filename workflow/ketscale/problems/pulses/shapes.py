@@ -28,7 +28,7 @@ from ketscale.engines.pulses.starts import HADAMARD_TURN, X_TURN
 from ketscale.layers import randomness
 from ketscale.problems.pulses.workload import GateName
 
-START = randomness.Stream("pulses.start")
+START = randomness.RandomStream("pulses.start")
 
 CIRCUITS: dict[str, type[Fluxoniums | Transmons]] = {"fluxoniums": Fluxoniums, "transmons": Transmons}
 COUPLINGS = ("capacitive", "inductive")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -11,6 +11,7 @@ from ketscale.config import Curves, Data, Family, Model, Settings, SizeAxis
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES
 from ketscale.engines.pulses.settings import PulseSimulator
 from ketscale.problems.pulses.metrics import METRICS
+from ketscale.problems.pulses.workload import PulseWorkload
 from ketscale.problems.pulses.workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -77,10 +78,29 @@ class PiecewiseSettings(PulseSettings, frozen=True, kw_only=True):
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
-    """The problem of the run."""
-    from ketscale.problems.pulses import build
+    """The gate of a run, with its model and integrator.
 
-    return build.problem(settings)
+    Raises:
+        UserError: the device or the gate's pairs are impossible.
+    """
+    from ketscale.problems import models
+    from ketscale.problems.pulses.gate import GateProblem
+    from ketscale.problems.pulses.shapes import PulseModel, described, start
+
+    workload, simulator, settings_of_model = settings.workload, settings.simulator, settings.model
+    assert isinstance(workload, PulseWorkload)
+    assert isinstance(simulator, PulseSimulator)
+    assert isinstance(settings_of_model, PulseSettings)
+    qubits, levels = settings.sizes["qubits"], settings.sizes["levels"]
+    chip = workload.device(qubits)
+    arguments: dict[str, Any] = {
+        "device": described(chip),
+        "begins": start(chip, workload.gate, workload.pairs, workload.start_length),
+    }
+    model = models.of_settings(settings, None, **arguments)
+    assert isinstance(model, PulseModel)
+    model.scatter(settings.run.seed, settings_of_model.start_spread)
+    return GateProblem(model, workload, simulator, qubits, levels, arguments)
 
 
 def work(sizes: Mapping[str, int]) -> float:

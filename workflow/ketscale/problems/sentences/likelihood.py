@@ -51,7 +51,7 @@ class Likelihood(nn.Module, ABC):
     def losses(self, weights: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
         """The loss of each sentence (sentences,), differentiable in the weights.
 
-        Where ranks share tasks, every rank has all sentences. It gives the losses of its share of the sentences and
+        If ranks share tasks, every rank has all sentences. It gives the losses of its share of the sentences and
         zero for the others, so that losses and gradients add up over the ranks.
         """
 

@@ -1,4 +1,4 @@
-"""The prediction of the next word, the `Problem` of the workload `sentences`."""
+"""The prediction of the next word, the `Problem` of the workload `sentences`, and its ways to evaluate P."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from typing import Any
 
 import torch
 
+from ketscale.config import Simulator, checked
+from ketscale.engines.circuits.factory import build_simulator
+from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.members import selected, together
 from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
-from ketscale.problems.sentences.likelihood import Likelihood
-from ketscale.problems.sentences.sentences import Prepared, embed
+from ketscale.problems.sentences.likelihood import ClosedForm, Likelihood, ShiftedClosedForm, Simulated
+from ketscale.problems.sentences.sentences import PreparedSentences, embed
+from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import SuperpositionTransformer, loss
 from ketscale.problems.sentences.transitions import PAIR, Transitions
 
 
-def transitions(prepared: Prepared) -> Transitions:
+def transitions(prepared: PreparedSentences) -> Transitions:
     """The transitions of all sentences, in the sentences' order."""
     vocabulary = prepared.sentences.vocabulary
     return Transitions.of(
@@ -27,6 +31,27 @@ def transitions(prepared: Prepared) -> Transitions:
             for row, length in zip(prepared.sentences.words, prepared.sentences.lengths, strict=True)
         ]
     )
+
+
+def build_likelihood(
+    name: str, settings: Simulator, layers: int, transitions: Transitions, device: torch.device
+) -> Likelihood:
+    """The way to evaluate P that the config calls `name`: one of this model's own, or any simulator.
+
+    Raises:
+        UserError: the settings do not go together, or the sentences do not fit the literal circuit.
+    """
+    if isinstance(settings, CircuitSimulator):
+        return Simulated(layers, transitions, build_simulator(name, settings, device))
+    assert isinstance(settings, LikelihoodSimulator)
+    checked(settings, f"simulators.{name}")
+    if settings.device == "closed-form":
+        form = ClosedForm if settings.gradient == "backprop" else ShiftedClosedForm
+        return form(layers, transitions)
+    # Qiskit is imported by those who ask for its circuits.
+    from ketscale.problems.sentences.literal_transformer import LiteralCircuit
+
+    return LiteralCircuit(layers, transitions, rebuild=settings.device == "literal")
 
 
 class NextWord(Problem):
@@ -41,7 +66,9 @@ class NextWord(Problem):
     model: SuperpositionTransformer
     linear = True
 
-    def __init__(self, model: SuperpositionTransformer, likelihood: Likelihood, prepared: Prepared) -> None:
+    def __init__(
+        self, model: SuperpositionTransformer, likelihood: Likelihood, prepared: PreparedSentences
+    ) -> None:
         super().__init__()
         self.model, self.likelihood = model, likelihood
         words, vocabulary = torch.from_numpy(prepared.sentences.words), prepared.sentences.vocabulary
@@ -113,14 +140,14 @@ class NextWord(Problem):
         When full also the mean reciprocal rank, the chance levels of both, and the number of transitions as `count`.
         """
         ranks = outputs[:, 1:][outputs[:, 1:] > 0]
-        figures: dict[str, Any] = {
+        found: dict[str, Any] = {
             "loss": float(loss(outputs[:, 0]).mean()),
             "accuracy": float((ranks == 1).double().mean()),
         }
         if full:
             vocabulary = self.get_buffer("candidates").shape[1]
-            figures["reciprocal_rank"] = float((1 / ranks).mean())
-            figures["chance"] = 1 / vocabulary
-            figures["chance_reciprocal_rank"] = sum(1 / k for k in range(1, vocabulary + 1)) / vocabulary
-            figures["count"] = len(ranks)
-        return figures
+            found["reciprocal_rank"] = float((1 / ranks).mean())
+            found["chance"] = 1 / vocabulary
+            found["chance_reciprocal_rank"] = sum(1 / k for k in range(1, vocabulary + 1)) / vocabulary
+            found["count"] = len(ranks)
+        return found

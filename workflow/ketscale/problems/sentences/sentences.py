@@ -8,7 +8,7 @@ words so far to the next one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ketscale.config import Data, Split
 from ketscale.errors import UserError, short
 from ketscale.files import read_text
 from ketscale.problems import store
@@ -148,46 +149,32 @@ FILES = ("words.npy", "splits.npz", "vocabulary.txt")
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Sentences as a run reads them.
-
-    seed: seed of the words' vectors. shared: `splits.shared`. hash: the folder's name, which a record keeps. data_hash:
-    `Sentences.digest`.
-    """
+class PreparedSentences:
+    """Sentences as a run reads them; seed: of the words' vectors."""
 
     sentences: Sentences
-    splits: Mapping[str, NDArray[np.int64]]
+    splits: Parts
     seed: int
-    shared: int
-    hash: str
-    data_hash: str
 
     @classmethod
-    def open(cls, manifest: Path) -> Prepared:
-        """Read the sentences that `manifest` points to.
-
-        Raises:
-            UserError: as for `store.opened`.
-        """
-        folder, described = store.opened(manifest, FILES, VERSION)
-        with np.load(folder / "splits.npz") as archive:
-            splits = {name: archive[name] for name in SPLITS}
-        vocabulary = tuple(read_text(folder / "vocabulary.txt").split("\n"))
-        sentences = Sentences(np.load(folder / "words.npy"), vocabulary)
-        return cls(
-            sentences,
-            splits,
-            described["settings"]["seed"],
-            described["shared"],
-            described["hash"],
-            described["data_hash"],
-        )
-
-    @classmethod
-    def of(cls, lines: Sequence[str], seed: int) -> Prepared:
-        """Sentences from texts, all of them in the training split and without hashes."""
+    def of(cls, lines: Sequence[str], seed: int) -> PreparedSentences:
+        """Sentences from texts, all of them in the training split."""
         made = Sentences.of(lines)
-        return cls(made, split(first_equal(made.words), 0, 0), seed, 0, "", "")
+        return cls(made, split(first_equal(made.words), 0, 0), seed)
+
+
+def read_prepared(manifest: Path) -> Data:
+    """The `PreparedSentences` that `manifest` points to.
+
+    Raises:
+        UserError: as for `store.opened`.
+    """
+    folder = store.opened(manifest, FILES, VERSION)
+    vocabulary = tuple(read_text(folder.path / "vocabulary.txt").split("\n"))
+    sentences = Sentences(np.load(folder.path / "words.npy"), vocabulary)
+    settings, shared = folder.entries["settings"], folder.entries["shared"]
+    prepared = PreparedSentences(sentences, folder.arrays("splits.npz"), settings["seed"])
+    return folder.data(prepared, Split("sentences", shared=shared))
 
 
 def prepare(workload: SentencesWorkload, manifest: Path) -> None:
@@ -200,16 +187,10 @@ def prepare(workload: SentencesWorkload, manifest: Path) -> None:
     sentences = Sentences.of(read(sources[0]) if sources else BUILT_IN)
     equal = first_equal(sentences.words)
     splits = split(equal, workload.held_out, workload.split_seed)
-    identity = {
-        "workload": type(workload).__name__,
-        "settings": workload.content(),
-        "data_hash": sentences.digest(),
-        "code_version": VERSION,
-    }
+    identity = store.identity_of(workload, sentences.digest(), VERSION)
 
     def fill(folder: Path) -> dict[str, Any]:
-        np.save(folder / "words.npy", sentences.words)
-        np.savez(folder / "splits.npz", allow_pickle=False, **splits)
+        store.write(folder, {"words.npy": sentences.words, "splits.npz": splits})
         (folder / "vocabulary.txt").write_text("\n".join(sentences.vocabulary), encoding="utf-8")
         return {"samples": len(sentences.words), "shared": shared(splits, equal)}
 

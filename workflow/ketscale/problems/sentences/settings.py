@@ -25,10 +25,10 @@ class SentencesWorkload(Workload, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    seed: Annotated[Seed, Meta(description="Of the words' vectors")]
+    seed: Annotated[Seed, Meta(description="Seed of the words' vectors")]
     held_out: Annotated[
         Count,
-        Meta(description="Sentences for validation, and as many for test; 0 where nothing is evaluated"),
+        Meta(description="Sentences for validation, and as many for test; 0 if nothing is evaluated"),
     ]
     split_seed: Annotated[Seed, Meta(description="Seed of the split")]
 
@@ -71,12 +71,12 @@ class LikelihoodSimulator(Simulator, frozen=True, kw_only=True):
 
     @property
     def stacks(self) -> bool:
-        """Whether it evaluates several sets of weights at once: what autograd differentiates does."""
+        """Whether it evaluates several sets of weights at once: it does if autograd differentiates it."""
         return self.gradient == "backprop"
 
     @property
     def has_tasks(self) -> bool:
-        """The evaluations of parameter-shift are."""
+        """Whether it has tasks: the evaluations of parameter-shift are tasks."""
         return self.gradient == "parameter-shift"
 
     def faults(self) -> Iterator[str]:

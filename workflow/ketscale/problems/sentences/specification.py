@@ -6,15 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ketscale.config import (
-    Data,
-    Family,
-    Metric,
-    Model,
-    Settings,
-    Split,
-    Workload,
-)
+from ketscale.config import Data, Family, Metric, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 
@@ -42,17 +34,26 @@ def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
 
 def read(settings: Settings, manifest: Path) -> Data:
     """Open and verify the sentences."""
-    from ketscale.problems.sentences.sentences import Prepared
+    from ketscale.problems.sentences import sentences
 
-    prepared = Prepared.open(manifest)
-    return Data(prepared, Split("sentences", shared=prepared.shared), prepared.data_hash, prepared.hash)
+    return sentences.read_prepared(manifest)
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
-    """The prediction of next words."""
-    from ketscale.problems.sentences import build
+    """The prediction of next words; the simulator says how its probabilities are evaluated.
 
-    return build.problem(settings, data.content, device)
+    Raises:
+        UserError: as for `build_likelihood`.
+    """
+    from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
+    from ketscale.problems.sentences.transformer import SuperpositionTransformer
+
+    assert settings.simulator is not None
+    layers, prepared = settings.sizes["layers"], data.content
+    likelihood = build_likelihood(
+        settings.run.simulator, settings.simulator, layers, transitions(prepared), device
+    )
+    return NextWord(SuperpositionTransformer(layers), likelihood, prepared)
 
 
 FAMILY = Family(

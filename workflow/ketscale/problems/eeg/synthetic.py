@@ -9,11 +9,16 @@ artificial: a model trained on them says nothing about brains.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.problems.eeg.edf import TASKS
-from ketscale.problems.eeg.series import Series
+from ketscale.problems.eeg.trials import Trials
+
+if TYPE_CHECKING:
+    from ketscale.problems.eeg.workloads import EegSynthetic
 
 CHANNELS = 64
 # Indices of FC3, C5, C3, C1, CP3 and of FC4, C6, C4, C2, CP4 in eegmmidb's order of channels.
@@ -25,19 +30,16 @@ BANDS_HZ = (10.0, 20.0)
 BETA_STRENGTH = 0.5
 
 
-def generate(
-    subjects: int, trials: int, rate: float, window_s: float, seed: int, gain: float = 1.0
-) -> Series:
-    """`trials` of each subject, half of each class, in runs of 15: signals (n, 64, floor(rate * window_s) + 1).
+def generate(workload: EegSynthetic) -> Trials:
+    """The workload's trials of each subject, half of each class, in runs of 15: signals (n, 64, floor(rate * window_s) + 1).
 
-    rate: samples per second. window_s: length of a trial in seconds.
-    gain: factor on the signals, which with 1 have the amplitudes of real ones in millivolts; models learn from those
-        slowly.
+    With gain 1 signals have the amplitudes of real ones in millivolts, from which models learn slowly.
     """
-    steps = int(np.floor(rate * window_s)) + 1
-    parts = [_subject(s, trials, steps, rate, seed) for s in range(1, subjects + 1)]
-    return Series(
-        signals=np.concatenate([np.float32(gain) * signals for signals, _ in parts]),
+    subjects, trials = workload.subjects, workload.trials
+    steps = int(np.floor(workload.rate * workload.window_s)) + 1
+    parts = [_subject(s, trials, steps, workload.rate, workload.seed) for s in range(1, subjects + 1)]
+    return Trials(
+        signals=np.concatenate([np.float32(workload.gain) * signals for signals, _ in parts]),
         labels=np.concatenate([labels for _, labels in parts]),
         classes=TASKS["fists"].classes,
         groups={

@@ -19,13 +19,13 @@ WITHIN_RUNS_VALIDATION = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series:
+class Trials:
     """Trials as a model sees them.
 
     signals: float32 (n, channels, steps), in the unit of the data set (millivolts for eegmmidb) unless standardised.
     labels: int64 (n,), indices into `classes`, which are their names.
     groups: by name, such as subjects or runs, the group of each trial, int64 (n,).
-    marks: what trials have in common besides equal signals, such as steps; empty once the trials are prepared.
+    marks: the things that trials have in common besides equal signals, such as steps; empty once the trials are prepared.
     """
 
     signals: NDArray[np.float32]
@@ -39,7 +39,7 @@ class Series:
         return arrays.digest((self.signals, self.labels, *self.groups.values()))
 
 
-def folds(series: Series, split: str, seed: int) -> list[Parts]:
+def folds(trials: Trials, split: str, seed: int) -> list[Parts]:
     """One split by subjects, or one split for each run that is left out.
 
     split: 'subjects' or 'runs'.
@@ -47,29 +47,29 @@ def folds(series: Series, split: str, seed: int) -> list[Parts]:
     Raises:
         UserError: as for `by_subject` and `leaving_one_run_out`.
     """
-    return [by_subject(series, seed)] if split == "subjects" else leaving_one_run_out(series, seed)
+    return [by_subject(trials, seed)] if split == "subjects" else leaving_one_run_out(trials, seed)
 
 
-def by_subject(series: Series, seed: int) -> Parts:
+def by_subject(trials: Trials, seed: int) -> Parts:
     """70/15/15 % of the subjects, drawn with `seed`, for train, validation and test: no subject is in two parts.
 
     Raises:
         UserError: there are fewer than three subjects, or a class has no training sample.
     """
     held_out = 1 - TRAIN_SHARE - VALIDATION_SHARE
-    parts = by_group(series.groups["subjects"], held_out, held_out, seed, "subjects")
-    check_trained(parts, series.labels, series.classes, "choose another split_seed, or add subjects")
+    parts = by_group(trials.groups["subjects"], held_out, held_out, seed, "subjects")
+    check_trained(parts, trials.labels, trials.classes, "choose another split_seed, or add subjects")
     return parts
 
 
-def leaving_one_run_out(series: Series, seed: int) -> list[Parts]:
+def leaving_one_run_out(trials: Trials, seed: int) -> list[Parts]:
     """A split for each run, in which that run is the test; validation is drawn from the other runs' trials.
 
     Raises:
         UserError: there is more than one subject or only one run, or the other runs have too few trials.
     """
-    of_run = series.groups["runs"]
-    runs, subjects = np.unique(of_run), np.unique(series.groups["subjects"])
+    of_run = trials.groups["runs"]
+    runs, subjects = np.unique(of_run), np.unique(trials.groups["subjects"])
     if len(subjects) > 1 or len(runs) < 2:
         raise UserError(
             f"a split by runs takes one subject and at least 2 runs, not {len(subjects)} and {len(runs)}"
@@ -77,10 +77,10 @@ def leaving_one_run_out(series: Series, seed: int) -> list[Parts]:
     left_out = []
     for run in runs:
         others = np.flatnonzero(of_run != run)
-        if np.bincount(series.labels[others], minlength=len(series.classes)).min() < 2:
+        if np.bincount(trials.labels[others], minlength=len(trials.classes)).min() < 2:
             raise UserError(f"without run {run} there are fewer than 2 trials of a class: add runs")
         count = max(2, round(WITHIN_RUNS_VALIDATION * len(others)))
-        train, validation = stratified(series.labels, others, count, seed, "eeg")
+        train, validation = stratified(trials.labels, others, count, seed, "eeg")
         left_out.append({"train": train, "validation": validation, "test": np.flatnonzero(of_run == run)})
     return left_out
 

@@ -1,0 +1,74 @@
+"""The settings of the workload of a user's own trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from ketscale.problems.eeg.workloads import SeriesWorkload
+from ketscale.problems.own_data import File, OwnArrays, Share
+
+if TYPE_CHECKING:
+    from ketscale.problems.eeg.trials import Trials
+    from ketscale.problems.splits import Parts
+
+
+class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
+    """A user's own trials, in an .npz file or in .npy files."""
+
+    FILES: ClassVar[tuple[str, ...]] = ("file", "signals", "labels", "groups")
+    machine: ClassVar[frozenset[str]] = frozenset(FILES)
+
+    file: (
+        Annotated[
+            File,
+            Meta(description="An .npz file with signals or x (trials x channels x steps), and labels or y"),
+        ]
+        | None
+    ) = None
+    signals: (
+        Annotated[File, Meta(description="An .npy file of signals (trials x channels x steps); needs labels")]
+        | None
+    ) = None
+    labels: Annotated[File, Meta(description="An .npy file of labels")] | None = None
+    groups: Annotated[File, Meta(description="An .npy file of groups, for split: groups")] | None = None
+    split: Annotated[
+        Literal["trials", "groups", "given"],
+        Meta(
+            description="trials: a share of each class is drawn; groups: whole groups are drawn (such as subjects), "
+            "each in one part only; given: the array split in the file gives the parts"
+        ),
+    ]
+    validation: Share | None = None
+    test: Share | None = None
+    standardise: Annotated[
+        bool,
+        Meta(
+            description="Give each channel of a trial mean 0 and standard deviation 1; a constant channel becomes 0"
+        ),
+    ] = False
+
+    def misplaced(self) -> Iterator[str]:
+        """There must be one source of trials, with all that it needs and nothing else."""
+        if (self.file is None) == (self.signals is None):
+            yield f"give file or signals, {'one of them is needed' if self.file is None else 'not both'}"
+            return
+        for name in ("labels", "groups"):
+            if self.file is not None and getattr(self, name) is not None:
+                yield f"{name}: the file has them; leave it out"
+        if self.signals is not None:
+            if self.labels is None:
+                yield "signals: needs labels, another .npy file"
+            if self.split == "given":
+                yield "split: given is an array in an .npz file; give that as file, or choose trials or groups"
+            if (self.split == "groups") != (self.groups is not None):
+                yield f"groups: split: {self.split} {'needs' if self.groups is None else 'does not use'} such a file"
+
+    def load(self, fetched: Path | None) -> tuple[Trials, list[Parts]]:
+        """Read the trials from the files."""
+        from ketscale.problems.eeg import own
+
+        return own.load(self)

@@ -1,0 +1,122 @@
+"""Reads a user's own labelled samples from an .npz file or from .npy files, and splits them as the settings say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.errors import UserError
+from ketscale.problems import arrays, splits
+from ketscale.problems.labels import classes_of, coded, named
+from ketscale.problems.splits import NO_MARKS, Marks, Parts
+
+if TYPE_CHECKING:
+    from ketscale.problems.own_data import OwnArrays
+
+# Names of arrays that say which samples belong together; case does not matter.
+_GROUPS = re.compile(
+    r"(groups?|subj|subjects?|participants?|patients?|pids?|persons?|people|users?|speakers?|animals?|individuals?|sessions?"
+    r"|recordings?|runs?)([_-]?(ids?|idx|index|n[ro]|numbers?|names?|codes?))?",
+    re.IGNORECASE,
+)
+
+
+class Source(NamedTuple):
+    """An array, and its name in errors."""
+
+    values: NDArray[Any]
+    where: str
+
+
+class Divided(NamedTuple):
+    """The labels, groups and split of samples.
+
+    labels: int64 (n,), indices into `classes`, which are their names. groups: int64 (n,), if there are any. marks: what
+    samples of one group have in common where the split is given.
+    """
+
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    groups: NDArray[np.int64] | None
+    parts: Parts
+    marks: Marks
+
+
+def read(workload: OwnArrays, wanted: Mapping[str, Sequence[str]]) -> dict[str, Source]:
+    """The arrays of a workload: those that are wanted, and `groups` and `split` if the split needs them.
+
+    wanted: for each array the names that it may have in an .npz file, and that an .npy file has in the settings. With
+        split: groups or given an .npz file must have the array `groups` or `split` too. Otherwise samples are drawn one
+        by one, and no array may be there that says which of them belong together.
+
+    Raises:
+        UserError: as for `arrays.read_npy` and `arrays.read_npz`, or the file has an array that the split goes against.
+    """
+    files, split = workload.given_files(), workload.split
+    wanted = {**wanted, "groups": ("groups",), "split": ("split",)}
+    if "file" not in files:
+        what = {name: key for key, names in wanted.items() for name in names}
+        return {what[name]: Source(arrays.read_npy(file), str(file)) for name, file in files.items()}
+    file = files["file"]
+    optional = {"groups", "split"} - {"split" if split == "given" else split}
+    found = arrays.read_npz(file, wanted, optional, lambda members: _check_drawn(members, split, file))
+    return {name: Source(values, f"{file}: {name}") for name, values in found.items()}
+
+
+def divided(
+    workload: OwnArrays,
+    there: Mapping[str, Source],
+    count: int,
+    each: str,
+    equal: Callable[[], NDArray[np.int64]],
+) -> Divided:
+    """The labels, groups and split of `count` samples, from the arrays that `read` gives.
+
+    each: what errors call a sample, e.g. 'trial'. equal: gives the `first_equal` of the samples.
+
+    Raises:
+        UserError: an array has another shape or type, there are too few samples or groups, or a part has none.
+    """
+    labels, classes = classes_of(*there["labels"], count, each)
+    groups, marks = None, NO_MARKS
+    shares, seed = workload.shares, workload.split_seed or 0
+    if "groups" in there:
+        groups, _ = coded(named(*there["groups"], count, each))
+    if workload.split == "given":
+        parts = splits.as_given(*there["split"], labels, classes)
+        if groups is not None:
+            # No mark of another kind is below 0.
+            marks = splits.marked(-1 - groups)
+    elif workload.split == "groups":
+        assert groups is not None
+        parts = splits.by_group(groups, seed=seed, what="groups", **shares)
+        splits.check_trained(parts, labels, classes, "choose another split_seed, or add groups")
+    else:
+        parts = splits.by_shares(labels, classes, shares, seed, equal())
+    return Divided(labels, classes, groups, parts, marks)
+
+
+def _check_drawn(members: Iterable[str], split: str, file: Path) -> None:
+    """Raise UserError if a file says which samples go together, or in which part, but the setting `split` does not."""
+    for name in members:
+        if name.lower() in ("split", "splits") and split != "given":
+            raise UserError(
+                f"{file}: has an array {name}, but the setting split: {split} draws it; call it split and set split: "
+                "given, or save the file without it"
+            )
+        if _GROUPS.fullmatch(name) and split not in ("groups", "given"):
+            raise UserError(
+                f"{file}: has an array {name}, but split: {split} draws samples one by one, so that those of one of "
+                f"its values would be in training and in the test; {_remedy(name, split)}, or save the file without it"
+            )
+
+
+def _remedy(name: str, split: str) -> str:
+    if split == "samples":  # of images and features, which have no split by groups
+        return "put an array split into the file and set split: given"
+    return "set split: groups" if name == "groups" else "call it groups and set split: groups"
