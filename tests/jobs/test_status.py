@@ -16,7 +16,6 @@ from ketscale.errors import UserError
 from ketscale.grid import config_hash
 from ketscale.jobs.costs.forecast import Forecaster
 from ketscale.jobs.slurm.queue import Job
-from ketscale.jobs.status import words
 from ketscale.jobs.status.estimate import estimate
 from ketscale.jobs.status.survey import Queue, survey
 from ketscale.problems.registry import FAMILIES
@@ -527,10 +526,3 @@ def test_a_misspelt_config_is_refused_in_a_line(capsys):
     assert "titel: unknown setting" in capsys.readouterr().err
     assert cli.main(["status", "--config", "none.yaml"]) == 2
     assert "none.yaml: cannot be read" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "seconds, said", [(0, "0 s"), (59.6, "60 s"), (1234, "21 min"), (12345, "3.4 h"), (1e6, "12 days")]
-)
-def test_durations_claim_no_more_than_two_digits(seconds, said):
-    assert words.duration(seconds) == said

@@ -25,6 +25,7 @@ from ketscale.jobs.slurm import queue
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.status.report import command
 from ketscale.jobs.status.survey import SNAKEMAKE, Queue, marked, survey
+from ketscale.words import counted
 
 # Both files of a run are declared outputs, and marked as such.
 _OUTPUTS = (grid.RECORD, grid.HISTORY)
@@ -184,11 +185,11 @@ def _snakemake(*arguments: str) -> str | None:
 
 def _jobs(jobs: Sequence[Job]) -> str:
     ids = " ".join(job.id for job in jobs[:10]) + (" ..." if len(jobs) > 10 else "")
-    return f"{len(jobs)} job{'' if len(jobs) == 1 else 's'} ({ids})"
+    return f"{counted(len(jobs), 'job')} ({ids})"
 
 
 def _runs(number: int) -> str:
-    return "1 run is" if number == 1 else f"{number} runs are"
+    return f"{counted(number, 'run')} {'is' if number == 1 else 'are'}"
 
 
 def _say(line: str) -> None:

@@ -17,8 +17,8 @@ from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status.estimate import Estimate, estimate
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
-from ketscale.jobs.status.words import counted, duration, rounded
 from ketscale.measure.form import EARLY_ENDS
+from ketscale.words import aligned, counted, duration, rounded
 
 _WIDTH = 118
 _NAME_WIDTH = 62
@@ -164,11 +164,8 @@ def _table(seen: Iterable[Seen]) -> list[str]:
         urgent = sorted(shown, key=lambda name: _urgency(numbers[name]))[:_GROUPS]
         shown = [name for name in shown if name in set(urgent)]
     columns = ["runs", *(s for s in STATES if s == "done" or any(row[s] for row in numbers.values()))]
-    width = min(_NAME_WIDTH, max(map(len, shown), default=0))
-    lines = [" ".join([f"{'':{width}}", *(f"{column:>{max(5, len(column))}}" for column in columns)])]
-    for name in shown:
-        cells = [f"{numbers[name][c] or '.':>{max(5, len(c))}}" for c in columns]
-        lines.append(" ".join([f"{_shortened(name, width):{width}}", *cells]))
+    rows = [[_shortened(name), *(str(numbers[name][column] or ".") for column in columns)] for name in shown]
+    lines = aligned([["", *columns], *rows], right=range(1, len(columns) + 1))
     hidden = [name for name in numbers if name not in set(shown)]
     if hidden:
         over = sum(numbers[name]["done"] == numbers[name]["runs"] for name in hidden)
@@ -187,17 +184,12 @@ def _running(report: Report) -> list[str]:
     if not running:
         return []
     rows = [
-        (duration(one.age_s(report.now)), _where(one), one.progress or "-", one.run.name)
+        (duration(one.age_s(report.now), 2), _where(one), one.progress or "-", one.run.name)
         for one in running[:_RUNNING]
-    ]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = [
-        "  " + "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[3]])
-        for row in rows
     ]
     return [
         "running (for how long, where, how far):",
-        *lines,
+        *(f"  {line}" for line in aligned(rows)),
         *([f"  ... and {len(running) - _RUNNING} more"] if len(running) > _RUNNING else []),
     ]
 
@@ -263,7 +255,7 @@ def _left(report: Report) -> list[str]:
     ]
     if left.at_once:
         those = f"the {left.at_once} runs that are" if left.at_once > 1 else "the one run that is"
-        lines.append(f"      about {duration(left.wall_s.middle / left.at_once)} at {those} running now")
+        lines.append(f"      about {duration(left.wall_s.middle / left.at_once, 2)} at {those} running now")
     return [*lines, "      ketscale plan: which first, on how many node-hours, and time and memory of each"]
 
 
@@ -279,5 +271,5 @@ def _when(one: Seen) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def _shortened(name: str, width: int) -> str:
-    return name if len(name) <= width else f"{name[: width - 3]}..."
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."
