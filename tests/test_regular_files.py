@@ -21,7 +21,8 @@ from ketscale.config import load as load_config
 from ketscale.engines.compiled import library as compiled
 from ketscale.errors import UserError, in_words
 from ketscale.interop.qiskit import from_qasm2
-from ketscale.jobs import cohorts, lease, prepared, supervise, waiting
+from ketscale.jobs import cohorts, prepared, supervise
+from ketscale.jobs.ownership import lease, waiting
 from ketscale.jobs.slurm import site
 from ketscale.jobs.status import survey
 from ketscale.measure import record
@@ -184,11 +185,11 @@ OPENING = {
 ALLOWED = {
     "the opener itself": ("files.py",),
     "files of the kernel": (
-        "process.py", "measure/host.py", "measure/host_lock.py", "measure/quiet.py", "measure/topology.py",
+        "process.py", "measure/host.py", "jobs/ownership/host_lock.py", "measure/quiet.py", "measure/topology.py",
         "measure/cgroup.py",
         "parallel/ddp.py",
     ),
-    "sources of the package": ("jobs/finished.py: sources_hash", "engines/compiled/library.py: _environment"),
+    "sources of the package": ("jobs/provenance.py: sources_hash", "engines/compiled/library.py: _environment"),
     "after `require_regular`": (
         "problems/library.py: load", "problems/images/resnet.py: read_weights", "problems/images/resnet.py: fetch_imagenet",
         "problems/eeg/eegmmidb.py: _trials", "training/history.py: _write",
@@ -202,7 +203,7 @@ ALLOWED = {
         "problems/library.py: predictions",
         "problems/arrays.py: read_npz", "problems/images/idx.py: read", "problems/images/own.py: _opened",
     ),
-    "makes the file": ("analysis/advice/trials.py: _try", "jobs/lease.py: _create", "problems/store.py: _sync"),
+    "makes the file": ("analysis/advice/trials.py: _try", "jobs/ownership/lease.py: _create", "problems/store.py: _sync"),
     "never waits": ("engines/compiled/library.py: _alone", "analysis/stamp.py: _lock"),
 }  # fmt: skip
 

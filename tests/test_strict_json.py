@@ -4,7 +4,8 @@ import pytest
 
 from ketscale import cli, strict_json
 from ketscale.errors import UserError
-from ketscale.jobs import lease, prepared, supervise, waiting
+from ketscale.jobs import prepared, supervise
+from ketscale.jobs.ownership import lease, waiting
 from ketscale.problems import fetching, store
 from ketscale.training import checkpoint
 

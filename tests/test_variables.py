@@ -8,8 +8,8 @@ import pytest
 
 from ketscale import process
 from ketscale.errors import UserError
-from ketscale.jobs import launch, session, waiting
-from ketscale.measure import host_lock
+from ketscale.jobs import launch, session
+from ketscale.jobs.ownership import host_lock, waiting
 from ketscale.parallel import world
 from tests.integration import study
 from tests.toys import run_at

@@ -13,9 +13,8 @@ import pytest
 
 from ketscale.analysis import points
 from ketscale.config import Config
-from ketscale.jobs import waiting
+from ketscale.jobs.ownership import host_lock, waiting
 from ketscale.jobs.status.survey import Queue, survey
-from ketscale.measure import host_lock
 from ketscale.problems.registry import FAMILIES
 from tests.integration import study
 
@@ -90,9 +89,9 @@ def test_a_run_that_waits_for_the_host_ends_at_once_when_it_is_told_to(
 
 
 def test_other_processes_at_work_are_noticed():
-    from ketscale.measure.quiet import Quiet, judged
+    from ketscale.measure.quiet import Watch, judged
 
-    quiet = Quiet(os.sched_getaffinity(0))
+    quiet = Watch(os.sched_getaffinity(0))
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as burner:
         time.sleep(1.5)
         seen = {"host": "a", "cpu_s": quiet.own_s(), "seen": quiet.seen(), "stalled_share": None}

@@ -433,12 +433,12 @@ def test_the_text_says_it_all(capsys):
 def test_what_a_run_waits_for_is_said(capsys):
     config = study(seed=[0, 1])
     write_config(config)
-    me = {**process.identity(), "host": "here", "job": None}
+    me = {**process.identity(), "job": None}
     for run in config.runs:
         wait(run, **me)
     out = call(capsys)
     assert "2 runs: 0 done, 2 waiting\n" in out
-    assert f"2 waiting: here is held by process 7 of ada\n    such as {config.runs[0].name}" in out
+    assert f"2 waiting: {me['host']} is held by process 7 of ada\n    such as {config.runs[0].name}" in out
 
 
 def test_failed_lists_every_one_with_what_runs_it_again(capsys):

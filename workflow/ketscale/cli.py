@@ -488,7 +488,8 @@ def _train(options: argparse.Namespace) -> NoReturn:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    from ketscale.jobs import cohorts, finished, launch, supervise
+    from ketscale.jobs import cohorts, launch, supervise
+    from ketscale.jobs.ownership import finished
     from ketscale.process import slurm_job
 
     run, folder, settings = grid.Run.parse(options.record), _folder(options), options.settings
@@ -515,7 +516,8 @@ def _launch(options: argparse.Namespace) -> int:
 
 def _restored(options: argparse.Namespace, folder: Path) -> bool:
     """Whether this call has already finished the run; if so, its record is there again."""
-    from ketscale.jobs import finished, prepared
+    from ketscale.jobs import prepared
+    from ketscale.jobs.ownership import finished
 
     settings = _settings(options)
     return finished.restore(folder, settings, prepared.features_hash(_manifest(options, settings)))

@@ -49,7 +49,8 @@ from ketscale import config as settings
 from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures as figure_names
 from ketscale.errors import UserError
-from ketscale.jobs import finished, prepared
+from ketscale.jobs import prepared
+from ketscale.jobs.ownership import finished
 from ketscale.measure import record
 
 # Snakemake keeps all jobs that it plans, and Python's collector looks through all that is kept again and again: with

@@ -21,7 +21,7 @@ from ketscale import strict_json
 from ketscale.errors import UserError
 from ketscale.files import read_text, write_atomic
 from ketscale.grid import BACKENDS, Run, canonical
-from ketscale.jobs import finished
+from ketscale.jobs.ownership import finished
 
 if TYPE_CHECKING:
     from ketscale.config import Families, Settings

@@ -223,11 +223,11 @@ def _become_launcher() -> None:
 
 def _leave_note_of(launch: str, folder: Path, reason: str) -> None:
     """Leave a note, unless another launch trains the run: that one has not failed."""
-    from ketscale.jobs import lease
+    from ketscale.jobs.ownership import holder, lease
 
     held = lease.read(folder)
     others = held and not held["released"] and held.get("launch") != launch
-    if held and others and lease.shows_life(held, datetime.now(UTC)):
+    if held and others and holder.shows_life(held, datetime.now(UTC)):
         return
     try:
         leave_note(folder, reason)

@@ -19,7 +19,7 @@ STALLED_SHARE = 0.25
 _STAT = Path("/proc/stat")
 
 
-class Quiet:
+class Watch:
     """What else there was on the cores of a run since construction, from the kernel's accounting.
 
     Args:

@@ -22,8 +22,7 @@ from ketscale.errors import UserError
 from ketscale.measure.clock import Clock
 from ketscale.measure.form import LOSSES_KEPT
 from ketscale.measure.spans import recording
-from ketscale.parallel.sharding import shard
-from ketscale.parallel.world import World
+from ketscale.parallel.world import World, shard
 from ketscale.problems.problem import Problem
 from ketscale.training import lbfgs, optimiser, parts
 from ketscale.training.flat import state_of

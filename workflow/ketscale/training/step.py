@@ -13,8 +13,7 @@ from ketscale.engines.derivatives import pull_back
 from ketscale.engines.vjp import VJP, offered
 from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span
-from ketscale.parallel.sharding import shard
-from ketscale.parallel.world import World
+from ketscale.parallel.world import World, shard
 from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible

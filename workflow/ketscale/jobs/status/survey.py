@@ -15,8 +15,9 @@ from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.files import opened
 from ketscale.grid import Run
-from ketscale.jobs import lease, records, supervise, waiting
-from ketscale.jobs.lease import time_of
+from ketscale.jobs import records, supervise
+from ketscale.jobs.ownership import lease, waiting
+from ketscale.jobs.ownership.holder import shows_life, time_of
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm.packs import packs
 from ketscale.jobs.slurm.queue import Job
@@ -206,7 +207,7 @@ def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Que
     # The note is written after a run ends, and deleted before the next start.
     if note is not None and time_of(held["since"]) <= time_of(note.get("at")):
         return False
-    return lease.shows_life(held, now, queue.is_running(held["job"]))
+    return shows_life(held, now, queue.is_running(held["job"]))
 
 
 def _progress(checkpoints: Path, protocol: Protocol) -> str:

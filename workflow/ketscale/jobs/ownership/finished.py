@@ -7,8 +7,6 @@ that made it, and for the same settings, features and code. Imports next to noth
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import os
 import shutil
 import uuid
@@ -21,19 +19,6 @@ from ketscale.files import copy_atomic
 if TYPE_CHECKING:
     from ketscale.config import Settings
 
-PACKAGE = Path(__file__).resolve().parents[1]
-# Code that reads, draws or times runs from outside changes none of their numbers.
-_NOT_TRAINING = (
-    "analysis",
-    "bench",
-    "cli.py",
-    "jobs/slurm",
-    "jobs/status",
-    "jobs/doctor.py",
-    "jobs/recover.py",
-    "jobs/records.py",
-    "measure/parity.py",
-)
 # The record comes last, since it is refused without the files that it names.
 _FILES = (grid.HISTORY, grid.CURVES, grid.RECORD)
 # The copy's folder, beside the checkpoints.
@@ -48,22 +33,6 @@ def begin_call() -> None:
 def call() -> str | None:
     """The call of Snakemake that this process belongs to; None if the run was started by hand."""
     return os.environ.get("KETSCALE_CALL")
-
-
-@functools.cache
-def code_hash() -> str:
-    """SHA-256 of the package's sources that affect a run's numbers and timing, as they are at the first call."""
-    return sources_hash()
-
-
-def sources_hash() -> str:
-    """The same as they are now."""
-    digest = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
-        if not name.startswith(_NOT_TRAINING):
-            digest.update(str(name).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
 
 
 def copies(folder: Path, together: bool) -> list[Path]:
@@ -114,6 +83,7 @@ def forget(folder: Path) -> None:
 
 def of_this_code(path: Path, settings: Settings, features_hash: str | None) -> dict[str, Any] | None:
     """The record at `path` if it belongs to these settings and features and to this code, else None."""
+    from ketscale.jobs.provenance import code_hash
     from ketscale.measure.record import check
 
     found = check(path, settings, features_hash).record

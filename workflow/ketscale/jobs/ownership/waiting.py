@@ -11,7 +11,7 @@ from typing import Any
 
 from ketscale import process
 from ketscale.files import read_bytes, write_atomic
-from ketscale.jobs import lease
+from ketscale.jobs.ownership.holder import Holder, parse, utc
 
 NAME = "waiting.json"
 _INTERVAL_S = 10.0
@@ -19,7 +19,9 @@ _INTERVAL_S = 10.0
 _AGAIN_S = 600.0
 
 
-class _Content(lease.Process):
+class SignContent(Holder):
+    """The content of a sign's file. whom: who holds the host."""
+
     whom: str
 
 
@@ -27,7 +29,7 @@ class Notice:
     """Tells on stderr for whom a process waits: at once, and then every ten minutes with since when."""
 
     def __init__(self) -> None:
-        self.since = lease.utc()
+        self.since = utc()
         self._told: float | None = None
 
     def tell(self, wait: str) -> None:
@@ -57,7 +59,7 @@ class Sign:
         self._notice.tell(f"waiting for this host, which is held by {whom}")
         now = time.monotonic()
         if whom != self._whom or now - self._renewed >= _INTERVAL_S:
-            about = {"since": self._notice.since, "at": lease.utc(), "interval_s": _INTERVAL_S, "whom": whom}
+            about = {"since": self._notice.since, "at": utc(), "interval_s": _INTERVAL_S, "whom": whom}
             write_atomic(self._path, (json.dumps(process.identity() | about, indent=1) + "\n").encode())
             self._whom, self._renewed = whom, now
 
@@ -69,6 +71,6 @@ class Sign:
 def read(folder: Path) -> dict[str, Any] | None:
     """The sign in a run's folder; None if there is none that can be read."""
     try:
-        return lease.parse(read_bytes(folder / NAME), _Content) or None
+        return parse(read_bytes(folder / NAME), SignContent) or None
     except OSError:
         return None
