@@ -110,7 +110,7 @@ class Study:
         """Write down the cohort of all runs, as a call of Snakemake does."""
         monkeypatch.setenv("KETSCALE_CALL", f"call-{where}")
         cohorts.write(self.folder / where, [self.settings])
-        file = cohorts.of(self.settings[0].run)
+        file = cohorts.file_of(self.settings[0].run)
         assert file is not None
         return file
 

@@ -111,7 +111,7 @@ def forget() -> None:
             Path(folder).parent.rmdir()
 
 
-def of(run: Run) -> Path | None:
+def file_of(run: Run) -> Path | None:
     """The file of the cohort of a run in this call; None if it trains alone."""
     folder = os.environ.get(VARIABLE)
     if not folder:

@@ -21,6 +21,7 @@ _NOT_TRAINING = (
     "analysis",
     "bench",
     "cli.py",
+    "commands",
     "jobs/slurm",
     "jobs/status",
     "jobs/doctor.py",

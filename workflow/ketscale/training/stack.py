@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,12 @@ from ketscale.config import Protocol
 from ketscale.engines.derivatives import pull_back
 from ketscale.engines.vjp import VJP, offered
 from ketscale.layers.randomness import Step
+from ketscale.layers.stacked_linear import StackedLinear
 from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 from ketscale.training.pace import Pace
-from ketscale.training.stacked import stacked
 from ketscale.training.step import Figures, cotangent, placed
 
 
@@ -72,7 +73,7 @@ class Stack:
             )
         # Of a linear problem, by the number of samples.
         self._pulls: dict[int, torch.Tensor] = {}
-        self.template = stacked(problems[0]).train()
+        self.template = _template(problems[0])
         self._arrange()
 
     def _arrange(self) -> None:
@@ -182,6 +183,15 @@ class Stack:
 
         seeds = torch.tensor([int(problem.seed) for problem in self._problems])
         return torch.func.vmap(of_one)([*self._flat.leaves, *self._fixed.values()], seeds, indices)
+
+
+def _template(problem: Problem) -> Problem:
+    """A copy of a problem for vmap, which shares its buffers, such as the data; its linear layers are `StackedLinear`."""
+    made = copy.deepcopy(problem, {id(buffer): buffer for buffer in problem.buffers()})
+    for module in made.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = StackedLinear
+    return made.train()
 
 
 def fits(problem: Problem, first: Problem) -> bool:
