@@ -16,7 +16,7 @@ from ketscale.errors import UserError
 from ketscale.grid import config_hash
 from ketscale.jobs.costs.forecast import Forecaster
 from ketscale.jobs.slurm.queue import Job
-from ketscale.jobs.status.estimate import estimate
+from ketscale.jobs.status.remainder import remainder
 from ketscale.jobs.status.survey import Queue, survey
 from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
@@ -345,7 +345,7 @@ def stale(config, run):
 
 def estimated(config):
     left = [config.settings(run) for run in config.runs]
-    return estimate(see(config), Forecaster.of(RESULTS).of_runs(left), NOW)
+    return remainder(see(config), Forecaster.of(RESULTS).of_runs(left), NOW)
 
 
 def test_the_estimate_is_of_the_runs_that_are_left_on_all_of_their_nodes():

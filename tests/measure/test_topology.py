@@ -7,10 +7,10 @@ import pytest
 
 from ketscale.measure import cgroup, host, quiet, topology
 from ketscale.measure.quiet import Watch, judged
-from ketscale.measure.topology import Topology, choose, shared_cores, whole_cores
+from ketscale.measure.topology import Processors, choose, shared_cores, whole_cores
 
 # Two sockets of two cores with two threads each, numbered as Linux does: 0-3 are first threads, 4-7 second ones.
-SMT = Topology(2, 4, 2, {cpu: cpu % 4 for cpu in range(8)})
+SMT = Processors(2, 4, 2, {cpu: cpu % 4 for cpu in range(8)})
 
 
 def write_sys(folder, core_of, packages=None):

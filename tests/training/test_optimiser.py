@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ketscale.training.flat import Flat
-from ketscale.training.optimiser import Adam, GradientDescent, Plateau
+from ketscale.training.optimiser import Adam, GradientDescent, PlateauSchedule
 
 
 def numbers(*shapes, seed=0, dtype=torch.float64):
@@ -103,7 +103,7 @@ def test_plateau_is_torchs(patience):
     losses = [1.0, 0.9, 0.95, 0.91, 0.89999, 0.92, 0.5, 0.6, 0.7, 0.6, 0.55, 0.51, 0.5, 0.4, 0.4]
     rate = 1.0
     theirs = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=1.0)
-    plateau = Plateau(0.5, patience)
+    plateau = PlateauSchedule(0.5, patience)
     reference = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, factor=0.5, patience=patience)
     for loss in losses:
         rate *= plateau.step(loss)

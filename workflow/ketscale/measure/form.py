@@ -22,7 +22,7 @@ Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 NonNegative = Annotated[float, Meta(ge=0)]
 Time = Annotated[datetime, Meta(tz=True)]
 # A metric, a table such as a confusion matrix, or None if it is not defined.
-Figure = float | list[Any] | None
+MetricValue = float | list[Any] | None
 
 
 class _Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -88,8 +88,8 @@ class Quality(_Part):
 
     epochs: Natural
     best_epoch: Natural
-    validation: dict[str, Figure]
-    test: dict[str, Figure]
+    validation: dict[str, MetricValue]
+    test: dict[str, MetricValue]
 
 
 class Code(_Part):

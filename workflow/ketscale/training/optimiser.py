@@ -197,7 +197,7 @@ def _alike(*settings: Sequence[float]) -> dict[tuple[float, ...], list[int]]:
     return found
 
 
-class Plateau:
+class PlateauSchedule:
     """Lowers a learning rate to `factor` times it when a loss has not improved for more than `patience` epochs.
 
     A loss has improved if it is lower than the best so far by more than 1e-4 of it, as in torch's ReduceLROnPlateau.

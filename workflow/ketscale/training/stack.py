@@ -20,7 +20,7 @@ from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 from ketscale.training.pace import Pace
-from ketscale.training.step import Figures, cotangent, placed
+from ketscale.training.step import StepSums, cotangent, placed
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Stack:
         # They are arranged as in a new stack of them, since one goes on from their checkpoint.
         self._arrange()
 
-    def take(self, batches: Sequence[torch.Tensor], step: int) -> list[Figures]:
+    def take(self, batches: Sequence[torch.Tensor], step: int) -> list[StepSums]:
         """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""
         count = len(batches[0])
 
@@ -115,7 +115,7 @@ class Stack:
         self._optimiser.step(norms)
         penalties = [None] * len(sums) if penalty is None else penalty.detach()
         rows = zip(sums.detach(), penalties, norms, strict=True)
-        return [Figures(int(step), count, count, own, extra, norm, norm) for own, extra, norm in rows]
+        return [StepSums(int(step), count, count, own, extra, norm, norm) for own, extra, norm in rows]
 
     def _by_autograd(self, indices: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Sums and penalties of all members, (members, ...), whose gradients are collected."""

@@ -21,7 +21,7 @@ from ketscale.training.flat import Flat
 
 
 @dataclass(frozen=True)
-class Figures:
+class StepSums:
     """What a rank knows about a step once its gradients are in the parameters.
 
     Attributes:
@@ -74,14 +74,14 @@ class Stepper:
         )
         self._direct = Direct(self._offered if able else None, self.flat)
 
-    def take(self, indices: torch.Tensor, step: Step) -> Figures:
+    def take(self, indices: torch.Tensor, step: Step) -> StepSums:
         """Update the parameters with a global batch at global step `step`."""
-        figures = self.differentiate(indices, step)
+        taken = self.differentiate(indices, step)
         with span("optimiser"):
-            self.optimiser.step(figures.norm)
-        return figures
+            self.optimiser.step(taken.norm)
+        return taken
 
-    def differentiate(self, indices: torch.Tensor, step: Step) -> Figures:
+    def differentiate(self, indices: torch.Tensor, step: Step) -> StepSums:
         """Compute the gradients of the loss of a global batch and leave them in every rank's parameters."""
         problem, world = self.problem, self.world
         count = indices.shape[0]
@@ -115,7 +115,7 @@ class Stepper:
             own_norm = world.reduce_gradients(self.flat.gradients)
         with span("optimiser"):
             norm = self.flat.norms()
-        return Figures(
+        return StepSums(
             int(step),
             count,
             mine.shape[0],

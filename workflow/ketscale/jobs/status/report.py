@@ -15,7 +15,7 @@ from ketscale.config import Config
 from ketscale.jobs.costs.forecast import Forecaster
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm import site as sites
-from ketscale.jobs.status.estimate import Estimate, estimate
+from ketscale.jobs.status.remainder import Remainder, remainder
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
 from ketscale.measure.form import EARLY_ENDS
 from ketscale.words import aligned, counted, duration, rounded
@@ -36,7 +36,7 @@ class Report:
     command: str  # trains what is left
     seen: tuple[Seen, ...]
     queue: Queue
-    estimate: Estimate
+    left: Remainder
     now: datetime
 
 
@@ -50,7 +50,7 @@ def look(config: Config, configfile: Path, root: Path) -> Report:
     left = [config.settings(one.run) for one in seen if one.state != "done"]
     forecasts = Forecaster.of(root / config.results).of_runs(left) if left else {}
     return Report(
-        config.title, config.results, command(configfile), seen, queue, estimate(seen, forecasts, now), now
+        config.title, config.results, command(configfile), seen, queue, remainder(seen, forecasts, now), now
     )
 
 
@@ -92,7 +92,7 @@ def as_json(report: Report, trouble_only: bool = False) -> str:
         for one in report.seen
         if not trouble_only or one.state in TROUBLE
     ]
-    left = report.estimate
+    left = report.left
     jobs = None
     if report.queue.available and not report.queue.problem:
         jobs = [
@@ -234,7 +234,7 @@ def _each_trouble(report: Report) -> list[str]:
 
 
 def _left(report: Report) -> list[str]:
-    left = report.estimate
+    left = report.left
     if not left.runs:
         return ["left: nothing"]
     if not left.known:

@@ -13,7 +13,7 @@ from ketscale.jobs.status.survey import Seen
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Remainder:
     """What is left: the wall times of runs without a result, as far as anything is known of them.
 
     runs: without a result. known: those that have a forecast; the others count as zero. at_most: those of the known that
@@ -28,7 +28,7 @@ class Estimate:
     at_once: int
 
 
-def estimate(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: datetime) -> Estimate:
+def remainder(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: datetime) -> Remainder:
     """How long the runs without a result will take; for running ones, the time so far is subtracted."""
     seen = list(seen)
     left = [one for one in seen if one.state != "done"]
@@ -41,7 +41,7 @@ def estimate(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: datet
             wall += expected
             node += expected.times(one.run.nodes / 3600)
     known = [forecasts[one.run] for one in left if one.run in forecasts]
-    return Estimate(
+    return Remainder(
         len(left),
         len(known),
         sum(one.at_most for one in known),
