@@ -20,11 +20,11 @@ import psutil
 from ketscale import grid
 from ketscale.config import Config
 from ketscale.errors import UserError
-from ketscale.jobs import cohorts
+from ketscale.jobs import cohorts, snakemake_internals
 from ketscale.jobs.slurm import queue
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.status.report import command
-from ketscale.jobs.status.survey import SNAKEMAKE, Queue, marked, survey
+from ketscale.jobs.status.survey import Queue, survey
 from ketscale.words import counted
 
 # Both files of a run are declared outputs, and marked as such.
@@ -139,7 +139,7 @@ def _wait(folder: Path, end: float | None) -> list[Job]:
 
 
 def _unlock(options: Sequence[str]) -> None:
-    locks = SNAKEMAKE / "locks"
+    locks = snakemake_internals.FOLDER / "locks"
     if not locks.is_dir() or not any(locks.iterdir()):
         _say("the folder is not locked")
         return
@@ -155,14 +155,14 @@ def _unmark(done: Sequence[str], options: Sequence[str]) -> None:
     Snakemake saw these runs start but not end, and would train them again. Other marks stay: with a mark Snakemake
     drops its note of a file's settings, by which it notices that they changed.
     """
-    marks = marked(Path())
+    marks = snakemake_internals.incomplete(Path())
     folders = [folder for folder in done if not marks.isdisjoint(_outputs(folder))]
     for start in range(0, len(folders), _CHUNK):
         some = folders[start : start + _CHUNK]
         chunk = [path for folder in some for path in _outputs(folder) if path in marks]
         problem = _snakemake("--cleanup-metadata", *chunk, *options)
         # The exit status does not tell: it is an error also if a file had a mark but no note, as after any kill.
-        if not marked(Path()).isdisjoint(chunk):
+        if not snakemake_internals.incomplete(Path()).isdisjoint(chunk):
             raise UserError(f"snakemake --cleanup-metadata failed: {problem or 'the marks are still there'}")
     what = f"{_runs(len(folders))} finished, though marked as incomplete by Snakemake: removed the marks"
     _say(what if folders else "no finished run is marked as incomplete")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.files import opened
 from ketscale.grid import Run
-from ketscale.jobs import records, supervise
+from ketscale.jobs import records, snakemake_internals, supervise
 from ketscale.jobs.ownership import lease, waiting
 from ketscale.jobs.ownership.holder import shows_life, time_of
 from ketscale.jobs.slurm import queue as slurm
@@ -28,7 +27,6 @@ from ketscale.measure.record import Checked
 # A run that is done has a record of these settings, whatever its status; the others have none that can be trusted.
 STATES = ("done", "running", "waiting", "queued", "failed", "interrupted", "stale", "refused", "missing")
 TROUBLE = ("failed", "interrupted", "stale", "refused")
-SNAKEMAKE = Path(".snakemake")
 # Bytes at the end of a history that have its last two rows.
 _TAIL = 4096
 
@@ -93,30 +91,12 @@ def survey(config: Config, root: Path, queue: Queue, now: datetime) -> list[Seen
             f"{config.results}: is not a folder, nor a link to one; move it away or set `results`"
         )
     checked = records.read(config, results).checked
-    submitted = marked(root) if queue.jobs else set()
+    submitted = snakemake_internals.incomplete(root) if queue.jobs else set()
     seen = []
     for run in config.runs:
         job = queue.job_of(run) if f"{config.results}/{run.path}" in submitted else None
         seen.append(_see(config.settings(run), checked[run], results, queue, job, now))
     return seen
-
-
-def marked(root: Path) -> set[str]:
-    """The files that Snakemake has marked as incomplete: outputs of jobs that it started and did not see end.
-
-    The name of a mark is the path in base64. If it is too long for one name, it is split into folders whose names
-    begin with @.
-    """
-    folder = root / SNAKEMAKE / "incomplete"
-    found = set()
-    for mark in folder.rglob("*"):
-        if not mark.is_dir():
-            name = "".join(part.removeprefix("@") for part in mark.relative_to(folder).parts)
-            try:
-                found.add(urlsafe_b64decode(name).decode())
-            except ValueError:
-                continue
-    return found
 
 
 def counts(seen: Iterable[Seen]) -> dict[str, int]:
