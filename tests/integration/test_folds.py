@@ -243,7 +243,7 @@ def test_a_stopped_cohort_of_several_folds_resumes_bitwise(
 def test_a_record_of_another_fold_than_its_seeds_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
-    """Whatever a family reads."""
+    """This does not depend on what a family reads."""
     study = Study(tmp_path, generated(tmp_path, 45))
     read = study.settings[0].family.read
     assert read is not None

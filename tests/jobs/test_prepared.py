@@ -55,7 +55,7 @@ def config(file, **placed):
 
 
 def test_data_that_were_prepared_with_other_settings_are_not_those_of_the_run(project):
-    """Whatever Snakemake's notes say: a run would train on another split under the name of its own."""
+    """Snakemake's notes do not matter: a run would train on another split under the name of its own."""
     from ketscale.jobs import started
 
     given = on(project)

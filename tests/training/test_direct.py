@@ -197,7 +197,7 @@ def another_head(problem):
 
 
 def another_forward(problem):
-    """Of the class, as in a notebook."""
+    """As a notebook changes a class."""
     problem.model.__class__ = type("Changed", (VQC,), {"vjp": VQC.vjp, "forward": Shifted.forward})
 
 

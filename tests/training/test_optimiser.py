@@ -44,7 +44,7 @@ def test_adam_is_torchs(dtype, limit):
             assert torch.nn.utils.clip_grad_norm_(theirs, limit) > limit
         reference.step()
     for a, b in zip(ours, theirs, strict=True):
-        # Where a value is near 0 in the end, it still has the rounding of one that was not.
+        # A value that is near 0 in the end still has the rounding of one that was not.
         single = dtype == torch.float32
         torch.testing.assert_close(a, b, rtol=2e-6 if single else 1e-14, atol=0 if single else 2**-53)
 

@@ -264,7 +264,7 @@ def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():
         sum(seconds[i] for seconds in clock.spans_s.values()) / total
         for i, total in enumerate(clock.sampled_s)
     ]
-    # Of one step the system may take time for others between two spans; of most it does not.
+    # The system may take time for others between two spans of one step; in most steps it does not.
     assert max(shares) <= 1 and sorted(shares)[1] == pytest.approx(1, rel=0.1)
     assert {
         "circuit.forward",

@@ -223,7 +223,7 @@ def workload_settings(wildcards):
 
 
 def workload_places(wildcards):
-    """Where the workload's files are on this machine; a resource, since it changes no number."""
+    """The places of the workload's files on this machine; a resource, since they change no number."""
     return grid.canonical(CONFIG.workloads[wildcards.workload][1].places())
 
 

@@ -39,7 +39,7 @@ mine.release()
 
 @pytest.fixture(autouse=True)
 def outside_slurm(monkeypatch):
-    """Whatever runs these tests, nothing but a test says which job and node it is."""
+    """Nothing but a test says which job and node it is, whatever runs these tests."""
     for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_CLUSTER_NAME", "SLURMD_NODENAME"):
         monkeypatch.delenv(name, raising=False)
 

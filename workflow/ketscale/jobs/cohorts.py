@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FREE = ("learning_rate", "weight_decay", "clip_norm", "plateau", "early_stopping", "epochs")
 # More runs make no step cheaper, and what they keep grows.
 MOST = 32
-# Of all calls' cohorts, in the results folder; and the variable by which jobs find that of their call.
+# The folder of all calls' cohorts in that of the results, and the variable by which jobs find that of their call.
 FOLDER = "cohorts"
 VARIABLE = "KETSCALE_COHORTS"
 
@@ -141,5 +141,5 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 
 def _digest(run: Run) -> str:
-    """Of the axes that all runs of a cohort share."""
+    """A digest of the axes that all runs of a cohort share."""
     return hashlib.sha256(repr(run.without("seed", "protocol")).encode()).hexdigest()[:16]

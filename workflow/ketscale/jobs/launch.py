@@ -20,17 +20,17 @@ _OF_RANKS = re.compile(
     r"((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|(TORCHELASTIC|PET|OMPI_COMM_WORLD)_.*"
     r"|PMI_(RANK|SIZE)|MPI_LOCAL(RANKID|NRANKS))"
 )
-# Without both, Open MPI refuses to start as root, which is the usual user in a container.
+# Open MPI needs both to start as root, which is the usual user in a container.
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
-# Without Open MPI's `ofi` among the carriers of one-sided messages, which no run sends: looking for its devices takes a
-# second of every start. (Messages over such a fabric are another component's.) What the user has set stays.
+# Open MPI's `ofi` carries one-sided messages, which no run sends, and looking for its devices takes a second of every
+# start. (Messages over such a fabric are another component's.) What the user has set stays.
 _CARRIERS = '"OMPI_MCA_btl=${OMPI_MCA_btl:-^ofi}"'
 # SLURM's warning before the time limit reaches every process of a step. It would end those that do not handle it (a
 # shell, torchrun, Python while it starts), so they ignore it. A rank that is ready for it installs a handler.
 _DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
-# Of this Python. With -P no file of the folder that it is started in takes a module's place.
+# The Python of this process. With -P no file of the folder that it is started in takes a module's place.
 _PYTHON = shlex.quote(sys.executable)
-# Without files for what ranks say, for which torchrun would leave a folder behind.
+# Ranks need no files for what they say, for which torchrun would leave a folder behind.
 _TORCHRUN = "-P -m ketscale.jobs.torchrun --log-dir=/dev/null"
 # Ports below the kernel's own range; two jobs on one node, or two runs of one job, get different ports.
 _PORT = "$((15000 + (SLURM_JOB_ID * 31 + SLURM_STEP_ID) % 15000))"

@@ -24,7 +24,7 @@ from ketscale.files import read_text, sha256, write_atomic
 # Beside the manifest: the digest of the sources that it was made from, and the contents that were read so far.
 _MADE_FROM = "made_from.json"
 _READ = "sources.json"
-# So much takes long to read, which is said.
+# Reading this many bytes takes long, which is said.
 _MUCH = 2**31
 
 

@@ -1,4 +1,4 @@
-"""What trains: the package's code, its git checkout and the packages around it. Imports nothing heavy.
+"""The code that trains: the package's own, its git checkout, and the packages around it. Imports nothing heavy.
 
 All of it is read together, once in a process and before the code that trains is imported: a commit or an upgrade while
 a run trains is none of what trained it.

@@ -27,7 +27,7 @@ from ketscale.jobs.status.report import command
 from ketscale.jobs.status.survey import Queue, survey
 from ketscale.words import counted
 
-# Both files of a run are declared outputs, and marked as such.
+# The two files of a run that are declared outputs, and marked as such.
 _OUTPUTS = (grid.RECORD, grid.HISTORY)
 # Runs per call of Snakemake: all their paths must fit on a command line.
 _CHUNK = 300

@@ -22,7 +22,7 @@ from ketscale.training.loop import Trainer
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """Where and when a process trains.
+    """The place and the start of a training process.
 
     machine: the host, as records describe it. cores: the logical CPUs of this rank. shared: whether threads of this
     host's ranks share physical cores; None if that is unknown. watch: sees who else uses the cores. clock_s: the start by

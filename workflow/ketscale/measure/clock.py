@@ -17,7 +17,7 @@ import torch
 from ketscale.files import write_atomic
 from ketscale.measure.spans import Event, Recorder
 
-# So many durations of steps, epochs or validations are kept.
+# This many durations of steps, epochs or validations are kept.
 _KEPT = 1 << 16
 
 

@@ -15,12 +15,12 @@ from ketscale.grid import Run
 from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing, epoch_s
 from ketscale.measure.quiet import STALLED_SHARE, disturbances
 
-# Of products of floats, and of metrics that were averaged in single precision.
+# The rounding of products of floats, and of metrics that were averaged in single precision.
 _ROUNDING = 1e-9
 _SINGLE = 1e-6
 # Start and stop are in microseconds.
 _TICK_S = 1e-5
-# Of two clocks.
+# Two clocks may differ by this.
 _SLACK_S = 0.05
 
 

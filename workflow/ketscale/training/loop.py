@@ -31,7 +31,7 @@ from ketscale.training.pace import Look, Pace
 from ketscale.training.stack import Member
 from ketscale.training.step import Stepper, StepSums
 
-# What a training asks for, and what it is sent: the indices of a step's global batch for the step's `StepSums`, or the
+# What a training asks for and what it is sent: the indices of a step's global batch for the step's `StepSums`, or the
 # name of a split for the model's outputs on it.
 Course: TypeAlias = Generator[torch.Tensor | str, Any, None]
 
@@ -98,7 +98,7 @@ class Trainer:
         self.total_steps = protocol.steps or (protocol.epochs or 0) * self.steps_per_epoch
         self.by_epochs = protocol.by_epochs
         self._second_order = protocol.optimiser == "l-bfgs"
-        # Why there are no checkpoints; '' if there are. The curvature of l-bfgs is inside SciPy, and the times of a
+        # The reason why there are no checkpoints; '' if there are. The curvature of l-bfgs is inside SciPy, and the times of a
         # timed run are those of one process that trained without a break.
         self.no_checkpoints = "l-bfgs" if self._second_order else "a timed run" if protocol.timed else ""
         self._maximised = {metric.name for metric in metrics if metric.better == "up"}
@@ -113,7 +113,7 @@ class Trainer:
         self._epoch = dict(_EPOCH)
         self._pending: list[StepSums] = []
         self._agreed = Look()
-        # Before this process resumed the run.
+        # The training before this process resumed the run.
         self.trained_s = 0.0
         self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and world.rank == 0))
 
@@ -130,7 +130,7 @@ class Trainer:
         self._pace.begin(self.step, self.trained_s)
         with self._bar:
             if self._second_order:
-                # What its last search tries in vain is in no step, so its steps need not be all of the time.
+                # The points that its last search tries in vain are in no step, so that steps need not fill the time.
                 self._run_lbfgs()
                 self._drive(self.course())
                 return
@@ -141,7 +141,7 @@ class Trainer:
     def course(self) -> Course:
         """The training as a generator, whose requests `run` answers one after the other.
 
-        Who trains several runs together answers those of all at once. Raises as `run` does.
+        `training.cohort` answers the requests of several runs at once. Raises as `run` does.
         """
         while self.step < self.total_steps and not self._finished:
             yield from self._train_epoch()
@@ -262,7 +262,7 @@ class Trainer:
     def _agree(self, at_boundary: bool) -> None:
         """Share the losses of the pending steps, look for NaN and requests, and checkpoint when due.
 
-        What may depend on time rank 0 decides for all ranks; it changes no number.
+        Rank 0 decides for all ranks what may depend on time; it changes no number.
         """
         self.clock.settle()
         with self.clock.aside():
@@ -355,7 +355,7 @@ class Trainer:
             value = -value
         better = value is not None and value < self.best["value"]
         self._waited = 0 if better else self._waited + 1
-        # Of separable problems the last weights count: the best of the validation's parts say nothing of the others.
+        # The last weights of a separable problem count: the best of the validation's parts say nothing of the others.
         if better or self.problem.separable:
             value = value if better else self.best["value"]
             self.best = {"epoch": epoch, "value": value, "state": state_of(self.problem.model)}

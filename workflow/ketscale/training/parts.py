@@ -14,7 +14,7 @@ from torch import nn
 from ketscale.parallel.world import World
 
 MEMORY = 10
-# Of the decrease that the slope predicts, how much a step must bring.
+# The share of the decrease that the slope predicts which a step must bring.
 SUFFICIENT = 1e-4
 # No number changes by more in one step: far away a loss may be flat, as that of a clamped control is.
 LONGEST = 1.0

@@ -71,7 +71,7 @@ class Stack:
             raise ValueError(
                 "a model with a parameter under two names cannot be stacked: it must not say `stacks`"
             )
-        # Of a linear problem, by the number of samples.
+        # The cotangents of a linear problem, by the number of samples.
         self._pulls: dict[int, torch.Tensor] = {}
         self.template = _template(problems[0])
         self._arrange()
@@ -232,7 +232,7 @@ def _fixed(problem: Problem) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _slot(problem: Problem, name: str) -> tuple[dict[str, Any], str]:
-    """Where a problem has the parameter or buffer of this name: a dictionary and a key."""
+    """The place of a problem's parameter or buffer of this name: a dictionary and a key."""
     path, _, last = name.rpartition(".")
     module = problem.get_submodule(path)
     tensors: Any = module._parameters if last in module._parameters else module._buffers

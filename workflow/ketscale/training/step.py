@@ -62,7 +62,7 @@ class Stepper:
         self.parameters = [p for p in problem.parameters() if p.requires_grad]
         self.flat = Flat([self.parameters])
         self._module = world.wrap(problem)
-        # Of a linear problem, by the number of samples.
+        # The cotangents of a linear problem, by the number of samples.
         self._pulls: dict[int, torch.Tensor] = {}
         self.optimiser = optimiser.create([protocol], self.flat)
         # The reductions of DistributedDataParallel are part of autograd's backward pass.

@@ -1,1 +1,1 @@
-"""Who trains a run, who waits for it or for the host, and whether this call of Snakemake has finished it already."""
+"""The right to train a run or to use the host, the signs of processes that wait, and the runs that are finished."""

@@ -24,7 +24,7 @@ from ketscale.jobs.slurm.site import Site
 from ketscale.measure.form import EARLY_ENDS
 from ketscale.measure.record import Checked
 
-# A run that is done has a record of these settings, whatever its status; the others have none that can be trusted.
+# A run that is done has a record of these settings, with any status; the others have none that can be trusted.
 STATES = ("done", "running", "waiting", "queued", "failed", "interrupted", "stale", "refused", "missing")
 TROUBLE = ("failed", "interrupted", "stale", "refused")
 # Bytes at the end of a history that have its last two rows.
