@@ -77,40 +77,25 @@ def command(configfile: Path) -> str:
 
 def as_json(report: Report, trouble_only: bool = False) -> str:
     """The report for scripts; `trouble_only` keeps only runs that failed, were interrupted, or are stale or refused."""
+    keys = ("state", "reason", "status", "host", "job", "at", "progress")
     runs = [
         {
             "run": f"{report.results}/{one.run.path}",
-            "state": one.state,
-            "reason": one.reason or None,
-            "status": one.status,
-            "host": one.host,
-            "job": one.job,
-            "at": one.at,
-            "progress": one.progress or None,
+            **{key: getattr(one, key) or None for key in keys},
             "checkpoint": one.checkpoint,
         }
         for one in report.seen
         if not trouble_only or one.state in TROUBLE
     ]
-    left = report.left
     jobs = None
     if report.queue.available and not report.queue.problem:
-        jobs = [
-            {"id": job.id, "state": job.state, "pack": job.pack, "reason": job.reason}
-            for job in report.queue.jobs
-        ]
+        jobs = [asdict(job) for job in report.queue.jobs]
     said = {
         "title": report.title,
         "counts": counts(report.seen),
         "runs": runs,
         "jobs": jobs,
-        "estimate": {
-            "runs": left.runs,
-            "known": left.known,
-            "at_most": left.at_most,
-            "node_hours": asdict(left.node_hours),
-            "wall_s": asdict(left.wall_s),
-        },
+        "estimate": {name: value for name, value in asdict(report.left).items() if name != "at_once"},
     }
     return json.dumps(said, indent=1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -115,71 +115,49 @@ def _see(
     now: datetime,
 ) -> Seen:
     run = settings.run
+    if found.record is not None:
+        quiet = found.record["quiet"]
+        busy = "" if quiet["quiet"] or not settings.protocol.timed else f"busy: {quiet['why']}"
+        return Seen(run, "done", found.why or busy, status=found.state)
     folder = results / run.folder
     try:
         names = set(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         names = set()
-    if found.record is not None:
-        quiet = found.record["quiet"]
-        busy = "" if quiet["quiet"] or not settings.protocol.timed else f"busy: {quiet['why']}"
-        return Seen(run, "done", found.why or busy, status=found.state)
     note = supervise.read_note(folder) if supervise.NOTE in names else None
     held = lease.read(folder) if "lease" in names else None
-    checkpoint = "checkpoint" in names and any((folder / "checkpoint").glob("*.pt"))
-    if held and not held["released"] and is_alive(held, note, queue, now):
-        progress = _progress(folder / "checkpoint", settings.protocol)
-        return Seen(
-            run,
-            "running",
-            host=held["host"],
-            job=held["job"],
-            at=held["since"],
-            progress=progress,
-            checkpoint=checkpoint,
-        )
     sign = waiting.read(folder) if waiting.NAME in names else None
-    if sign and is_alive(sign, note, queue, now):
+    checkpoint = "checkpoint" in names and any((folder / "checkpoint").glob("*.pt"))
+
+    def seen(state: str, reason: str, of: Mapping[str, Any] | None = None, at: str = "at") -> Seen:
+        of = of or {}
         return Seen(
-            run,
-            "waiting",
-            f"{sign['host']} is held by {sign['whom']}",
-            host=sign["host"],
-            job=sign["job"],
-            at=sign["since"],
-            checkpoint=checkpoint,
+            run, state, reason, host=of.get("host"), job=of.get("job"), at=of.get(at), checkpoint=checkpoint
         )
+
+    unreleased = held if held is not None and not held.get("released") else None
+    if unreleased and is_alive(unreleased, note, queue, now):
+        progress = _progress(folder / "checkpoint", settings.protocol)
+        return replace(seen("running", "", unreleased, "since"), progress=progress)
+    if sign and is_alive(sign, note, queue, now):
+        return seen("waiting", f"{sign['host']} is held by {sign['whom']}", sign, "since")
     # A run that failed in a job is not queued in it, though the job still trains the rest of its job group.
     if job is not None and not (job.state == "RUNNING" and note and note.get("job") == job.id):
-        waits = (
-            f"waits in its job group; job {job.id} is running"
-            if job.state == "RUNNING"
-            else f"pending: {job.reason}"
+        running = f"waits in its job group; job {job.id} is running"
+        return seen(
+            "queued", running if job.state == "RUNNING" else f"pending: {job.reason}", {"job": job.id}
         )
-        return Seen(run, "queued", waits, job=job.id, checkpoint=checkpoint)
-    if found.state == "missing" and found.why:
-        return Seen(run, "missing", f"{found.why}; it will be trained again", checkpoint=checkpoint)
     if found.why:
-        return Seen(run, found.state, f"{found.why}; delete it and run it again", checkpoint=checkpoint)
+        advice = "it will be trained again" if found.state == "missing" else "delete it and run it again"
+        return seen(found.state, f"{found.why}; {advice}")
     if note is not None:
         reason = str(note.get("reason") or f"its {supervise.NOTE} cannot be read; see train.log")
-        return Seen(run, "failed", reason, job=note.get("job"), at=note.get("at"), checkpoint=checkpoint)
-    if held is not None and not held.get("released"):
-        reason = "it ended without a message (killed, or its machine went down); " + (
-            "it will resume from its checkpoint"
-            if checkpoint
-            else "it will start again, as it had no checkpoint"
-        )
-        return Seen(
-            run,
-            "interrupted",
-            reason,
-            host=held.get("host"),
-            job=held.get("job"),
-            at=held.get("at"),
-            checkpoint=checkpoint,
-        )
-    return Seen(run, "missing", checkpoint=checkpoint)
+        return seen("failed", reason, {name: note.get(name) for name in ("job", "at")})
+    if unreleased is not None:
+        again = "resume from its checkpoint" if checkpoint else "start again, as it had no checkpoint"
+        reason = f"it ended without a message (killed, or its machine went down); it will {again}"
+        return seen("interrupted", reason, unreleased)
+    return seen("missing", "")
 
 
 def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Queue, now: datetime) -> bool:
