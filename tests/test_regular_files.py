@@ -22,7 +22,7 @@ from ketscale.engines.compiled import library as compiled
 from ketscale.errors import UserError, in_words
 from ketscale.interop.qiskit import from_qasm2
 from ketscale.jobs import cohorts, prepared, supervise
-from ketscale.jobs.ownership import lease, waiting
+from ketscale.jobs.ownership import lease, signs
 from ketscale.jobs.slurm import site
 from ketscale.jobs.status import survey
 from ketscale.measure import record
@@ -121,7 +121,7 @@ WITHOUT: dict[str, tuple[str, Callable[[Path], Any], Callable[[Any], bool]]] = {
     "record": ("metrics.json", record.read, lambda found: found.state == "refused"),
     "features hash": ("features.json", prepared.features_hash, lambda found: found is None),
     "note": (supervise.NOTE, lambda p: supervise.read_note(p.parent), lambda found: found == {}),
-    "sign of waiting": (waiting.NAME, lambda p: waiting.read(p.parent), lambda found: found is None),
+    "sign of waiting": (signs.WAITING, lambda p: signs.read_waiting(p.parent), lambda found: found is None),
     "progress": ("ab.csv", lambda p: survey._progress(p.parent, PROTOCOL), lambda found: found == ""),
     "valid": (store.INNER, lambda p: store._valid(p.parent, (), 1), lambda found: found is False),
     "lease": ("lease/1.json", lambda p: lease.read(p.parent.parent), lambda found: found == {}),

@@ -9,7 +9,7 @@ import pytest
 from ketscale import process
 from ketscale.errors import UserError
 from ketscale.jobs import launch, session
-from ketscale.jobs.ownership import host_lock, waiting
+from ketscale.jobs.ownership import host_lock, signs
 from ketscale.parallel import world
 from tests.integration import study
 from tests.toys import run_at
@@ -143,8 +143,8 @@ def test_a_job_id_without_slurm_is_said(monkeypatch, tmp_path):
 
 def test_a_wait_is_told_at_once_and_then_seldom_with_since_when(monkeypatch, capsys):
     now = [1e6]
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
-    notice = waiting.Notice()
+    monkeypatch.setattr(signs.time, "monotonic", lambda: now[0])
+    notice = signs.Notice()
     for _ in range(4 * 600):
         notice.tell("waiting for Godot")
         now[0] += 0.5

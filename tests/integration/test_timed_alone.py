@@ -13,7 +13,7 @@ import pytest
 
 from ketscale.analysis import points
 from ketscale.config import Config
-from ketscale.jobs.ownership import host_lock, waiting
+from ketscale.jobs.ownership import host_lock, signs
 from ketscale.jobs.status.survey import Queue, survey
 from ketscale.problems.registry import FAMILIES
 from tests.integration import study
@@ -42,7 +42,7 @@ def state_of(folder, run):
 
 def until_waiting(process, folder, run):
     """Wait for the sign of waiting; where it lies."""
-    sign = study.results(folder, run) / waiting.NAME
+    sign = study.results(folder, run) / signs.WAITING
     end = time.monotonic() + 100
     while not sign.exists():
         if time.monotonic() > end:

@@ -16,7 +16,7 @@ from ketscale.errors import UserError
 from ketscale.grid import config_hash
 from ketscale.jobs.costs.forecast import Forecaster
 from ketscale.jobs.slurm.queue import Job
-from ketscale.jobs.status.remainder import remainder
+from ketscale.jobs.status.report import remainder
 from ketscale.jobs.status.survey import Queue, survey
 from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale import __version__
-from ketscale.commands import data, results, runs, study
-from ketscale.commands.arguments import Command
+from ketscale.commands import Command, data, results, runs, study
 from ketscale.errors import UserError, in_words
 
 if TYPE_CHECKING:

@@ -154,7 +154,7 @@ def begin():
     """Note the runs of this call. Before any is submitted, stop if the cluster would refuse one or never start it."""
     if not workflow.deployment_settings.deployment_method:
         try:
-            command.check_package()
+            launch.check_package()
         except UserError as error:
             sys.exit(f"Error: {error}")
     jobs = internals.planned(workflow)

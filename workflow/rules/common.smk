@@ -46,7 +46,7 @@ from ketscale import config as settings
 from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures as figure_names
 from ketscale.errors import UserError
-from ketscale.jobs import command, prepared
+from ketscale.jobs import launch, prepared
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.ownership import finished
 from ketscale.measure import record
@@ -91,7 +91,7 @@ FETCHED = f"{RESULTS}/{grid.FETCHED}"
 # checked. They are a resource, since they change no number.
 PLACES = grid.canonical({name: workload.places() for name, (_, workload) in CONFIG.workloads.items()})
 try:
-    command.check_length(CONFIG.text, PLACES)
+    launch.check_length(CONFIG.text, PLACES)
 except UserError as error:
     sys.exit(f"Error: {error}")
 FIGURES = figure_names(CONFIG)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ketscale import grid
-from ketscale.commands.arguments import Add, add_source, checked_config, json_object
+from ketscale.commands import Add, add_source, checked_config, json_object
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ketscale.commands.arguments import Add, add_source, json_object
+from ketscale.commands import Add, add_source, json_object
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 

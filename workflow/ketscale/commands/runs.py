@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ketscale import grid
-from ketscale.commands.arguments import Add, add_source, checked_config, json_object
+from ketscale.commands import Add, add_source, checked_config, json_object
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:

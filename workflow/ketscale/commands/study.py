@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 from ketscale import grid
-from ketscale.commands.arguments import Add, add_config, amount
+from ketscale.commands import Add, add_config, amount
 from ketscale.errors import UserError
-from ketscale.words import counted
 
 
 def add(command: Add) -> None:
@@ -112,6 +111,7 @@ def _plan(options: argparse.Namespace) -> None:
     from ketscale.analysis.advice import judge, plan
     from ketscale.jobs.costs import samples
     from ketscale.problems.registry import read_config
+    from ketscale.words import counted
 
     config = read_config(options.config)
     for folder in options.records:

@@ -17,7 +17,7 @@ from ketscale.errors import UserError, in_words
 from ketscale.files import clear
 from ketscale.grid import RECORD
 from ketscale.jobs import cohort_session, cohorts, outcome, prepared, results, started, supervise
-from ketscale.jobs.ownership import finished, host_lock, waiting
+from ketscale.jobs.ownership import finished, host_lock, signs
 from ketscale.jobs.ownership.lease import Lease
 from ketscale.jobs.signals import Signals
 from ketscale.jobs.slurm import queue
@@ -63,7 +63,7 @@ def train(
     if protocol.mistake == "oversubscribed":
         host.set_threads_of_all_cores(run.threads)
     check_variables(run)
-    sign = waiting.Sign(folder)
+    sign = signs.Sign(folder)
     with host_lock.hold(protocol.timed, run.ranks, sign.show):
         sign.remove()
         world = open_world(run)
@@ -124,7 +124,7 @@ def _hold(lease: Lease, world: World, signals: Signals, leases: contextlib.ExitS
         Whether it had to wait.
     """
     leases.callback(lease.release)
-    waited, notice = False, waiting.Notice()
+    waited, notice = False, signs.Notice()
     while True:
         held = world.rank == 0 and lease.try_acquire()
         if any(world.gather(held)):

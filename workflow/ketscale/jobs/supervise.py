@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,7 +83,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     the run's record is written, the run has succeeded.
     """
     (folder / NOTE).unlink(missing_ok=True)
-    launch = uuid.uuid4().hex
+    launch = os.urandom(16).hex()
     before = _written(folder / RECORD)
     asked: list[int] = []
     signal.signal(signal.SIGINT, lambda signum, frame: asked.append(signum))
@@ -223,11 +222,11 @@ def _become_launcher() -> None:
 
 def _leave_note_of(launch: str, folder: Path, reason: str) -> None:
     """Leave a note, unless another launch trains the run: that one has not failed."""
-    from ketscale.jobs.ownership import holder, lease
+    from ketscale.jobs.ownership import lease, signs
 
     held = lease.read(folder)
     others = held and not held["released"] and held.get("launch") != launch
-    if held and others and holder.shows_life(held, datetime.now(UTC)):
+    if held and others and signs.shows_life(held, datetime.now(UTC)):
         return
     try:
         leave_note(folder, reason)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ KEPT = "finished"
 
 def begin_call() -> None:
     """Name this call of Snakemake. Its jobs, also on other machines, inherit the name with their environment."""
-    os.environ["KETSCALE_CALL"] = uuid.uuid4().hex
+    os.environ["KETSCALE_CALL"] = os.urandom(16).hex()
 
 
 def call() -> str | None:

@@ -21,7 +21,7 @@ from typing import Any
 from ketscale import process
 from ketscale.errors import UserError
 from ketscale.files import read_bytes, write_atomic
-from ketscale.jobs.ownership.holder import Holder, in_words, is_alive, parse, utc
+from ketscale.jobs.ownership.signs import Holder, in_words, is_alive, parse, utc
 
 # The file of a generation.
 _NAME = re.compile(r"([1-9][0-9]*)\.json")

@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ketscale.config import Config
-from ketscale.jobs.costs.forecast import Forecaster
+from ketscale.grid import Run
+from ketscale.jobs.costs.forecast import Forecast, Forecaster
+from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm import site as sites
-from ketscale.jobs.status.remainder import Remainder, remainder
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
 from ketscale.measure.form import EARLY_ENDS
 from ketscale.words import aligned, counted, duration, rounded
@@ -25,6 +26,22 @@ _NAME_WIDTH = 62
 _GROUPS = 30
 _RUNNING = 20
 _REASONS = 15
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What is left: the wall times of runs without a result, as far as anything is known of them.
+
+    runs: without a result. known: those that have a forecast; the others count as zero. at_most: those of the known that
+    may stop early, and nothing is known of when.
+    """
+
+    runs: int
+    known: int
+    at_most: int
+    wall_s: Interval
+    node_hours: Interval
+    at_once: int
 
 
 @dataclass(frozen=True)
@@ -51,6 +68,29 @@ def look(config: Config, configfile: Path, root: Path) -> Report:
     forecasts = Forecaster.of(root / config.results).of_runs(left) if left else {}
     return Report(
         config.title, config.results, command(configfile), seen, queue, remainder(seen, forecasts, now), now
+    )
+
+
+def remainder(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: datetime) -> Remainder:
+    """How long the runs without a result will take; for running ones, the time so far is subtracted."""
+    seen = list(seen)
+    left = [one for one in seen if one.state != "done"]
+    wall = node = Interval(0.0, 0.0, 0.0)
+    for one in left:
+        if one.run in forecasts:
+            expected = forecasts[one.run].wall_s
+            if one.state == "running":
+                expected = expected.less(one.age_s(now))
+            wall += expected
+            node += expected.times(one.run.nodes / 3600)
+    known = [forecasts[one.run] for one in left if one.run in forecasts]
+    return Remainder(
+        len(left),
+        len(known),
+        sum(one.at_most for one in known),
+        wall,
+        node,
+        sum(one.state == "running" for one in seen),
     )
 
 

@@ -15,8 +15,8 @@ from ketscale.errors import UserError
 from ketscale.files import opened
 from ketscale.grid import Run
 from ketscale.jobs import records, snakemake_internals, supervise
-from ketscale.jobs.ownership import lease, waiting
-from ketscale.jobs.ownership.holder import shows_life, time_of
+from ketscale.jobs.ownership import lease, signs
+from ketscale.jobs.ownership.signs import shows_life, time_of
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm.packs import packs
 from ketscale.jobs.slurm.queue import Job
@@ -126,7 +126,7 @@ def _see(
         names = set()
     note = supervise.read_note(folder) if supervise.NOTE in names else None
     held = lease.read(folder) if "lease" in names else None
-    sign = waiting.read(folder) if waiting.NAME in names else None
+    sign = signs.read_waiting(folder) if signs.WAITING in names else None
     checkpoint = "checkpoint" in names and any((folder / "checkpoint").glob("*.pt"))
 
     def seen(state: str, reason: str, of: Mapping[str, Any] | None = None, at: str = "at") -> Seen:

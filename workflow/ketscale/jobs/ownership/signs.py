@@ -1,18 +1,30 @@
-"""What a process says about itself in a file of a run's folder, for others: a lease, or a sign that it waits.
+"""Signs of life: what a process says about itself in a file of a run's folder, in its lease or while it waits.
 
 People are told whether it seems to be alive; only a lease decides who may write.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import sys
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from ketscale import process, strict_json
+from ketscale.files import read_bytes, write_atomic
+
+# The file in which a process says that it waits for its host, and how often it does.
+WAITING = "waiting.json"
+_INTERVAL_S = 10.0
+# A wait that goes on is told again after this time.
+_AGAIN_S = 600.0
 
 # What was renewed within this many intervals is said to be alive.
 _INTERVALS = 5
@@ -82,12 +94,69 @@ def in_words(content: Mapping[str, Any]) -> str:
 def time_of(text: Any) -> datetime:
     """A UTC time from a lease, sign, note or record; a time long ago if there is none."""
     try:
-        time = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         return _LONG_AGO
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def utc() -> str:
     """The time, for people and for differences of times on one host. Times of two hosts are never compared."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Waiting(Holder):
+    """A process that waits for its host. whom: who holds that."""
+
+    whom: str
+
+
+class Notice:
+    """Tells on stderr for whom a process waits: at once, and then every ten minutes with since when."""
+
+    def __init__(self) -> None:
+        self.since = utc()
+        self._told: float | None = None
+
+    def tell(self, wait: str) -> None:
+        """Call this often while waiting, with what is waited for, in words."""
+        now = time.monotonic()
+        if self._told is None or now - self._told >= _AGAIN_S:
+            again = "" if self._told is None else f" (since {self.since})"
+            print(f"ketscale: {wait}{again}", file=sys.stderr, flush=True)
+            self._told = now
+
+
+class Sign:
+    """Says for whom a process waits: on stderr, and in a file that it renews as a lease is renewed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / WAITING
+        self._notice = Notice()
+        self._whom: str | None = None
+        self._renewed = -math.inf
+
+    def show(self, whom: str) -> None:
+        """Call this often while waiting, with who holds the host.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._notice.tell(f"waiting for this host, which is held by {whom}")
+        now = time.monotonic()
+        if whom != self._whom or now - self._renewed >= _INTERVAL_S:
+            about = {"since": self._notice.since, "at": utc(), "interval_s": _INTERVAL_S, "whom": whom}
+            write_atomic(self._path, (json.dumps(process.identity() | about, indent=1) + "\n").encode())
+            self._whom, self._renewed = whom, now
+
+    def remove(self) -> None:
+        """Remove the file, also one of an earlier process that was killed while it waited."""
+        self._path.unlink(missing_ok=True)
+
+
+def read_waiting(folder: Path) -> dict[str, Any] | None:
+    """The sign in a run's folder; None if there is none that can be read."""
+    try:
+        return parse(read_bytes(folder / WAITING), Waiting) or None
+    except OSError:
+        return None
