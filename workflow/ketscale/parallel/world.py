@@ -73,6 +73,12 @@ class World:
         self.add(as_real(total))
         return total
 
+    def of_rank_0(self, numbers: torch.Tensor) -> torch.Tensor:
+        """The real numbers that rank 0 has, of the same shape on each, on the CPU."""
+        # A reduction may give ranks different last bits, but not of a sum with zeros.
+        mine = numbers if self.rank == 0 else torch.zeros_like(numbers)
+        return self.allreduce(mine.to(self.device)).cpu()
+
     def gather(self, value: Any) -> list[Any]:
         """The Python objects of all ranks in rank order, on every rank."""
         return [value]

@@ -50,9 +50,7 @@ def minimise(
         loss = evaluate()
         gradient = _vector([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
         own = torch.cat([torch.tensor([loss], dtype=torch.float64), gradient, torch.from_numpy(point)])
-        # A reduction may give ranks different last bits. So sum the numbers of rank 0 and zeros from the others.
-        mine = own if world.rank == 0 else torch.zeros_like(own)
-        shared = world.allreduce(mine.to(world.device)).cpu()
+        shared = world.of_rank_0(own)
         if not np.array_equal(shared[-len(point) :].numpy(), point):
             raise RuntimeError(
                 f"l-bfgs went to another point on rank {world.rank} than on rank 0: are the nodes of the same kind?"
