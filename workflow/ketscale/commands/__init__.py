@@ -1,4 +1,4 @@
-"""The commands of `ketscale`, a module for each group: its options, and what it calls. Here are those that several take.
+"""The commands of `ketscale`, a module for each group; this file has the options that several of them take.
 
 Imports next to nothing.
 """
