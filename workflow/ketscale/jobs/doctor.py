@@ -135,7 +135,7 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
         try:
             out, complaint = child.communicate(timeout=_PATIENCE_S)
         except subprocess.TimeoutExpired:
-            # The ranks too: they would outlive their launcher, and keep the pipes open.
+            # The ranks are killed too: they would outlive their launcher, and keep the pipes open.
             for pid in (*process.descendants(child.pid), child.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -56,7 +56,7 @@ def recover(config: Config, configfile: Path, wait: bool, ask_queue: bool = True
     options = [] if configfile == Path("config.yaml") else ["--configfile", str(configfile)]
     _unlock(options)
     shutil.rmtree(Path(config.results) / cohorts.FOLDER, ignore_errors=True)
-    # An empty queue, since no job is left in it.
+    # The queue is empty, since no job is left in it.
     seen = survey(config, Path(), Queue(), datetime.now(UTC))
     done = [f"{config.results}/{one.run.folder}" for one in seen if one.state == "done"]
     _unmark(done, options)
@@ -100,7 +100,7 @@ def _end_jobs(folder: Path, wait: bool) -> None:
     try:
         found = queue.jobs(folder)
     except UserError as error:
-        # Not taken for an empty queue: a job that is still there would train beside the next call.
+        # An error is not taken for an empty queue: a job that is still there would train beside the next call.
         raise UserError(
             str(error), "if you know that no job of this folder is in the queue: ketscale recover --no-queue"
         ) from None

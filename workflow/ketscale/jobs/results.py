@@ -53,7 +53,7 @@ def write(
         evaluated: the problem whose circuits were evaluated, if it is another than the run's own.
     """
     settings, folder, trainer = run.settings, run.folder, run.trainer
-    # The copy first: what Snakemake deletes at the start of the run's own job is then never the only one.
+    # The copy is written first: what Snakemake deletes at the start of the run's own job is then never the only one.
     places = [*finished.copies(folder, together=bool(cohort)), folder]
     history = trainer.history if trainer else History(None)
     hashes = [history.finish(place / HISTORY) for place in places]

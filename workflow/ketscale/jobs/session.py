@@ -95,7 +95,7 @@ def _train(run: StartedRun, world: World, signals: Signals, trace: Path | None, 
         return _train_alone(run, surroundings, signals, trace)
     except Stopped as stopped:
         if world.rank == 0 and not run.lease.finished:
-            # Here too: the process that started the ranks may be ended before it can write its own note.
+            # The process that started the ranks may be ended before it can write its own note.
             supervise.leave_note(run.folder, f"{supervise.why_stopped()}; {stopped}")
         raise
 

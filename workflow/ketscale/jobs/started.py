@@ -53,7 +53,7 @@ class StartedRun:
     _continued: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        # Known even if the data do not fit in memory: a record belongs to them.
+        # The hash is known even if the data do not fit in memory: a record belongs to them.
         self.data = Data(features_hash=prepared.features_hash(self.manifest))
 
     @property

@@ -104,8 +104,8 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         asked.append(signum)
         child.send_signal(signum)
         child.send_signal(signal.SIGCONT)  # a process that is stopped would not heed it
-        # A short note at once: the sender of SIGTERM may not wait for the run's own message. One note, since a second
-        # signal may come while it is written.
+        # A short note is left at once: the sender of SIGTERM may not wait for the run's own message. It is left once, since a
+        # second signal may come while it is written.
         if len(asked) == 1:
             _leave_note_of(launch, folder, explain([], 128 + signum, signum))
 

@@ -18,7 +18,7 @@ from ketscale.measure.record import Checked
 Record = Mapping[str, Any]
 Found = tuple[grid.Run, Record]
 
-# Largest relative difference of a loss.
+# The largest relative differences of a loss.
 ACROSS_SIMULATORS = 1e-9  # fp64
 ACROSS_LAYOUTS = 1e-10  # fp64: backends, ranks and threads of one simulator
 SINGLE_PRECISION = 1e-3  # fp32, across simulators and layouts

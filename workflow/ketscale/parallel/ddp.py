@@ -37,7 +37,7 @@ class Ddp(World):
     """The ranks of torch.distributed's default process group."""
 
     def __init__(self, run: Run) -> None:
-        # As `check_variables` has found them.
+        # `check_variables` has seen that they are numbers.
         self.rank, self.ranks, self.local_rank = (
             int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         )

@@ -87,7 +87,7 @@ class Trainer:
         self.problem, self.world, self.clock = problem, world, clock
         self.protocol, self.batch, self.seed = protocol, batch, seed
         self._save, self.history = save, history
-        # First, so that a batch that the sampler refuses raises an error before the ranks communicate.
+        # This comes first, so that a batch that the sampler refuses raises an error before the ranks communicate.
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
         self._alone = member is None
         self.stepper: Member | Stepper = member or Stepper(problem, world, protocol)

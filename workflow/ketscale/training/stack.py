@@ -135,7 +135,7 @@ class Stack:
     def _offered(self, indices: torch.Tensor, step: Step) -> VJP | None:
         """`Problem.vjp` of all members, as `Direct` asks for it."""
         if len(self.members) == 1:
-            # As the run would alone, to the last bit.
+            # This is as if the run were alone, to the last bit.
             found = self._problems[0].vjp(indices[0], step)
             return found and VJP(found.value[None], lambda pull, slots: found.back(pull[0], slots))
         self._bind(self._flat.leaves)
@@ -172,7 +172,7 @@ class Stack:
         """The results (members, ...) of a function of each member's problem and its row of the indices."""
         indices = placed(indices, self._flat.values.device)
         if len(self.members) == 1:
-            # As the run would alone, to the last bit.
+            # This is as if the run were alone, to the last bit.
             made = function(self._problems[0], indices[0])
             return made[None] if isinstance(made, torch.Tensor) else tuple(part[None] for part in made)
 

@@ -51,7 +51,7 @@ def hold(timed: bool, ranks: int, waits: Callable[[str], None]) -> Iterator[None
     first = ranks == 1
     try:
         while True:
-            # Again each time: the first may have died.
+            # This is asked each time, since the first may have died.
             first = first or _is_first(file, number)
             if timed and not first:
                 if os.pread(file, len(launcher), 0) == launcher:

@@ -151,7 +151,7 @@ class Lease:
         if alive is not None:
             # Alive means held, however long ago the last beat was: the process may be stopped in a debugger.
             return not alive
-        # The cluster too: two clusters on one file system may use the same job ids.
+        # The cluster counts too: two clusters on one file system may use the same job ids.
         if content["job"] is not None and content["cluster"] == self._me["cluster"]:
             if content["job"] == self._me["job"]:
                 # If SLURM has requeued this job, the holder was in an earlier start of it and is gone.
@@ -174,7 +174,7 @@ class Lease:
             self._seen = (generation, raw)
             self._unchanged_s = 0.0
         else:
-            # Capped: if this process was frozen or the file system hung, the holder may have been unable to write
+            # The time is capped: if this process was frozen or the file system hung, the holder may have been unable to write
             # too.
             self._unchanged_s += min(now - self._looked, self.patience_s * _LONGEST_LOOK)
         self._looked = now

@@ -110,7 +110,7 @@ def states(config: Config, root: Path) -> tuple[Queue, tuple[Seen, ...], datetim
 def command(configfile: Path) -> str:
     """The call of Snakemake that trains what is left; paths of records may be appended."""
     profile = "slurm" if slurm.available() else "profiles/local"
-    # --configfile takes several files. In front, so that it does not take the path of a run for another file.
+    # --configfile takes several files. It stands in front, so that the path of a run is not taken for another file.
     other = f" --configfile {shlex.quote(str(configfile))}" if configfile != Path("config.yaml") else ""
     return f"snakemake{other} --profile {profile}"
 
