@@ -60,7 +60,7 @@ def code_hash() -> str:
 
 
 def sources_hash() -> str:
-    """The same as they are now."""
+    """SHA-256 of these sources as they are now."""
     digest = hashlib.sha256()
     for path in sorted(SOURCES.rglob("*.py")):
         name = path.relative_to(SOURCES).as_posix()
