@@ -8,6 +8,14 @@ import torch
 
 from ketscale.training.flat import Flat
 from ketscale.training.optimiser import Adam, GradientDescent, PlateauSchedule
+from tests.toys import protocol_of
+
+
+def optimiser_of(flat, rates, decays, limits, kind=Adam):
+    """An optimiser with a learning rate, a weight decay and a norm to clip to for each member."""
+    settings = zip(rates, decays, limits, strict=True)
+    names = ("learning_rate", "weight_decay", "clip_norm")
+    return kind(flat, [protocol_of({"steps": 1, **dict(zip(names, each, strict=True))}) for each in settings])
 
 
 def numbers(*shapes, seed=0, dtype=torch.float64):
@@ -33,7 +41,7 @@ def test_adam_is_torchs(dtype, limit):
     ours = [torch.nn.Parameter(x.clone()) for x in start]
     theirs = [torch.nn.Parameter(x.clone()) for x in start]
     flat = Flat([ours])
-    adam = Adam(flat, [0.01], [0.1], [limit])
+    adam = optimiser_of(flat, [0.01], [0.1], [limit])
     reference = torch.optim.Adam(theirs, lr=0.01, weight_decay=0.1)
     for _ in range(25):
         for a, b in zip(ours, theirs, strict=True):
@@ -56,9 +64,9 @@ def test_a_members_numbers_do_not_depend_on_the_others(kind, dtype):
     rates, decays, limits = [0.01, 0.02, 0.01, 0.01], [0.1, 0.1, 0.1, 0.0], [None, 1.0, 2.0, 1e9]
     together = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
     alone = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
-    group = kind(Flat(together), rates, decays, limits)
+    group = optimiser_of(Flat(together), rates, decays, limits, kind)
     each = [
-        kind(Flat([member]), [rate], [decay], [limit])
+        optimiser_of(Flat([member]), [rate], [decay], [limit], kind)
         for member, rate, decay, limit in zip(alone, rates, decays, limits, strict=True)
     ]
     for number in range(12):
@@ -73,13 +81,13 @@ def test_a_members_numbers_do_not_depend_on_the_others(kind, dtype):
 
 
 def test_a_member_goes_on_from_its_state_alone_and_in_a_group():
-    first = Adam(
+    first = optimiser_of(
         Flat([numbers((3, 2), (4,), seed=seed) for seed in range(2)]), [0.1, 0.2], [0.0, 0.1], [None, 2.0]
     )
     for _ in range(3):
         descend(first)
-    alone = Adam(Flat([numbers((3, 2), (4,))]), [0.5], [0.1], [2.0])
-    third = Adam(
+    alone = optimiser_of(Flat([numbers((3, 2), (4,))]), [0.5], [0.1], [2.0])
+    third = optimiser_of(
         Flat([numbers((3, 2), (4,), seed=seed) for seed in range(3)]), [0.3] * 3, [0.2, 0.2, 0.1], [2.0] * 3
     )
     for optimiser, member in ((alone, 0), (third, 2)):
@@ -93,7 +101,7 @@ def test_a_member_goes_on_from_its_state_alone_and_in_a_group():
 
 
 def test_a_state_of_another_model_is_refused():
-    small, large = (Adam(Flat([numbers((size,))]), [0.1], [0.0], [None]) for size in (2, 40))
+    small, large = (optimiser_of(Flat([numbers((size,))]), [0.1], [0.0], [None]) for size in (2, 40))
     with pytest.raises(ValueError, match=r"moments of \[8\] numbers for \[40\]"):
         large.load_state_dict(small.state_dict())
 
@@ -113,9 +121,10 @@ def test_plateau_is_torchs(patience):
 
 def test_training_does_not_import_the_compiler():
     script = (
-        "import sys, torch; from ketscale.training.loop import Trainer; from ketscale.training.optimiser import Adam; "
+        "import sys, types, torch; from ketscale.training.loop import Trainer; from ketscale.training.optimiser import Adam; "
         "from ketscale.training.flat import Flat; f = Flat([[torch.nn.Parameter(torch.ones(2))]]); "
-        "a = Adam(f, [0.1], [0.0], [1.0]); f.gradients.fill_(0.5); a.step(f.norms()); heavy = ('torch._dynamo', 'pennylane', 'qiskit', 'sklearn', "
+        "p = types.SimpleNamespace(learning_rate=0.1, weight_decay=0.0, clip_norm=1.0); "
+        "a = Adam(f, [p]); f.gradients.fill_(0.5); a.step(f.norms()); heavy = ('torch._dynamo', 'pennylane', 'qiskit', 'sklearn', "
         "'pandas', 'transformers', 'mpi4py'); print(*(m for m in heavy if m in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -129,7 +138,7 @@ def test_large_rows_are_updated_by_several_threads_as_by_one(dtype, threads):
     ours, theirs = (
         Flat([numbers((300, 401), seed=seed, dtype=dtype) for seed in range(2)]) for _ in range(2)
     )
-    mine, reference = (Adam(flat, [0.1, 0.2], [0.01, 0.0], [1.0, None]) for flat in (ours, theirs))
+    mine, reference = (optimiser_of(flat, [0.1, 0.2], [0.01, 0.0], [1.0, None]) for flat in (ours, theirs))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -154,7 +163,7 @@ def test_a_gradient_that_is_not_finite_is_in_the_values(kind):
             flat = Flat([numbers((3,)), numbers((3,))])
             flat.gradients.fill_(0.5)
             flat.gradients[0, 1] = wrong
-            kind(flat, [0.1] * 2, [0.0] * 2, [limit] * 2).step(flat.norms())
+            optimiser_of(flat, [0.1] * 2, [0.0] * 2, [limit] * 2, kind).step(flat.norms())
             assert not flat.values[0, 1].isfinite() or (
                 kind is GradientDescent and wrong == torch.inf and limit
             )
