@@ -15,7 +15,6 @@ from ketscale import process
 from ketscale.config import Protocol, Settings
 from ketscale.errors import UserError, in_words
 from ketscale.files import clear
-from ketscale.grid import RECORD
 from ketscale.jobs import cohort_session, cohorts, outcome, prepared, results, started, supervise
 from ketscale.jobs.ownership import finished, host_lock, signs
 from ketscale.jobs.ownership.lease import Lease
@@ -147,11 +146,11 @@ def _finished_meanwhile(run: StartedRun, world: World, in_this_call: bool) -> st
     """
     status = None
     if world.rank == 0:
-        hashed = prepared.features_hash(run.manifest)
-        finished.restore(run.folder, run.settings, hashed)
-        found = finished.of_this_code(run.folder / RECORD, run.settings, hashed)
-        counts = found and (not in_this_call or found["call"] == finished.call() is not None)
-        status = found["status"] if found and counts else None
+        about = run.folder, run.settings, prepared.features_hash(run.manifest)
+        finished.restore(*about)
+        if not in_this_call or finished.in_this_call(*about):
+            found = finished.of_this_code(*about)
+            status = found["status"] if found else None
     return world.gather(status)[0]
 
 

@@ -57,22 +57,20 @@ def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool
     A copy from another call, or of other settings, features or code, is deleted.
     """
     kept = _kept(folder)
-    mine = call()
-    record = of_this_code(kept / grid.RECORD, settings, features_hash) if mine is not None else None
-    if record is not None and record["call"] == mine:
-        for name in _FILES:
-            if name == grid.RECORD or name in record["files"]:
-                copy_atomic(kept / name, folder / name)
-        return True
-    forget(folder)
-    return False
+    record = _of_this_call(kept, settings, features_hash)
+    if record is None:
+        forget(folder)
+        return False
+    for name in _FILES:
+        if name == grid.RECORD or name in record["files"]:
+            copy_atomic(kept / name, folder / name)
+    return True
 
 
 def in_this_call(folder: Path, settings: Settings, features_hash: str | None) -> bool:
     """Whether this call has already finished the run."""
-    mine = call()
-    found = (of_this_code(place / grid.RECORD, settings, features_hash) for place in (folder, _kept(folder)))
-    return mine is not None and any(record is not None and record["call"] == mine for record in found)
+    places = (folder, _kept(folder))
+    return any(_of_this_call(place, settings, features_hash) is not None for place in places)
 
 
 def forget(folder: Path) -> None:
@@ -80,13 +78,20 @@ def forget(folder: Path) -> None:
     shutil.rmtree(_kept(folder), ignore_errors=True)
 
 
-def of_this_code(path: Path, settings: Settings, features_hash: str | None) -> dict[str, Any] | None:
-    """The record at `path` if it belongs to these settings and features and to this code, else None."""
+def of_this_code(folder: Path, settings: Settings, features_hash: str | None) -> dict[str, Any] | None:
+    """The record in a folder if it belongs to these settings and features and to this code, else None."""
     from ketscale.jobs.provenance import code_hash
     from ketscale.measure.record import check
 
-    found = check(path, settings, features_hash).record
+    found = check(folder / grid.RECORD, settings, features_hash).record
     return found if found is not None and found["code"]["hash"] == code_hash() else None
+
+
+def _of_this_call(folder: Path, settings: Settings, features_hash: str | None) -> dict[str, Any] | None:
+    """The record in a folder if it belongs to these and this call has written it, else None."""
+    mine = call()
+    found = of_this_code(folder, settings, features_hash) if mine is not None else None
+    return found if found is not None and found["call"] == mine else None
 
 
 def _kept(folder: Path) -> Path:
