@@ -17,10 +17,9 @@ from ketscale.layers.randomness import Step
 from ketscale.layers.stacked_linear import StackedLinear
 from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
-from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 from ketscale.training.pace import Pace
-from ketscale.training.step import StepSums, cotangent, placed
+from ketscale.training.step import Direct, StepSums, cotangent, placed, possible
 
 
 @dataclass
