@@ -53,14 +53,9 @@ rule report:
         f"{RESULTS}/report.html",
 
 
-# Snakemake's limit of 100 submissions a second leaves one more timer behind whenever a job ends, and each timer wakes
-# the scheduler once a second. After a hundred runs that takes a tenth of two cores, while runs are being timed. So
-# the default limit is removed; one that the user gave stays.
 onstart:
     begin()
-    limiter = workflow.scheduler.job_rate_limiter
-    if limiter and (limiter.max_jobs, limiter.timespan) == (100, 1):
-        workflow.scheduler.job_rate_limiter = None
+    internals.lift_limit(workflow)
 
 
 # One line per failed run with the reason, after Snakemake's own messages.

@@ -3,7 +3,8 @@
 import pytest
 
 from ketscale.errors import UserError
-from ketscale.jobs import lease, prepared, supervise, waiting
+from ketscale.jobs import prepared, supervise
+from ketscale.jobs.ownership import lease, signs
 from ketscale.problems import fetching, store
 from ketscale.training import checkpoint
 
@@ -15,7 +16,7 @@ BRACKETS = "[" * 100_000
     [
         ("features.json", lambda folder: prepared.features_hash(folder / "features.json"), None),
         (supervise.NOTE, supervise.read_note, {}),
-        (waiting.NAME, waiting.read, None),
+        (signs.WAITING, signs.read_waiting, None),
         ("lease/1.json", lease.read, {}),
     ],
 )

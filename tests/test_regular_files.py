@@ -21,7 +21,8 @@ from ketscale.config import load as load_config
 from ketscale.engines.compiled import library as compiled
 from ketscale.errors import UserError, in_words
 from ketscale.interop.qiskit import from_qasm2
-from ketscale.jobs import cohorts, lease, prepared, supervise, waiting
+from ketscale.jobs import cohorts, prepared, supervise
+from ketscale.jobs.ownership import lease, signs
 from ketscale.jobs.slurm import site
 from ketscale.jobs.status import survey
 from ketscale.measure import record
@@ -122,7 +123,7 @@ WITHOUT: dict[str, tuple[str, Callable[[Path], Any], Callable[[Any], bool]]] = {
     "record": ("metrics.json", record.read, lambda found: found.state == "refused"),
     "features hash": ("features.json", prepared.features_hash, lambda found: found is None),
     "note": (supervise.NOTE, lambda p: supervise.read_note(p.parent), lambda found: found == {}),
-    "sign of waiting": (waiting.NAME, lambda p: waiting.read(p.parent), lambda found: found is None),
+    "sign of waiting": (signs.WAITING, lambda p: signs.read_waiting(p.parent), lambda found: found is None),
     "progress": ("ab.csv", lambda p: survey._progress(p.parent, PROTOCOL), lambda found: found == ""),
     "valid": (store.INNER, lambda p: store._valid(p.parent, (), 1), lambda found: found is False),
     "lease": ("lease/1.json", lambda p: lease.read(p.parent.parent), lambda found: found == {}),
@@ -186,11 +187,11 @@ OPENING = {
 ALLOWED = {
     "the opener itself": ("files.py",),
     "files of the kernel": (
-        "process.py", "measure/host.py", "measure/host_lock.py", "measure/quiet.py", "measure/topology.py",
+        "process.py", "measure/host.py", "jobs/ownership/host_lock.py", "measure/quiet.py", "measure/topology.py",
         "measure/cgroup.py",
         "parallel/ddp.py",
     ),
-    "sources of the package": ("jobs/finished.py: sources_hash", "engines/compiled/library.py: _environment"),
+    "sources of the package": ("jobs/provenance.py: sources_hash", "engines/compiled/library.py: _environment"),
     "after `require_regular`": (
         "problems/library.py: load", "problems/images/resnet.py: read_weights", "problems/images/resnet.py: fetch_imagenet",
         "problems/eeg/eegmmidb.py: _trials", "training/history.py: _write",
@@ -204,7 +205,7 @@ ALLOWED = {
         "problems/library.py: predictions",
         "problems/arrays.py: read_npz", "problems/images/idx.py: read", "problems/images/own.py: _opened",
     ),
-    "makes the file": ("analysis/advice/trials.py: _try", "jobs/lease.py: _create", "problems/store.py: _sync"),
+    "makes the file": ("analysis/advice/trials.py: _try", "jobs/ownership/lease.py: _create", "problems/store.py: _sync"),
     "never waits": ("analysis/stamp.py: _lock",),
 }  # fmt: skip
 

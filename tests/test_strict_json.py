@@ -4,7 +4,8 @@ import pytest
 
 from ketscale import cli, strict_json
 from ketscale.errors import UserError
-from ketscale.jobs import lease, prepared, supervise, waiting
+from ketscale.jobs import prepared, supervise
+from ketscale.jobs.ownership import lease, signs
 from ketscale.problems import fetching, store
 from ketscale.training import checkpoint
 
@@ -29,7 +30,7 @@ def test_json_is_read_as_by_python():
 @pytest.mark.parametrize(
     "name, read, found",
     [
-        (waiting.NAME, waiting.read, None),
+        (signs.WAITING, signs.read_waiting, None),
         (supervise.NOTE, supervise.read_note, {}),
         ("lease/1.json", lease.read, {}),
         ("features.json", lambda folder: prepared.features_hash(folder / "features.json"), None),

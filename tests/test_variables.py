@@ -8,8 +8,8 @@ import pytest
 
 from ketscale import process
 from ketscale.errors import UserError
-from ketscale.jobs import launch, session, waiting
-from ketscale.measure import host_lock
+from ketscale.jobs import launch, session
+from ketscale.jobs.ownership import host_lock, signs
 from ketscale.parallel import world
 from tests.integration import study
 from tests.toys import run_at
@@ -143,8 +143,8 @@ def test_a_job_id_without_slurm_is_said(monkeypatch, tmp_path):
 
 def test_a_wait_is_told_at_once_and_then_seldom_with_since_when(monkeypatch, capsys):
     now = [1e6]
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
-    notice = waiting.Notice()
+    monkeypatch.setattr(signs.time, "monotonic", lambda: now[0])
+    notice = signs.Notice()
     for _ in range(4 * 600):
         notice.tell("waiting for Godot")
         now[0] += 0.5
@@ -155,7 +155,8 @@ def test_a_wait_is_told_at_once_and_then_seldom_with_since_when(monkeypatch, cap
 
 def test_figures_are_drawn_whatever_backend_a_notebook_left():
     code = (
-        "from ketscale import cli; cli.main(['schema']); import matplotlib; print(matplotlib.get_backend())"
+        "from ketscale import cli; cli.main(['figures', '--study', '{}']); import matplotlib; "
+        "print(matplotlib.get_backend())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

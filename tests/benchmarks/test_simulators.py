@@ -23,7 +23,7 @@ from ketscale.bench.selection import Cell, Selection
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given, pauli_words
 from ketscale.errors import UserError
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 COLUMNS = tuple(field.name for field in fields(CircuitRow))
 CELL = Cell("vqc", 2, 3, 3)

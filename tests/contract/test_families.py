@@ -159,13 +159,13 @@ def test_the_data_of_two_seeds_are_the_same_unless_the_workload_says_that_it_is_
     """A record is checked by what the workload says."""
     import torch
 
-    from ketscale.jobs import session
+    from ketscale.jobs import started
 
     manifest, posed = project.features(), []
     for seed in (0, 1):
         settings = project.settings(project.record_path(protocol="quality", seed=seed))
-        data = session.read(settings, manifest)
-        problem = session.build(settings, data, torch.device("cpu"))
+        data = started.read(settings, manifest)
+        problem = started.build(settings, data, torch.device("cpu"))
         own = {name: each for name, each in problem.named_buffers() if not name.startswith("model.")}
         posed.append((data.split, own))
     (split, buffers), (other_split, others) = posed

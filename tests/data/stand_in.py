@@ -10,6 +10,7 @@ from pathlib import Path
 from ketscale import cli
 from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures
+from ketscale.commands import results as of_study
 
 
 def option(name: str) -> str:
@@ -37,7 +38,7 @@ def main() -> None:
         write(option("--out"), option("--settings"))
     else:
         # The command itself reads the config so, before it does anything.
-        config, results = cli._study(cli._parser().parse_args(sys.argv[1:]))
+        config, results = of_study.study(cli._parser().parse_args(sys.argv[1:]))
         if command == "collect":
             made = {f"{table}.csv": f"{'--partial' in sys.argv}\n".encode() for table in TABLES}
             made[Path(CONFIG_FILE).name] = config.text.encode()

@@ -11,7 +11,7 @@ import yaml
 from ketscale import analysis
 from ketscale.analysis.kinds import kinds
 from ketscale.grid import Run
-from ketscale.jobs.session import build
+from ketscale.jobs.started import build
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES, read_config
 from tests.contract.tiny_study import config as tiny_config

@@ -22,8 +22,8 @@ from ketscale.bench.rows import best_s
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
 from ketscale.grid import HISTORY, Run
-from ketscale.measure.duration import duration
 from ketscale.problems.registry import read_config
+from ketscale.words import duration
 from tests import ROOT
 
 STUDY = ROOT / "workflow" / "studies" / "one-gpu.yaml"

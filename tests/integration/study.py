@@ -105,7 +105,7 @@ def settings(wanted: grid.Run) -> Settings:
 
 
 def record(wanted: grid.Run) -> str:
-    """Where a run's record is, below the folder that it is trained in."""
+    """The path of a run's record, below the folder that it is trained in."""
     return f"results/{wanted.path}"
 
 

@@ -84,7 +84,7 @@ def test_a_job_that_starts_late_takes_what_the_cohort_has_written(tmp_path, digi
     call(wanted)
     study.train(tmp_path, wanted[0], digits_features)
     written = record(tmp_path, wanted[1])
-    cohort = cohorts.of(wanted[1])
+    cohort = cohorts.file_of(wanted[1])
     command = ["ketscale", "train", study.record(wanted[1]), "--settings", study.settings(wanted[1]).text]
     subprocess.run(
         [*command, "--features", str(digits_features), "--cohort", str(cohort)],

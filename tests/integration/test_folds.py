@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ketscale.config import Config, Settings, Workload, workload_kinds
-from ketscale.jobs import cohort_session, cohorts, session
+from ketscale.jobs import cohort_session, cohorts, session, started
 from ketscale.measure.record import check
 from ketscale.problems.eeg.edf import eeg_file
 from ketscale.problems.registry import FAMILIES
@@ -110,7 +110,7 @@ class Study:
         """Write down the cohort of all runs, as a call of Snakemake does."""
         monkeypatch.setenv("KETSCALE_CALL", f"call-{where}")
         cohorts.write(self.folder / where, [self.settings])
-        file = cohorts.of(self.settings[0].run)
+        file = cohorts.file_of(self.settings[0].run)
         assert file is not None
         return file
 
@@ -140,7 +140,7 @@ def same_as_alone(study: Study, where: str, cohort: dict[int, Any]) -> None:
     """Assert that runs that were trained together left what they leave alone."""
     for seed, problem in cohort.items():
         settings = study.settings[seed]
-        own = session.build(settings, session.read(settings, study.manifest), torch.device("cpu"))
+        own = started.build(settings, started.read(settings, study.manifest), torch.device("cpu"))
         for name in SPLITS:
             (rows, classes, inputs), (its_rows, its_classes, its_inputs) = (
                 samples(each, name) for each in (problem, own)
@@ -243,11 +243,11 @@ def test_a_stopped_cohort_of_several_folds_resumes_bitwise(
 def test_a_record_of_another_fold_than_its_seeds_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
-    """Whatever a family reads."""
+    """This does not depend on what a family reads."""
     study = Study(tmp_path, generated(tmp_path, 45))
     read = study.settings[0].family.read
     assert read is not None
     first = read(study.settings[0], study.manifest)
-    monkeypatch.setattr(session, "read", lambda settings, manifest: first)
+    monkeypatch.setattr(started, "read", lambda settings, manifest: first)
     with pytest.raises(ValueError, match="its fold is 0, but seed 1 has number 1 of 3"):
         study.train("wrong", 1, None)

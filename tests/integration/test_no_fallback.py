@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from ketscale.jobs import finished
+from ketscale.jobs import provenance
 from ketscale.training import checkpoint
 from tests.integration import study
 from tests.parallel.worlds import environment
@@ -26,7 +26,7 @@ def test_a_checkpoint_that_holds_no_state_of_the_run_is_an_error_that_names_it(
 ):
     run = study.run()
     settings, features = study.settings(run), json.loads(digits_features.read_text())["hash"]
-    key = checkpoint.identify(settings.hash, features, finished.code_hash())
+    key = checkpoint.identify(settings.hash, features, provenance.code_hash())
     checkpoint.save(study.results(tmp_path, run), key, state)
     with study.launch(tmp_path, run, digits_features) as process:
         _, error = process.communicate(timeout=100)

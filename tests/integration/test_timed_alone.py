@@ -13,9 +13,8 @@ import pytest
 
 from ketscale.analysis import points
 from ketscale.config import Config
-from ketscale.jobs import waiting
+from ketscale.jobs.ownership import host_lock, signs
 from ketscale.jobs.status.survey import Queue, survey
-from ketscale.measure import host_lock
 from ketscale.problems.registry import FAMILIES
 from tests.integration import study
 
@@ -43,7 +42,7 @@ def state_of(folder, run):
 
 def until_waiting(process, folder, run):
     """Wait for the sign of waiting; where it lies."""
-    sign = study.results(folder, run) / waiting.NAME
+    sign = study.results(folder, run) / signs.WAITING
     end = time.monotonic() + 100
     while not sign.exists():
         if time.monotonic() > end:
@@ -90,9 +89,9 @@ def test_a_run_that_waits_for_the_host_ends_at_once_when_it_is_told_to(
 
 
 def test_other_processes_at_work_are_noticed():
-    from ketscale.measure.quiet import Quiet, judged
+    from ketscale.measure.quiet import Watch, judged
 
-    quiet = Quiet(os.sched_getaffinity(0))
+    quiet = Watch(os.sched_getaffinity(0))
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as burner:
         time.sleep(1.5)
         seen = {"host": "a", "cpu_s": quiet.own_s(), "seen": quiet.seen(), "stalled_share": None}

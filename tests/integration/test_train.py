@@ -86,7 +86,7 @@ def test_a_run_whose_time_is_over_leaves_a_record_that_says_so(tmp_path, digits_
 def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
     tmp_path, digits_features, monkeypatch, one_thread, where, error
 ):
-    from ketscale.jobs import session
+    from ketscale.jobs import session, started
     from ketscale.parallel.single import Single
     from ketscale.problems.images.vqc import VQC
 
@@ -94,7 +94,7 @@ def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
         raise error
 
     # A class whose `forward` is another than that of its `vjp` is differentiated by autograd.
-    place = {"wrap": Single, "forward": VQC}.get(where, session)
+    place = {"wrap": Single, "forward": VQC}.get(where, started)
     monkeypatch.setattr(place, where, full)
     run = study.run()
     status = session.train(study.settings(run), study.results(tmp_path, run), digits_features, None)
@@ -117,12 +117,12 @@ def test_memory_that_runs_out_on_one_rank_ends_all_with_a_record(tmp_path, digit
 
 
 def test_an_error_that_is_not_of_memory_is_none(tmp_path, digits_features, monkeypatch, one_thread):
-    from ketscale.jobs import session
+    from ketscale.jobs import session, started
 
     def build(*_):
         raise RuntimeError("another")
 
-    monkeypatch.setattr(session, "build", build)
+    monkeypatch.setattr(started, "build", build)
     run = study.run()
     with pytest.raises(RuntimeError, match="another"):
         session.train(study.settings(run), study.results(tmp_path, run), digits_features, None)

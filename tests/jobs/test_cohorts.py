@@ -115,11 +115,11 @@ def test_a_job_finds_its_cohort_and_only_its_own(tmp_path, monkeypatch):
     wanted = [settings(run) for run in runs("epochs", seeds=5)]
     other = settings(runs("epochs", seeds=6)[5])
     cohorts.write(tmp_path, [wanted[0::2], wanted[1::2]])
-    file = cohorts.of(wanted[3].run)
+    file = cohorts.file_of(wanted[3].run)
     assert file is not None and cohorts.read(file, FAMILIES) == wanted[1::2]
-    assert cohorts.of(other.run) is None
+    assert cohorts.file_of(other.run) is None
     file.write_text("[")
     with pytest.raises(UserError, match=f"{file}: not the runs of a cohort .* start the call again"):
         cohorts.read(file, FAMILIES)
     cohorts.forget()
-    assert cohorts.of(wanted[3].run) is None and not file.exists()
+    assert cohorts.file_of(wanted[3].run) is None and not file.exists()

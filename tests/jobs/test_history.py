@@ -11,12 +11,13 @@ import pytest
 
 from ketscale.errors import UserError
 from ketscale.files import write_csv
-from ketscale.jobs import session
-from ketscale.jobs.lease import Lease
+from ketscale.jobs import started
+from ketscale.jobs.ownership.lease import Lease
 from ketscale.measure import clock
 from ketscale.measure.clock import Durations, quartiles
 from ketscale.training import checkpoint
 from ketscale.training.history import History
+from tests import record_maker as maker
 from tests.toys import classification, trainer
 
 KEY = "a" * 64
@@ -177,10 +178,12 @@ def test_a_run_without_its_history_does_not_go_on(tmp_path):
     saved = {**loop.state(), "resumed": 0, "lost_s": 0.0, "saved": 0.0}
     path.unlink()
     other = trainer(classification(), {"epochs": 3}, history=History(path))
+    config = maker.config(one=maker.study(seed=0))
+    run = started.StartedRun(config.settings(config.runs[0]), tmp_path, Lease(tmp_path), None, trainer=other)
     with pytest.raises(
         UserError, match=f"{path}: is missing: .*, or delete .*/checkpoint/a+.pt to start from the beginning"
     ):
-        session.restore(other, saved, Lease(tmp_path), checkpoint.path_of(tmp_path, KEY))
+        run.restore(saved, checkpoint.path_of(tmp_path, KEY))
 
 
 def test_runs_that_start_anew_say_whose_checkpoint_is_of_no_use_and_forget_its_rows(tmp_path, capsys):
@@ -188,10 +191,10 @@ def test_runs_that_start_anew_say_whose_checkpoint_is_of_no_use_and_forget_its_r
     folders = [tmp_path / name for name in ("seed0", "seed1", "seed2")]
     for folder in folders:
         filled(checkpoint.history_of(folder, KEY), 3).state()
-    session.start_anew(folders, KEY)
+    started.start_anew(folders, KEY)
     assert not capsys.readouterr().err
     checkpoint.save(folders[2], "b" * 64, {})
-    session.start_anew(folders, KEY)
+    started.start_anew(folders, KEY)
     assert capsys.readouterr().err.count("starting from the beginning") == 1
     assert not any(checkpoint.history_of(folder, KEY).exists() for folder in folders)
     assert checkpoint.load(folders[2], "b" * 64) == {}

@@ -55,19 +55,19 @@ def config(file, **placed):
 
 
 def test_data_that_were_prepared_with_other_settings_are_not_those_of_the_run(project):
-    """Whatever Snakemake's notes say: a run would train on another split under the name of its own."""
-    from ketscale.jobs import session
+    """Snakemake's notes do not matter: a run would train on another split under the name of its own."""
+    from ketscale.jobs import started
 
     given = on(project)
     given["workloads"]["own"]["split_seed"] = 1
     before, after = config(project), Config.of(given, FAMILIES)
     (run,), results = after.runs, Path("results")
     manifest = prepared.manifest(after, results, "own")
-    session.read(before.settings(run), manifest)
+    started.read(before.settings(run), manifest)
     with pytest.raises(
         UserError, match="prepared with other settings of workload own; run the rule prepare again"
     ):
-        session.read(after.settings(run), manifest)
+        started.read(after.settings(run), manifest)
     assert not prepared.outdated(before, results, "own") and prepared.outdated(after, results, "own")
     maker.write(results, after.settings(run), features_hash=prepared.features_hash(manifest))
     assert records.read(after, results).checked[run].state == "stale"

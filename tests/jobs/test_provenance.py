@@ -9,7 +9,7 @@ import pytest
 
 from ketscale.config import Data
 from ketscale.errors import UserError
-from ketscale.jobs import finished, outcome, provenance, session
+from ketscale.jobs import outcome, provenance, results, started
 from ketscale.parallel.single import Single
 from tests import record_maker as maker
 from tests.toys import run_at
@@ -20,11 +20,11 @@ SETTINGS = CONFIG.settings(CONFIG.runs[0])
 FIRST_LOOK = """
 import os, sys
 from ketscale.cli import main
-from ketscale.jobs import finished
+from ketscale.jobs import provenance
 def look():
     print(*sys.modules, flush=True)
     os._exit(0)
-finished.sources_hash = look
+provenance.sources_hash = look
 main(["train", sys.argv[1]])
 """
 
@@ -37,7 +37,7 @@ class Checkout:
         self.module.parent.mkdir()
         self.git("init", "-q")
         self.commit("a = 1\n")
-        monkeypatch.setattr(finished, "PACKAGE", self.module.parent)
+        monkeypatch.setattr(provenance, "SOURCES", self.module.parent)
         self.forget()
 
     def git(self, *arguments):
@@ -53,7 +53,7 @@ class Checkout:
 
     def forget(self):
         """As in a new process."""
-        finished.code_hash.cache_clear()
+        provenance.code_hash.cache_clear()
         provenance.taken.cache_clear()
 
 
@@ -67,7 +67,7 @@ def checkout(tmp_path, monkeypatch):
 def record():
     """What a run leaves that ends now."""
     ended = outcome.Outcome("out_of_memory", 0.0, "too large")
-    made = outcome.record_of(SETTINGS, Data(), None, ended, {})
+    made = results.record_of(SETTINGS, Data(), None, ended, {})
     return made["code"], made["packages"]
 
 
@@ -110,17 +110,17 @@ def test_they_are_read_before_what_trains_is_imported(tmp_path: Path):
 
 def test_code_that_is_edited_while_it_is_imported_trains_nothing(checkout):
     world = Single(run_at("cpu-n1r1t1"))
-    session.demand_one_code(world)
+    started.demand_one_code(world)
     checkout.module.write_text("a = 2\n")
     with pytest.raises(UserError, match="code was changed while this run started: start it again"):
-        session.demand_one_code(world)
+        started.demand_one_code(world)
 
 
 def test_a_rank_that_started_with_other_code_trains_nothing(checkout, monkeypatch):
     world = Single(run_at("cpu-n1r1t1"))
     monkeypatch.setattr(world, "gather", lambda own: [own, ("b" * 64, "b" * 64)])
     with pytest.raises(UserError, match="code was changed while this run started"):
-        session.demand_one_code(world)
+        started.demand_one_code(world)
 
 
 def test_a_look_at_a_checkout_leaves_it_alone(checkout):
@@ -130,3 +130,25 @@ def test_a_look_at_a_checkout_leaves_it_alone(checkout):
     before = index.stat().st_mtime_ns, index.read_bytes()
     assert provenance.git_state(checkout.folder)["dirty"] is False
     assert (index.stat().st_mtime_ns, index.read_bytes()) == before
+
+
+def test_the_hash_of_the_code_is_that_of_what_trains(tmp_path, monkeypatch):
+    for name in ("training/loop.py", "analysis/report.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("a = 1\n")
+    monkeypatch.setattr(provenance, "SOURCES", tmp_path)
+
+    def now():
+        provenance.code_hash.cache_clear()
+        return provenance.code_hash()
+
+    before = now()
+    (tmp_path / "analysis/report.py").write_text("a = 2\n")
+    assert now() == before
+    (tmp_path / "training/loop.py").write_text("a = 2\n")
+    assert now() != before
+    provenance.code_hash.cache_clear()
+
+
+def test_what_does_not_train_is_still_there_under_its_name():
+    assert all((provenance.SOURCES / name).exists() for name in provenance._NOT_TRAINING)

@@ -16,8 +16,7 @@ from ketscale.errors import UserError
 from ketscale.grid import config_hash
 from ketscale.jobs.costs.forecast import Forecaster
 from ketscale.jobs.slurm.queue import Job
-from ketscale.jobs.status import words
-from ketscale.jobs.status.estimate import estimate
+from ketscale.jobs.status.report import remainder
 from ketscale.jobs.status.survey import Queue, survey
 from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
@@ -346,7 +345,7 @@ def stale(config, run):
 
 def estimated(config):
     left = [config.settings(run) for run in config.runs]
-    return estimate(see(config), Forecaster.of(RESULTS).of_runs(left), NOW)
+    return remainder(see(config), Forecaster.of(RESULTS).of_runs(left), NOW)
 
 
 def test_the_estimate_is_of_the_runs_that_are_left_on_all_of_their_nodes():
@@ -434,12 +433,12 @@ def test_the_text_says_it_all(capsys):
 def test_what_a_run_waits_for_is_said(capsys):
     config = study(seed=[0, 1])
     write_config(config)
-    me = {**process.identity(), "host": "here", "job": None}
+    me = {**process.identity(), "job": None}
     for run in config.runs:
         wait(run, **me)
     out = call(capsys)
     assert "2 runs: 0 done, 2 waiting\n" in out
-    assert f"2 waiting: here is held by process 7 of ada\n    such as {config.runs[0].name}" in out
+    assert f"2 waiting: {me['host']} is held by process 7 of ada\n    such as {config.runs[0].name}" in out
 
 
 def test_failed_lists_every_one_with_what_runs_it_again(capsys):
@@ -527,10 +526,3 @@ def test_a_misspelt_config_is_refused_in_a_line(capsys):
     assert "titel: unknown setting" in capsys.readouterr().err
     assert cli.main(["status", "--config", "none.yaml"]) == 2
     assert "none.yaml: cannot be read" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "seconds, said", [(0, "0 s"), (59.6, "60 s"), (1234, "21 min"), (12345, "3.4 h"), (1e6, "12 days")]
-)
-def test_durations_claim_no_more_than_two_digits(seconds, said):
-    assert words.duration(seconds) == said

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from ketscale.jobs import launch, supervise
-from ketscale.jobs.lease import Lease
+from ketscale.jobs.ownership.lease import Lease
 from tests.toys import run_at
 
 # As SLURM 22.05, Open MPI 5 and torchrun 2.13 were seen to say it.
@@ -289,7 +289,7 @@ def test_a_session_with_the_same_number_that_this_launch_cannot_have_made_stays(
     assert folder.exists() == left
 
 
-ACQUIRE = "from pathlib import Path; from ketscale.jobs.lease import Lease; Lease(Path({!r})).try_acquire()"
+ACQUIRE = "from pathlib import Path; from ketscale.jobs.ownership.lease import Lease; Lease(Path({!r})).try_acquire()"
 
 
 @pytest.mark.parametrize("trains", ["another launch", "this launch", "nobody"])

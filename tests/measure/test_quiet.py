@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ketscale.jobs import outcome
+from ketscale.jobs import outcome, results
 from ketscale.measure import cgroup
 from ketscale.measure.clock import Clock
 from ketscale.measure.quiet import judged
@@ -228,7 +228,7 @@ def test_what_a_loop_does_beside_its_steps_is_accounted_for():
     protocol = {"epochs": 3, "checkpoint_steps": 1}
     loop = trainer(classification(), protocol, save=lambda state: time.sleep(0.05), history=SlowRows())
     ended = outcome.run(loop)
-    timing = outcome.timing(loop.clock, loop, ended)
+    timing = results.timing(loop, ended)
     assert timing["aside_s"] > 3 * 0.05
     assert timing["steps_s"] + timing["aside_s"] <= timing["train_s"]
     # One checkpoint's sleep too many would be more than this machine's other users can take of the rest.
@@ -237,8 +237,8 @@ def test_what_a_loop_does_beside_its_steps_is_accounted_for():
 
 WORK = """
 import json, time
-from ketscale.measure.quiet import Quiet, judged
-watch = Quiet([0])
+from ketscale.measure.quiet import Watch, judged
+watch = Watch([0])
 end = time.perf_counter() + 1.5
 while time.perf_counter() < end:
     pass

@@ -32,7 +32,7 @@ def check(path, settings=SETTINGS, features=maker.FEATURES):
 
 @pytest.fixture
 def path(tmp_path):
-    """Where a record goes; its history is there."""
+    """The path of a record, whose history is there."""
     folder = tmp_path / "a"
     folder.mkdir()
     (folder / grid.HISTORY).write_text(maker.NO_EPOCHS)

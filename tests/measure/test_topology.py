@@ -6,11 +6,11 @@ import time
 import pytest
 
 from ketscale.measure import cgroup, host, quiet, topology
-from ketscale.measure.quiet import Quiet, judged
-from ketscale.measure.topology import Topology, choose, shared_cores, whole_cores
+from ketscale.measure.quiet import Watch, judged
+from ketscale.measure.topology import Processors, choose, shared_cores, whole_cores
 
 # Two sockets of two cores with two threads each, numbered as Linux does: 0-3 are first threads, 4-7 second ones.
-SMT = Topology(2, 4, 2, {cpu: cpu % 4 for cpu in range(8)})
+SMT = Processors(2, 4, 2, {cpu: cpu % 4 for cpu in range(8)})
 
 
 def write_sys(folder, core_of, packages=None):
@@ -170,7 +170,7 @@ def report(watch, own_s):
 
 def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):
     kernel = Kernel(tmp_path / "stat", monkeypatch)
-    watch = Quiet([0])
+    watch = Watch([0])
     # Ten seconds: the run works on CPU 0, others on cores that are not the run's.
     kernel.now_s += 10
     kernel.busy_s = [20.0, 20.0, 20.0, 20.0, 10.0, 20.0, 20.0, 20.0]
@@ -197,7 +197,7 @@ def test_quiet_is_judged_by_the_runs_own_cores(tmp_path, monkeypatch):
 def test_the_whole_host_is_judged_where_the_kernel_does_not_count_each_cpu(tmp_path, monkeypatch):
     kernel = Kernel(tmp_path / "stat", monkeypatch)
     kernel.write(alone=False)
-    watch = Quiet([0])
+    watch = Watch([0])
     kernel.now_s += 10
     kernel.busy_s[7] += 8
     kernel.write(alone=False)
@@ -208,7 +208,7 @@ def test_the_whole_host_is_judged_where_the_kernel_does_not_count_each_cpu(tmp_p
 @pytest.mark.parametrize("threads, alone", [(1, True), (2, True), (3, False)])
 def test_more_threads_than_cpus_disturb_each_other(tmp_path, monkeypatch, threads, alone):
     kernel = Kernel(tmp_path / "stat", monkeypatch)
-    watch = Quiet([0, 1], threads)
+    watch = Watch([0, 1], threads)
     kernel.now_s += 10
     kernel.write()
     found = report(watch, 0.0)

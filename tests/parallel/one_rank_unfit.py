@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from ketscale import cli
-from ketscale.jobs import session
+from ketscale.jobs import started
 
 
 def build(*arguments: Any) -> Any:
@@ -17,7 +17,7 @@ def build(*arguments: Any) -> Any:
     return whole(*arguments)
 
 
-whole, session.build = session.build, build
+whole, started.build = started.build, build
 
 if __name__ == "__main__":
     sys.exit(cli.main(sys.argv[1:]))

@@ -10,7 +10,7 @@ from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
 from ketscale.problems.images.mlp import MLP
 from ketscale.problems.images.vqc import VQC
-from ketscale.training import direct
+from ketscale.training import step
 from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, share
 from ketscale.training.step import Stepper
@@ -53,13 +53,13 @@ def batches(count, samples):
 
 def refused(monkeypatch):
     """No step is offered without autograd."""
-    monkeypatch.setattr(direct.Direct, "sums", lambda self, indices, step: None)
+    monkeypatch.setattr(step.Direct, "sums", lambda self, indices, step: None)
 
 
 @pytest.fixture
 def counted(monkeypatch):
     """The number of samples of each step that was taken without autograd."""
-    taken, own = [], direct.Direct.sums
+    taken, own = [], step.Direct.sums
 
     def sums(self, indices, step):
         found = own(self, indices, step)
@@ -67,7 +67,7 @@ def counted(monkeypatch):
             taken.append(indices.shape[-1])
         return found
 
-    monkeypatch.setattr(direct.Direct, "sums", sums)
+    monkeypatch.setattr(step.Direct, "sums", sums)
     return taken
 
 
@@ -197,7 +197,7 @@ def another_head(problem):
 
 
 def another_forward(problem):
-    """Of the class, as in a notebook."""
+    """As a notebook changes a class."""
     problem.model.__class__ = type("Changed", (VQC,), {"vjp": VQC.vjp, "forward": Shifted.forward})
 
 

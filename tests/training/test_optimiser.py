@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from ketscale.training.flat import Flat
-from ketscale.training.optimiser import Adam, GradientDescent, Plateau
+from ketscale.training.optimiser import Adam, GradientDescent, PlateauSchedule
+from tests.toys import protocol_of
+
+
+def optimiser_of(flat, rates, decays, limits, kind=Adam):
+    """An optimiser with a learning rate, a weight decay and a norm to clip to for each member."""
+    settings = zip(rates, decays, limits, strict=True)
+    names = ("learning_rate", "weight_decay", "clip_norm")
+    return kind(flat, [protocol_of({"steps": 1, **dict(zip(names, each, strict=True))}) for each in settings])
 
 
 def numbers(*shapes, seed=0, dtype=torch.float64):
@@ -33,7 +41,7 @@ def test_adam_is_torchs(dtype, limit):
     ours = [torch.nn.Parameter(x.clone()) for x in start]
     theirs = [torch.nn.Parameter(x.clone()) for x in start]
     flat = Flat([ours])
-    adam = Adam(flat, [0.01], [0.1], [limit])
+    adam = optimiser_of(flat, [0.01], [0.1], [limit])
     reference = torch.optim.Adam(theirs, lr=0.01, weight_decay=0.1)
     for _ in range(25):
         for a, b in zip(ours, theirs, strict=True):
@@ -44,7 +52,7 @@ def test_adam_is_torchs(dtype, limit):
             assert torch.nn.utils.clip_grad_norm_(theirs, limit) > limit
         reference.step()
     for a, b in zip(ours, theirs, strict=True):
-        # Where a value is near 0 in the end, it still has the rounding of one that was not.
+        # A value that is near 0 in the end still has the rounding of one that was not.
         single = dtype == torch.float32
         torch.testing.assert_close(a, b, rtol=2e-6 if single else 1e-14, atol=0 if single else 2**-53)
 
@@ -56,9 +64,9 @@ def test_a_members_numbers_do_not_depend_on_the_others(kind, dtype):
     rates, decays, limits = [0.01, 0.02, 0.01, 0.01], [0.1, 0.1, 0.1, 0.0], [None, 1.0, 2.0, 1e9]
     together = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
     alone = [numbers((7, 3), (5,), seed=seed, dtype=dtype) for seed in range(4)]
-    group = kind(Flat(together), rates, decays, limits)
+    group = optimiser_of(Flat(together), rates, decays, limits, kind)
     each = [
-        kind(Flat([member]), [rate], [decay], [limit])
+        optimiser_of(Flat([member]), [rate], [decay], [limit], kind)
         for member, rate, decay, limit in zip(alone, rates, decays, limits, strict=True)
     ]
     for number in range(12):
@@ -73,13 +81,13 @@ def test_a_members_numbers_do_not_depend_on_the_others(kind, dtype):
 
 
 def test_a_member_goes_on_from_its_state_alone_and_in_a_group():
-    first = Adam(
+    first = optimiser_of(
         Flat([numbers((3, 2), (4,), seed=seed) for seed in range(2)]), [0.1, 0.2], [0.0, 0.1], [None, 2.0]
     )
     for _ in range(3):
         descend(first)
-    alone = Adam(Flat([numbers((3, 2), (4,))]), [0.5], [0.1], [2.0])
-    third = Adam(
+    alone = optimiser_of(Flat([numbers((3, 2), (4,))]), [0.5], [0.1], [2.0])
+    third = optimiser_of(
         Flat([numbers((3, 2), (4,), seed=seed) for seed in range(3)]), [0.3] * 3, [0.2, 0.2, 0.1], [2.0] * 3
     )
     for optimiser, member in ((alone, 0), (third, 2)):
@@ -93,7 +101,7 @@ def test_a_member_goes_on_from_its_state_alone_and_in_a_group():
 
 
 def test_a_state_of_another_model_is_refused():
-    small, large = (Adam(Flat([numbers((size,))]), [0.1], [0.0], [None]) for size in (2, 40))
+    small, large = (optimiser_of(Flat([numbers((size,))]), [0.1], [0.0], [None]) for size in (2, 40))
     with pytest.raises(ValueError, match=r"moments of \[8\] numbers for \[40\]"):
         large.load_state_dict(small.state_dict())
 
@@ -103,7 +111,7 @@ def test_plateau_is_torchs(patience):
     losses = [1.0, 0.9, 0.95, 0.91, 0.89999, 0.92, 0.5, 0.6, 0.7, 0.6, 0.55, 0.51, 0.5, 0.4, 0.4]
     rate = 1.0
     theirs = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], lr=1.0)
-    plateau = Plateau(0.5, patience)
+    plateau = PlateauSchedule(0.5, patience)
     reference = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, factor=0.5, patience=patience)
     for loss in losses:
         rate *= plateau.step(loss)
@@ -113,9 +121,10 @@ def test_plateau_is_torchs(patience):
 
 def test_training_does_not_import_the_compiler():
     script = (
-        "import sys, torch; from ketscale.training.loop import Trainer; from ketscale.training.optimiser import Adam; "
+        "import sys, types, torch; from ketscale.training.loop import Trainer; from ketscale.training.optimiser import Adam; "
         "from ketscale.training.flat import Flat; f = Flat([[torch.nn.Parameter(torch.ones(2))]]); "
-        "a = Adam(f, [0.1], [0.0], [1.0]); f.gradients.fill_(0.5); a.step(f.norms()); heavy = ('torch._dynamo', 'pennylane', 'qiskit', 'sklearn', "
+        "p = types.SimpleNamespace(learning_rate=0.1, weight_decay=0.0, clip_norm=1.0); "
+        "a = Adam(f, [p]); f.gradients.fill_(0.5); a.step(f.norms()); heavy = ('torch._dynamo', 'pennylane', 'qiskit', 'sklearn', "
         "'pandas', 'transformers', 'mpi4py'); print(*(m for m in heavy if m in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -129,7 +138,7 @@ def test_large_rows_are_updated_by_several_threads_as_by_one(dtype, threads):
     ours, theirs = (
         Flat([numbers((300, 401), seed=seed, dtype=dtype) for seed in range(2)]) for _ in range(2)
     )
-    mine, reference = (Adam(flat, [0.1, 0.2], [0.01, 0.0], [1.0, None]) for flat in (ours, theirs))
+    mine, reference = (optimiser_of(flat, [0.1, 0.2], [0.01, 0.0], [1.0, None]) for flat in (ours, theirs))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -154,7 +163,7 @@ def test_a_gradient_that_is_not_finite_is_in_the_values(kind):
             flat = Flat([numbers((3,)), numbers((3,))])
             flat.gradients.fill_(0.5)
             flat.gradients[0, 1] = wrong
-            kind(flat, [0.1] * 2, [0.0] * 2, [limit] * 2).step(flat.norms())
+            optimiser_of(flat, [0.1] * 2, [0.0] * 2, [limit] * 2, kind).step(flat.norms())
             assert not flat.values[0, 1].isfinite() or (
                 kind is GradientDescent and wrong == torch.inf and limit
             )

@@ -27,7 +27,7 @@ def walled(x: torch.Tensor) -> torch.Tensor:
 
 
 def flat_far_away(x: torch.Tensor) -> torch.Tensor:
-    """Of a clamped number: a step that goes too far finds no slope."""
+    """A clamped number: a step that goes too far finds no slope."""
     return 1e-3 * (x.clamp(-4, 4) - 0.3).square().sum(1)
 
 

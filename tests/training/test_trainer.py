@@ -9,7 +9,7 @@ import torch
 
 from ketscale.config import Metric
 from ketscale.errors import UserError
-from ketscale.jobs import outcome
+from ketscale.jobs import outcome, results
 from ketscale.measure.clock import quartiles, sampled_steps
 from ketscale.parallel.single import Single
 from ketscale.training.loop import Diverged
@@ -153,7 +153,7 @@ def test_a_run_ends_when_its_time_is_over_and_keeps_what_it_measured(step):
     assert (ended.status, ended.quality) == ("timed_out", None)
     assert ended.reason == f"its time of 1800 s (limit_s) was over after step {step} of 50"
     assert (loop.step, len(loop.losses)) == (step, step)
-    timing = outcome.timing(loop.clock, loop, ended)
+    timing = results.timing(loop, ended)
     assert (timing["steps"], timing["step"]["count"]) == (step, max(0, step - 2))
     assert (timing["step"]["median_s"] is None) == (timing["samples_per_s"] is None) == (step == 1)
 
@@ -264,7 +264,7 @@ def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():
         sum(seconds[i] for seconds in clock.spans_s.values()) / total
         for i, total in enumerate(clock.sampled_s)
     ]
-    # Of one step the system may take time for others between two spans; of most it does not.
+    # The system may take time for others between two spans of one step; in most steps it does not.
     assert max(shares) <= 1 and sorted(shares)[1] == pytest.approx(1, rel=0.1)
     assert {
         "circuit.forward",
@@ -287,7 +287,7 @@ def test_an_epochs_time_is_measured_or_else_estimated_by_the_mean_step(steps):
         return sums(indices, step)
 
     loop.problem.sums = slow
-    timing = outcome.timing(loop.clock, loop, outcome.run(loop))
+    timing = results.timing(loop, outcome.run(loop))
     assert timing["epoch"]["count"] == steps // 5
     if steps < 5:
         assert timing["epoch_s"] == pytest.approx(5 * timing["step"]["mean_s"]) and timing["epoch_s"] > 0.25

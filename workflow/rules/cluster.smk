@@ -54,14 +54,10 @@ def pack_of(run):
 def pack(wildcards):
     """The group of a run: the runs that share an allocation with it."""
     if not workflow.is_main_process:
-        # Snakemake does not pass these two settings on to a job group: if a run fails the others go on, and there is
-        # no limit of 100 submissions a second (see onstart in the Snakefile).
-        workflow.execution_settings.keep_going = True
-        workflow.scheduling_settings.max_jobs_per_timespan = None
+        internals.complete_settings(workflow)
     name = pack_of(run_of(wildcards))
-    # So the profile's group-components for `pack` applies to this group: its runs are one job, although they do not
-    # depend on one another.
-    workflow.parent_groupids[name] = "pack"
+    # The profile's group-components for `pack` applies to this group.
+    internals.make_one_job(workflow, name, "pack")
     return name
 
 
@@ -156,8 +152,12 @@ def together():
 
 def begin():
     """Note the runs of this call. Before any is submitted, stop if the cluster would refuse one or never start it."""
-    check_command()
-    jobs = list(workflow.dag.needrun_jobs())
+    if not workflow.deployment_settings.deployment_method:
+        try:
+            launch.check_package()
+        except UserError as error:
+            sys.exit(f"Error: {error}")
+    jobs = internals.planned(workflow)
     called = [grid.Run.of(job.wildcards) for job in jobs if job.rule.name == "train"]
     CALLED.extend(sorted(called, key=lambda run: ORDER.get(run, len(RUNS))))
     submitted = {job.rule.name for job in jobs if not workflow.is_local(job.rule)}

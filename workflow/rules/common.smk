@@ -4,9 +4,6 @@ import gc
 import importlib.metadata
 import os
 import re
-import shlex
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -49,16 +46,14 @@ from ketscale import config as settings
 from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures as figure_names
 from ketscale.errors import UserError
-from ketscale.jobs import finished, prepared
+from ketscale.jobs import launch, prepared
+from ketscale.jobs import snakemake_internals as internals
+from ketscale.jobs.ownership import finished
 from ketscale.measure import record
 
 # Snakemake keeps all jobs that it plans, and Python's collector looks through all that is kept again and again: with
 # its usual threshold (700 objects) that is a tenth of a dry run of 20,000 runs.
 gc.set_threshold(100_000)
-
-
-# The longest argument that Linux gives to a program, and so the longest shell command of a job (execve(2)).
-LONGEST = 2**17 - 2000
 
 
 wildcard_constraints:
@@ -95,12 +90,10 @@ FETCHED = f"{RESULTS}/{grid.FETCHED}"
 # The places of each workload's files on this machine, whether or not a study uses it, since the whole config is
 # checked. They are a resource, since they change no number.
 PLACES = grid.canonical({name: workload.places() for name, (_, workload) in CONFIG.workloads.items()})
-# The jobs that make tables, figures and the page are given the config; they would fail after all runs.
-if len(shlex.quote(CONFIG.text).encode()) + len(shlex.quote(PLACES).encode()) > LONGEST:
-    sys.exit(
-        f"Error: the config is longer than a command may be ({len(CONFIG.text)} characters as JSON): use lists of values "
-        "instead of single points, or split the study into several configs"
-    )
+try:
+    launch.check_length(CONFIG.text, PLACES)
+except UserError as error:
+    sys.exit(f"Error: {error}")
 FIGURES = figure_names(CONFIG)
 ORDER = {run: index for index, run in enumerate(RUNS)}
 
@@ -151,19 +144,10 @@ def disagreement():
     return stage
 
 
-def again(path):
-    """Have a file made again, whatever Snakemake's notes and the times of files say, by the call that is planned.
-
-    Like --forcerun, which would also make it a target. The jobs of the call do not ask: their own process plans only
-    what it was told.
-    """
-    workflow.dag.forcefiles.add(path)
-
-
 def agreed(stage, files):
     """The files, which are the input of a stage; if its outputs are there and not made from them, it is run again."""
     if workflow.is_main_process and disagreement() == stage:
-        again(f"{RESULTS}/{stage}")
+        internals.make_again(workflow, f"{RESULTS}/{stage}")
     return files
 
 
@@ -222,14 +206,14 @@ def features_for(wildcards):
     run = run_of(wildcards)
     if workflow.is_main_process:
         if record.outdated(RESULTS_PATH / run.path, settings_of(run), features_hash(run.workload)):
-            again(record_of(run))
+            internals.make_again(workflow, record_of(run))
     return features_of(wildcards)
 
 
 def fetched_for(wildcards):
     """The input of a workload's data, which are prepared again if they are of other settings or sources."""
     if workflow.is_main_process and prepared.outdated(CONFIG, RESULTS_PATH, wildcards.workload):
-        again(FEATURES.format(workload=wildcards.workload))
+        internals.make_again(workflow, FEATURES.format(workload=wildcards.workload))
     return fetched(wildcards)
 
 
@@ -239,7 +223,7 @@ def workload_settings(wildcards):
 
 
 def workload_places(wildcards):
-    """Where the workload's files are on this machine; a resource, since it changes no number."""
+    """The places of the workload's files on this machine; a resource, since they change no number."""
     return grid.canonical(CONFIG.workloads[wildcards.workload][1].places())
 
 
@@ -261,27 +245,6 @@ def fetched(wildcards):
     """The manifest of what is fetched for a workload; empty if nothing is."""
     needed = CONFIG.workloads[wildcards.workload][1].fetched
     return FETCHED.format(workload=wildcards.workload) if needed else []
-
-
-def check_command():
-    """Stop if the jobs, which call the `ketscale` that PATH finds first, would not use the package of this process."""
-    if workflow.deployment_settings.deployment_method:
-        return
-    command = shutil.which("ketscale")
-    if command is None:
-        sys.exit(f"Error: no command `ketscale` is in PATH; activate the environment of {sys.executable}")
-    with open(command, "rb") as script:
-        interpreter = script.readline().removeprefix(b"#!").decode(errors="replace").strip()
-    if Path(interpreter).parent == Path(sys.executable).parent:
-        return
-    # A command of another environment, or one that is no script of Python, says where its package is.
-    said = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace").stdout
-    folder = said.strip().partition(" from ")[2]
-    if not folder or Path(folder).resolve() != PACKAGE:
-        sys.exit(
-            f"Error: jobs would call {command}, which is of another package ({folder or 'unknown'}) than the one that "
-            f"{sys.executable} imports ({PACKAGE}); activate the environment of that Python"
-        )
 
 
 def host_share(wildcards):

@@ -11,7 +11,7 @@ from typing import Any
 from ketscale.analysis import compare
 from ketscale.files import write_atomic, write_csv
 from ketscale.grid import POINT
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 # Points of each table without a clear change that are shown; those with one are all shown.
 SHOWN = 10

@@ -15,12 +15,12 @@ from ketscale.bench.output import document, markdown_table
 from ketscale.bench.rows import TIMED, WRONG
 from ketscale.bench.selection import at_least, names_of, numbers_of
 from ketscale.bench.steps import ModelCell
-from ketscale.measure.duration import duration
 from ketscale.parallel.single import Single
 from ketscale.problems.problem import Problem
 from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, share
 from ketscale.training.step import Stepper
+from ketscale.words import duration
 
 # Losses in fp32 of runs together and alone, over CHECKED steps.
 LOSS_TOLERANCE = 1e-3

@@ -10,7 +10,7 @@ from ketscale.bench.rows import TIMED, CircuitRow, ModelRow, best_s
 from ketscale.bench.selection import KNOWN, Cell
 from ketscale.bench.summary import factors, lines
 from ketscale.files import csv_of
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     from ketscale.bench.dynamics.pulses.rows import PulsesRow

@@ -24,7 +24,7 @@ from ketscale.errors import UserError
 from ketscale.grid import BACKENDS
 from ketscale.jobs import provenance
 from ketscale.jobs.launch import environment, prefix_here
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 ALONE = "cpu-n1r1t1"
 # First losses of the same weights and samples in fp32.

@@ -21,7 +21,7 @@ from ketscale import strict_json
 from ketscale.errors import UserError
 from ketscale.files import read_text, write_atomic
 from ketscale.grid import BACKENDS, Run, canonical
-from ketscale.jobs import finished
+from ketscale.jobs.ownership import finished
 
 if TYPE_CHECKING:
     from ketscale.config import Families, Settings
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FREE = ("learning_rate", "weight_decay", "clip_norm", "plateau", "early_stopping", "epochs")
 # More runs make no step cheaper, and what they keep grows.
 MOST = 32
-# Of all calls' cohorts, in the results folder; and the variable by which jobs find that of their call.
+# The folder of all calls' cohorts in that of the results, and the variable by which jobs find that of their call.
 FOLDER = "cohorts"
 VARIABLE = "KETSCALE_COHORTS"
 
@@ -111,7 +111,7 @@ def forget() -> None:
             Path(folder).parent.rmdir()
 
 
-def of(run: Run) -> Path | None:
+def file_of(run: Run) -> Path | None:
     """The file of the cohort of a run in this call; None if it trains alone."""
     folder = os.environ.get(VARIABLE)
     if not folder:
@@ -141,5 +141,5 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 
 def _digest(run: Run) -> str:
-    """Of the axes that all runs of a cohort share."""
+    """A digest of the axes that all runs of a cohort share."""
     return hashlib.sha256(repr(run.without("seed", "protocol")).encode()).hexdigest()[:16]

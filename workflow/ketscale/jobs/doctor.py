@@ -35,8 +35,8 @@ _PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One line of the diagnosis: whether the thing is present, what was seen, and what it enables."""
+class Capability:
+    """Something that a machine may have: whether it is present, what was seen of it, and what it enables."""
 
     name: str
     present: bool
@@ -48,16 +48,16 @@ def diagnose() -> int:
     """Print every finding; 0 if a run in one CPU process can work here, else 1."""
     essential = True
     for check in CHECKS:
-        for finding in check():
-            mark = "ok     " if finding.present else "missing"
-            print(f"{mark}  {finding.name}: {finding.detail}")
-            if not finding.present:
-                print(f"{'':9}it would enable {finding.enables}")
-                essential &= finding.name != "environment"
+        for found in check():
+            mark = "ok     " if found.present else "missing"
+            print(f"{mark}  {found.name}: {found.detail}")
+            if not found.present:
+                print(f"{'':9}it would enable {found.enables}")
+                essential &= found.name != "environment"
     return 0 if essential else 1
 
 
-def _environment() -> Iterator[Finding]:
+def _environment() -> Iterator[Capability]:
     lines = importlib.metadata.requires("ketscale") or []
     base = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in lines if "extra ==" not in line]
     yield _installed(
@@ -67,18 +67,18 @@ def _environment() -> Iterator[Finding]:
         yield _installed(f"extra {name}", list(extra.modules.values()), remedy(name), extra.enables)
 
 
-def _installed(name: str, packages: Sequence[str], remedy: str, enables: str) -> Finding:
+def _installed(name: str, packages: Sequence[str], remedy: str, enables: str) -> Capability:
     absent = [package for package in packages if not _version(package)]
     versions = ", ".join(f"{package} {_version(package)}" for package in packages)
-    return Finding(name, not absent, f"no {', '.join(absent)}; {remedy}" if absent else versions, enables)
+    return Capability(name, not absent, f"no {', '.join(absent)}; {remedy}" if absent else versions, enables)
 
 
-def _cores() -> Iterator[Finding]:
+def _cores() -> Iterator[Capability]:
     cores = len(os.sched_getaffinity(0))
-    yield Finding("cores", True, f"{cores} for this process of {os.cpu_count()}", "ranks and threads")
+    yield Capability("cores", True, f"{cores} for this process of {os.cpu_count()}", "ranks and threads")
     wanted = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
     over = [f"{name}={value}" for name, value in wanted.items() if value.isdecimal() and int(value) > cores]
-    yield Finding(
+    yield Capability(
         "threads",
         not over,
         f"{', '.join(over)} ask for more than {cores} cores: unset them"
@@ -88,18 +88,18 @@ def _cores() -> Iterator[Finding]:
     )
 
 
-def _gpus() -> Iterator[Finding]:
+def _gpus() -> Iterator[Capability]:
     import torch
 
     count = torch.cuda.device_count()
     names = ", ".join(torch.cuda.get_device_name(i) for i in range(count))
-    yield Finding("GPU", count > 0, names or f"torch {torch.__version__} sees none", "the backend gpu")
+    yield Capability("GPU", count > 0, names or f"torch {torch.__version__} sees none", "the backend gpu")
     several = count > 1 and torch.distributed.is_nccl_available()
-    yield Finding(
+    yield Capability(
         "NCCL", several, f"{count} GPUs" if several else "needs two GPUs and a CUDA build", "the backend ddp"
     )
     version = _version("pennylane-lightning-gpu")
-    yield Finding(
+    yield Capability(
         "lightning.gpu",
         bool(version),
         version or "no pennylane-lightning-gpu; pip install it (in a checkout: make env-cuda)",
@@ -107,16 +107,16 @@ def _gpus() -> Iterator[Finding]:
     )
 
 
-def _worlds() -> Iterator[Finding]:
+def _worlds() -> Iterator[Capability]:
     for backend, probe, enables in (
         ("mpi", _MPI_PROBE, "the backend mpi"),
         ("ddp-cpu", _GLOO_PROBE, "the backend ddp-cpu"),
     ):
         if backend == "mpi" and not _version("mpi4py"):
-            yield Finding("two ranks of mpi", False, f"no mpi4py; {remedy('mpi')}", enables)
+            yield Capability("two ranks of mpi", False, f"no mpi4py; {remedy('mpi')}", enables)
             continue
         run = Run("digits", "vqc", "q4-l3", 64, "default.qubit", backend, 1, 2, 1, "timing", 0)
-        yield Finding(f"two ranks of {backend}", *_two_ranks(run, probe), enables)
+        yield Capability(f"two ranks of {backend}", *_two_ranks(run, probe), enables)
 
 
 def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
@@ -135,7 +135,7 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
         try:
             out, complaint = child.communicate(timeout=_PATIENCE_S)
         except subprocess.TimeoutExpired:
-            # The ranks too: they would outlive their launcher, and keep the pipes open.
+            # The ranks are killed too: they would outlive their launcher, and keep the pipes open.
             for pid in (*process.descendants(child.pid), child.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -152,7 +152,7 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
     return False, lines[-1]
 
 
-def _slurm() -> Iterator[Finding]:
+def _slurm() -> Iterator[Capability]:
     present, detail = False, "no sinfo on the PATH"
     if shutil.which("sinfo"):
         try:
@@ -160,19 +160,19 @@ def _slurm() -> Iterator[Finding]:
             present = bool(detail)
         except UserError as error:
             detail = str(error)
-    yield Finding("SLURM", present, detail or "sinfo shows no partition", "`snakemake --profile slurm`")
+    yield Capability("SLURM", present, detail or "sinfo shows no partition", "`snakemake --profile slurm`")
 
 
-def _weights() -> Iterator[Finding]:
+def _weights() -> Iterator[Capability]:
     if not _version("huggingface_hub"):
-        yield Finding(
+        yield Capability(
             "ImageNet weights", False, f"no huggingface_hub; {remedy('images')}", "`weights: imagenet`"
         )
         return
     from huggingface_hub import try_to_load_from_cache
 
     cached = isinstance(try_to_load_from_cache("microsoft/resnet-18", "config.json"), str)
-    yield Finding(
+    yield Capability(
         "ImageNet weights",
         cached,
         "microsoft/resnet-18 is in the hub's cache"
@@ -189,4 +189,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_environment, _cores, _gpus, _worlds, _slurm, _weights)
+CHECKS: tuple[Callable[[], Iterator[Capability]], ...] = (
+    _environment,
+    _cores,
+    _gpus,
+    _worlds,
+    _slurm,
+    _weights,
+)

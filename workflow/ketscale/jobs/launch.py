@@ -1,4 +1,7 @@
-"""The shell prefix that starts a run's ranks with their threads set. Imports next to nothing."""
+"""The shell prefix that starts a run's ranks with their threads set, and what the commands of jobs need.
+
+Imports next to nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 from ketscale.errors import UserError
-from ketscale.files import home
+from ketscale.files import home, opened
 from ketscale.grid import BACKENDS, Run
 from ketscale.process import THREAD_VARIABLES, slurm_job
 
@@ -20,17 +24,17 @@ _OF_RANKS = re.compile(
     r"((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|(TORCHELASTIC|PET|OMPI_COMM_WORLD)_.*"
     r"|PMI_(RANK|SIZE)|MPI_LOCAL(RANKID|NRANKS))"
 )
-# Without both, Open MPI refuses to start as root, which is the usual user in a container.
+# Open MPI needs both to start as root, which is the usual user in a container.
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
-# Without Open MPI's `ofi` among the carriers of one-sided messages, which no run sends: looking for its devices takes a
-# second of every start. (Messages over such a fabric are another component's.) What the user has set stays.
+# Open MPI's `ofi` carries one-sided messages, which no run sends, and looking for its devices takes a second of every
+# start. (Messages over such a fabric are another component's.) What the user has set stays.
 _CARRIERS = '"OMPI_MCA_btl=${OMPI_MCA_btl:-^ofi}"'
 # SLURM's warning before the time limit reaches every process of a step. It would end those that do not handle it (a
 # shell, torchrun, Python while it starts), so they ignore it. A rank that is ready for it installs a handler.
 _DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
-# Of this Python. With -P no file of the folder that it is started in takes a module's place.
+# The Python of this process. With -P no file of the folder that it is started in takes a module's place.
 _PYTHON = shlex.quote(sys.executable)
-# Without files for what ranks say, for which torchrun would leave a folder behind.
+# Ranks need no files for what they say, for which torchrun would leave a folder behind.
 _TORCHRUN = "-P -m ketscale.jobs.torchrun --log-dir=/dev/null"
 # Ports below the kernel's own range; two jobs on one node, or two runs of one job, get different ports.
 _PORT = "$((15000 + (SLURM_JOB_ID * 31 + SLURM_STEP_ID) % 15000))"
@@ -39,9 +43,11 @@ _RENDEZVOUS = (
     f"""--master-addr=$(scontrol show hostnames "$SLURM_STEP_NODELIST" | head -n 1) --master-port={_PORT} "$@"' {_PYTHON}"""
 )
 
-
 # Ranks of one node meet on it; its own name may not resolve to an address.
 _HERE = "--standalone --local-addr=localhost"
+_PACKAGE = Path(__file__).resolve().parents[1]
+# The longest argument that Linux gives to a program, and so the longest shell command of a job (execve(2)).
+_LONGEST = 2**17 - 2000
 
 
 def prefix(run: Run, srun_mpi: str | None = None) -> str:
@@ -108,3 +114,41 @@ def prefix_here(run: Run) -> str:
             "SLURM_JOB_ID outside of a job of SLURM"
         )
     return prefix(run, site.read_file().mpi)
+
+
+def check_length(study: str, places: str) -> None:
+    """Check that a study is short enough for the commands that make its tables, figures and page.
+
+    They would fail after all runs.
+
+    Raises:
+        UserError: it is too long.
+    """
+    if len(shlex.quote(study).encode()) + len(shlex.quote(places).encode()) > _LONGEST:
+        raise UserError(
+            f"the config is longer than a command may be ({len(study)} characters as JSON): use lists of values instead of "
+            "single points, or split the study into several configs"
+        )
+
+
+def check_package() -> None:
+    """Check that jobs, which call the `ketscale` that PATH finds first, use the package of this process.
+
+    Raises:
+        UserError: there is no such command, or it is of another package.
+    """
+    command = shutil.which("ketscale")
+    if command is None:
+        raise UserError(f"no command `ketscale` is in PATH; activate the environment of {sys.executable}")
+    with opened(command) as script:
+        interpreter = script.readline().removeprefix(b"#!").decode(errors="replace").strip()
+    if Path(interpreter).parent == Path(sys.executable).parent:
+        return
+    # A command of another environment, or one that is no script of Python, says where its package is.
+    said = subprocess.run([command, "--version"], capture_output=True, text=True, errors="replace").stdout
+    folder = said.strip().partition(" from ")[2]
+    if not folder or Path(folder).resolve() != _PACKAGE:
+        raise UserError(
+            f"jobs would call {command}, which is of another package ({folder or 'unknown'}) than the one that "
+            f"{sys.executable} imports ({_PACKAGE}); activate the environment of that Python"
+        )

@@ -21,10 +21,10 @@ from ketscale.config import Config, Workload, sources
 from ketscale.errors import UserError
 from ketscale.files import read_text, sha256, write_atomic
 
-# Beside the manifest: the digest of the sources that it was made from, and the contents that were read so far.
+# The files beside the manifest: the digest of the sources that it was made from, and what was read of them so far.
 _MADE_FROM = "made_from.json"
 _READ = "sources.json"
-# So much takes long to read, which is said.
+# Reading this many bytes takes long, which is said.
 _MUCH = 2**31
 
 

@@ -1,4 +1,4 @@
-"""What trains: the package's code, its git checkout and the packages around it. Imports nothing heavy.
+"""The code that trains: the package's own, its git checkout, and the packages around it. Imports nothing heavy.
 
 All of it is read together, once in a process and before the code that trains is imported: a commit or an upgrade while
 a run trains is none of what trained it.
@@ -7,14 +7,28 @@ a run trains is none of what trained it.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.metadata
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from ketscale import __version__
-from ketscale.jobs import finished
 
+SOURCES = Path(__file__).resolve().parents[1]
+# Code that reads, draws or times runs from outside changes none of their numbers.
+_NOT_TRAINING = (
+    "analysis",
+    "bench",
+    "cli.py",
+    "commands",
+    "jobs/slurm",
+    "jobs/status",
+    "jobs/doctor.py",
+    "jobs/recover.py",
+    "jobs/records.py",
+    "measure/parity.py",
+)
 PACKAGES = (
     "torch",
     "numpy",
@@ -34,9 +48,25 @@ PACKAGES = (
 def taken() -> dict[str, Any]:
     """The parts `code` and `packages` of each record that this process writes, as they are at the first call."""
     return {
-        "code": {"version": __version__, "hash": finished.code_hash(), **git_state(finished.PACKAGE)},
+        "code": {"version": __version__, "hash": code_hash(), **git_state(SOURCES)},
         "packages": _packages(),
     }
+
+
+@functools.cache
+def code_hash() -> str:
+    """SHA-256 of the package's sources that affect a run's numbers and timing, as they are at the first call."""
+    return sources_hash()
+
+
+def sources_hash() -> str:
+    """SHA-256 of these sources as they are now."""
+    digest = hashlib.sha256()
+    for path in sorted(SOURCES.rglob("*.py")):
+        name = path.relative_to(SOURCES).as_posix()
+        if not name.startswith(_NOT_TRAINING):
+            digest.update(str(name).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def git_state(folder: Path) -> dict[str, Any]:

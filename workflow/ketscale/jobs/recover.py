@@ -19,13 +19,14 @@ from pathlib import Path
 from ketscale import grid, process
 from ketscale.config import Config
 from ketscale.errors import UserError
-from ketscale.jobs import cohorts
+from ketscale.jobs import cohorts, snakemake_internals
 from ketscale.jobs.slurm import queue
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.status.report import command
-from ketscale.jobs.status.survey import SNAKEMAKE, Queue, marked, survey
+from ketscale.jobs.status.survey import Queue, survey
+from ketscale.words import counted
 
-# Both files of a run are declared outputs, and marked as such.
+# The two files of a run that are declared outputs, and marked as such.
 _OUTPUTS = (grid.RECORD, grid.HISTORY)
 # Runs per call of Snakemake: all their paths must fit on a command line.
 _CHUNK = 300
@@ -54,7 +55,7 @@ def recover(config: Config, configfile: Path, wait: bool, ask_queue: bool = True
     options = [] if configfile == Path("config.yaml") else ["--configfile", str(configfile)]
     _unlock(options)
     shutil.rmtree(Path(config.results) / cohorts.FOLDER, ignore_errors=True)
-    # An empty queue, since no job is left in it.
+    # The queue is empty, since no job is left in it.
     seen = survey(config, Path(), Queue(), datetime.now(UTC))
     done = [f"{config.results}/{one.run.folder}" for one in seen if one.state == "done"]
     _unmark(done, options)
@@ -95,7 +96,7 @@ def _end_jobs(folder: Path, wait: bool) -> None:
     try:
         found = queue.jobs(folder)
     except UserError as error:
-        # Not taken for an empty queue: a job that is still there would train beside the next call.
+        # An error is not taken for an empty queue: a job that is still there would train beside the next call.
         raise UserError(
             str(error), "if you know that no job of this folder is in the queue: ketscale recover --no-queue"
         ) from None
@@ -134,7 +135,7 @@ def _wait(folder: Path, end: float | None) -> list[Job]:
 
 
 def _unlock(options: Sequence[str]) -> None:
-    locks = SNAKEMAKE / "locks"
+    locks = snakemake_internals.FOLDER / "locks"
     if not locks.is_dir() or not any(locks.iterdir()):
         _say("the folder is not locked")
         return
@@ -150,14 +151,14 @@ def _unmark(done: Sequence[str], options: Sequence[str]) -> None:
     Snakemake saw these runs start but not end, and would train them again. Other marks stay: with a mark Snakemake
     drops its note of a file's settings, by which it notices that they changed.
     """
-    marks = marked(Path())
+    marks = snakemake_internals.incomplete(Path())
     folders = [folder for folder in done if not marks.isdisjoint(_outputs(folder))]
     for start in range(0, len(folders), _CHUNK):
         some = folders[start : start + _CHUNK]
         chunk = [path for folder in some for path in _outputs(folder) if path in marks]
         problem = _snakemake("--cleanup-metadata", *chunk, *options)
         # The exit status does not tell: it is an error also if a file had a mark but no note, as after any kill.
-        if not marked(Path()).isdisjoint(chunk):
+        if not snakemake_internals.incomplete(Path()).isdisjoint(chunk):
             raise UserError(f"snakemake --cleanup-metadata failed: {problem or 'the marks are still there'}")
     what = f"{_runs(len(folders))} finished, though marked as incomplete by Snakemake: removed the marks"
     _say(what if folders else "no finished run is marked as incomplete")
@@ -180,11 +181,11 @@ def _snakemake(*arguments: str) -> str | None:
 
 def _jobs(jobs: Sequence[Job]) -> str:
     ids = " ".join(job.id for job in jobs[:10]) + (" ..." if len(jobs) > 10 else "")
-    return f"{len(jobs)} job{'' if len(jobs) == 1 else 's'} ({ids})"
+    return f"{counted(len(jobs), 'job')} ({ids})"
 
 
 def _runs(number: int) -> str:
-    return "1 run is" if number == 1 else f"{number} runs are"
+    return f"{counted(number, 'run')} {'is' if number == 1 else 'are'}"
 
 
 def _say(line: str) -> None:

@@ -1,9 +1,9 @@
-"""Start a run's ranks, wait until they have ended, and if they failed leave a note that says why.
+"""Starts a run's ranks, waits until they have ended, and leaves a note that says why if they failed.
 
 If something outside ends a run (a time limit, full memory, a lost rank), launchers and SLURM say so on stderr in
 their own words. The note says it in ours, with what to do, for `ketscale status` and the end of the run's log.
 
-What only a failure needs is imported then: the ranks wait for this process to start them.
+Modules that only a failure needs are imported then: the ranks wait for this process to start them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,12 +31,12 @@ from ketscale.grid import RECORD
 
 NOTE = "failure.json"
 _LINES_KEPT = 200
-# What outlives the launcher of the ranks may save a checkpoint, and is killed after _GRACE_S. The kernel may hold it in a
-# system call even then, but nobody waits for it longer than _GONE_S.
+# A rank that outlives its launcher may save a checkpoint, and is killed after _GRACE_S. The kernel may hold it in a system
+# call even then, but nobody waits for it longer than _GONE_S.
 _GRACE_S, _GONE_S = 10.0, 10.0
 # How often to look whether the launcher has ended although others can still say something, and then whether they have.
 _LOOK_S, _LOOK_OFTEN_S = 1.0, 0.1
-# By how much the times of files may be behind the clock.
+# The times of files may be this far behind the clock.
 _SLACK_S = 1.0
 _OUT_OF_MEMORY = re.compile(
     r"oom[-_ ]kill|out[- ]of[- ]memory (handler|killer)|task \d+: Out Of Memory", re.IGNORECASE
@@ -59,18 +58,18 @@ _DEAD_RANK = (
     ),
     re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: (?P<how>Killed)"),
 )
-# What ranks say that is no reason to end; what a failing rank has raised comes below its line.
+# Lines of ranks that are no reason to end; what a failing rank has raised comes below its line.
 _NOTICE = re.compile(
     r"waiting for this host|.* is training this run; waiting |the checkpoint in this folder belongs to "
     r"|this run was stopped before |rank \d+ failed and ends the run"
 )
-# So many dead ranks are named.
+# This many dead ranks are named.
 _NAMED = 3
 _NO_SLOTS = re.compile(r"not enough slots available in the system to satisfy the\s+(\d+)")
 # Open MPI's and PMIx's words for ranks that did not find each other; MPI_Init returns only when they have.
 _MPI_START = re.compile(r"MPI_INIT failed|ompi_mpi_init: |MPI_Init_thread|PMIX ERROR: \S+|opal_init failed")
 _RESUMES = "it will resume from its last checkpoint, if there is one"
-# What the kernel does when memory runs out, and nobody else tells; not the only reason for this signal.
+# The kernel sends this signal when memory runs out, and nobody else tells; there may be other reasons for it.
 _PERHAPS_MEMORY = "; perhaps memory ran out: then use more of it, fewer ranks or a smaller batch"
 # The last line of a Python traceback; that of torchrun's own traceback is useless.
 _RAISED = re.compile(r"^(?!.*ChildFailedError)(?:\w+\.)*\w*(?:Error|Exception)\b.*")
@@ -84,7 +83,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
     the run's record is written, the run has succeeded.
     """
     (folder / NOTE).unlink(missing_ok=True)
-    launch = uuid.uuid4().hex
+    launch = os.urandom(16).hex()
     before = _written(folder / RECORD)
     asked: list[int] = []
     signal.signal(signal.SIGINT, lambda signum, frame: asked.append(signum))
@@ -105,8 +104,8 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         asked.append(signum)
         child.send_signal(signum)
         child.send_signal(signal.SIGCONT)  # a process that is stopped would not heed it
-        # A short note at once: the sender of SIGTERM may not wait for the run's own message. One note, since a second
-        # signal may come while it is written.
+        # A short note is left at once: the sender of SIGTERM may not wait for the run's own message. It is left once, since a
+        # second signal may come while it is written.
         if len(asked) == 1:
             _leave_note_of(launch, folder, explain([], 128 + signum, signum))
 
@@ -223,16 +222,16 @@ def _become_launcher() -> None:
 
 def _leave_note_of(launch: str, folder: Path, reason: str) -> None:
     """Leave a note, unless another launch trains the run: that one has not failed."""
-    from ketscale.jobs import lease
+    from ketscale.jobs.ownership import lease, signs
 
     held = lease.read(folder)
     others = held and not held["released"] and held.get("launch") != launch
-    if held and others and lease.shows_life(held, datetime.now(UTC)):
+    if held and others and signs.shows_life(held, datetime.now(UTC)):
         return
     try:
         leave_note(folder, reason)
     except OSError as error:
-        # Where no note can be written the run itself has failed of that; and ranks may still be saving something.
+        # A run that cannot write a note has failed of just that, and ranks may still be saving something.
         print(f"ketscale: {in_words(error) or error}", file=sys.stderr, flush=True)
 
 

@@ -17,7 +17,7 @@ import torch
 from ketscale.files import write_atomic
 from ketscale.measure.spans import Event, Recorder
 
-# So many durations of steps, epochs or validations are kept.
+# This many durations of steps, epochs or validations are kept.
 _KEPT = 1 << 16
 
 
@@ -143,7 +143,7 @@ class Clock:
 
     @contextmanager
     def loop(self, alone: bool) -> Iterator[None]:
-        """Inside, the loop runs, in the thread that calls.
+        """Time the loop, which runs inside, in the thread that calls.
 
         alone: whether there is no other thread, rank or device that it could wait for.
         """
@@ -173,7 +173,7 @@ class Clock:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Inside, the loop does what belongs to no step."""
+        """Time what the loop does inside, which belongs to no step."""
         start = time.perf_counter()
         try:
             yield

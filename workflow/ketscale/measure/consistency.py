@@ -15,12 +15,12 @@ from ketscale.grid import Run
 from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing, epoch_s
 from ketscale.measure.quiet import STALLED_SHARE, disturbances
 
-# Of products of floats, and of metrics that were averaged in single precision.
+# The rounding of products of floats, and of metrics that were averaged in single precision.
 _ROUNDING = 1e-9
 _SINGLE = 1e-6
 # Start and stop are in microseconds.
 _TICK_S = 1e-5
-# Of two clocks.
+# Two clocks may differ by this.
 _SLACK_S = 0.05
 
 
@@ -160,18 +160,18 @@ def _same(value: float | None, expected: float | None) -> bool:
 def _quality(quality: Quality, metrics: tuple[Metric, ...]) -> Iterator[str]:
     if quality.best_epoch >= quality.epochs:
         yield f"the best epoch, {quality.best_epoch}, is not among its {quality.epochs}, counted from 0"
-    for split, figures in (("validation", quality.validation), ("test", quality.test)):
+    for split, values in (("validation", quality.validation), ("test", quality.test)):
         for name, metric in [("chance", metrics[0]), *((metric.name, metric) for metric in metrics)]:
-            if not _within(figures.get(name), *metric.range):
-                yield f"{name} on the {split} samples is {figures[name]}"
-        if not _counted(figures.get("count")):
-            yield f"count on the {split} samples is {figures['count']}"
-        if not _within(figures.get("loss"), -math.inf, math.inf):
-            yield f"loss on the {split} samples is {figures['loss']}"
+            if not _within(values.get(name), *metric.range):
+                yield f"{name} on the {split} samples is {values[name]}"
+        if not _counted(values.get("count")):
+            yield f"count on the {split} samples is {values['count']}"
+        if not _within(values.get("loss"), -math.inf, math.inf):
+            yield f"loss on the {split} samples is {values['loss']}"
 
 
 def _within(value: Any, least: float, most: float) -> bool:
-    """Whether a figure is undefined or in its range."""
+    """Whether a metric is undefined or in its range."""
     if value is None:
         return True
     return isinstance(value, (int, float)) and least - _SINGLE <= value <= most + _SINGLE

@@ -9,20 +9,20 @@ import msgspec
 from msgspec import Meta
 
 SCHEMA_VERSION = 5
-# How a run may end. The last three are results too: they are shown, and left out of fits.
+# The ends of a run. The last three are results too: they are shown, and left out of fits.
 Status = Literal["completed", "diverged", "out_of_memory", "timed_out"]
 EARLY_ENDS: tuple[Status, ...] = ("diverged", "out_of_memory", "timed_out")
-# A record keeps the losses of so many first steps.
+# A record keeps the losses of this many first steps.
 LOSSES_KEPT = 20
 
 # No process runs for a century.
 Seconds = Annotated[float, Meta(ge=0, le=3.2e9)]
-# What files and messages can count.
+# Files and messages can count this far.
 Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 NonNegative = Annotated[float, Meta(ge=0)]
 Time = Annotated[datetime, Meta(tz=True)]
 # A metric, a table such as a confusion matrix, or None if it is not defined.
-Figure = float | list[Any] | None
+MetricValue = float | list[Any] | None
 
 
 class _Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -88,8 +88,8 @@ class Quality(_Part):
 
     epochs: Natural
     best_epoch: Natural
-    validation: dict[str, Figure]
-    test: dict[str, Figure]
+    validation: dict[str, MetricValue]
+    test: dict[str, MetricValue]
 
 
 class Code(_Part):

@@ -26,7 +26,7 @@ def cpu_model() -> str:
 
 
 def describe() -> dict[str, Any]:
-    """Host, processor, memory, GPUs, and the logical CPUs that this process may use, with cores (see Topology)."""
+    """Host, processor, memory, GPUs, and the logical CPUs that this process may use, with cores (see `topology.Processors`)."""
     allowed, found = sorted(os.sched_getaffinity(0)), topology.read()
     return {
         "host": node_name(),

@@ -18,7 +18,7 @@ from ketscale.measure.record import Checked
 Record = Mapping[str, Any]
 Found = tuple[grid.Run, Record]
 
-# Largest relative difference of a loss.
+# The largest relative differences of a loss.
 ACROSS_SIMULATORS = 1e-9  # fp64
 ACROSS_LAYOUTS = 1e-10  # fp64: backends, ranks and threads of one simulator
 SINGLE_PRECISION = 1e-3  # fp32, across simulators and layouts
@@ -150,6 +150,6 @@ def _pair(found: Found, reference: Found) -> Comparison:
 
 
 def refuse(checked: Mapping[grid.Run, Checked], comparisons: Sequence[Comparison]) -> dict[grid.Run, Checked]:
-    """The same, with the record of every run refused that broke a limit; the reference itself is kept."""
+    """The checked records, of which those that broke a limit are refused; the reference itself is kept."""
     breaches = {comparison.run: comparison.why for comparison in reversed(comparisons) if not comparison.held}
     return {**checked, **{run: Checked("refused", why) for run, why in breaches.items()}}

@@ -13,13 +13,13 @@ from ketscale.measure import cgroup, topology
 # If others used more than this share of the run's cores, if the hypervisor gave more of them to other guests, or if a
 # CPU quota stopped the run for more of its time, then the run was not timed alone.
 QUIET_SHARE = 0.05
-# ... and if it stood still for more of its training than this, see `Clock.stalled_s`: without any counter, by the times
-# of its steps. What a loop does around steps of a fifth of a millisecond is half of that.
+# The same holds if it stood still for more of its training than this, which the times of its steps tell (see
+# `Clock.stalled_s`). What a loop does around steps of a fifth of a millisecond is half of that.
 STALLED_SHARE = 0.25
 _STAT = Path("/proc/stat")
 
 
-class Quiet:
+class Watch:
     """What else there was on the cores of a run since construction, from the kernel's accounting.
 
     Args:

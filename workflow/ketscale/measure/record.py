@@ -123,7 +123,7 @@ def vouching(folder: Path, name: str) -> dict[str, Any] | None:
 
 def is_of_another(folder: Path, axes: Mapping[str, Any]) -> bool:
     """Whether a folder's path is that of another run than the one with these axes; no folder elsewhere is."""
-    # As it is asked for, and where a link leads.
+    # The path that is asked for counts, and the one to which a link leads.
     for path in {os.path.abspath(folder), str(folder.resolve())}:
         with contextlib.suppress(UserError):
             if asdict(Run.parse(path)) != axes:
@@ -235,7 +235,7 @@ def write(path: Path, settings: Settings, record: Mapping[str, Any]) -> None:
         ValueError: the record does not fit `Record` or the settings, contradicts itself, or a number in it is not
             finite.
     """
-    # As a reader will have it, so that the digest is that of the text.
+    # A reader will have this, so that the digest is that of the text.
     plain = json.loads(json.dumps(record, allow_nan=False))
     whole = {**plain, "digest": _digest(plain)}
     found = _formed(whole)

@@ -146,7 +146,7 @@ class _Enter(_Identity):
 class _Leave(_Identity):
     """Its backward closes the span; it runs when all gradients of the tensors are known.
 
-    Where gradients are differentiated, some of theirs come from outside the call alone, and no span is open.
+    When gradients are differentiated, some of the second ones come from outside the call alone, and no span is open.
     """
 
     @staticmethod

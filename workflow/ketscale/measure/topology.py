@@ -12,7 +12,7 @@ _SYS = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True)
-class Topology:
+class Processors:
     """The processors of a host.
 
     Attributes:
@@ -29,7 +29,7 @@ class Topology:
 
 
 @functools.cache
-def read(folder: Path = _SYS) -> Topology | None:
+def read(folder: Path = _SYS) -> Processors | None:
     """The host's topology; None if /sys does not show it, as in some containers."""
     core_of, packages = {}, set()
     try:
@@ -43,7 +43,7 @@ def read(folder: Path = _SYS) -> Topology | None:
     if not core_of:
         return None
     cores = list(core_of.values())
-    return Topology(len(packages), len(set(cores)), max(map(cores.count, set(cores))), core_of)
+    return Processors(len(packages), len(set(cores)), max(map(cores.count, set(cores))), core_of)
 
 
 def last_cache(cpu: int, folder: Path = _SYS) -> int | None:
@@ -58,19 +58,21 @@ def last_cache(cpu: int, folder: Path = _SYS) -> int | None:
         return None
 
 
-def choose(topology: Topology | None, cpus: Collection[int], threads: int) -> list[int]:
+def choose(processors: Processors | None, cpus: Collection[int], threads: int) -> list[int]:
     """Choose `threads` of the CPUs, each on its own core if there are enough cores, in the order of the cores."""
-    if not _known(topology, cpus):
+    if not _known(processors, cpus):
         return sorted(cpus)[:threads]
     of_core: dict[int, list[int]] = {}
     for cpu in sorted(cpus):
-        of_core.setdefault(topology.core_of[cpu], []).append(cpu)
+        of_core.setdefault(processors.core_of[cpu], []).append(cpu)
     # Take the first CPU of every core before the second of any; then sort the chosen ones by core.
     rounds = sorted((i, core, cpu) for core, own in of_core.items() for i, cpu in enumerate(own))
     return [cpu for _, cpu in sorted((core, cpu) for _, core, cpu in rounds[:threads])]
 
 
-def shared_cores(topology: Topology | None, ranks: Sequence[Collection[int]], threads: int) -> bool | None:
+def shared_cores(
+    processors: Processors | None, ranks: Sequence[Collection[int]], threads: int
+) -> bool | None:
     """Whether some threads of a host's ranks must share a physical core; None if the topology is unknown.
 
     Args:
@@ -78,22 +80,22 @@ def shared_cores(topology: Topology | None, ranks: Sequence[Collection[int]], th
         threads: of each rank.
     """
     everything = set().union(*ranks)
-    if not _known(topology, everything):
+    if not _known(processors, everything):
         return None
-    cores = [{topology.core_of[cpu] for cpu in cpus} for cpus in ranks]
+    cores = [{processors.core_of[cpu] for cpu in cpus} for cpus in ranks]
     return len(set().union(*cores)) < threads * len(ranks) or any(len(own) < threads for own in cores)
 
 
-def whole_cores(topology: Topology | None, cpus: Collection[int]) -> set[int]:
+def whole_cores(processors: Processors | None, cpus: Collection[int]) -> set[int]:
     """The CPUs and those that share their cores; only the CPUs themselves if the topology is unknown."""
-    if not _known(topology, cpus):
+    if not _known(processors, cpus):
         return set(cpus)
-    cores = {topology.core_of[cpu] for cpu in cpus}
-    return {cpu for cpu, core in topology.core_of.items() if core in cores}
+    cores = {processors.core_of[cpu] for cpu in cpus}
+    return {cpu for cpu, core in processors.core_of.items() if core in cores}
 
 
-def _known(topology: Topology | None, cpus: Collection[int]) -> TypeGuard[Topology]:
-    return topology is not None and set(cpus) <= set(topology.core_of)
+def _known(processors: Processors | None, cpus: Collection[int]) -> TypeGuard[Processors]:
+    return processors is not None and set(cpus) <= set(processors.core_of)
 
 
 def _numbers(text: str) -> list[int]:

@@ -25,8 +25,7 @@ from ketscale import process
 from ketscale.errors import UserError, short
 from ketscale.grid import BACKENDS, ONE_MESSAGE, Run
 from ketscale.measure.spans import active
-from ketscale.parallel.reduction import reduce_flat
-from ketscale.parallel.world import require_gpu
+from ketscale.parallel.world import World, as_real, require_gpu
 
 # Variables that say where ranks find one another.
 _PLACES = ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -34,11 +33,11 @@ _PLACES = ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNA
 _GRACE_S = 10.0
 
 
-class Ddp:
+class Ddp(World):
     """The ranks of torch.distributed's default process group."""
 
     def __init__(self, run: Run) -> None:
-        # As `check_variables` has found them.
+        # `check_variables` has seen that they are numbers.
         self.rank, self.ranks, self.local_rank = (
             int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
         )
@@ -46,9 +45,8 @@ class Ddp:
         if BACKENDS[run.backend].device == "gpu":
             self.device = require_gpu(run, self.local_rank)
             _connect(run, "nccl", self.device)
-            self.library: str | None = f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"
+            self.library = f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"
         else:
-            self.device = torch.device("cpu")
             if run.nodes == 1:
                 # Ranks of one host communicate over loopback; the host's name may not resolve to an address.
                 os.environ["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME") or _loopback()
@@ -68,7 +66,7 @@ class Ddp:
         if self._overlapped:
             return self._distributed(problem)
         for parameter in problem.parameters():
-            dist.broadcast(_real(parameter.detach()), 0)
+            dist.broadcast(as_real(parameter.detach()), 0)
         return problem
 
     def _distributed(self, problem: nn.Module) -> nn.Module:
@@ -93,7 +91,7 @@ class Ddp:
         In a sampled step the exposed communication ends here.
         """
         if not self._overlapped:
-            return reduce_flat(gradients, self.add, self.barrier)
+            return super().reduce_gradients(gradients)
         recorder = active()
         if recorder is not None and recorder.innermost == "communication":
             recorder.leave()
@@ -127,21 +125,11 @@ class Ddp:
             values.add_(theirs)
             apart *= 2
 
-    def allreduce(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum over ranks."""
-        total = values.detach().clone().contiguous()
-        self.add(_real(total))
-        return total
-
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks."""
         values: list[Any] = [None] * self.ranks
         dist.all_gather_object(values, value)
         return values
-
-    def gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """The rows of all ranks, which may differ in number."""
-        return torch.cat([part.to(self.device) for part in self.gather(rows.detach().cpu())])
 
     def barrier(self) -> None:
         """Wait for every rank."""
@@ -164,7 +152,7 @@ def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.f
     is counted as `communication.total`.
     """
     buffer = bucket.buffer()
-    values = _real(buffer)
+    values = as_real(buffer)
     squares.append(values.square().sum())
     recorder = active()
     if recorder is None:
@@ -184,10 +172,6 @@ def _sum_bucket(squares: list[torch.Tensor], bucket: dist.GradBucket) -> torch.f
         return buffer
 
     return dist.all_reduce(values, async_op=True).get_future().then(finish)
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def _connect(run: Run, library: str, device: torch.device | None = None) -> None:

@@ -1,10 +1,10 @@
-"""The interface of a world of ranks, and the errors if it is not the world that a run needs."""
+"""A world of ranks, how a batch is shared among them, and the errors if it is not the world that a run needs."""
 
 from __future__ import annotations
 
 import importlib
 import os
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,64 +12,109 @@ from torch import nn
 from ketscale import process
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, Run
+from ketscale.measure.spans import active, span
 
 # Variables in which launchers say how many processes they have started. The last, SLURM's, counts only in a job.
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
-class World(Protocol):
-    """The ranks of a run, which sum numbers. Every rank must call each method (collectives)."""
+class World:
+    """The ranks of a run, which sum numbers. Every rank must call each method: they are collectives.
 
-    rank: int
-    ranks: int
-    local_rank: int
-    device: torch.device
-    library: str | None
-    """Name and version of the library that carries the messages, for the record."""
+    This class has what all worlds share, and what the others add to it does nothing here, in a world of one rank.
+
+    Attributes:
+        rank, ranks: the number of this rank, and how many there are.
+        local_rank: the number of this rank among those of its host.
+        device: where this rank trains.
+        library: name and version of the library that carries the messages, for the record.
+    """
+
+    rank = 0
+    ranks = 1
+    local_rank = 0
+    device = torch.device("cpu")
+    library: str | None = None
 
     def wrap(self, problem: nn.Module) -> nn.Module:
         """Broadcast rank 0's parameters and return the module to train (its backward may reduce gradients)."""
-        ...
+        return problem
 
     def reduce_gradients(self, gradients: torch.Tensor) -> torch.Tensor | None:
         """After a backward pass: replace every rank's gradients, real (members, numbers), by their sum over ranks.
 
+        In a sampled step the ranks first meet, so that waiting for the slowest is counted separately.
+
         Returns:
             The norms of this rank's own gradients before the sum (members,); None with one rank.
         """
-        ...
+        if self.ranks == 1:
+            return None
+        own = torch.linalg.vector_norm(gradients, dim=1)
+        if active() is not None:
+            with span("communication.wait"):
+                self.barrier()
+        with span("communication"):
+            self.add(gradients)
+        return own
 
     def add(self, values: torch.Tensor) -> None:
         """Replace a contiguous real tensor by its sum over ranks, in place; every rank gets the same bits."""
-        ...
 
     def library_add(self, values: torch.Tensor) -> None:
         """`add` by the library's own all-reduce, which the benchmark measures beside it."""
-        ...
+        self.add(values)
 
     def allreduce(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over ranks of a tensor of the same shape on each, real or complex."""
-        ...
+        if self.ranks == 1:
+            return values
+        total = values.detach().clone().contiguous()
+        self.add(as_real(total))
+        return total
+
+    def of_rank_0(self, numbers: torch.Tensor) -> torch.Tensor:
+        """The real numbers that rank 0 has, of the same shape on each, on the CPU."""
+        # A reduction may give ranks different last bits, but not of a sum with zeros.
+        mine = numbers if self.rank == 0 else torch.zeros_like(numbers)
+        return self.allreduce(mine.to(self.device)).cpu()
 
     def gather(self, value: Any) -> list[Any]:
         """The Python objects of all ranks in rank order, on every rank."""
-        ...
+        return [value]
 
     def gather_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """The rows of all ranks, concatenated in rank order, on every rank."""
-        ...
+        """The rows of all ranks, which may differ in number, concatenated in rank order, on every rank."""
+        if self.ranks == 1:
+            return rows
+        return torch.cat([part.to(self.device) for part in self.gather(rows.detach().cpu())])
 
     def barrier(self) -> None:
         """Wait for every rank."""
-        ...
 
     def abort(self) -> None:
         """End every rank now, with an error."""
-        ...
 
     def close(self) -> None:
         """Leave the world."""
-        ...
+
+
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of a tensor's numbers; a complex one has two real ones."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def shard(indices: torch.Tensor, rank: int, ranks: int, way: str = "balanced") -> torch.Tensor:
+    """A rank's part of `indices`, which may be empty; the parts of all ranks together are `indices`.
+
+    way: "balanced" for contiguous parts that differ by at most one sample; "strided" for every `ranks`-th sample,
+        which balances the load if the cost of samples grows along the batch.
+    """
+    if ranks == 1:
+        return indices
+    if way == "strided":
+        return indices[rank::ranks]
+    return torch.tensor_split(indices, ranks)[rank]
 
 
 def open_world(run: Run) -> World:

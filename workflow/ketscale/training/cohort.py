@@ -15,7 +15,7 @@ from ketscale.errors import UserError
 from ketscale.training.loop import Diverged, Stopped, Trainer
 from ketscale.training.stack import Stack
 
-# By the number of a run in its cohort.
+# What is saved of each run, by its number in the cohort.
 States = dict[int, dict[str, Any]]
 
 
@@ -55,7 +55,7 @@ def train(
         staying = [number for number in courses if number not in gone]
         if gone and staying:
             stack.keep([place for place, number in enumerate(courses) if number not in gone])
-            # Before the others' records are written: a cohort without them goes on from here.
+            # This is saved before the others' records are written: a cohort without them goes on from here.
             asked |= {number: trainers[number].state() for number in staying}
         if asked:
             save(dict(asked))

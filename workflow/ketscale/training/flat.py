@@ -1,6 +1,6 @@
-"""The parameters of models that train together in one buffer, a row each, and their gradients in another.
+"""The parameters of models that train together in one buffer, a row for each model, and their gradients in another.
 
-One operator then updates or sends them all.
+So one operator updates or sends all of them.
 """
 
 from __future__ import annotations
@@ -126,6 +126,6 @@ class Flat:
 def state_of(model: nn.Module) -> dict[str, torch.Tensor]:
     """A copy of the model's state dict, each tensor in memory of its own.
 
-    Those of the state dict itself change with training, and what is saved of a view is the whole buffer.
+    The tensors of the state dict itself change with training, and saving a view saves its whole buffer.
     """
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -12,7 +12,7 @@ from typing import Any
 from ketscale.errors import UserError
 from ketscale.files import copy_atomic, csv_of, naming, opened, require_regular, write_atomic
 
-# People who watch a run see its rows so many seconds later at most: an epoch may be one small step.
+# People who watch a run see its rows at most this much later: an epoch may be one small step.
 _SHOWN_S = 2.0
 _NO_ROWS = b"epoch,step\n"
 _PART = 1 << 20

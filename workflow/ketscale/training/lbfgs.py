@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ketscale.parallel.world import World
+from ketscale.parallel.world import World, as_real
 
 
 def minimise(
@@ -21,15 +21,17 @@ def minimise(
 ) -> str:
     """Minimise a loss, starting from the parameters' values; at the end they have those of the last iteration.
 
-    Returns SciPy's message of why it ended. SciPy runs on every rank and gets bitwise the same numbers, those of rank 0. So all ranks take the same steps and
+    SciPy runs on every rank and gets bitwise the same numbers, those of rank 0, so all ranks take the same steps and
     stop at the same one.
 
     Args:
         parameters: the same on every rank, all on one device; a complex number counts as two real ones.
-        evaluate: returns the loss of all ranks at the parameters' values and leaves its gradients in them;
-        collective.
+        evaluate: returns the loss of all ranks at the parameters' values and leaves its gradients in them; collective.
         iterated: called after each iteration with the parameters at its point; False, on every rank, ends the search.
         iterations: the largest number; there are fewer if SciPy finds no better point.
+
+    Returns:
+        SciPy's message of why it ended.
 
     Raises:
         RuntimeError: SciPy went to another point on this rank than on rank 0.
@@ -39,7 +41,7 @@ def minimise(
     def place(point: NDArray[np.float64]) -> None:
         vector = torch.from_numpy(point)
         with torch.no_grad():
-            views = [_real(parameter) for parameter in parameters]
+            views = [as_real(parameter) for parameter in parameters]
             for view, part in zip(views, vector.split([view.numel() for view in views]), strict=True):
                 view.copy_(part.view_as(view))
 
@@ -48,9 +50,7 @@ def minimise(
         loss = evaluate()
         gradient = _vector([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
         own = torch.cat([torch.tensor([loss], dtype=torch.float64), gradient, torch.from_numpy(point)])
-        # A reduction may give ranks different last bits. So sum the numbers of rank 0 and zeros from the others.
-        mine = own if world.rank == 0 else torch.zeros_like(own)
-        shared = world.allreduce(mine.to(world.device)).cpu()
+        shared = world.of_rank_0(own)
         if not np.array_equal(shared[-len(point) :].numpy(), point):
             raise RuntimeError(
                 f"l-bfgs went to another point on rank {world.rank} than on rank 0: are the nodes of the same kind?"
@@ -72,8 +72,4 @@ def minimise(
 
 def _vector(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """All numbers in one vector, fp64 on the CPU."""
-    return torch.cat([_real(tensor).reshape(-1).double().cpu() for tensor in tensors])
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return torch.cat([as_real(tensor).reshape(-1).double().cpu() for tensor in tensors])

@@ -22,17 +22,16 @@ from ketscale.errors import UserError
 from ketscale.measure.clock import Clock
 from ketscale.measure.form import LOSSES_KEPT
 from ketscale.measure.spans import recording
-from ketscale.parallel.sharding import shard
-from ketscale.parallel.world import World
+from ketscale.parallel.world import World, shard
 from ketscale.problems.problem import Problem
 from ketscale.training import lbfgs, optimiser, parts
 from ketscale.training.flat import state_of
 from ketscale.training.history import History
 from ketscale.training.pace import Look, Pace
 from ketscale.training.stack import Member
-from ketscale.training.step import Figures, Stepper
+from ketscale.training.step import Stepper, StepSums
 
-# What a training asks for, and what it is sent: the indices of a step's global batch for the step's `Figures`, or the
+# What a training asks for and what it is sent: the indices of a step's global batch for the step's `StepSums`, or the
 # name of a split for the model's outputs on it.
 Course: TypeAlias = Generator[torch.Tensor | str, Any, None]
 
@@ -88,18 +87,18 @@ class Trainer:
         self.problem, self.world, self.clock = problem, world, clock
         self.protocol, self.batch, self.seed = protocol, batch, seed
         self._save, self.history = save, history
-        # First, so that a batch that the sampler refuses raises an error before the ranks communicate.
+        # This comes first, so that a batch that the sampler refuses raises an error before the ranks communicate.
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
         self._alone = member is None
         self.stepper: Member | Stepper = member or Stepper(problem, world, protocol)
         self._pace = member.pace if member else Pace(protocol, world, stop_requested, save_requested)
         self.optimiser = self.stepper.optimiser
         plateau = protocol.plateau
-        self.schedule = optimiser.Plateau(plateau.factor, plateau.patience) if plateau else None
+        self.schedule = optimiser.PlateauSchedule(plateau.factor, plateau.patience) if plateau else None
         self.total_steps = protocol.steps or (protocol.epochs or 0) * self.steps_per_epoch
         self.by_epochs = protocol.by_epochs
         self._second_order = protocol.optimiser == "l-bfgs"
-        # Why there are no checkpoints; '' if there are. The curvature of l-bfgs is inside SciPy, and the times of a
+        # The reason why there are no checkpoints; '' if there are. The curvature of l-bfgs is inside SciPy, and the times of a
         # timed run are those of one process that trained without a break.
         self.no_checkpoints = "l-bfgs" if self._second_order else "a timed run" if protocol.timed else ""
         self._maximised = {metric.name for metric in metrics if metric.better == "up"}
@@ -108,13 +107,13 @@ class Trainer:
         self.step = 0
         self.samples_seen = 0
         self.losses: list[float] = []
-        self.best: dict[str, Any] = {"epoch": -1, "figure": math.inf, "state": None}
+        self.best: dict[str, Any] = {"epoch": -1, "value": math.inf, "state": None}
         self._waited = 0
         self._finished = False
         self._epoch = dict(_EPOCH)
-        self._pending: list[Figures] = []
+        self._pending: list[StepSums] = []
         self._agreed = Look()
-        # Before this process resumed the run.
+        # The training before this process resumed the run.
         self.trained_s = 0.0
         self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and world.rank == 0))
 
@@ -131,7 +130,7 @@ class Trainer:
         self._pace.begin(self.step, self.trained_s)
         with self._bar:
             if self._second_order:
-                # What its last search tries in vain is in no step, so its steps need not be all of the time.
+                # The points that its last search tries in vain are in no step, so that steps need not fill the time.
                 self._run_lbfgs()
                 self._drive(self.course())
                 return
@@ -142,7 +141,7 @@ class Trainer:
     def course(self) -> Course:
         """The training as a generator, whose requests `run` answers one after the other.
 
-        Who trains several runs together answers those of all at once. Raises as `run` does.
+        `training.cohort` answers the requests of several runs at once. Raises as `run` does.
         """
         while self.step < self.total_steps and not self._finished:
             yield from self._train_epoch()
@@ -156,7 +155,7 @@ class Trainer:
 
     def _drive(self, course: Course) -> None:
         """Answer the requests of a course by this run's own steps and outputs."""
-        answer: Figures | torch.Tensor | None = None
+        answer: StepSums | torch.Tensor | None = None
         assert isinstance(self.stepper, Stepper)
         while True:
             try:
@@ -204,29 +203,29 @@ class Trainer:
             )
         everything = torch.arange(samples)
         start = time.perf_counter()
-        figures: Figures
+        taken: StepSums
         stepper = self.stepper
         assert isinstance(stepper, Stepper)
 
         def sums() -> torch.Tensor:
-            nonlocal figures
-            figures = stepper.differentiate(everything, self.step)
-            return self.world.allreduce(figures.sums)
+            nonlocal taken
+            taken = stepper.differentiate(everything, self.step)
+            return self.world.allreduce(taken.sums)
 
         def evaluate() -> float:
             total = sums()
-            return self._loss(figures, total)
+            return self._loss(taken, total)
 
         def iterated_parts(losses: torch.Tensor) -> bool:
-            nonlocal figures
-            own = losses.to(figures.sums) * (self.world.rank == 0)
-            figures = dataclasses.replace(figures, sums=own)
+            nonlocal taken
+            own = losses.to(taken.sums) * (self.world.rank == 0)
+            taken = dataclasses.replace(taken, sums=own)
             return iterated()
 
         def iterated() -> bool:
             nonlocal start
             self.clock.stop_step()
-            self._note(figures)
+            self._note(taken)
             self._agree(at_boundary=True)
             seconds = time.perf_counter() - start
             with self.clock.aside():
@@ -247,23 +246,23 @@ class Trainer:
             raise Diverged(f"l-bfgs found no better point than the start: SciPy says {ended}")
         self._finished = True
 
-    def _note(self, figures: Figures) -> None:
-        """Count a finished step; its figures wait for the next agreement."""
-        self._pending.append(figures)
+    def _note(self, step: StepSums) -> None:
+        """Count a finished step; its sums wait for the next agreement."""
+        self._pending.append(step)
         self.step += 1
-        self.samples_seen += figures.samples
+        self.samples_seen += step.samples
         self._bar.update()
 
-    def _loss(self, figures: Figures, total: torch.Tensor) -> float:
+    def _loss(self, step: StepSums, total: torch.Tensor) -> float:
         """The loss of a step, from the sums over all ranks."""
         with torch.no_grad():
-            loss = float(self.problem.combine(total, figures.count))
-        return loss if figures.penalty is None else loss + float(figures.penalty)
+            loss = float(self.problem.combine(total, step.count))
+        return loss if step.penalty is None else loss + float(step.penalty)
 
     def _agree(self, at_boundary: bool) -> None:
         """Share the losses of the pending steps, look for NaN and requests, and checkpoint when due.
 
-        What may depend on time rank 0 decides for all ranks; it changes no number.
+        Rank 0 decides for all ranks what may depend on time; it changes no number.
         """
         self.clock.settle()
         with self.clock.aside():
@@ -280,17 +279,17 @@ class Trainer:
         stop, save, over, after = shared[-4:].real.tolist()
         self._agreed = Look(stop > 0, save > 0, over > 0, int(after))
         totals = shared[:-4].reshape(sums.shape)
-        for figures, total in zip(self._pending, totals, strict=True):
-            loss, gradient_norm = self._loss(figures, total), float(figures.norm)
+        for step, total in zip(self._pending, totals, strict=True):
+            loss, gradient_norm = self._loss(step, total), float(step.norm)
             for what, value in (("loss", loss), ("gradient norm", gradient_norm)):
                 if not math.isfinite(value):
-                    raise Diverged(f"the {what} is {value} at step {figures.step}")
-            if figures.step < LOSSES_KEPT:
+                    raise Diverged(f"the {what} is {value} at step {step.step}")
+            if step.step < LOSSES_KEPT:
                 self.losses.append(loss)
-            self._epoch["loss"] += loss * figures.count
+            self._epoch["loss"] += loss * step.count
             self._epoch["norm"] += gradient_norm
-            self._epoch["own_norm"] += float(figures.own_norm)
-            self._epoch["count"] += figures.count
+            self._epoch["own_norm"] += float(step.own_norm)
+            self._epoch["count"] += step.count
             self._epoch["steps"] += 1
         self._pending.clear()
         # At the end of an epoch the checkpoint must include the validation result, so it is written after it.
@@ -322,11 +321,11 @@ class Trainer:
             self.clock.epochs_s.append(seconds)
         if self.by_epochs:
             start = time.perf_counter()
-            figures = self._validation((yield "validation"))
+            values = self._validation((yield "validation"))
             if self._alone:
                 self.clock.validations_s.append(time.perf_counter() - start)
-            row |= {f"validation_{name}": value for name, value in figures.items()}
-            self._judge(epoch, figures)
+            row |= {f"validation_{name}": value for name, value in values.items()}
+            self._judge(epoch, values)
         self.history.append(row)
         self._bar.set_postfix(
             {k: f"{v:.4g}" for k, v in row.items() if k.endswith(self._shown) and v is not None}
@@ -337,31 +336,31 @@ class Trainer:
 
     def _validation(self, outputs: torch.Tensor) -> dict[str, Any]:
         """The metrics of the validation samples that cost little, and the monitored one."""
-        figures = self.problem.metrics("validation", outputs, full=False)
-        if self._monitor not in figures:
+        values = self.problem.metrics("validation", outputs, full=False)
+        if self._monitor not in values:
             full = self.problem.metrics("validation", outputs, full=True)
-            figures[self._monitor] = full[self._monitor]
-        for name, value in figures.items():
+            values[self._monitor] = full[self._monitor]
+        for name, value in values.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise Diverged(f"the {name} on the validation samples is {value} after step {self.step}")
-        return figures
+        return values
 
-    def _judge(self, epoch: int, figures: Mapping[str, Any]) -> None:
+    def _judge(self, epoch: int, values: Mapping[str, Any]) -> None:
         """Keep the weights if they are the best, lower the learning rate on a plateau, and see whether to stop early.
 
         An epoch whose monitored metric is None, which means undefined, is no better than any other.
         """
-        stopping, figure = self.protocol.early_stopping, figures[self._monitor]
-        if figure is not None and self._monitor in self._maximised:
-            figure = -figure
-        better = figure is not None and figure < self.best["figure"]
+        stopping, value = self.protocol.early_stopping, values[self._monitor]
+        if value is not None and self._monitor in self._maximised:
+            value = -value
+        better = value is not None and value < self.best["value"]
         self._waited = 0 if better else self._waited + 1
-        # Of separable problems the last weights count: the best of the validation's parts say nothing of the others.
+        # The last weights of a separable problem count: the best of the validation's parts say nothing of the others.
         if better or self.problem.separable:
-            figure = figure if better else self.best["figure"]
-            self.best = {"epoch": epoch, "figure": figure, "state": state_of(self.problem.model)}
+            value = value if better else self.best["value"]
+            self.best = {"epoch": epoch, "value": value, "state": state_of(self.problem.model)}
         if self.schedule:
-            self.optimiser.learning_rates[self._place] *= self.schedule.step(figures["loss"])
+            self.optimiser.learning_rates[self._place] *= self.schedule.step(values["loss"])
         self._finished = stopping is not None and self._waited >= stopping.patience
 
     @property

@@ -23,24 +23,18 @@ EPSILON = 1e-8
 
 
 class _Descent:
-    """The settings of each member of a `Flat`.
-
-    clip_norms: the norm that a member's gradient is clipped to, None for any; as torch.nn.utils.clip_grad_norm_ does.
+    """Updates the members of a `Flat`, each as its protocol says.
 
     Attributes:
-        learning_rates, weight_decays, clip_norms: those of each member.
+        learning_rates, weight_decays: those of each member.
+        clip_norms: the norm that its gradient is clipped to, None for any; as torch.nn.utils.clip_grad_norm_ does.
     """
 
-    def __init__(
-        self,
-        flat: Flat,
-        learning_rates: Sequence[float],
-        weight_decays: Sequence[float],
-        clip_norms: Sequence[float | None],
-    ) -> None:
+    def __init__(self, flat: Flat, protocols: Sequence[Protocol]) -> None:
         self.flat = flat
-        self.learning_rates, self.weight_decays = list(learning_rates), list(weight_decays)
-        self.clip_norms = list(clip_norms)
+        self.learning_rates = [protocol.learning_rate for protocol in protocols]
+        self.weight_decays = [protocol.weight_decay for protocol in protocols]
+        self.clip_norms = [protocol.clip_norm for protocol in protocols]
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Go on with some of the members, in this order, as `Flat.keep` does with their values."""
@@ -62,14 +56,8 @@ class _Descent:
 class Adam(_Descent):
     """Adam with L2 weight decay (Kingma, Ba, arXiv 1412.6980); the same as torch.optim.Adam with its defaults."""
 
-    def __init__(
-        self,
-        flat: Flat,
-        learning_rates: Sequence[float],
-        weight_decays: Sequence[float],
-        clip_norms: Sequence[float | None],
-    ) -> None:
-        super().__init__(flat, learning_rates, weight_decays, clip_norms)
+    def __init__(self, flat: Flat, protocols: Sequence[Protocol]) -> None:
+        super().__init__(flat, protocols)
         self._means = torch.zeros_like(flat.values)
         self._squares = torch.zeros_like(flat.values)
         # torch's kernels need one counter per row, on its device.
@@ -182,12 +170,7 @@ def create(protocols: Sequence[Protocol], flat: Flat) -> Optimiser:
     For l-bfgs, which has its own loop (see `lbfgs`), it is never stepped.
     """
     kind = GradientDescent if protocols[0].optimiser == "gradient-descent" else Adam
-    return kind(
-        flat,
-        [protocol.learning_rate for protocol in protocols],
-        [protocol.weight_decay for protocol in protocols],
-        [protocol.clip_norm for protocol in protocols],
-    )
+    return kind(flat, protocols)
 
 
 def _alike(*settings: Sequence[float]) -> dict[tuple[float, ...], list[int]]:
@@ -198,7 +181,7 @@ def _alike(*settings: Sequence[float]) -> dict[tuple[float, ...], list[int]]:
     return found
 
 
-class Plateau:
+class PlateauSchedule:
     """Lowers a learning rate to `factor` times it when a loss has not improved for more than `patience` epochs.
 
     A loss has improved if it is lower than the best so far by more than 1e-4 of it, as in torch's ReduceLROnPlateau.

@@ -1,4 +1,4 @@
-"""When a training looks up from its steps: to save a checkpoint, to stop, or because its time is over."""
+"""Decides when a training looks up from its steps: to save a checkpoint, to stop, or because its time is over."""
 
 from __future__ import annotations
 

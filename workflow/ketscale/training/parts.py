@@ -14,7 +14,7 @@ from torch import nn
 from ketscale.parallel.world import World
 
 MEMORY = 10
-# Of the decrease that the slope predicts, how much a step must bring.
+# The share of the decrease that the slope predicts which a step must bring.
 SUFFICIENT = 1e-4
 # No number changes by more in one step: far away a loss may be flat, as that of a clamped control is.
 LONGEST = 1.0
@@ -44,10 +44,12 @@ def minimise(
     rounding = torch.finfo(losses.dtype).eps / 2
     search = Search(_rows(parameters, count), losses.double().cpu(), _gradients(parameters, count), rounding)
     for _ in range(iterations):
-        place(parameters, _told(search.trial, world))
+        place(parameters, world.of_rank_0(search.trial))
         losses = evaluate()
         search.take(losses.double().cpu(), _gradients(parameters, count))
-        found = _told(torch.cat([search.x, search.f[:, None], search.finished[:, None].double()], 1), world)
+        found = world.of_rank_0(
+            torch.cat([search.x, search.f[:, None], search.finished[:, None].double()], 1)
+        )
         place(parameters, found[:, :-2])
         if not iterated(found[:, -2]) or bool(found[:, -1].all()):
             return
@@ -67,12 +69,6 @@ def _rows(tensors: Sequence[torch.Tensor], count: int) -> torch.Tensor:
 
 def _gradients(parameters: Sequence[nn.Parameter], count: int) -> torch.Tensor:
     return _rows([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters], count)
-
-
-def _told(numbers: torch.Tensor, world: World) -> torch.Tensor:
-    """The numbers of rank 0, fp64 on the CPU."""
-    mine = numbers if world.rank == 0 else torch.zeros_like(numbers)
-    return world.allreduce(mine.to(world.device)).cpu()
 
 
 class Search:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +13,13 @@ from torch import nn
 from ketscale.config import Protocol
 from ketscale.engines.vjp import VJP, offered
 from ketscale.layers.randomness import Step
+from ketscale.layers.stacked_linear import StackedLinear
 from ketscale.private_torch import pull_back
 from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
-from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 from ketscale.training.pace import Pace
-from ketscale.training.stacked import stacked
-from ketscale.training.step import Figures, cotangent, placed
+from ketscale.training.step import Direct, StepSums, cotangent, placed, possible
 
 
 @dataclass
@@ -70,9 +70,9 @@ class Stack:
             raise ValueError(
                 "a model with a parameter under two names cannot be stacked: it must not say `stacks`"
             )
-        # Of a linear problem, by the number of samples.
+        # The cotangents of a linear problem, by the number of samples.
         self._pulls: dict[int, torch.Tensor] = {}
-        self.template = stacked(problems[0]).train()
+        self.template = _template(problems[0])
         self._arrange()
 
     def _arrange(self) -> None:
@@ -99,7 +99,7 @@ class Stack:
         # They are arranged as in a new stack of them, since one goes on from their checkpoint.
         self._arrange()
 
-    def take(self, batches: Sequence[torch.Tensor], step: int) -> list[Figures]:
+    def take(self, batches: Sequence[torch.Tensor], step: int) -> list[StepSums]:
         """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""
         count = len(batches[0])
 
@@ -114,7 +114,7 @@ class Stack:
         self._optimiser.step(norms)
         penalties = [None] * len(sums) if penalty is None else penalty.detach()
         rows = zip(sums.detach(), penalties, norms, strict=True)
-        return [Figures(int(step), count, count, own, extra, norm, norm) for own, extra, norm in rows]
+        return [StepSums(int(step), count, count, own, extra, norm, norm) for own, extra, norm in rows]
 
     def _by_autograd(self, indices: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Sums and penalties of all members, (members, ...), whose gradients are collected."""
@@ -134,7 +134,7 @@ class Stack:
     def _offered(self, indices: torch.Tensor, step: Step) -> VJP | None:
         """`Problem.vjp` of all members, as `Direct` asks for it."""
         if len(self.members) == 1:
-            # As the run would alone, to the last bit.
+            # This is as if the run were alone, to the last bit.
             found = self._problems[0].vjp(indices[0], step)
             return found and VJP(found.value[None], lambda pull, slots: found.back(pull[0], slots))
         self._bind(self._flat.leaves)
@@ -171,7 +171,7 @@ class Stack:
         """The results (members, ...) of a function of each member's problem and its row of the indices."""
         indices = placed(indices, self._flat.values.device)
         if len(self.members) == 1:
-            # As the run would alone, to the last bit.
+            # This is as if the run were alone, to the last bit.
             made = function(self._problems[0], indices[0])
             return made[None] if isinstance(made, torch.Tensor) else tuple(part[None] for part in made)
 
@@ -182,6 +182,15 @@ class Stack:
 
         seeds = torch.tensor([int(problem.seed) for problem in self._problems])
         return torch.func.vmap(of_one)([*self._flat.leaves, *self._fixed.values()], seeds, indices)
+
+
+def _template(problem: Problem) -> Problem:
+    """A copy of a problem for vmap, which shares its buffers, such as the data; its linear layers are `StackedLinear`."""
+    made = copy.deepcopy(problem, {id(buffer): buffer for buffer in problem.buffers()})
+    for module in made.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = StackedLinear
+    return made.train()
 
 
 def fits(problem: Problem, first: Problem) -> bool:
@@ -222,7 +231,7 @@ def _fixed(problem: Problem) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _slot(problem: Problem, name: str) -> tuple[dict[str, Any], str]:
-    """Where a problem has the parameter or buffer of this name: a dictionary and a key."""
+    """The place of a problem's parameter or buffer of this name: a dictionary and a key."""
     path, _, last = name.rpartition(".")
     module = problem.get_submodule(path)
     tensors: Any = module._parameters if last in module._parameters else module._buffers

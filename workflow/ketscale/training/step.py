@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +13,18 @@ from ketscale.config import Protocol
 from ketscale.engines.vjp import VJP, offered
 from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span
-from ketscale.parallel.sharding import shard
-from ketscale.parallel.world import World
+from ketscale.parallel.world import World, shard
 from ketscale.private_torch import pull_back
 from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
-from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
+
+# `Problem.vjp` of one run or of several.
+Offer = Callable[[torch.Tensor, Step], VJP | None]
 
 
 @dataclass(frozen=True)
-class Figures:
+class StepSums:
     """What a rank knows about a step once its gradients are in the parameters.
 
     Attributes:
@@ -63,7 +65,7 @@ class Stepper:
         self.parameters = [p for p in problem.parameters() if p.requires_grad]
         self.flat = Flat([self.parameters])
         self._module = world.wrap(problem)
-        # Of a linear problem, by the number of samples.
+        # The cotangents of a linear problem, by the number of samples.
         self._pulls: dict[int, torch.Tensor] = {}
         self.optimiser = optimiser.create([protocol], self.flat)
         # The reductions of DistributedDataParallel are part of autograd's backward pass.
@@ -75,14 +77,14 @@ class Stepper:
         )
         self._direct = Direct(self._offered if able else None, self.flat)
 
-    def take(self, indices: torch.Tensor, step: Step) -> Figures:
+    def take(self, indices: torch.Tensor, step: Step) -> StepSums:
         """Update the parameters with a global batch at global step `step`."""
-        figures = self.differentiate(indices, step)
+        taken = self.differentiate(indices, step)
         with span("optimiser"):
-            self.optimiser.step(figures.norm)
-        return figures
+            self.optimiser.step(taken.norm)
+        return taken
 
-    def differentiate(self, indices: torch.Tensor, step: Step) -> Figures:
+    def differentiate(self, indices: torch.Tensor, step: Step) -> StepSums:
         """Compute the gradients of the loss of a global batch and leave them in every rank's parameters."""
         problem, world = self.problem, self.world
         count = indices.shape[0]
@@ -116,7 +118,7 @@ class Stepper:
             own_norm = world.reduce_gradients(self.flat.gradients)
         with span("optimiser"):
             norm = self.flat.norms()
-        return Figures(
+        return StepSums(
             int(step),
             count,
             mine.shape[0],
@@ -157,6 +159,51 @@ class Stepper:
         if self._unsharded or self._tasks:
             return indices
         return shard(indices, self.world.rank, self.world.ranks, self.protocol.sharding)
+
+
+class Direct:
+    """Computes sums and their gradients without autograd if the problem offers that (`engines.vjp`), into a `Flat`.
+
+    offer: None if there is none.
+    """
+
+    def __init__(self, offer: Offer | None, flat: Flat) -> None:
+        self._offer, self._flat = offer, flat
+        # The numbers of samples for which nothing was offered, as for none.
+        self._without = {0}
+
+    def sums(self, indices: torch.Tensor, step: Step) -> VJP | None:
+        """The sums for indices (n,) or (runs, n); None without an offer."""
+        samples = indices.shape[-1]
+        if self._offer is None or samples in self._without:
+            return None
+        with torch.no_grad():
+            found = self._offer(indices, step)
+        if found is None:
+            self._without.add(samples)
+        return found
+
+    def back(self, sums: VJP, pull: torch.Tensor) -> None:
+        """Put the gradients into their slots, for the gradient of the loss by the sums.
+
+        Raises:
+            RuntimeError: the problem left out a parameter, or has one in two places.
+        """
+        self._flat.written = 0
+        with torch.no_grad():
+            sums.back(pull, self._flat)
+        if self._flat.written != len(self._flat.leaves):
+            raise RuntimeError(
+                f"a problem's `vjp` wrote {self._flat.written} gradients of {len(self._flat.leaves)} parameters"
+            )
+
+
+def possible(problem: Problem) -> bool:
+    """Whether a problem may be differentiated without autograd: on a CPU, all of it trained, and no hook of a tensor."""
+    parameters: list[Any] = list(problem.parameters())
+    return all(p.is_cpu and p.requires_grad for p in parameters) and not any(
+        p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters
+    )
 
 
 def cotangent(problem: Problem, sums: torch.Tensor, count: int) -> torch.Tensor:

@@ -15,9 +15,9 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs.costs.features import known
 from ketscale.jobs.costs.forecast import Forecast, Forecaster, total
-from ketscale.jobs.costs.interval import Interval
+from ketscale.jobs.costs.interval import Interval, between
 from ketscale.jobs.status import report
-from ketscale.jobs.status.words import between, counted, rounded
+from ketscale.words import counted, rounded
 
 # Runs that are not to be started: they have a result, or are on their way to one.
 _COMING = ("done", "running", "waiting", "queued")

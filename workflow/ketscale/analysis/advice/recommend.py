@@ -15,8 +15,8 @@ from ketscale.grid import BACKENDS, Run, layout
 from ketscale.jobs.costs import samples
 from ketscale.jobs.costs.features import hardware
 from ketscale.jobs.costs.forecast import Forecast, Forecaster
+from ketscale.jobs.costs.interval import between
 from ketscale.jobs.costs.samples import Sample
-from ketscale.jobs.status.words import between
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ketscale.jobs.costs.forecast import Forecast
-from ketscale.jobs.status.words import counted, duration, rounded
+from ketscale.words import counted, duration, rounded
 
 MARK = "planned by the model"
 
@@ -37,7 +37,7 @@ def _from_what(of: Sequence[Forecast]) -> str:
     return (
         f"{law.backend} on up to {max(one.run.ranks for one in of)} ranks, as if the hardware had a core or GPU for each, from records of at most "
         f"{min(one.most_ranks for one in scaled)}, {compared}. A step is that of one rank with its share of the batch and an "
-        f"all-reduce of {duration(law.alpha_s)} a round and {rounded(law.beta_s * 1e9)} ns a byte "
+        f"all-reduce of {duration(law.alpha_s, 2)} a round and {rounded(law.beta_s * 1e9)} ns a byte "
         f"({counted(law.records, 'record')})"
     )
 

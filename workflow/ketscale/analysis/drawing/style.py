@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.config import Metric
 from ketscale.files import as_cell
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ from ketscale.analysis.points import BUSY_RATIOS, HOLLOW_RATIOS, size_axes, vari
 from ketscale.analysis.wording import digits, distinct, interval, sentence, subject, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd

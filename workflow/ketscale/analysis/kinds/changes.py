@@ -26,7 +26,7 @@ from ketscale.analysis.wording import digits, interval, listed, sentence
 from ketscale.config import TOLERANCE, Config
 from ketscale.grid import POINT, Run, Study
 from ketscale.measure import parity
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from ketscale.analysis.points import BUSY, HOLLOW, Collected, Group, usable, var
 from ketscale.analysis.wording import digits, distinct, interval, listed, sentence, subject
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
 from ketscale.grid import Study
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from ketscale.analysis.kinds.kind import Answer
 from ketscale.analysis.points import BUSY_RATIOS, HOLLOW
 from ketscale.analysis.wording import digits, distinct, interval, listed, sentence, subject, where
 from ketscale.grid import BACKENDS, layout
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from ketscale.analysis.points import BUSY, TIMED_OUT, size_words, variants
 from ketscale.analysis.wording import digits, distinct, interval, listed, sentence, subject, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd

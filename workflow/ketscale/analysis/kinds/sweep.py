@@ -17,7 +17,7 @@ from ketscale.analysis.points import HOLLOW, SHARED_RATIOS, TIMED_OUT, sizes_of,
 from ketscale.analysis.wording import digits, interval, sentence, subject
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Run, Study
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from ketscale.analysis.points import BUSY_RATIOS, serial, size_axes, size_words,
 from ketscale.analysis.wording import digits, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Run, layout
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import Figure
 from ketscale.analysis.points import HOLLOW, size_axes, variants
 from ketscale.config import Config
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd

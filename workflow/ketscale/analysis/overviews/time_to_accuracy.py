@@ -17,7 +17,7 @@ from ketscale.analysis.kinds import Figure
 from ketscale.analysis.kinds.accuracy import curves
 from ketscale.config import Metric
 from ketscale.grid import POINT
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from typing import Any
 from ketscale.bench import output
 from ketscale.bench.dynamics.selection import Cell
 from ketscale.bench.rows import TIMED
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ketscale.grid import canonical
 from ketscale.jobs.costs.regression import Array
+from ketscale.words import counted
 
 # What distinguishes protocols by the cost of a step; their lengths are counted, not learned.
 _OF_PROTOCOL = ("precision", "features", "mistake", "parallel", "sharding")
@@ -95,7 +96,7 @@ def hardware(machine: Mapping[str, Any]) -> str:
     # An allocation may have only some of the cores; the machine is the same.
     topology = machine["topology"]
     cores = topology["physical_cores"] if topology else machine["cores"]
-    return ", ".join([f"{machine['cpu']}, {cores} core{'' if cores == 1 else 's'}", *gpus])
+    return ", ".join([f"{machine['cpu']}, {counted(cores, 'core')}", *gpus])
 
 
 # Variances of the logarithm of a cost before there are data, for each part of `Covariance`.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ketscale.words import duration
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -42,3 +44,9 @@ class Interval:
     def times(self, factor: float) -> Interval:
         """A multiple."""
         return Interval(self.middle * factor, self.low * factor, self.high * factor)
+
+
+def between(time: Interval) -> str:
+    """A time in seconds with its interval, in words."""
+    middle, low, high = (duration(seconds, 2) for seconds in (time.middle, time.low, time.high))
+    return f"{middle} ({low} to {high})"

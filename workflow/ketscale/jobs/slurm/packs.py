@@ -14,7 +14,7 @@ from ketscale.grid import LAYOUT, Run
 from ketscale.jobs.slurm.site import Site, cores_per_node, gpus_per_node
 
 
-class _Shape(NamedTuple):
+class _Allocation(NamedTuple):
     """What the runs of a job group share; the allocation asks for the cores and memory of its largest run."""
 
     kind: str
@@ -37,23 +37,23 @@ def packs(runs: Iterable[Run], timed: Callable[[Run], bool], site: Site) -> dict
         timed: whether a run has its nodes to itself. Job groups of timed runs have their nodes alone, so they may mix
             runs with different numbers of cores; other groups may not.
     """
-    blocks: dict[_Shape, dict[tuple[object, ...], list[Run]]] = {}
+    blocks: dict[_Allocation, dict[tuple[object, ...], list[Run]]] = {}
     for run in runs:
         alone = timed(run)
-        shape = _Shape(
+        allocation = _Allocation(
             "timed" if alone else "shared", run.nodes, gpus_per_node(run), 0 if alone else cores_per_node(run)
         )
         key = run.without("batch", "simulator", *LAYOUT) if alone else (run,)
-        blocks.setdefault(shape, {}).setdefault(key, []).append(run)
+        blocks.setdefault(allocation, {}).setdefault(key, []).append(run)
     names: dict[Run, str] = {}
-    for shape, of_shape in blocks.items():
+    for allocation, of_allocation in blocks.items():
         number = minutes = size = 0
-        for block in of_shape.values():
+        for block in of_allocation.values():
             more = sum(site.minutes(run) for run in block)
             if size and (minutes + more > site.file.pack.minutes or size + len(block) > site.file.pack.runs):
                 number, minutes, size = number + 1, 0, 0
             minutes, size = minutes + more, size + len(block)
-            names |= dict.fromkeys(block, f"{shape}-{number}")
+            names |= dict.fromkeys(block, f"{allocation}-{number}")
     return names
 
 

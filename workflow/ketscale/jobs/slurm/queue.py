@@ -51,7 +51,7 @@ def jobs(folder: Path) -> list[Job]:
     found = []
     for line in ask("squeue", "--me", "-h", "-o", "%i|%T|%j|%k|%r|%Z").splitlines():
         if line.count("|") < 5:
-            # Such as a comment with a newline, whose job may be one of this folder.
+            # A comment with a newline gives such lines, and its job may be one of this folder.
             raise UserError(
                 f"squeue answered {short(repr(line))}, which is not a job in the form that was asked for"
             )

@@ -32,7 +32,7 @@ class Pack(Block, frozen=True, kw_only=True):
     runs: Annotated[int, Meta(ge=1, description="Limit of the number of runs in a job group")]
 
 
-class Features(Block, frozen=True, kw_only=True):
+class Preparation(Block, frozen=True, kw_only=True):
     """What preparing a workload's data asks for; it is multiplied by the attempt."""
 
     minutes: Annotated[int, Meta(ge=1, description="Time limit")]
@@ -99,7 +99,7 @@ class SiteFile(Block, frozen=True, kw_only=True):
         ),
     ] = 120
     pack: Pack = Pack(minutes=60, runs=30)
-    features: Features = Features(minutes=30, memory_mb=4000)
+    features: Preparation = Preparation(minutes=30, memory_mb=4000)
     limits: Annotated[
         list[dict[str, Any]],
         Meta(

@@ -12,19 +12,36 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ketscale.config import Config
-from ketscale.jobs.costs.forecast import Forecaster
+from ketscale.grid import Run
+from ketscale.jobs.costs.forecast import Forecast, Forecaster
+from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm import site as sites
-from ketscale.jobs.status.estimate import Estimate, estimate
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
-from ketscale.jobs.status.words import counted, duration, rounded
 from ketscale.measure.form import EARLY_ENDS
+from ketscale.words import aligned, counted, duration, rounded
 
 _WIDTH = 118
 _NAME_WIDTH = 62
 _GROUPS = 30
 _RUNNING = 20
 _REASONS = 15
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """What is left: the wall times of runs without a result, as far as anything is known of them.
+
+    runs: without a result. known: those that have a forecast; the others count as zero. at_most: those of the known that
+    may stop early, and nothing is known of when.
+    """
+
+    runs: int
+    known: int
+    at_most: int
+    wall_s: Interval
+    node_hours: Interval
+    at_once: int
 
 
 @dataclass(frozen=True)
@@ -36,7 +53,7 @@ class Report:
     command: str  # trains what is left
     seen: tuple[Seen, ...]
     queue: Queue
-    estimate: Estimate
+    left: Remainder
     now: datetime
 
 
@@ -50,7 +67,30 @@ def look(config: Config, configfile: Path, root: Path) -> Report:
     left = [config.settings(one.run) for one in seen if one.state != "done"]
     forecasts = Forecaster.of(root / config.results).of_runs(left) if left else {}
     return Report(
-        config.title, config.results, command(configfile), seen, queue, estimate(seen, forecasts, now), now
+        config.title, config.results, command(configfile), seen, queue, remainder(seen, forecasts, now), now
+    )
+
+
+def remainder(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: datetime) -> Remainder:
+    """How long the runs without a result will take; for running ones, the time so far is subtracted."""
+    seen = list(seen)
+    left = [one for one in seen if one.state != "done"]
+    wall = node = Interval(0.0, 0.0, 0.0)
+    for one in left:
+        if one.run in forecasts:
+            expected = forecasts[one.run].wall_s
+            if one.state == "running":
+                expected = expected.less(one.age_s(now))
+            wall += expected
+            node += expected.times(one.run.nodes / 3600)
+    known = [forecasts[one.run] for one in left if one.run in forecasts]
+    return Remainder(
+        len(left),
+        len(known),
+        sum(one.at_most for one in known),
+        wall,
+        node,
+        sum(one.state == "running" for one in seen),
     )
 
 
@@ -70,47 +110,32 @@ def states(config: Config, root: Path) -> tuple[Queue, tuple[Seen, ...], datetim
 def command(configfile: Path) -> str:
     """The call of Snakemake that trains what is left; paths of records may be appended."""
     profile = "slurm" if slurm.available() else "profiles/local"
-    # --configfile takes several files. In front, so that it does not take the path of a run for another file.
+    # --configfile takes several files. It stands in front, so that the path of a run is not taken for another file.
     other = f" --configfile {shlex.quote(str(configfile))}" if configfile != Path("config.yaml") else ""
     return f"snakemake{other} --profile {profile}"
 
 
 def as_json(report: Report, trouble_only: bool = False) -> str:
     """The report for scripts; `trouble_only` keeps only runs that failed, were interrupted, or are stale or refused."""
+    keys = ("state", "reason", "status", "host", "job", "at", "progress")
     runs = [
         {
             "run": f"{report.results}/{one.run.path}",
-            "state": one.state,
-            "reason": one.reason or None,
-            "status": one.status,
-            "host": one.host,
-            "job": one.job,
-            "at": one.at,
-            "progress": one.progress or None,
+            **{key: getattr(one, key) or None for key in keys},
             "checkpoint": one.checkpoint,
         }
         for one in report.seen
         if not trouble_only or one.state in TROUBLE
     ]
-    left = report.estimate
     jobs = None
     if report.queue.available and not report.queue.problem:
-        jobs = [
-            {"id": job.id, "state": job.state, "pack": job.pack, "reason": job.reason}
-            for job in report.queue.jobs
-        ]
+        jobs = [asdict(job) for job in report.queue.jobs]
     said = {
         "title": report.title,
         "counts": counts(report.seen),
         "runs": runs,
         "jobs": jobs,
-        "estimate": {
-            "runs": left.runs,
-            "known": left.known,
-            "at_most": left.at_most,
-            "node_hours": asdict(left.node_hours),
-            "wall_s": asdict(left.wall_s),
-        },
+        "estimate": {name: value for name, value in asdict(report.left).items() if name != "at_once"},
     }
     return json.dumps(said, indent=1)
 
@@ -164,11 +189,8 @@ def _table(seen: Iterable[Seen]) -> list[str]:
         urgent = sorted(shown, key=lambda name: _urgency(numbers[name]))[:_GROUPS]
         shown = [name for name in shown if name in set(urgent)]
     columns = ["runs", *(s for s in STATES if s == "done" or any(row[s] for row in numbers.values()))]
-    width = min(_NAME_WIDTH, max(map(len, shown), default=0))
-    lines = [" ".join([f"{'':{width}}", *(f"{column:>{max(5, len(column))}}" for column in columns)])]
-    for name in shown:
-        cells = [f"{numbers[name][c] or '.':>{max(5, len(c))}}" for c in columns]
-        lines.append(" ".join([f"{_shortened(name, width):{width}}", *cells]))
+    rows = [[_shortened(name), *(str(numbers[name][column] or ".") for column in columns)] for name in shown]
+    lines = aligned([["", *columns], *rows], right=range(1, len(columns) + 1))
     hidden = [name for name in numbers if name not in set(shown)]
     if hidden:
         over = sum(numbers[name]["done"] == numbers[name]["runs"] for name in hidden)
@@ -187,17 +209,12 @@ def _running(report: Report) -> list[str]:
     if not running:
         return []
     rows = [
-        (duration(one.age_s(report.now)), _where(one), one.progress or "-", one.run.name)
+        (duration(one.age_s(report.now), 2), _where(one), one.progress or "-", one.run.name)
         for one in running[:_RUNNING]
-    ]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = [
-        "  " + "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[3]])
-        for row in rows
     ]
     return [
         "running (for how long, where, how far):",
-        *lines,
+        *(f"  {line}" for line in aligned(rows)),
         *([f"  ... and {len(running) - _RUNNING} more"] if len(running) > _RUNNING else []),
     ]
 
@@ -242,7 +259,7 @@ def _each_trouble(report: Report) -> list[str]:
 
 
 def _left(report: Report) -> list[str]:
-    left = report.estimate
+    left = report.left
     if not left.runs:
         return ["left: nothing"]
     if not left.known:
@@ -263,7 +280,7 @@ def _left(report: Report) -> list[str]:
     ]
     if left.at_once:
         those = f"the {left.at_once} runs that are" if left.at_once > 1 else "the one run that is"
-        lines.append(f"      about {duration(left.wall_s.middle / left.at_once)} at {those} running now")
+        lines.append(f"      about {duration(left.wall_s.middle / left.at_once, 2)} at {those} running now")
     return [*lines, "      ketscale plan: which first, on how many node-hours, and time and memory of each"]
 
 
@@ -279,5 +296,5 @@ def _when(one: Seen) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def _shortened(name: str, width: int) -> str:
-    return name if len(name) <= width else f"{name[: width - 3]}..."
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else f"{name[: _NAME_WIDTH - 3]}..."

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.files import opened
 from ketscale.grid import Run
-from ketscale.jobs import lease, records, supervise, waiting
-from ketscale.jobs.lease import time_of
+from ketscale.jobs import records, snakemake_internals, supervise
+from ketscale.jobs.ownership import lease, signs
+from ketscale.jobs.ownership.signs import shows_life, time_of
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm.packs import packs
 from ketscale.jobs.slurm.queue import Job
@@ -24,10 +24,9 @@ from ketscale.jobs.slurm.site import Site
 from ketscale.measure.form import EARLY_ENDS
 from ketscale.measure.record import Checked
 
-# A run that is done has a record of these settings, whatever its status; the others have none that can be trusted.
+# A run that is done has a record of these settings, with any status; the others have none that can be trusted.
 STATES = ("done", "running", "waiting", "queued", "failed", "interrupted", "stale", "refused", "missing")
 TROUBLE = ("failed", "interrupted", "stale", "refused")
-SNAKEMAKE = Path(".snakemake")
 # Bytes at the end of a history that have its last two rows.
 _TAIL = 4096
 
@@ -92,30 +91,12 @@ def survey(config: Config, root: Path, queue: Queue, now: datetime) -> list[Seen
             f"{config.results}: is not a folder, nor a link to one; move it away or set `results`"
         )
     checked = records.read(config, results).checked
-    submitted = marked(root) if queue.jobs else set()
+    submitted = snakemake_internals.incomplete(root) if queue.jobs else set()
     seen = []
     for run in config.runs:
         job = queue.job_of(run) if f"{config.results}/{run.path}" in submitted else None
         seen.append(_see(config.settings(run), checked[run], results, queue, job, now))
     return seen
-
-
-def marked(root: Path) -> set[str]:
-    """The files that Snakemake has marked as incomplete: outputs of jobs that it started and did not see end.
-
-    The name of a mark is the path in base64. If it is too long for one name, it is split into folders whose names
-    begin with @.
-    """
-    folder = root / SNAKEMAKE / "incomplete"
-    found = set()
-    for mark in folder.rglob("*"):
-        if not mark.is_dir():
-            name = "".join(part.removeprefix("@") for part in mark.relative_to(folder).parts)
-            try:
-                found.add(urlsafe_b64decode(name).decode())
-            except ValueError:
-                continue
-    return found
 
 
 def counts(seen: Iterable[Seen]) -> dict[str, int]:
@@ -134,71 +115,49 @@ def _see(
     now: datetime,
 ) -> Seen:
     run = settings.run
+    if found.record is not None:
+        quiet = found.record["quiet"]
+        busy = "" if quiet["quiet"] or not settings.protocol.timed else f"busy: {quiet['why']}"
+        return Seen(run, "done", found.why or busy, status=found.state)
     folder = results / run.folder
     try:
         names = set(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         names = set()
-    if found.record is not None:
-        quiet = found.record["quiet"]
-        busy = "" if quiet["quiet"] or not settings.protocol.timed else f"busy: {quiet['why']}"
-        return Seen(run, "done", found.why or busy, status=found.state)
     note = supervise.read_note(folder) if supervise.NOTE in names else None
     held = lease.read(folder) if "lease" in names else None
+    sign = signs.read_waiting(folder) if signs.WAITING in names else None
     checkpoint = "checkpoint" in names and any((folder / "checkpoint").glob("*.pt"))
-    if held and not held["released"] and is_alive(held, note, queue, now):
+
+    def seen(state: str, reason: str, of: Mapping[str, Any] | None = None, at: str = "at") -> Seen:
+        of = of or {}
+        return Seen(
+            run, state, reason, host=of.get("host"), job=of.get("job"), at=of.get(at), checkpoint=checkpoint
+        )
+
+    unreleased = held if held is not None and not held.get("released") else None
+    if unreleased and is_alive(unreleased, note, queue, now):
         progress = _progress(folder / "checkpoint", settings.protocol)
-        return Seen(
-            run,
-            "running",
-            host=held["host"],
-            job=held["job"],
-            at=held["since"],
-            progress=progress,
-            checkpoint=checkpoint,
-        )
-    sign = waiting.read(folder) if waiting.NAME in names else None
+        return replace(seen("running", "", unreleased, "since"), progress=progress)
     if sign and is_alive(sign, note, queue, now):
-        return Seen(
-            run,
-            "waiting",
-            f"{sign['host']} is held by {sign['whom']}",
-            host=sign["host"],
-            job=sign["job"],
-            at=sign["since"],
-            checkpoint=checkpoint,
-        )
+        return seen("waiting", f"{sign['host']} is held by {sign['whom']}", sign, "since")
     # A run that failed in a job is not queued in it, though the job still trains the rest of its job group.
     if job is not None and not (job.state == "RUNNING" and note and note.get("job") == job.id):
-        waits = (
-            f"waits in its job group; job {job.id} is running"
-            if job.state == "RUNNING"
-            else f"pending: {job.reason}"
+        running = f"waits in its job group; job {job.id} is running"
+        return seen(
+            "queued", running if job.state == "RUNNING" else f"pending: {job.reason}", {"job": job.id}
         )
-        return Seen(run, "queued", waits, job=job.id, checkpoint=checkpoint)
-    if found.state == "missing" and found.why:
-        return Seen(run, "missing", f"{found.why}; it will be trained again", checkpoint=checkpoint)
     if found.why:
-        return Seen(run, found.state, f"{found.why}; delete it and run it again", checkpoint=checkpoint)
+        advice = "it will be trained again" if found.state == "missing" else "delete it and run it again"
+        return seen(found.state, f"{found.why}; {advice}")
     if note is not None:
         reason = str(note.get("reason") or f"its {supervise.NOTE} cannot be read; see train.log")
-        return Seen(run, "failed", reason, job=note.get("job"), at=note.get("at"), checkpoint=checkpoint)
-    if held is not None and not held.get("released"):
-        reason = "it ended without a message (killed, or its machine went down); " + (
-            "it will resume from its checkpoint"
-            if checkpoint
-            else "it will start again, as it had no checkpoint"
-        )
-        return Seen(
-            run,
-            "interrupted",
-            reason,
-            host=held.get("host"),
-            job=held.get("job"),
-            at=held.get("at"),
-            checkpoint=checkpoint,
-        )
-    return Seen(run, "missing", checkpoint=checkpoint)
+        return seen("failed", reason, {name: note.get(name) for name in ("job", "at")})
+    if unreleased is not None:
+        again = "resume from its checkpoint" if checkpoint else "start again, as it had no checkpoint"
+        reason = f"it ended without a message (killed, or its machine went down); it will {again}"
+        return seen("interrupted", reason, unreleased)
+    return seen("missing", "")
 
 
 def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Queue, now: datetime) -> bool:
@@ -206,7 +165,7 @@ def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Que
     # The note is written after a run ends, and deleted before the next start.
     if note is not None and time_of(held["since"]) <= time_of(note.get("at")):
         return False
-    return lease.shows_life(held, now, queue.is_running(held["job"]))
+    return shows_life(held, now, queue.is_running(held["job"]))
 
 
 def _progress(checkpoints: Path, protocol: Protocol) -> str:

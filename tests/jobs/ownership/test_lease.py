@@ -14,8 +14,8 @@ import pytest
 
 from ketscale import process
 from ketscale.errors import UserError
-from ketscale.jobs import lease
-from ketscale.jobs.lease import Lease
+from ketscale.jobs.ownership import lease
+from ketscale.jobs.ownership.lease import Lease
 
 DEADLINE_S = 60.0
 
@@ -24,7 +24,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from ketscale.errors import UserError
-from ketscale.jobs.lease import Lease
+from ketscale.jobs.ownership.lease import Lease
 mine = Lease(Path(sys.argv[1]), interval_s=0.05)
 print(mine.try_acquire(), flush=True)
 for _ in sys.stdin:
@@ -39,7 +39,7 @@ mine.release()
 
 @pytest.fixture(autouse=True)
 def outside_slurm(monkeypatch):
-    """Whatever runs these tests, nothing but a test says which job and node it is."""
+    """Nothing but a test says which job and node it is, whatever runs these tests."""
     for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_CLUSTER_NAME", "SLURMD_NODENAME"):
         monkeypatch.delenv(name, raising=False)
 
@@ -380,7 +380,7 @@ def test_exactly_one_of_many_follows(tmp_path, gone):
 RACER = """
 import sys, time
 from pathlib import Path
-from ketscale.jobs.lease import Lease
+from ketscale.jobs.ownership.lease import Lease
 mine = Lease(Path(sys.argv[1]))
 print("ready", flush=True)
 while not Path(sys.argv[2]).exists():
@@ -620,5 +620,5 @@ def test_generations_are_numbers(tmp_path, make):
 
 
 def test_the_module_is_light():
-    program = "import sys, ketscale.jobs.lease; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    program = "import sys, ketscale.jobs.ownership.lease; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -18,10 +18,10 @@ from ketscale.errors import UserError
 from ketscale.grid import RECORD
 from ketscale.process import node_name
 
-# How often a run that waits looks whether the lock is free.
+# A run that waits looks this often whether the lock is free.
 _LOOK_S = 0.2
 _LOCKS = Path("/proc/locks")
-# Untimed runs share the lock: so many of them are named, the others counted.
+# Untimed runs share the lock: this many of them are named, and the others are counted.
 _NAMED = 3
 
 
@@ -51,7 +51,7 @@ def hold(timed: bool, ranks: int, waits: Callable[[str], None]) -> Iterator[None
     first = ranks == 1
     try:
         while True:
-            # Again each time: the first may have died.
+            # This is asked each time, since the first may have died.
             first = first or _is_first(file, number)
             if timed and not first:
                 if os.pread(file, len(launcher), 0) == launcher:
@@ -127,9 +127,9 @@ def _try(file: int, kind: int) -> bool:
 
 
 def _holders(file: int) -> str:
-    """Who holds the lock, in words, from the kernel's list of locks (proc_locks(5)).
+    """The processes that hold the lock, in words, from the kernel's list of locks (proc_locks(5)).
 
-    Those that wait have an arrow before FLOCK there.
+    Processes that wait have an arrow before FLOCK there.
     """
     status = os.fstat(file)
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"

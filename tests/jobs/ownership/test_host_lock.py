@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ketscale.errors import UserError
-from ketscale.measure import host_lock
+from ketscale.jobs.ownership import host_lock
 
 HOLDER = """
 import fcntl, sys
@@ -139,7 +139,7 @@ def test_a_lock_that_is_not_permitted_is_named(lock):
 
 RANK = """
 import os, sys, tempfile
-from ketscale.measure import host_lock
+from ketscale.jobs.ownership import host_lock
 tempfile.tempdir = sys.argv[1]
 with host_lock.hold(True, int(sys.argv[2]), lambda whom: print(f"waits for {whom}", flush=True)):
     print("in", flush=True)

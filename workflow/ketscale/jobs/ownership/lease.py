@@ -15,16 +15,13 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-from msgspec import Meta
-
-from ketscale import process, strict_json
+from ketscale import process
 from ketscale.errors import UserError
 from ketscale.files import read_bytes, write_atomic
+from ketscale.jobs.ownership.signs import Holder, in_words, is_alive, parse, utc
 
 # The file of a generation.
 _NAME = re.compile(r"([1-9][0-9]*)\.json")
@@ -32,9 +29,15 @@ _NAME = re.compile(r"([1-9][0-9]*)\.json")
 _LONGEST_LOOK = 1 / 3
 # A holder may miss at least this many beats, whatever the patience.
 _BEATS = 3
-# One that was renewed within this many beats counts as held, where only people are told.
-_BEATS_SHOWN = 5
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+class LeaseContent(Holder):
+    """The content of a lease's file."""
+
+    token: str
+    beat: int
+    released: bool
+    finished: bool
 
 
 def _unknown(job: str) -> bool | None:
@@ -109,7 +112,7 @@ class Lease:
             reason = (
                 "the lease of this run was deleted"
                 if now is None
-                else f"another process has taken over this run ({_process(now)})"
+                else f"another process has taken over this run ({in_words(now)})"
             )
             raise UserError(f"{self.folder}: {reason}; this process stops and writes nothing")
 
@@ -133,8 +136,8 @@ class Lease:
             self.holder = f"a process whose lease cannot be read ({error.strerror})"
             self._seen = None
             return False
-        content = parse(raw)
-        self.holder = who(content)
+        content = parse(raw, LeaseContent)
+        self.holder = _who(content)
         verdict = self._verdict(content)
         return self._unchanged(generation, raw, content) if verdict is None else verdict
 
@@ -144,15 +147,12 @@ class Lease:
             return None
         if content["released"]:
             return True
-        # The namespace too: a container may share the host's name but number its processes from 1.
-        here = ("host", "boot", "pid_namespace")
-        if None not in (content["boot"], content["pid_namespace"]) and _equal(content, self._me, here):
-            alive = process.is_alive(content["pid"], content["started"])
-            if alive is not None:
-                # Alive means held, however long ago the last beat was: the process may be stopped in a debugger.
-                return not alive
-        # The cluster too: two clusters on one file system may use the same job ids.
-        if content["job"] is not None and _equal(content, self._me, ("cluster",)):
+        alive = is_alive(content)
+        if alive is not None:
+            # Alive means held, however long ago the last beat was: the process may be stopped in a debugger.
+            return not alive
+        # The cluster counts too: two clusters on one file system may use the same job ids.
+        if content["job"] is not None and content["cluster"] == self._me["cluster"]:
             if content["job"] == self._me["job"]:
                 # If SLURM has requeued this job, the holder was in an earlier start of it and is gone.
                 return True if content["restarts"] < self._me["restarts"] else None
@@ -174,7 +174,7 @@ class Lease:
             self._seen = (generation, raw)
             self._unchanged_s = 0.0
         else:
-            # Capped: if this process was frozen or the file system hung, the holder may have been unable to write
+            # The time is capped: if this process was frozen or the file system hung, the holder may have been unable to write
             # too.
             self._unchanged_s += min(now - self._looked, self.patience_s * _LONGEST_LOOK)
         self._looked = now
@@ -203,7 +203,7 @@ class Lease:
             return False
         self.lost = False
         self._delete_lower()
-        self.holder = who(self._content())
+        self.holder = _who(self._content())
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._thread.start()
@@ -220,7 +220,7 @@ class Lease:
         lower = sorted(n for n in _generations(self.folder) if n < self._generation)
         for generation in reversed(lower):
             try:
-                content = parse(read_bytes(_path(self.folder, generation)))
+                content = parse(read_bytes(_path(self.folder, generation)), LeaseContent)
             except OSError:
                 continue
             if content:
@@ -249,7 +249,7 @@ class Lease:
     def _is_owned(self) -> bool:
         # Check both: NFS may show an old listing for a while, but it opens no deleted file.
         try:
-            content = parse(read_bytes(_path(self.folder, self._generation)))
+            content = parse(read_bytes(_path(self.folder, self._generation)), LeaseContent)
         except FileNotFoundError:
             return False
         newest = max(_generations(self.folder), default=0)
@@ -271,7 +271,7 @@ def read(folder: Path) -> dict[str, Any] | None:
             generations = _generations(folder)
             if not generations:
                 return None
-            return parse(read_bytes(_path(folder, max(generations))))
+            return parse(read_bytes(_path(folder, max(generations))), LeaseContent)
         except FileNotFoundError:  # another process took over between the two lines above
             continue
         except OSError:
@@ -279,47 +279,12 @@ def read(folder: Path) -> dict[str, Any] | None:
     return {}
 
 
-def shows_life(content: Mapping[str, Any], now: datetime, job_runs: bool = False) -> bool:
-    """Whether the process of a lease, or of a sign with the same keys, seems to be alive.
-
-    For what people are told, never for who may write: it compares clocks of different hosts.
-    """
-    me = process.identity()
-    if content["boot"] is not None and _equal(content, me, ("boot", "pid_namespace")):
-        alive = process.is_alive(content["pid"], content["started"])
-        if alive is not None:
-            return alive
-    return job_runs or now - time_of(content["at"]) < timedelta(seconds=_BEATS_SHOWN * content["interval_s"])
-
-
-def time_of(text: Any) -> datetime:
-    """A UTC time from a lease, sign, note or record; a time long ago if there is none."""
-    try:
-        time = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        return _LONG_AGO
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
-
-
-def who(content: Mapping[str, Any]) -> str:
-    """The holder of a lease with this content, in words."""
-    return "nobody" if content.get("released") else _process(content)
-
-
-def _process(content: Mapping[str, Any]) -> str:
-    if not content:
-        return "a process whose lease is empty or damaged"
-    job = f", job {content['job']}" if content["job"] is not None else ""
-    return f"process {content['pid']} on {content['host']}{job} (last sign of life {content['at']})"
+def _who(content: Mapping[str, Any]) -> str:
+    return "nobody" if content.get("released") else in_words(content)
 
 
 def _path(folder: Path, generation: int) -> Path:
     return folder / "lease" / f"{generation}.json"
-
-
-def utc() -> str:
-    """The time, for people and for differences of times on one host. Times of two hosts are never compared."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _generations(folder: Path) -> list[int]:
@@ -328,40 +293,3 @@ def _generations(folder: Path) -> list[int]:
     except FileNotFoundError:
         return []
     return [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
-
-
-class Process(msgspec.Struct, kw_only=True):
-    """What a lease, or another sign of life, says about its process; see `process.identity`."""
-
-    host: str
-    pid: Annotated[int, Meta(ge=1, lt=2**31)]
-    started: float
-    boot: str | None
-    pid_namespace: str | None
-    job: str | None
-    restarts: int
-    cluster: str | None
-    since: datetime
-    at: datetime
-    interval_s: Annotated[float, Meta(ge=0, le=1e6)]
-
-
-class _Content(Process):
-    token: str
-    beat: int
-    released: bool
-    finished: bool
-
-
-def parse(raw: bytes, kind: type[Process] = _Content) -> dict[str, Any]:
-    """The content of a file of this kind; {} if it is empty or damaged."""
-    try:
-        content: dict[str, Any] = strict_json.loads(raw)
-        msgspec.convert(content, kind)
-    except ValueError:  # msgspec.ValidationError is a ValueError
-        return {}
-    return content
-
-
-def _equal(one: Mapping[str, Any], other: Mapping[str, Any], keys: tuple[str, ...]) -> bool:
-    return all(one[key] == other[key] for key in keys)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ketscale import analysis, grid
-from ketscale.jobs import finished
+from ketscale.jobs import provenance
+from ketscale.jobs.ownership import finished
 from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
 from tests.contract import tiny_study
@@ -21,7 +22,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("KETSCALE_CALL", "one")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     path = tmp_path / RUN.folder
-    code = {"version": "0.3.0", "hash": finished.code_hash(), "commit": None, "dirty": None}
+    code = {"version": "0.3.0", "hash": provenance.code_hash(), "commit": None, "dirty": None}
     maker.write(tmp_path, SETTINGS, call="one", code=code)
     (path / "history.csv").write_text("epoch,step\n")
     (copy,) = finished.copies(path, together=False)
@@ -33,7 +34,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_same_call_gets_the_record_and_the_history_back(folder):
     assert finished.restore(folder, SETTINGS, maker.FEATURES)
-    found = finished.of_this_code(folder / grid.RECORD, SETTINGS, maker.FEATURES)
+    found = finished.of_this_code(folder, SETTINGS, maker.FEATURES)
     assert found is not None and found["call"] == "one"
     assert (folder / "history.csv").read_text() == "epoch,step\n"
 
@@ -68,7 +69,7 @@ def test_anything_else_trains_anew(folder, monkeypatch, what):
     elif what == "features":
         features = "others"
     else:
-        monkeypatch.setattr(finished, "code_hash", lambda: "edited")
+        monkeypatch.setattr(provenance, "code_hash", lambda: "edited")
     assert not finished.restore(folder, settings, features)
     assert not (folder / grid.RECORD).exists()
     # The copy is gone too.
@@ -92,25 +93,3 @@ def test_what_another_job_or_a_retry_may_delete_is_copied(tmp_path, monkeypatch,
         if there:
             monkeypatch.setenv(name, "7")
     assert bool(finished.copies(tmp_path, together)) == copied
-
-
-def test_the_hash_of_the_code_is_that_of_what_trains(tmp_path, monkeypatch):
-    for name in ("training/loop.py", "analysis/report.py"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text("a = 1\n")
-    monkeypatch.setattr(finished, "PACKAGE", tmp_path)
-
-    def now():
-        finished.code_hash.cache_clear()
-        return finished.code_hash()
-
-    before = now()
-    (tmp_path / "analysis/report.py").write_text("a = 2\n")
-    assert now() == before
-    (tmp_path / "training/loop.py").write_text("a = 2\n")
-    assert now() != before
-    finished.code_hash.cache_clear()
-
-
-def test_what_does_not_train_is_still_there_under_its_name():
-    assert all((finished.PACKAGE / name).exists() for name in finished._NOT_TRAINING)

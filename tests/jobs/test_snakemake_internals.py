@@ -1,0 +1,61 @@
+"""What is used of Snakemake beside its documented interface is still there."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ketscale.jobs import snakemake_internals as internals
+from tests import ROOT
+
+pytest.importorskip("snakemake")
+
+
+def test_everything_that_is_used_of_snakemake_is_there():
+    """If this fails, Snakemake has changed: look at each function of the module, and at the rules."""
+    # Its modules import each other, and this order works.
+    from snakemake import api
+    from snakemake.dag import DAG
+    from snakemake.scheduling.job_scheduler import JobRateLimiter, JobScheduler
+    from snakemake.settings.types import ExecutionSettings, SchedulingSettings
+
+    assert "forcefiles" in DAG.__init__.__code__.co_names and callable(DAG.needrun_jobs)
+    assert isinstance(api.Workflow.parent_groupids, property)
+    for settings, name in ((ExecutionSettings, "keep_going"), (SchedulingSettings, "max_jobs_per_timespan")):
+        assert name in {field.name for field in dataclasses.fields(settings)}
+    assert "job_rate_limiter" in JobScheduler.__init__.__code__.co_names
+    assert isinstance(JobRateLimiter.max_jobs, property) and isinstance(JobRateLimiter.timespan, property)
+
+
+def test_the_rules_reach_into_the_plan_and_the_scheduler_only_there():
+    rules = [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]
+    inner = re.compile(r"workflow\.(dag|scheduler|parent_groupids|execution_settings|scheduling_settings|_)")
+    assert not [path.name for path in rules if inner.search(path.read_text())]
+
+
+def test_a_setting_that_snakemake_no_longer_has_is_an_error():
+    workflow = SimpleNamespace(execution_settings=SimpleNamespace(), scheduling_settings=SimpleNamespace())
+    with pytest.raises(AttributeError, match="no setting keep_going"):
+        internals.complete_settings(workflow)
+
+
+@pytest.mark.parametrize("limit, left", [((100, 1), False), ((100, 60), True), ((5, 1), True)])
+def test_only_the_usual_limit_of_submissions_is_lifted(limit, left):
+    limiter = SimpleNamespace(max_jobs=limit[0], timespan=limit[1])
+    workflow = SimpleNamespace(scheduler=SimpleNamespace(job_rate_limiter=limiter))
+    internals.lift_limit(workflow)
+    assert (workflow.scheduler.job_rate_limiter is limiter) == left
+
+
+def test_a_long_path_is_read_from_the_marks_parts(tmp_path: Path):
+    from base64 import urlsafe_b64encode
+
+    name = urlsafe_b64encode(b"results/metrics.json").decode()
+    mark = tmp_path / ".snakemake" / "incomplete" / f"@{name[:8]}" / name[8:]
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    assert internals.incomplete(tmp_path) == {"results/metrics.json"}

@@ -1,0 +1,118 @@
+"""`ketscale collect`, `figures`, `report`, `merge` and `compare`: what records say."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ketscale.commands import Add, add_source, json_object
+from ketscale.errors import UserError
+
+if TYPE_CHECKING:
+    from ketscale.config import Config
+
+
+def add(command: Add) -> None:
+    """Add the commands."""
+    collect = command("collect", _collect, "Check all records of a study and write its tables")
+    figures = command("figures", _figures, "Draw a study's figures from its tables")
+    report = command("report", _report, "Build a study's report.html from tables and figures")
+    for parser in (collect, figures, report):
+        add_source(parser, "--study", "the whole config as JSON, instead of a file")
+    collect.add_argument(
+        "--partial", action="store_true", help="use the runs that exist and list the missing ones"
+    )
+    collect.add_argument(
+        "--local", help="with --study: where the files of each workload are on this machine, as JSON"
+    )
+
+    merge = command(
+        "merge",
+        _merge,
+        "Write one page of several results folders, such as those of several machines",
+        "Each folder keeps its answers, figures and rows apart. It needs their tables and figures.",
+    )
+    merge.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a results folder")
+    merge.add_argument(
+        "--out",
+        type=Path,
+        default=Path("merged.html"),
+        metavar="FILE",
+        help="the page (default: merged.html)",
+    )
+
+    compare = command(
+        "compare",
+        _compare,
+        "Compare two results folders: what became faster, slower, better or worse beyond noise",
+        "Runs are paired if axes, seed, settings, data and hardware are the same. Exits with 1 if in B something is "
+        "slower or worse, has other losses or no longer completes, else with 0.",
+    )
+    compare.add_argument("a", type=Path, metavar="A", help="the results folder to compare with")
+    compare.add_argument("b", type=Path, metavar="B", help="the results folder that is judged")
+    compare.add_argument(
+        "--threshold",
+        type=float,
+        default=1.05,
+        metavar="RATIO",
+        help="smallest change of a step time that counts (default: 1.05)",
+    )
+    for kind in ("json", "csv"):
+        compare.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the comparison as {kind}")
+
+
+def study(options: argparse.Namespace) -> tuple[Config, Path]:
+    """The config that tables, figures or a page are made of, and its results folder."""
+    from ketscale import analysis
+    from ketscale.config import load
+
+    given = json_object(options.study, "--study") if options.study else load(options.config)
+    partial = {"partial": True} if getattr(options, "partial", False) else {}
+    local = getattr(options, "local", None)
+    if options.study and local:
+        analysis.of(given, placed=False)  # so that there are workloads to be placed
+        blocks = dict(given["workloads"])
+        for name, places in json_object(local, "--local").items():
+            if name not in blocks or not isinstance(places, dict):
+                raise UserError(
+                    f"--local: {name} is no workload of the study, or has no JSON object of its files"
+                )
+            blocks[name] = {**blocks[name], **places}
+        given = {**given, "workloads": blocks}
+    config = analysis.of({**given, **partial}, placed=not options.study or local is not None)
+    return config, Path(config.results)
+
+
+def _collect(options: argparse.Namespace) -> None:
+    from ketscale.analysis import tables
+
+    tables.collect(*study(options))
+
+
+def _figures(options: argparse.Namespace) -> None:
+    # Figures are files. The variable, which matplotlib reads on import, may name a window, or a notebook's backend that
+    # is not installed here.
+    os.environ["MPLBACKEND"] = "agg"
+    from ketscale.analysis import figures
+
+    figures.draw(*study(options))
+
+
+def _report(options: argparse.Namespace) -> None:
+    from ketscale.analysis import report
+
+    report.build(*study(options))
+
+
+def _merge(options: argparse.Namespace) -> None:
+    from ketscale.analysis import report
+
+    report.merge(options.folders, options.out)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from ketscale.analysis import compared
+
+    return compared.run(options.a, options.b, options.threshold, options.json, options.csv)

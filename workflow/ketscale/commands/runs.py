@@ -1,0 +1,151 @@
+"""`ketscale train` and `launch`: one run, on the ranks that are there or that it starts."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from ketscale import grid
+from ketscale.commands import Add, add_source, checked_config, json_object
+from ketscale.errors import UserError
+
+if TYPE_CHECKING:
+    from ketscale.config import Settings
+
+
+def add(command: Add) -> None:
+    """Add the commands."""
+    train = command(
+        "train",
+        _train,
+        "Train one run and write its record",
+        "It is the process of one rank; `launch` starts all ranks. A run that was stopped resumes from its checkpoint; a "
+        "timed one starts anew.",
+    )
+    launch = command(
+        "launch",
+        _launch,
+        "Start all ranks of one run with their threads set, and train it",
+        "Runs `ketscale train` under mpirun or torchrun, as the run's backend needs, or under srun inside a SLURM "
+        "allocation.",
+    )
+    for parser in (train, launch):
+        parser.add_argument("record", help="path of the run's record: results/runs/.../metrics.json")
+        add_source(parser, "--settings", "the run's resolved settings as JSON, instead of a config")
+        parser.add_argument(
+            "--features",
+            type=Path,
+            nargs="?",
+            metavar="FILE",
+            help="features.json of the workload (default: features/WORKLOAD/features.json in the results folder)",
+        )
+        parser.add_argument(
+            "--trace",
+            type=Path,
+            metavar="FILE",
+            help="write the spans of the sampled steps for chrome://tracing or Perfetto",
+        )
+    train.add_argument(
+        "--cohort",
+        type=Path,
+        metavar="FILE",
+        help="runs to train together with this one, as a call of Snakemake writes them down",
+    )
+
+
+def _train(options: argparse.Namespace) -> NoReturn:
+    from ketscale.jobs import provenance
+
+    # Before what trains is imported: whatever happens to the sources from now on is none of this run's.
+    provenance.taken()
+    settings = _settings(options)
+    from ketscale.process import THREAD_VARIABLES, end, kept_for_good
+
+    # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
+    for name in THREAD_VARIABLES:
+        os.environ[name] = os.environ.get(name) or str(settings.run.threads)
+    with kept_for_good():
+        from ketscale.jobs.session import train
+        from ketscale.training.loop import Stopped
+
+    try:
+        manifest = _manifest(options, settings)
+        status = train(settings, _folder(options), manifest, options.trace, options.cohort)
+    except Stopped as stopped:
+        print(f"ketscale: {stopped}", file=sys.stderr)
+        end(143)
+    else:
+        print(f"{settings.run.folder}: {status}")
+        end(0)
+
+
+def _launch(options: argparse.Namespace) -> int:
+    from ketscale.jobs import cohorts, launch, supervise
+    from ketscale.jobs.ownership import finished
+    from ketscale.process import slurm_job
+
+    run, folder, settings = grid.Run.parse(options.record), _folder(options), options.settings
+    # The ranks check them while they start; those of another run are refused before.
+    if not settings or json_object(settings, "--settings").get("run") != dataclasses.asdict(run):
+        settings = _settings(options).text
+    if finished.has_copy(folder) and _restored(options, folder):
+        print(f"{run.folder}: already finished in this call")
+        return 0
+    arguments = ["ketscale", "train", options.record, "--settings", settings]
+    cohort = None if options.trace else cohorts.file_of(run)
+    for name, value in (("features", options.features), ("trace", options.trace), ("cohort", cohort)):
+        if value:
+            arguments += [f"--{name}", str(value)]
+    environment = launch.environment()
+    job = slurm_job()
+    if job is not None:
+        from ketscale.jobs.slurm import queue
+
+        # Snakemake hides this variable from runs. The lease needs it to see that SLURM has requeued the job.
+        environment["SLURM_RESTART_COUNT"] = str(queue.restarts(job) or 0)
+    return supervise.run(f"{launch.prefix_here(run)} {shlex.join(arguments)}", folder, environment)
+
+
+def _restored(options: argparse.Namespace, folder: Path) -> bool:
+    """Whether this call of Snakemake has already finished the run; if so, its record is there again."""
+    from ketscale.jobs import prepared
+    from ketscale.jobs.ownership import finished
+
+    settings = _settings(options)
+    return finished.restore(folder, settings, prepared.features_hash(_manifest(options, settings)))
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """The settings of the run that a record's path names. Settings that are given must belong to that run."""
+    from ketscale.config import Settings
+    from ketscale.problems.registry import FAMILIES
+
+    run = grid.Run.parse(options.record)
+    if not options.settings:
+        return checked_config(options.config).settings(run)
+    settings = Settings.of(json_object(options.settings, "--settings"), FAMILIES, "--settings")
+    if settings.run != run:
+        raise UserError(
+            f"--settings belong to {settings.run.path}, not to {run.path}; give the settings of the run in the path"
+        )
+    return settings
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    return Path(options.record.removesuffix(grid.RECORD))
+
+
+def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
+    """The manifest of the run's data: as given, else in its results folder; None for a family without data."""
+    if not settings.family.prepared:
+        return None
+    if options.features:
+        return Path(options.features)
+    folder, own = str(_folder(options)).rstrip("/"), settings.run.folder
+    results = Path(folder.removesuffix(own) if folder.endswith(own) else "results")
+    return results / grid.PREPARED.format(workload=settings.run.workload)

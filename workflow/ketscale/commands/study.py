@@ -1,0 +1,156 @@
+"""`ketscale status`, `plan`, `recommend` and `recover`: the runs of a study, done and left."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ketscale import grid
+from ketscale.commands import Add, add_config, amount
+from ketscale.errors import UserError
+
+
+def add(command: Add) -> None:
+    """Add the commands."""
+    status = command(
+        "status",
+        _status,
+        "Show the state of every run of a study, and how much is left",
+        "It changes nothing and may be called at any time.",
+    )
+    add_config(status)
+    status.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    status.add_argument(
+        "--failed",
+        action="store_true",
+        help="list only runs that failed, were interrupted, or are stale or refused, each with the command that runs it again",
+    )
+
+    plan = command(
+        "plan",
+        _plan,
+        "Say what the missing runs of a study will cost, and which to do first on a budget",
+        "Time, memory and node-hours are learned from records; of what no record tells, nothing is said. It changes "
+        "nothing.",
+    )
+    add_config(plan)
+    plan.add_argument("--node-hours", type=amount, metavar="NUMBER", help="the budget")
+    plan.add_argument(
+        "--records",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="another results folder whose records tell costs; may be repeated",
+    )
+    forms = plan.add_mutually_exclusive_group()
+    for form, text in (
+        ("targets", "print only the runs to do first, as targets of Snakemake"),
+        (
+            "limits",
+            "print only time and memory of the missing runs, as lines for `limits` in a cluster's site.yaml",
+        ),
+        ("json", "print JSON, for scripts"),
+        (
+            "check",
+            "print how far off the estimates are: groups of records are predicted from the others (minutes)",
+        ),
+    ):
+        forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
+
+    recommend = command(
+        "recommend",
+        _recommend,
+        "Say on which simulator and layout of this machine a run trains fastest, and how sure that is",
+        "Records of this machine tell; where one is missing, short trials of all candidates take turns.",
+    )
+    recommend.add_argument(
+        "record",
+        help="path of a run's record; its simulator, layout and seed do not count: results/runs/.../metrics.json",
+    )
+    add_config(recommend)
+    recommend.add_argument(
+        "--minutes",
+        type=amount,
+        default=3.0,
+        metavar="NUMBER",
+        help="trials may take so long; 0: none (default: 3)",
+    )
+    for name in ("simulators", "layouts"):
+        recommend.add_argument(
+            f"--{name}", metavar="NAMES", default="", help=f"only these {name}, separated by commas"
+        )
+
+    recover = command(
+        "recover",
+        _recover,
+        "Clean up after a killed Snakemake, so that the next call continues",
+        "It cancels this folder's jobs in SLURM's queue, removes locks, and keeps finished runs from being trained again. "
+        "Call it on the machine where Snakemake ran.",
+    )
+    add_config(recover)
+    jobs = recover.add_mutually_exclusive_group()
+    jobs.add_argument("--wait", action="store_true", help="let running jobs finish; cancel only pending ones")
+    jobs.add_argument(
+        "--no-queue",
+        action="store_true",
+        help="do not ask SLURM, because no job of this folder is in its queue",
+    )
+
+
+def _status(options: argparse.Namespace) -> None:
+    from ketscale.jobs.status import report
+    from ketscale.problems.registry import read_config
+
+    said = report.look(read_config(options.config), options.config, Path())
+    print((report.as_json if options.json else report.as_text)(said, options.failed))
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from ketscale.analysis.advice import judge, plan
+    from ketscale.jobs.costs import samples
+    from ketscale.problems.registry import read_config
+    from ketscale.words import counted
+
+    config = read_config(options.config)
+    for folder in options.records:
+        if not (folder / grid.RUNS).is_dir():
+            raise UserError(f"--records {folder}: not a results folder; it has no folder {grid.RUNS}")
+    if options.form == "check":
+        found = samples.below([Path(config.results), *options.records])
+        quiet = sum(one.quiet for one in found)
+        print(f"{counted(len(found), 'record')}, {quiet} of them of a quiet machine", flush=True)
+        print(judge.as_text(judge.judge(found)))
+        return
+    made = plan.make(config, options.config, options.node_hours, options.records, Path())
+    forms = {"targets": plan.as_targets, "limits": plan.as_limits, "json": plan.as_json}
+    print(forms.get(options.form, plan.as_text)(made))
+
+
+def _recommend(options: argparse.Namespace) -> None:
+    from ketscale.analysis.advice import recommend
+    from ketscale.measure import host
+    from ketscale.problems.registry import read_config
+
+    only = {
+        name[:-1]: [part for part in getattr(options, name).split(",") if part]
+        for name in ("simulators", "layouts")
+    }
+    said = recommend.recommend(
+        read_config(options.config),
+        grid.Run.parse(options.record),
+        60 * options.minutes,
+        only,
+        host.describe(),
+        Path(),
+        lambda line: print(f"ketscale: {line}", file=sys.stderr),
+    )
+    print(recommend.as_text(said))
+
+
+def _recover(options: argparse.Namespace) -> None:
+    from ketscale.jobs.recover import recover
+    from ketscale.problems.registry import read_config
+
+    recover(read_config(options.config), options.config, options.wait, not options.no_queue)

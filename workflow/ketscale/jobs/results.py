@@ -1,0 +1,203 @@
+"""What a run leaves: its record, its history, and the trained model with its predictions."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ketscale import process
+from ketscale.config import Data, Settings
+from ketscale.engines.circuits.fused import routes_taken
+from ketscale.files import copy_atomic, csv_of, write_atomic
+from ketscale.grid import CURVES, HISTORY, PREDICTIONS, RECORD, Run
+from ketscale.jobs import provenance, supervise
+from ketscale.jobs.outcome import Outcome
+from ketscale.jobs.ownership import finished
+from ketscale.jobs.started import StartedRun
+from ketscale.jobs.surroundings import Surroundings
+from ketscale.layers.complex_weights import parameter_count
+from ketscale.measure import record
+from ketscale.measure.clock import Clock, quartiles
+from ketscale.measure.form import SCHEMA_VERSION, epoch_s
+from ketscale.measure.quiet import judged
+from ketscale.problems import models
+from ketscale.problems.problem import Problem
+from ketscale.training import checkpoint
+from ketscale.training.history import History
+from ketscale.training.loop import Trainer
+
+
+def write(
+    run: StartedRun,
+    ended: Outcome,
+    surroundings: Surroundings,
+    ranks: list[dict[str, Any]],
+    cohort: Sequence[str] = (),
+    evaluated: nn.Module | None = None,
+) -> None:
+    """Write what a run leaves, the record last, and delete what it needed to go on.
+
+    Args:
+        ranks: their entries in the record.
+        cohort: the runs with which it was trained.
+        evaluated: the problem whose circuits were evaluated, if it is another than the run's own.
+    """
+    settings, folder, trainer = run.settings, run.folder, run.trainer
+    # The copy is written first: what Snakemake deletes at the start of the run's own job is then never the only one.
+    places = [*finished.copies(folder, together=bool(cohort)), folder]
+    history = trainer.history if trainer else History(None)
+    hashes = [history.finish(place / HISTORY) for place in places]
+    model = trainer.problem if trainer and ended.status == "completed" else None
+    evaluated = evaluated or (trainer.problem if trainer else None)
+    measured = {
+        **run.interruptions,
+        "cohort": list(cohort),
+        "routes": routes_taken(evaluated) if evaluated else [],
+        "mpi_library": surroundings.world.library,
+        "machine": {**surroundings.machine, "ranks": ranks},
+        "quiet": judged(ranks),
+        "files": {HISTORY: hashes[0], **_keep(settings, model, ended.outputs, folder)},
+        "timing": {
+            "startup_s": surroundings.startup_s,
+            "data_s": run.data_s,
+            **timing(trainer, ended),
+        },
+        **spent(
+            surroundings.started,
+            time.monotonic() - surroundings.clock_s,
+            settings.run,
+            surroundings.world.device,
+            run.share_s,
+        ),
+    }
+    made = record_of(settings, run.data, trainer, ended, measured)
+    for place in places:
+        if CURVES in made["files"] and place != folder:
+            copy_atomic(folder / CURVES, place / CURVES)
+        record.write(place / RECORD, settings, made)
+    (folder / supervise.NOTE).unlink(missing_ok=True)
+    checkpoint.clear(folder)
+    run.lease.finished = True
+
+
+def _keep(
+    settings: Settings, problem: Problem | None, outputs: torch.Tensor | None, folder: Path
+) -> dict[str, str]:
+    """Write the trained model, its test predictions and its curves, unless the protocol sets keep_model: false.
+
+    Files of an earlier training of the run are deleted. problem: None if the run was not completed.
+
+    Returns:
+        SHA-256 by file name.
+    """
+    for name in (models.WEIGHTS, PREDICTIONS, CURVES):
+        (folder / name).unlink(missing_ok=True)
+    if problem is None or not settings.protocol.keep_model:
+        return {}
+    files = {models.WEIGHTS: models.saved(settings, problem)}
+    if outputs is not None:
+        buffer = io.BytesIO()
+        arrays = problem.predictions("test", outputs)
+        np.savez(buffer, allow_pickle=False, **{name: rows.cpu().numpy() for name, rows in arrays.items()})
+        files[PREDICTIONS] = buffer.getvalue()
+        curves = {name: column.tolist() for name, column in problem.curves().items()}
+        if curves:
+            rows = (dict(zip(curves, row, strict=True)) for row in zip(*curves.values(), strict=True))
+            files[CURVES] = csv_of(rows, list(curves))
+    for name, content in files.items():
+        write_atomic(folder / name, content)
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def record_of(
+    settings: Settings,
+    data: Data,
+    trainer: Trainer | None,
+    ended: Outcome,
+    measured: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The record: what was requested, how it ended, and what was measured.
+
+    trainer: None if memory ran out before there was one.
+    """
+    return {
+        "schema": SCHEMA_VERSION,
+        "family": settings.family.name,
+        "run": asdict(settings.run),
+        "sizes": settings.sizes,
+        "status": ended.status,
+        "reason": ended.reason,
+        "call": finished.call(),
+        "parameters": parameter_count(trainer.problem.model) if trainer else None,
+        "gradient_bytes": _gradient_bytes(trainer.problem.model) if trainer else None,
+        "config": settings.content,
+        "config_hash": settings.hash,
+        "data_hash": data.data_hash,
+        "features_hash": data.features_hash,
+        "split": asdict(data.split),
+        **provenance.taken(),
+        "slurm_job_id": process.slurm_job(),
+        "quality": ended.quality,
+        "losses": trainer.losses if trainer else [],
+        "weights_hash": trainer.weights_hash() if trainer and ended.status == "completed" else None,
+        **measured,
+    }
+
+
+def _gradient_bytes(model: torch.nn.Module) -> int:
+    return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+
+
+def timing(trainer: Trainer | None, ended: Outcome) -> dict[str, Any]:
+    """What the clock has measured, in seconds; zeros and None if memory ran out before there was a trainer."""
+    clock = trainer.clock if trainer else Clock(torch.device("cpu"), 0, frozenset())
+    steps = steps_per_epoch = samples = 0
+    if trainer:
+        steps, steps_per_epoch = trainer.step, trainer.steps_per_epoch
+        # A batch larger than the data has no more samples than there are.
+        samples = min(trainer.batch, trainer.problem.sampler.samples or trainer.batch)
+    step = quartiles(clock.steady_s)
+    epoch = quartiles(clock.epochs_s)
+    median = step["median_s"]
+    return {
+        "first_step_s": clock.first_s,
+        "step": step,
+        "spans": {name: quartiles(seconds) for name, seconds in sorted(clock.spans_s.items())},
+        "sampled_step": quartiles(clock.sampled_s),
+        "validation_s": quartiles(clock.validations_s)["median_s"],
+        "epoch": epoch,
+        "steps": steps,
+        "steps_per_epoch": steps_per_epoch,
+        "epoch_s": epoch_s(epoch["median_s"], step["mean_s"], steps_per_epoch),
+        "samples_per_s": median and samples / median,
+        "steps_s": clock.steps_s,
+        "aside_s": clock.aside_s,
+        "train_s": ended.train_s,
+    }
+
+
+def spent(
+    started: datetime, seconds: float, run: Run, device: torch.device, share_s: float | None = None
+) -> dict[str, Any]:
+    """Start and stop times, and the node-hours and GPU-hours between them; `seconds` are by a clock that is never set.
+
+    share_s: the run's share of these seconds, if other runs were trained in the same process; None: all.
+    """
+    stopped = started + timedelta(seconds=seconds)
+    hours = (seconds if share_s is None else share_s) / 3600
+    return {
+        "started": started.isoformat(),
+        "stopped": stopped.isoformat(),
+        "node_hours": hours * run.nodes,
+        "gpu_hours": hours * run.ranks if device.type == "cuda" else 0.0,
+    }

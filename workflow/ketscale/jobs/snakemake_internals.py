@@ -1,0 +1,78 @@
+"""What is used of Snakemake beside its documented interface, each with its reason; a test looks whether it is still there.
+
+Imports next to nothing: the Snakefile imports it at every start.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode
+from pathlib import Path
+from typing import Any
+
+# Snakemake's own folder in that of a study.
+FOLDER = Path(".snakemake")
+# Snakemake's limit of submissions if the user gives none: jobs, in seconds.
+_USUAL_LIMIT = (100, 1)
+
+
+def make_again(workflow: Any, path: str) -> None:
+    """Have a file made again, whatever Snakemake's notes and the times of files say, by the call that is planned.
+
+    The option --forcerun would also make it a target. The jobs of the call do not ask: their own process plans only what
+    it was told.
+    """
+    workflow.dag.forcefiles.add(path)
+
+
+def planned(workflow: Any) -> list[Any]:
+    """The jobs of this call, once they are planned."""
+    return list(workflow.dag.needrun_jobs())
+
+
+def make_one_job(workflow: Any, group: str, component: str) -> None:
+    """Apply what a profile sets for the group `component` to a job group: its runs do not depend on one another."""
+    workflow.parent_groupids[group] = component
+
+
+def complete_settings(workflow: Any) -> None:
+    """In the process of a job group, set what Snakemake does not pass on to it.
+
+    If a run fails the others go on, and there is no limit of submissions (see `lift_limit`).
+    """
+    _set(workflow.execution_settings, "keep_going", True)
+    _set(workflow.scheduling_settings, "max_jobs_per_timespan", None)
+
+
+def lift_limit(workflow: Any) -> None:
+    """Remove Snakemake's limit of 100 submissions a second; one that the user gave stays.
+
+    It leaves one more timer behind whenever a job ends, and each timer wakes the scheduler once a second. After a hundred
+    runs that takes a tenth of two cores, while runs are being timed.
+    """
+    limiter = workflow.scheduler.job_rate_limiter
+    if limiter and (limiter.max_jobs, limiter.timespan) == _USUAL_LIMIT:
+        workflow.scheduler.job_rate_limiter = None
+
+
+def _set(settings: Any, name: str, value: Any) -> None:
+    if not hasattr(settings, name):
+        raise AttributeError(f"this version of Snakemake has no setting {name} in {type(settings).__name__}")
+    setattr(settings, name, value)
+
+
+def incomplete(root: Path) -> set[str]:
+    """The files that Snakemake has marked as incomplete: outputs of jobs that it started and did not see end.
+
+    The name of a mark is the path in base64. If it is too long for one name, it is split into folders whose names
+    begin with @.
+    """
+    folder = root / FOLDER / "incomplete"
+    found = set()
+    for mark in folder.rglob("*"):
+        if not mark.is_dir():
+            name = "".join(part.removeprefix("@") for part in mark.relative_to(folder).parts)
+            try:
+                found.add(urlsafe_b64decode(name).decode())
+            except ValueError:
+                continue
+    return found

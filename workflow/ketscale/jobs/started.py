@@ -1,0 +1,249 @@
+"""A run in the process that trains it: its data and its problem, and the checkpoint from which it goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ketscale import process
+from ketscale.config import Data, Settings
+from ketscale.errors import UserError
+from ketscale.jobs import outcome, prepared
+from ketscale.jobs.ownership.lease import Lease
+from ketscale.jobs.provenance import code_hash, sources_hash
+from ketscale.jobs.signals import Signals
+from ketscale.measure.clock import Clock
+from ketscale.parallel.world import World
+from ketscale.problems.problem import Problem
+from ketscale.problems.samplers import SAMPLERS
+from ketscale.training import checkpoint
+from ketscale.training.history import History
+from ketscale.training.loop import Trainer
+from ketscale.training.stack import Member
+
+
+@dataclasses.dataclass
+class StartedRun:
+    """A run that this process may write, and what there is of it so far.
+
+    Attributes:
+        manifest: that of the workload's prepared data; None for a family that prepares nothing.
+        data: what a record says of the data; only the problem has their content.
+        data_s: the seconds that reading them took.
+        problem, trainer: None until there is one, and if memory ran out before.
+        share_s: its share of the time of a process that trains several runs; None if it is alone.
+    """
+
+    settings: Settings
+    folder: Path
+    lease: Lease
+    manifest: Path | None
+    data: Data = dataclasses.field(init=False)
+    data_s: float = 0.0
+    problem: Problem | None = None
+    trainer: Trainer | None = None
+    share_s: float | None = None
+    _continued: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        # The hash is known even if the data do not fit in memory: a record belongs to them.
+        self.data = Data(features_hash=prepared.features_hash(self.manifest))
+
+    @property
+    def interruptions(self) -> dict[str, Any]:
+        """What a record says of them: how often the run resumed, and the seconds that were lost."""
+        return self._continued or {"resumed": 0, "lost_s": lost_s(self.lease, None)}
+
+    def load(self, device: torch.device) -> Problem:
+        """Read the data and build the problem; raises as `read` and `build` do."""
+        self.problem = None  # there may be memory for one only
+        start = time.perf_counter()
+        data = read(self.settings, self.manifest)
+        self.data_s = time.perf_counter() - start
+        self.data = dataclasses.replace(data, content=None)
+        self.problem = build(self.settings, data, device)
+        return self.problem
+
+    def begin(
+        self,
+        world: World,
+        clock: Clock,
+        signals: Signals,
+        save: Callable[[dict[str, Any]], None],
+        key: str,
+        progress: bool,
+        member: Member | None = None,
+    ) -> None:
+        """Make the trainer, whose history belongs to the checkpoint with this key. For the others see `Trainer`."""
+        settings = self.settings
+        assert self.problem is not None
+        self.trainer = Trainer(
+            self.problem,
+            world,
+            clock,
+            settings.protocol,
+            settings.run.batch,
+            settings.run.seed,
+            save=save,
+            stop_requested=lambda: signals.stop,
+            save_requested=signals.save,
+            history=History(
+                checkpoint.history_of(self.folder, key) if world.rank == 0 else None, self.lease.check
+            ),
+            progress=progress,
+            metrics=settings.family.metrics,
+            member=member,
+        )
+
+    def restore(self, saved: dict[str, Any], path: Path) -> None:
+        """Continue from the state in the checkpoint at `path`.
+
+        Raises:
+            UserError: the checkpoint is of another form, or its history is missing or damaged.
+        """
+        assert self.trainer is not None
+        try:
+            lost = lost_s(self.lease, saved["saved"]) + process.age_s()
+            self._continued = {"resumed": saved["resumed"] + 1, "lost_s": saved["lost_s"] + lost}
+            self.trainer.restore(saved)
+        except UserError as error:
+            raise UserError(
+                f"{error}: the run goes on from it; bring it back, or delete {path} to start from the beginning"
+            ) from None
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise checkpoint.unusable(path, repr(error)) from None
+        except RuntimeError as error:
+            if outcome.is_out_of_memory(error):
+                raise
+            raise checkpoint.unusable(path, repr(error)) from None
+
+
+def key_of(runs: Sequence[StartedRun]) -> str:
+    """The key of the checkpoint of runs that train together, or of one run.
+
+    A run never resumes from a checkpoint of other settings, features or code.
+    """
+    # All runs of a cohort read one manifest.
+    features = runs[0].data.features_hash or ""
+    return checkpoint.identify(*(run.settings.hash for run in runs), features, code_hash())
+
+
+def save(runs: Sequence[StartedRun], states: Sequence[dict[str, Any]]) -> None:
+    """Write the checkpoint of some runs, whose states these are, into the folder of the first."""
+    found = []
+    for run, state in zip(runs, states, strict=True):
+        run.lease.check()
+        found.append({**state, **run.interruptions, "saved": time.time()})
+    checkpoint.save(runs[0].folder, key_of(runs), found[0] if len(found) == 1 else {"runs": found})
+
+
+def resume(runs: Sequence[StartedRun], world: World) -> None:
+    """Go on from the checkpoint of runs that have begun, or start from the beginning. Every rank calls this.
+
+    Raises:
+        UserError: the checkpoint cannot be used.
+    """
+    folder, key, first = runs[0].folder, key_of(runs), runs[0].trainer
+    assert first is not None
+    # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
+    wanted = world.rank == 0 and not first.no_checkpoints
+    saved = world.gather(checkpoint.load(folder, key) if wanted else None)[0]
+    if saved is not None:
+        path = checkpoint.path_of(folder, key)
+        states = [saved] if len(runs) == 1 else saved.get("runs")
+        if not isinstance(states, list) or len(states) != len(runs):
+            raise checkpoint.unusable(path, "it is of other runs")
+        for run, state in zip(runs, states, strict=True):
+            run.restore(state, path)
+        return
+    if world.rank == 0:
+        start_anew([run.folder for run in runs], key)
+        if first.no_checkpoints and runs[0].lease.former is not None:
+            print(
+                f"ketscale: this run was stopped before it had ended ({runs[0].interruptions['lost_s']:.0f} s are "
+                f"lost); {first.no_checkpoints} has no checkpoints: starting from the beginning",
+                file=sys.stderr,
+            )
+
+
+def start_anew(folders: Sequence[Path], key: str) -> None:
+    """Forget the histories of a training without a checkpoint; say so if a folder has one that is of no use here."""
+    for folder in folders:
+        checkpoint.history_of(folder, key).unlink(missing_ok=True)
+    if any(checkpoint.others(folder, key) for folder in folders):
+        print(
+            "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting from the "
+            "beginning",
+            file=sys.stderr,
+        )
+
+
+def lost_s(lease: Lease, saved: float | None) -> float:
+    """Seconds of work that the previous process of this run lost: those after the last checkpoint.
+
+    Its start and its last sign of life are by its own clock. The checkpoint may be from an even earlier process.
+    """
+    former = lease.former
+    if not former:
+        return 0.0
+    since, at = (datetime.fromisoformat(former[key]).timestamp() for key in ("since", "at"))
+    return max(0.0, at - max(since, saved or since))
+
+
+def read(settings: Settings, manifest: Path | None) -> Data:
+    """The workload's data as the run reads them.
+
+    Raises:
+        UserError: the family prepares data but there is no manifest, a file does not match the manifest, or the data
+            were prepared with other settings.
+    """
+    if settings.family.read is None:
+        return Data()
+    if manifest is None:
+        raise UserError(
+            f"workload {settings.run.workload} needs its prepared data: give --features FILE (`ketscale prepare --help`)"
+        )
+    data = settings.family.read(settings, manifest)
+    if prepared.of_other_settings(manifest, settings.workload):
+        name = settings.run.workload
+        raise UserError(
+            f"{manifest}: prepared with other settings of workload {name}; run the rule prepare again, or "
+            f"`ketscale prepare {name}`"
+        )
+    return data
+
+
+def build(settings: Settings, data: Data, device: torch.device) -> Problem:
+    """The run's problem on `device`, in the protocol's precision, with weights drawn from the run's seed.
+
+    Weights are always drawn in fp32 on the CPU, so that they are the same for every precision and device.
+
+    Raises:
+        UserError: model, simulator and data do not fit together.
+    """
+    torch.manual_seed(settings.run.seed)
+    problem: Problem = settings.family.build(settings, data, device)
+    if not isinstance(problem.sampler, SAMPLERS[settings.sampler]):
+        raise TypeError(
+            f"family {settings.family.name} declares the sampler {settings.sampler}, but has {problem.sampler}"
+        )
+    problem.convert(device, torch.float64 if settings.protocol.precision == "fp64" else torch.float32)
+    return problem
+
+
+def demand_one_code(world: World) -> None:
+    """Refuse code that was edited while the ranks imported it: nobody could say what trains. Every rank calls this.
+
+    Raises:
+        UserError: the sources are not those that every rank has started with.
+    """
+    seen = world.gather((code_hash(), sources_hash()))
+    if len({each for pair in seen for each in pair}) > 1:
+        raise UserError("the package's code was changed while this run started: start it again")
