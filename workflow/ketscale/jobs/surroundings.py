@@ -12,6 +12,7 @@ import torch
 
 from ketscale import process
 from ketscale.config import Settings
+from ketscale.engines.compiled.threads import usable
 from ketscale.errors import UserError
 from ketscale.jobs.outcome import Outcome
 from ketscale.measure import host, topology
@@ -67,7 +68,7 @@ class Surroundings:
             "rank": self.world.rank,
             "host": process.node_name(),
             "pid": os.getpid(),
-            "threads": {"torch": torch.get_num_threads()}
+            "threads": {"torch": torch.get_num_threads(), "compiled": usable(torch.get_num_threads())}
             | {name: os.environ[name] for name in process.THREAD_VARIABLES},
             "affinity": self.cores,
             "shared_cores": self.shared,
