@@ -129,7 +129,7 @@ def _forward(
     saved: torch.Tensor | None,
 ) -> torch.Tensor:
     final = initial.new_empty(initial.shape)
-    results = {"final": final, "saved": saved, "keep": int(saved is not None)}
+    results = {"final": final} if saved is None else {"final": final, "saved": saved, "keep": 1}
     _call("forward", fixed, controls, initial, evolution, results)
     return final
 
@@ -166,7 +166,7 @@ def _call(
     groups = -(-tasks // lanes)
     threads = threads_for(groups, plan.multiplications * segments * max(1, steps) * tasks)
     fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
-    _kernel(plan, initial.dtype)(
+    _kernel(plan, initial.dtype).run(
         name,
         threads,
         **values,
@@ -174,7 +174,7 @@ def _call(
         groups=groups,
         segments=segments,
         steps=steps,
-        tau=float(evolution.tau),
+        tau=evolution.tau,
         fixed=fixed,
         fixed_stride=fixed.stride(0),
         controls=controls,

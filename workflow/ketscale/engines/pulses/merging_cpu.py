@@ -44,7 +44,7 @@ def _jobs(count: int, pairs: tuple[Place, ...], meets: Meets) -> torch.Tensor:
         for first, stride, count, left, right in alike
         for pair, (one, other) in enumerate(pairs)
     ]
-    return torch.tensor(jobs, dtype=torch.int64)
+    return torch.tensor(jobs, dtype=torch.int64).reshape(-1, len(MergingJob._fields))
 
 
 class _Merged(torch.autograd.Function):
