@@ -8,7 +8,7 @@ in a direction is a linear system of twice the size (`Generators.with_tangent`),
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -42,12 +42,12 @@ def segment_ends(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
     """Coordinates at the start and at the end of each segment (tasks, segments + 1, size), without gradients."""
-    plan = _plan(evolution)
-    saved = _saved(plan, controls)
+    compiled = _compiled(evolution, initial.dtype)
+    saved = _saved(compiled, controls)
     final = _forward(fixed, controls, initial, evolution, saved)
     rows = saved.permute(0, 3, 1, 2).flatten(0, 1)[: len(initial)]
     made = initial[:, None].repeat(1, controls.shape[1] + 1, 1)
-    made[:, :-1, plan.forms.rows] = rows
+    made[:, :-1, compiled.plan.forms.rows] = rows
     made[:, -1] = final
     return made
 
@@ -59,7 +59,7 @@ class _Evolution(torch.autograd.Function):
     def forward(
         ctx: Any, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        saved = _saved(_plan(evolution), controls)
+        saved = _saved(_compiled(evolution, initial.dtype), controls)
         final = _forward(fixed, controls, initial, evolution, saved)
         ctx.save_for_backward(fixed, controls, initial, saved)
         ctx.evolution = evolution
@@ -115,10 +115,10 @@ class _EvolutionGradient(torch.autograd.Function):
         return final[..., initial.shape[-1] :], *own, None, None
 
 
-def _saved(plan: EvolutionPlan, controls: torch.Tensor) -> torch.Tensor:
+def _saved(compiled: _Compiled, controls: torch.Tensor) -> torch.Tensor:
+    """Memory for the states before each segment (groups, segments, changing coordinates, lanes)."""
     tasks, segments = controls.shape[:2]
-    lanes = _lanes(plan, controls.dtype)
-    return controls.new_empty(-(-tasks // lanes), segments, plan.changing, lanes)
+    return controls.new_empty(-(-tasks // compiled.lanes), segments, compiled.plan.changing, compiled.lanes)
 
 
 def _forward(
@@ -129,7 +129,7 @@ def _forward(
     saved: torch.Tensor | None,
 ) -> torch.Tensor:
     final = initial.new_empty(initial.shape)
-    results = {"final": final, "saved": saved, "keep": int(saved is not None)}
+    results = {"final": final} if saved is None else {"final": final, "saved": saved, "keep": 1}
     _call("forward", fixed, controls, initial, evolution, results)
     return final
 
@@ -161,12 +161,11 @@ def _call(
     tasks, segments = controls.shape[:2]
     if tasks == 0:
         return
-    plan, steps = _plan(evolution), evolution.division.steps
-    lanes = _lanes(plan, initial.dtype)
+    (plan, lanes, kernel), steps = _compiled(evolution, initial.dtype), evolution.division.steps
     groups = -(-tasks // lanes)
     threads = threads_for(groups, plan.multiplications * segments * max(1, steps) * tasks)
     fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
-    _kernel(plan, initial.dtype)(
+    kernel.run(
         name,
         threads,
         **values,
@@ -174,7 +173,7 @@ def _call(
         groups=groups,
         segments=segments,
         steps=steps,
-        tau=float(evolution.tau),
+        tau=evolution.tau,
         fixed=fixed,
         fixed_stride=fixed.stride(0),
         controls=controls,
@@ -191,16 +190,22 @@ def _by_task(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor[0].is_contiguous() else tensor.contiguous()
 
 
-def _lanes(plan: EvolutionPlan, dtype: torch.dtype) -> int:
-    return (2 if plan.size <= FEW_COORDINATES else 1) * lanes_of(dtype)
+class _Compiled(NamedTuple):
+    """The code of an evolution in one precision, and the tasks in a vector."""
+
+    plan: EvolutionPlan
+    lanes: int
+    kernel: Kernel
 
 
 @lru_cache(maxsize=256)
-def _plan(evolution: Evolution) -> EvolutionPlan:
-    return EvolutionPlan(evolution.generators, evolution.division.degrees, evolution.division.reaches)
+def _compiled(evolution: Evolution, dtype: torch.dtype) -> _Compiled:
+    plan = EvolutionPlan(evolution.generators, evolution.division.degrees, evolution.division.reaches)
+    lanes = (2 if plan.size <= FEW_COORDINATES else 1) * lanes_of(dtype)
+    return _Compiled(plan, lanes, _kernel(plan, dtype, lanes))
 
 
 @lru_cache(maxsize=64)
-def _kernel(plan: EvolutionPlan, dtype: torch.dtype) -> Kernel:
+def _kernel(plan: EvolutionPlan, dtype: torch.dtype, lanes: int) -> Kernel:
     functions = (kernels.forward, kernels.backward)
-    return Kernel(functions, kernels.ARGUMENTS, dtype, _lanes(plan, dtype), plan, (plan_module,))
+    return Kernel(functions, kernels.ARGUMENTS, dtype, lanes, plan, (plan_module,))
