@@ -13,13 +13,48 @@ import torch
 from torch import nn
 
 from ketscale.engines.compiled.kernel import Kernel
+from ketscale.engines.compiled.language import INTEGER, Arguments, Code, maximum, reals, select, vectors
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.vjp import VJP, Slots, vjp_of, watched
-from ketscale.layers import dense_kernels, dropout, mask_kernels, masks, randomness
+from ketscale.layers import dropout, masks, randomness
 from ketscale.layers.dropout import SampleDropout
-from ketscale.layers.mask_kernels import LANES
+from ketscale.layers.masks import DRAWN, LANES, each_mask
 from ketscale.layers.stacked_linear import StackedLinear
+
+# apart: how far the biases of runs are from each other.
+ARGUMENTS = {
+    **DRAWN,
+    "values cotangent": vectors("all_rows", "vectors"),
+    "apart": INTEGER,
+    "bias to_bias": reals("runs", "apart"),
+}
+
+
+def write_hidden(k: Code, args: Arguments) -> None:
+    """values <- mask * relu(values + bias), which leaves a NaN one."""
+    with each_mask(k, args) as mask:
+        place = mask.row, mask.vector
+        bias = args.bias.part(mask.run, 1, element="vector")
+        args.values[place] = maximum(0.0, args.values[place] + bias[mask.vector]) * mask.values
+
+
+def write_gradients(k: Code, args: Arguments) -> None:
+    """cotangent <- its part by the values before the bias; to_bias <- the sum over the rows. Nothing is drawn."""
+    rows, scale = args.rows, args.scale.splat()
+    total = k.variable(k.vector(0.0))
+    # Threads share the columns.
+    with k.tasks(args.runs * args.vectors) as column:
+        run, vector = column // args.vectors, column % args.vectors
+        total.value = k.vector(0.0)
+        with k.loop(rows) as row:
+            place = run * rows + row, vector
+            # A value is not positive if its unit was off or its mask was 0.
+            part = select(args.values[place] <= 0.0, 0.0, args.cotangent[place] * scale)
+            args.cotangent[place] = part
+            total.value += part
+        args.to_bias.part(run, 1, element="vector")[vector] = total.value
+
 
 # The layers of a `Dense`, whose kinds are known.
 Layers: TypeAlias = tuple[Any, ...]
@@ -176,7 +211,7 @@ def _values(
         made = torch.matmul(values[-1], weight.mT)
         # fmt: off
         masks.call(
-            kernel, "forward", samples, keys, p, made.shape[-1], values=made, bias=bias, apart=bias.stride(0),
+            kernel, "write_hidden", samples, keys, p, made.shape[-1], values=made, bias=bias, apart=bias.stride(0),
         )
         # fmt: on
         values.append(made)
@@ -211,7 +246,7 @@ def _gradients(
         to_bias = into[2 * place + 1]
         # fmt: off
         masks.call(
-            kernel, "backward", samples, keys, p, cotangent.shape[-1],
+            kernel, "write_gradients", samples, keys, p, cotangent.shape[-1],
             cotangent=cotangent, values=values[place + 1], to_bias=to_bias, apart=to_bias.stride(0),
         )
         # fmt: on
@@ -221,5 +256,5 @@ def _gradients(
 
 @cache
 def _kernel(dtype: torch.dtype) -> Kernel:
-    functions, sources = (dense_kernels.forward, dense_kernels.backward), (mask_kernels, randomness)
-    return Kernel(functions, dense_kernels.ARGUMENTS, dtype, LANES, sources=sources)
+    functions, sources = (write_hidden, write_gradients), (masks, randomness)
+    return Kernel(functions, ARGUMENTS, dtype, LANES, sources=sources)

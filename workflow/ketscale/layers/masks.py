@@ -1,17 +1,94 @@
-"""Dropout masks, scaled: compiled on a CPU, where a mask by torch's operators takes longer than a small layer."""
+"""Dropout masks, scaled: compiled on a CPU, where a mask by torch's operators takes longer than a small layer.
+
+The compiled code draws the numbers of `randomness.kept`: a mixed word gives four of them.
+"""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from llvmlite import ir
 
 from ketscale.engines.compiled.kernel import Kernel, threads_for
-from ketscale.layers import mask_kernels, randomness
-from ketscale.layers.mask_kernels import LANES
+from ketscale.engines.compiled.language import (
+    I16,
+    I64,
+    INTEGER,
+    REAL,
+    Arguments,
+    Code,
+    Number,
+    ceil_divided,
+    chunk,
+    integers,
+    select,
+    vectors,
+)
+from ketscale.layers import randomness
+from ketscale.layers.randomness import FIRST, GAMMA, SECOND
+
+# The lanes of a vector hold columns.
+LANES = 16
+# What masks are drawn from; each run has as many rows. A thread takes so many rows at a time.
+DRAWN = {
+    "runs rows vectors chunk_rows threshold": INTEGER,
+    "samples": integers("all_rows"),
+    "keys": integers("runs"),
+    "scale": REAL,
+}
+ARGUMENTS = {**DRAWN, "out values": vectors("all_rows", "vectors")}
+
+
+class Mask(NamedTuple):
+    """A vector of a mask: its run, its row among those of all runs, and its place in the row."""
+
+    run: Number
+    row: Number
+    vector: Number
+    values: Number
+
+
+def write_masks(k: Code, args: Arguments) -> None:
+    """out <- mask."""
+    with each_mask(k, args) as mask:
+        args.out[mask.row, mask.vector] = mask.values
+
+
+def write_products(k: Code, args: Arguments) -> None:
+    """out <- values * mask."""
+    with each_mask(k, args) as mask:
+        args.out[mask.row, mask.vector] = args.values[mask.row, mask.vector] * mask.values
+
+
+@contextmanager
+def each_mask(k: Code, args: Arguments) -> Iterator[Mask]:
+    """Write the body for each vector of the masks that are drawn from `args`; threads share the rows."""
+    words = LANES // 4
+    least, scale = args.threshold.truncated(I16).splat(), args.scale.splat()
+    steps = k.constant([(1 + word) * GAMMA for word in range(words)], ir.VectorType(I64, words))
+    every = args.runs * args.rows
+    with k.tasks(ceil_divided(every, args.chunk_rows)) as number:
+        first, count = chunk(number, args.chunk_rows, every)
+        with k.loop(count) as own:
+            row = first + own
+            run = row // args.rows
+            start = mixed(args.samples[row] * GAMMA + args.keys[run])
+            with k.loop(args.vectors) as vector:
+                word = (start + vector * (words * GAMMA)).splat(words) + steps
+                bits = mixed(word).bits(I16, LANES)
+                yield Mask(run, row, vector, select(bits.signed >= least, scale, 0.0))
+
+
+def mixed(bits: Number) -> Number:
+    """`randomness._mix` of one 64-bit integer or a vector of them."""
+    bits = (bits ^ (bits >> 30)) * FIRST
+    bits = (bits ^ (bits >> 27)) * SECOND
+    return bits ^ (bits >> 31)
 
 
 def times(x: torch.Tensor, samples: torch.Tensor, keys: Sequence[randomness.Key], p: float) -> torch.Tensor:
@@ -40,7 +117,7 @@ def scaled(
     vectors = -(-columns // LANES)
     mask = torch.empty(len(samples), vectors * LANES, dtype=dtype)
     if mask.numel():
-        call(_kernel(dtype), "draw", samples, [key], p, mask.shape[-1], out=mask)
+        call(_kernel(dtype), "write_masks", samples, [key], p, mask.shape[-1], out=mask)
     return mask[:, :columns]
 
 
@@ -53,7 +130,7 @@ class _Times(torch.autograd.Function):
         ctx.drawn = keys, p
         rows = x.view(*samples.shape, -1)
         out = torch.empty_like(rows)
-        call(_kernel(x.dtype), "apply", samples, keys, p, rows.shape[-1], out=out, values=rows)
+        call(_kernel(x.dtype), "write_products", samples, keys, p, rows.shape[-1], out=out, values=rows)
         return out.view_as(x)
 
     @staticmethod
@@ -74,16 +151,17 @@ def call(
     columns: int,
     **values: Any,
 ) -> None:
-    """Call a function that draws masks (see `mask_kernels.DRAWN`), with its other arguments.
+    """Call a function that draws masks (see `DRAWN`), with its other arguments.
 
     samples: int64 (n,), or (runs, n). keys: of each run. columns: of a mask, whole vectors.
     """
-    samples, vectors = samples.contiguous(), columns // LANES
+    samples, rows, vectors = samples.contiguous(), samples.shape[-1], columns // LANES
+    signed = array("q", map(randomness.signed, keys))
     # fmt: off
-    kernel(
-        function, threads_for(len(keys) * samples.shape[-1], samples.numel() * vectors, VECTORS_PER_THREAD),
-        runs=len(keys), rows=samples.shape[-1], vectors=vectors, chunk_rows=max(1, CHUNK_VECTORS // vectors),
-        threshold=randomness.least(p), samples=samples, keys=array("q", map(randomness.signed, keys)),
+    kernel.run(
+        function, threads_for(len(keys) * rows, len(keys) * rows * vectors, VECTORS_PER_THREAD),
+        runs=len(keys), rows=rows, vectors=vectors, chunk_rows=max(1, CHUNK_VECTORS // vectors),
+        threshold=randomness.least(p), samples=samples, keys=signed.buffer_info()[0],
         scale=1 / (1 - p), **values,
     )
     # fmt: on
@@ -96,5 +174,5 @@ VECTORS_PER_THREAD = 4096
 
 @cache
 def _kernel(dtype: torch.dtype) -> Kernel:
-    functions = mask_kernels.draw, mask_kernels.apply
-    return Kernel(functions, mask_kernels.ARGUMENTS, dtype, LANES, sources=(randomness,))
+    functions = write_masks, write_products
+    return Kernel(functions, ARGUMENTS, dtype, LANES, sources=(randomness,))

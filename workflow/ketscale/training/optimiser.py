@@ -15,7 +15,7 @@ import torch
 from ketscale.config import Protocol
 from ketscale.training import updates
 from ketscale.training.flat import Flat
-from ketscale.training.update_kernels import TINY
+from ketscale.training.updates import TINY
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8

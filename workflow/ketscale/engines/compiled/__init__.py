@@ -1,4 +1,4 @@
-"""Machine code for this kind of processor: a writer of vector code, and the library that compiles and caches it."""
+"""Machine code for this kind of processor: the language that kernels are written in, and how they are compiled and kept."""
 
 from ketscale.errors import UserError
 

@@ -20,7 +20,7 @@ class Emitter:
     """
 
     def __init__(self, module: ir.Module, name: str, lanes: int, double: bool) -> None:
-        self.module, self.lanes, self.is_double = module, lanes, double
+        self.module, self.lanes = module, lanes
         self.real = DOUBLE if double else FLOAT
         self.bytes = 8 if double else 4
         vector = ir.VectorType(self.real, lanes)

@@ -61,7 +61,7 @@ def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> No
     wanted = tensors["to_gates"].shape[1] if "to_gates" in tensors else 0
     work = 4 * sequence.levels * len(sequence) * state.numel() // 2
     # fmt: off
-    _kernel(sequence.levels)(
+    _kernel(sequence.levels).run(
         name, threads_for(tiles, work), tiles=tiles, count=len(sequence), wanted=wanted,
         tile_vectors=state[0].numel() // (2 * LANES), items=sequence.items, table=table(sequence, state.shape[2]),
         **used,

@@ -53,7 +53,7 @@ def _call(name: str, degree: int, tensors: dict[str, torch.Tensor]) -> torch.Ten
     levels = given.shape[-1]
     count = given.numel() // levels**2
     threads = threads_for(count, given.numel() * levels * degree)
-    _kernel(MatrixSize(levels))(name, threads, count=count, degree=degree, result=result, **tensors)
+    _kernel(MatrixSize(levels)).run(name, threads, count=count, degree=degree, result=result, **tensors)
     return result
 
 

@@ -64,20 +64,22 @@ class _Merged(torch.autograd.Function):
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         first_derivatives_only("a gate of a pulse")
         own, couplings = ctx.saved_tensors
-        to_own, to_couplings, sums = torch.zeros_like(own), None, None
         _, pairs, size, _ = couplings.shape
-        if ctx.needs_input_grad[1]:
-            sums = own.new_zeros(len(ctx.jobs), 2, size, size, 2, LANES, dtype=torch.float64)
+        gradients = {"to_own": torch.zeros_like(own)}
+        wanted, to_couplings = ctx.needs_input_grad[1], None
+        if wanted:
+            shape = len(ctx.jobs), 2, size, size, 2, LANES
+            gradients["to_couplings"] = own.new_zeros(shape, dtype=torch.float64)
         gates = cotangent.resolve_conj().contiguous()
-        _call("gradient", ctx.jobs, own, couplings, gates, to_own=to_own, to_couplings=sums)
-        if sums is not None:
+        _call("gradient", ctx.jobs, own, couplings, gates, **gradients)
+        if wanted:
             pair, *_, left, right = ctx.jobs[:, 3:].unbind(1)
             places = torch.stack([left * pairs + pair, right * pairs + pair], 1)
             to_couplings = torch.zeros_like(couplings)
-            found = torch.view_as_complex(sums.sum(-1))
+            found = torch.view_as_complex(gradients["to_couplings"].sum(-1))
             to_couplings.flatten(0, 1).index_add_(0, places.flatten(), found.flatten(0, 1))
             to_couplings = to_couplings[:-1]
-        return to_own, to_couplings, None, None
+        return gradients["to_own"], to_couplings, None, None
 
 
 def _call(
@@ -86,16 +88,15 @@ def _call(
     own: torch.Tensor,
     couplings: torch.Tensor,
     gates: torch.Tensor,
-    **gradients: torch.Tensor | None,
+    **gradients: torch.Tensor,
 ) -> None:
     if not len(jobs):
         return
     _, pairs, size, _ = couplings.shape
-    wanted = gradients.get("to_couplings") is not None
     # fmt: off
-    _kernel(own.shape[-1])(
+    _kernel(own.shape[-1]).run(
         name, threads_for(len(jobs), 2 * gates.numel() * size),
-        job_count=len(jobs), sites=own.shape[1], pairs=pairs, wanted=int(wanted),
+        job_count=len(jobs), sites=own.shape[1], pairs=pairs, wanted="to_couplings" in gradients,
         jobs=jobs, own=own, couplings=couplings, gates=gates, **gradients,
     )
     # fmt: on

@@ -147,7 +147,7 @@ def _call(name: str, items: _Items, steps: int, tensors: dict[str, torch.Tensor]
     kicks = len(items.starts) - 1
     tasks = _blocks(amounts) * kicks * sites
     # fmt: off
-    _kernel(drives)(
+    _kernel(drives).run(
         name, threads_for(tasks, WORK * amounts.numel() // drives),
         tasks=tasks, steps=steps, sites=sites, kicks=kicks, groups=(stride - 1) // LANES, stride=stride,
         exponentials=len(items.after), starts=items.starts, after=items.after, **tensors,
