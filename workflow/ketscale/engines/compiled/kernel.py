@@ -6,6 +6,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,9 +56,10 @@ class Kernel:
         identity = f"{functions[0].__module__} {names} {arguments} {double} {lanes} {plan!r}"
         files = sorted({Path(str(module.__file__)) for module in modules})
         self.library = Library(Recipe(identity, tuple(names), write, tuple(files)))
-        self.run = self._runner(types, double)
+        self._types, self._double = types, double
 
-    def _runner(self, types: Sequence[tuple[str, Type]], double: bool) -> Callable[..., None]:
+    @cached_property
+    def run(self) -> Callable[..., None]:
         """Run a function, given by its name, on so many threads; an argument that is not given is 0.
 
         It takes tensors, whose elements are as the kernel says, side by side, or the addresses of such; integers; and
@@ -68,10 +70,10 @@ class Kernel:
             f"bits({name})" if kind == REAL
             else f"{name} if type({name}) is int else {name}.data_ptr()" if kind.shape
             else name
-            for name, kind in types
+            for name, kind in self._types
         ]  # fmt: skip
         source = f"""
-def run(function, threads=1, *, {", ".join(f"{name}=0" for name, _ in types)}):
+def run(function, threads=1, *, {", ".join(f"{name}=0" for name, _ in self._types)}):
     arguments = array("q", ({"0, " * COUNTERS}{", ".join(entries)},))
     address, _ = arguments.buffer_info()
     if threads == 1:
@@ -79,7 +81,7 @@ def run(function, threads=1, *, {", ".join(f"{name}=0" for name, _ in types)}):
     else:
         on_threads(function, address, threads)
 """
-        real, integer = struct.Struct("d" if double else "f4x"), struct.Struct("q")
+        real, integer = struct.Struct("d" if self._double else "f4x"), struct.Struct("q")
         names: dict[str, Any] = {
             "array": array,
             "bits": lambda number: integer.unpack(real.pack(number))[0],
