@@ -51,7 +51,7 @@ def floors() -> dict[str, int]:
     """The number of each room's row in the table of the layout."""
     text = (ROOT / "docs" / "contributing.md").read_text()
     table = (
-        text.partition("An import only points down this list:")[2].partition("\n\n")[2].partition("\n\n")[0]
+        text.partition("An import only points down this list")[2].partition("\n\n")[2].partition("\n\n")[0]
     )
     found = {"__main__": 0, "": 1000}
     for number, row in enumerate(table.splitlines()[2:]):
