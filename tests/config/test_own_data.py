@@ -236,7 +236,7 @@ def test_arrays_that_do_not_fit_are_refused(
             {"kind": "idx", "images": "a", "labels": "b", "test_images": "c", "test_labels": "d", "test": 0.1, **NETWORK},
             "mine.test: test_images are the test set",
         ),
-        ({"kind": "series", "split": "trials"}, "mine: give file or signals"),
+        ({"kind": "series", "split": "trials"}, "mine: give one of file and signals, not none"),
         ({"kind": "series", "file": "a"}, "mine: split is missing"),
         ({"kind": "series", "file": "a", "split": "subjects"}, "'subjects' is not one of its values"),
         ({"kind": "series", "file": "a", "labels": "b", "split": "trials"}, "mine.labels: the file has them"),

@@ -70,11 +70,16 @@ class OwnFiles:
 
 
 class OwnArrays(OwnFiles):
-    """A workload whose files have arrays, one of which may give the split."""
+    """A workload of arrays: an .npz file, or .npy files of samples and labels.
+
+    SAMPLES: the settings that name an .npy file of samples.
+    """
 
     __slots__ = ()
+    SAMPLES: ClassVar[tuple[str, ...]] = ()
 
     if TYPE_CHECKING:
+        labels: str | None
         split: str
         split_seed: int | None
 
@@ -83,6 +88,24 @@ class OwnArrays(OwnFiles):
         yield from super().faults()  # type: ignore[misc]
         given = "the array split gives the parts" if self.split == "given" else None
         yield from self.share_faults(given, split_seed=self.split_seed)
+
+    def misplaced(self) -> Iterator[str]:
+        """There must be one source of samples, with all that it needs and nothing else."""
+        yield from super().misplaced()  # type: ignore[misc]
+        sources = ("file", *self.SAMPLES)
+        given = [name for name in sources if getattr(self, name) is not None]
+        if len(given) != 1:
+            known = f"{', '.join(sources[:-1])} and {sources[-1]}"
+            yield f"give one of {known}, not {' and '.join(given) or 'none'}"
+        elif given == ["file"]:
+            for name in self.FILES:
+                if name != "file" and getattr(self, name) is not None:
+                    yield f"{name}: the file has them; leave it out"
+        else:
+            if self.labels is None:
+                yield f"{given[0]}: needs labels, another .npy file"
+            if self.split == "given":
+                yield "split: given is an array in an .npz file; give that as file, or choose another split"
 
 
 def _found(given: str, setting: str) -> Path:

@@ -20,6 +20,7 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     """A user's own trials, in an .npz file or in .npy files."""
 
     FILES: ClassVar[tuple[str, ...]] = ("file", "signals", "labels", "groups")
+    SAMPLES: ClassVar[tuple[str, ...]] = ("signals",)
     machine: ClassVar[frozenset[str]] = frozenset(FILES)
 
     file: (
@@ -52,20 +53,10 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     ] = False
 
     def misplaced(self) -> Iterator[str]:
-        """There must be one source of trials, with all that it needs and nothing else."""
-        if (self.file is None) == (self.signals is None):
-            yield f"give file or signals, {'one of them is needed' if self.file is None else 'not both'}"
-            return
-        for name in ("labels", "groups"):
-            if self.file is not None and getattr(self, name) is not None:
-                yield f"{name}: the file has them; leave it out"
-        if self.signals is not None:
-            if self.labels is None:
-                yield "signals: needs labels, another .npy file"
-            if self.split == "given":
-                yield "split: given is an array in an .npz file; give that as file, or choose trials or groups"
-            if (self.split == "groups") != (self.groups is not None):
-                yield f"groups: split: {self.split} {'needs' if self.groups is None else 'does not use'} such a file"
+        """There must be one source of trials, and a file of groups if the split needs one."""
+        yield from super().misplaced()
+        if self.file is None and (self.split == "groups") != (self.groups is not None):
+            yield f"groups: split: {self.split} {'needs' if self.groups is None else 'does not use'} such a file"
 
     def load(self, fetched: Path | None) -> tuple[Trials, list[Parts]]:
         """Read the trials from the files."""

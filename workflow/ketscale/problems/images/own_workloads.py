@@ -27,6 +27,7 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     """
 
     FILES: ClassVar[tuple[str, ...]] = ("file", "images", "features", "labels")
+    SAMPLES: ClassVar[tuple[str, ...]] = ("images", "features")
     machine: ClassVar[frozenset[str]] = frozenset({*FILES, "weights_folder"})
 
     file: (
@@ -52,22 +53,11 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
             yield f"{missing} is missing: images need weights and image_size, features neither"
 
     def misplaced(self) -> Iterator[str]:
-        """There must be one source of data, with all that it needs and nothing else."""
+        """There must be one source of data, with a network for images and none for features."""
         yield from super().misplaced()
-        given = [name for name in ("file", "images", "features") if getattr(self, name) is not None]
-        if len(given) != 1:
-            yield f"give one of file, images and features, {'not ' + ' and '.join(given) if given else 'not none'}"
-            return
-        if given == ["file"] and self.labels is not None:
-            yield "labels: the file has them; leave it out"
-        if given != ["file"]:
-            if self.labels is None:
-                yield f"{given[0]}: needs labels, another .npy file"
-            if self.split == "given":
-                yield "split: given is an array in an .npz file; give that as file, or leave split out"
-        if given == ["images"] and self.weights is None:
+        if self.images is not None and self.weights is None:
             yield "images: need weights and image_size of the network that embeds them"
-        if given == ["features"] and self.weights is not None:
+        if self.features is not None and self.weights is not None:
             yield "features: need no network; leave weights and image_size out"
 
     @property
