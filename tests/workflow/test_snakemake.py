@@ -25,11 +25,10 @@ from ketscale import analysis
 from ketscale.analysis.catalogue import TABLES, figures
 from ketscale.grid import Run
 from ketscale.measure.form import SCHEMA_VERSION
-from tests import ROOT
+from tests import ROOT, forks
 from tests import records_factory as factory
 from tests.ready_made import WHOLE
 
-BIN = Path(sys.executable).parent
 PROFILES = ("profiles/local", "profiles/mpi", "slurm")
 Snakemake = Callable[..., subprocess.CompletedProcess[str]]
 TINY = analysis.read(ROOT / "tests" / "data" / "tiny.yaml")
@@ -56,10 +55,7 @@ def stand_in(project: Path) -> Path:
     project.mkdir(exist_ok=True)
     shutil.copy(ROOT / "tests" / "data" / "tiny.yaml", project / "config.yaml")
     (project / "bin").mkdir()
-    (project / "bin" / "ketscale").write_text(
-        f"#!{sys.executable}\n" + (ROOT / "tests" / "data" / "stand_in.py").read_text()
-    )
-    (project / "bin" / "ketscale").chmod(0o755)
+    forks.forked(ROOT / "tests" / "data" / "stand_in.py", project / "bin" / "ketscale")
     return project
 
 
@@ -69,13 +65,13 @@ def run_in(
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("SNAKEMAKE", "SLURM"))}
     environment = {
         **kept,
-        "PATH": f"{project / 'bin'}:{BIN}:{os.environ['PATH']}",
+        "PATH": f"{project / 'bin'}:{forks.programs()}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "workflow"),
         "XDG_CACHE_HOME": str(project / ".cache"),
         **variables,
     }
     done = subprocess.run(
-        [BIN / "snakemake", *arguments],
+        [forks.programs() / "snakemake", *arguments],
         cwd=project,
         env=environment,
         capture_output=True,
