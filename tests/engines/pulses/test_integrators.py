@@ -17,6 +17,7 @@ from ketscale.engines.pulses.exponential_cpu import unitary as small_unitary
 from ketscale.engines.pulses.integrators import METHODS, Integrator, integrator
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.errors import UserError
+from tests.pairs import pairs
 
 DURATION = 1.5
 CHAIN3 = ((0, 1), (1, 2))
@@ -215,9 +216,7 @@ def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", SPLITTINGS)
-@pytest.mark.parametrize("where", LATTICES)
-@pytest.mark.parametrize("columns", [1, 19])
+@pytest.mark.parametrize(("name", "where", "columns"), pairs(SPLITTINGS, LATTICES, [1, 19]))
 def test_machine_code_agrees_with_torch(name: str, where: str, columns: int) -> None:
     given = LATTICES[where]
     routes = [integrator(name, 5, route) for route in ("compiled", "torch")]
