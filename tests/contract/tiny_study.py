@@ -120,10 +120,9 @@ class Project:
         (folder / "config.yaml").write_text(yaml.safe_dump(self.config))
 
     def _environment(self) -> dict[str, str]:
-        """Of commands that nobody kills, which are forked."""
-        package = self.checkout / "workflow"
-        made = environment(package) | self.variables
-        return made | {"PATH": f"{forks.programs(package)}:{made['PATH']}"}
+        """Of commands that nobody kills, which are forked unless they are those of a copy of the package."""
+        made = environment(self.checkout / "workflow") | self.variables
+        return made | {"PATH": f"{forks.programs()}:{made['PATH']}"} if self.checkout == ROOT else made
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """A command in the folder."""

@@ -28,7 +28,7 @@ _PLANS = (
     "ketscale.config.yaml",
 )
 _SNAKEMAKE = (*_PLANS, "snakemake.cli", "snakemake.storage", "smart_open", "jsonschema", "packaging.version")
-_TRAINS = ("ketscale.jobs.session", "ketscale.jobs.cohort_session", "pennylane", "safetensors.torch")
+_TRAINS = ("ketscale.jobs.session", "ketscale.jobs.cohort_session", "safetensors.torch")
 _DRAWS = (
     "ketscale.analysis.tables",
     "ketscale.analysis.figures",
@@ -74,6 +74,8 @@ def _import(asked: dict[str, Any]) -> None:
         problems = importlib.import_module("ketscale.problems")
         for found in pkgutil.walk_packages(problems.__path__, "ketscale.problems."):
             importlib.import_module(found.name)
+        if any('"default.qubit"' in argument for argument in asked["arguments"]):
+            importlib.import_module("pennylane")
     gc.collect()
     gc.freeze()
     # A second thread would be lost in a fork, perhaps while it holds a lock.

@@ -13,7 +13,6 @@ import pandas
 import pytest
 import torch
 
-from tests import forks
 from tests.contract.tiny_study import ROOT, environment
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
@@ -63,15 +62,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def shell(folder: Path, *lines: str) -> list[str]:
     """What each line says."""
-    package = folder / "workflow"
-    made = environment(package)
-    made["PATH"] = f"{forks.programs(package)}:{made['PATH']}"
     said = []
     for line in lines:
         done = subprocess.run(
             shlex.split(line),
             cwd=folder,
-            env=made,
+            env=environment(folder / "workflow"),
             capture_output=True,
             text=True,
             timeout=500,
