@@ -14,7 +14,8 @@ import pytest
 from tests import forks
 
 TELLS = """
-import os, sys, threading
+import os, sys, tempfile, threading
+print(os.sched_getaffinity(0), tempfile.gettempdir())
 print(sys.argv[1:], os.getcwd(), os.environ.get("TOLD"), sys.stdin.read(), flush=True)
 print("an error", file=sys.stderr)
 threading.Thread(target=lambda: print("another thread")).start()
@@ -47,10 +48,19 @@ def program(tmp_path: Path) -> Any:
 @pytest.mark.parametrize("status", [0, 7])
 def test_a_forked_script_does_what_a_started_one_does(program: Any, tmp_path: Path, status: int) -> None:
     told = {
-        "input": "words", "cwd": tmp_path, "env": os.environ | {"TOLD": "ä", "STATUS": str(status)},
+        "input": "words", "cwd": tmp_path,
+        "env": os.environ | {"TOLD": "ä", "STATUS": str(status), "TMPDIR": str(tmp_path)},
         "capture_output": True, "text": True,
     }  # fmt: skip
-    forked, started = (subprocess.run([*program(TELLS, fork), "a b", ""], **told) for fork in (True, False))
+    cores = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {max(cores)})
+        forked, started = (
+            subprocess.run([*program(TELLS, fork), "a b", ""], **told) for fork in (True, False)
+        )
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert started.stdout.startswith(f"{{{max(cores)}}} {tmp_path}\n")
     assert (forked.returncode, forked.stdout, forked.stderr) == (status, started.stdout, started.stderr)
 
 

@@ -1,8 +1,8 @@
 """`ketscale`, `snakemake` and other scripts for tests whose processes would spend most of their time on imports.
 
 They are forked from a server that has imported torch, Snakemake or what draws figures, and has run nothing of them; that
-it has one thread is checked. They have the arguments, folder, variables and streams of whoever calls them, but another
-parent and earlier imports.
+it has one thread is checked. They have the arguments, folder, variables, streams and cores of whoever calls them, but
+another parent, session and limits, and earlier imports.
 
 So they are for tests of what commands compute and write. Tests of kills, locks, the environment, memory, launchers and
 starts call the real ones. So do, untold, ranks of mpirun and torchrun, and commands with several threads or of a copy of

@@ -25,6 +25,7 @@ asked = {
     "arguments": sys.argv[1:],
     "folder": os.getcwd(),
     "variables": dict(os.environ),
+    "cores": sorted(os.sched_getaffinity(0)),
 }
 text = json.dumps(asked).encode()
 with socket.socket(socket.AF_UNIX) as server:

@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import traceback
 from pathlib import Path
@@ -122,8 +123,10 @@ def _become(asked: dict[str, Any], streams: list[int]) -> NoReturn:
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.chdir(asked["folder"])
+    os.sched_setaffinity(0, asked["cores"])
     os.environ.clear()
     os.environ.update(asked["variables"])
+    tempfile.tempdir = None  # found anew from the variables
     sys.argv = [asked["script"], *asked["arguments"]]
     sys.executable = asked["python"]
     status = 0
