@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,14 @@ def test_a_command_whose_caller_is_killed_ends(program: Any) -> None:
         # Nobody is left who holds the other end.
         assert caller.stdout.read() == ""
     os.close(ended)
+
+
+def test_a_caller_that_is_gone_before_it_has_asked_costs_nobody_else(program: Any) -> None:
+    command = program("print('here')")
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(forks._server())
+        caller.send(b"12")
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "here\n"
 
 
 def test_a_command_that_a_signal_has_ended_says_so(program: Any) -> None:

@@ -47,7 +47,11 @@ def main(listening: int, lives: int) -> None:
     listener = socket.socket(fileno=listening)
     while lives not in select.select([listener, lives], [], [])[0]:
         connection, _ = listener.accept()
-        asked, streams = _received(connection)
+        try:
+            asked, streams = _received(connection)
+        except (ValueError, ConnectionError):  # whoever called is gone already
+            connection.close()
+            continue
         _import(asked)
         if os.fork() == 0:
             listener.close()
