@@ -27,10 +27,14 @@ GPU_PYTHON ?= python3
 # PYTHONDONTWRITEBYTECODE; then every process would compile this package's modules anew.
 ENV := env -u PYTHONPATH -u PYTHONHOME -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
+# How tests are handed out: a file to a process at a time, in the order of pyproject.toml, the longest first.
+SIDE_BY_SIDE := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+ON_SLURM := --numprocesses 3 --dist loadfile
+
 # A live display on a terminal; a log file gets plain lines, which say more.
 LIVE := $(shell test -t 2 && echo --logger rich)
 
-.PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra docs-extra docs test test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
+.PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra docs-extra docs test test-all test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
@@ -40,9 +44,15 @@ study: $(SETUP) ## the default study, ending in results/report.html (the default
 setup: $(SETUP) ## the environment .venv from envs/cpu.lock
 	@echo "==> $(VENV) is ready: source $(VENV)/bin/activate"
 
-test: $(SETUP) ## the tests
+test: $(SETUP) ## the tests, but for suites of others in full, which are sampled
 	@echo "==> Testing"
-	@$(ENV) python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	@$(ENV) python -m pytest -m "not in_full" $(SIDE_BY_SIDE)
+
+test-all: $(SETUP) ## all tests: also the suites of others in full, and all on SLURM (before a release; an hour)
+	@echo "==> Testing, all of it"
+	@$(ENV) python -m pytest $(SIDE_BY_SIDE)
+	@$(ENV) python -m pytest tests/slurm -m "not long" $(ON_SLURM)
+	@$(ENV) python -m pytest tests/slurm -m long -s
 
 test-faults: $(SETUP) ## the tests of kills, Ctrl-C, damaged files and wrong settings at random (SEED=, COUNT=; minutes)
 	@echo "==> Testing under damage"
@@ -66,9 +76,9 @@ gpu-check: ## what a machine with a GPU proves and measures, in 8 minutes, into 
 gpu-docs: $(SETUP) ## a page and figures in docs/gpu of what gpu-check found (RESULT=gpu-check/gpu.json), and its records
 	@$(ENV) PYTHONPATH=. python -m tests.gpu.publish $(or $(RESULT),gpu-check/gpu.json)
 
-test-slurm: $(SETUP) ## the tests on a real SLURM cluster, started on this machine (root; Debian packages: see docs/contributing.md)
+test-slurm: $(SETUP) ## the core of the tests on a real SLURM cluster, started here (root; Debian packages: see docs/contributing.md)
 	@echo "==> Testing on SLURM"
-	@$(ENV) python -m pytest tests/slurm -m "not long" --numprocesses 3 --dist loadfile
+	@$(ENV) python -m pytest tests/slurm -m "not long and not in_full" $(ON_SLURM)
 
 test-slurm-long: $(SETUP) ## the tests on SLURM that wait for time limits, and a study of 2,000 runs
 	@echo "==> Testing on SLURM (the long tests)"

@@ -25,10 +25,12 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PAT
 
 # Tests that run side by side get one thread each, set before torch is imported: with as many threads as cores in each
 # of them they would wait for each other's, which took seven times as long. What several threads do is tested by name;
-# a thread of theirs that waits for another one sleeps, instead of keeping a core from the other tests.
+# a thread or a rank of theirs that waits for another one lets go of its core, which the other tests need.
 SIDE_BY_SIDE = "PYTEST_XDIST_WORKER" in os.environ
 if SIDE_BY_SIDE:
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"), OMP_WAIT_POLICY="PASSIVE")
+    os.environ.update(
+        dict.fromkeys(THREAD_VARIABLES, "1"), OMP_WAIT_POLICY="PASSIVE", OMPI_MCA_mpi_yield_when_idle="1"
+    )
 
 shapes.install()
 

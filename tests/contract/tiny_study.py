@@ -23,7 +23,7 @@ from ketscale import grid
 from ketscale.config import Config, Settings
 from ketscale.jobs import cohorts
 from ketscale.problems.registry import FAMILIES
-from tests import ROOT
+from tests import ROOT, forks
 
 BIN = Path(sys.executable).parent
 PROTOCOLS: dict[str, Any] = {
@@ -119,12 +119,17 @@ class Project:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.yaml").write_text(yaml.safe_dump(self.config))
 
+    def _environment(self) -> dict[str, str]:
+        """Of commands that nobody kills, which are forked unless they are those of a copy of the package."""
+        made = environment(self.checkout / "workflow") | self.variables
+        return made | {"PATH": f"{forks.programs()}:{made['PATH']}"} if self.checkout == ROOT else made
+
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """A command in the folder."""
         done = subprocess.run(
             command,
             cwd=self.folder,
-            env=environment(self.checkout / "workflow") | self.variables,
+            env=self._environment(),
             capture_output=True,
             text=True,
             timeout=500,

@@ -12,6 +12,7 @@ import yaml
 from ketscale import grid
 from ketscale.config import Config, Settings
 from ketscale.problems.registry import FAMILIES
+from tests import ROOT, forks
 from tests.conftest import DIGITS
 from tests.parallel.worlds import environment
 
@@ -125,23 +126,24 @@ def write_config(folder: Path) -> Path:
 def launch(
     folder: Path, wanted: grid.Run, features: Path, *extra: str, **popen: Any
 ) -> subprocess.Popen[str]:
-    """Start `ketscale launch` for a run in `folder`."""
+    """Start `ketscale launch` for a run in `folder`, which the test may do anything to."""
     write_config(folder)
     command = ["ketscale", "launch", record(wanted), "--features", str(features), *extra]
     return subprocess.Popen(
         command,
         cwd=folder,
-        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **popen,
+        **{"env": environment(), **popen},
     )
 
 
 def train(folder: Path, wanted: grid.Run, features: Path, *extra: str) -> dict[str, Any]:
-    """Train a run to its record."""
-    with launch(folder, wanted, features, *extra) as process:
+    """Train a run to its record, in a process that is forked."""
+    made = environment(PYTHONPATH=str(ROOT / "workflow"))
+    made["PATH"] = f"{forks.programs()}:{made['PATH']}"
+    with launch(folder, wanted, features, *extra, env=made) as process:
         out, error = process.communicate(timeout=200)
     assert process.returncode == 0, out + error
     return json.loads((folder / record(wanted)).read_text())

@@ -40,6 +40,8 @@ def test_a_timed_run_that_was_killed_is_timed_from_its_beginning(tmp_path, digit
     assert (
         how == signal.SIGKILL or "a timed run has no checkpoints, so the same command starts again" in error
     )
+    if how == signal.SIGTERM:
+        return  # what is left is what SIGKILL leaves, which is trained again for many steps below
     with study.launch(tmp_path, run, digits_features) as process:
         _, error = process.communicate(timeout=100)
     record = json.loads((tmp_path / study.record(run)).read_text())

@@ -29,8 +29,10 @@ def numbers(figures):
     return {name: value for name, value in figures.items() if isinstance(value, float)}
 
 
-# Every rank does every sample, by mistake.
-UNSHARDED = [(*case, {"mistake": "unsharded"}) for case in CASES]
+# Every rank does every sample, by mistake: with each of the samplers, and a loss that is not linear.
+UNSHARDED = [
+    (*case, {"mistake": "unsharded"}) for case in CASES if case[0] in ("fidelity", "columns", "tasks")
+]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,10 @@ def test_one_rank_of_mpi_computes_what_one_process_computes(alone):
 
 
 def test_ranks_that_all_do_every_sample_by_mistake_compute_the_same(alone):
-    for one, several in zip(alone, trained("mpi-n1r2t1")[len(CASES) :], strict=True):
+    wanted = [
+        one for case, one in zip(CASES, alone, strict=True) if case[0] in {case[0] for case in UNSHARDED}
+    ]
+    for one, several in zip(wanted, trained("mpi-n1r2t1")[len(CASES) :], strict=True):
         np.testing.assert_allclose(several["losses"], one["losses"], rtol=1e-10, atol=0)
         assert several["samples"] == 2 * one["samples"]
 

@@ -70,6 +70,7 @@ def test_a_second_writer_waits_and_takes_the_result(project):
     assert f"job {job.id}" in log and "waiting until it ends" in log
 
 
+@pytest.mark.in_full
 def test_a_pack_that_is_tried_again_does_not_train_its_finished_runs_again(project):
     """One run of the pack fails at first; the others are there already, and are not trained twice."""
     runs = ready(project, config(["cpu-n1r1t1"], steps=50, seeds=3))

@@ -66,6 +66,7 @@ def test_a_warned_run_saves_and_goes_on_and_a_cancelled_one_is_resumed(project, 
     assert not (project.results(run) / "failure.json").exists()
 
 
+@pytest.mark.in_full
 def test_a_preempted_run_is_requeued_and_resumed(project, undisturbed):
     run = one_run(project, "ddp-cpu-n2r2t1", partition="scavenge")
     with project.running(target(run)) as driver:
@@ -107,6 +108,7 @@ def test_a_changed_config_never_resumes(project):
     )
 
 
+@pytest.mark.in_full
 def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for_more(project):
     project.site(limits=[{"minutes": 5, "memory_mb": 100}])
     settings = config(["mpi-n1r4t1"], steps=50)
@@ -127,7 +129,7 @@ def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for
     assert record["slurm_job_id"] != job
 
 
-@pytest.mark.parametrize("place", TWO_NODES)
+@pytest.mark.parametrize("place", [TWO_NODES[0], pytest.param(TWO_NODES[1], marks=pytest.mark.in_full)])
 def test_a_dead_rank_ends_the_run_and_is_named(project, place):
     (run,) = ready(project, config([place], steps=100_000))
     with project.running(target(run), "--retries", "0") as driver:

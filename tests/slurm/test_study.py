@@ -163,6 +163,7 @@ def test_one_missing_seed_is_a_target(finished: Project):
     assert others == {other: (finished.folder / target(other)).stat().st_mtime_ns for other in others}
 
 
+@pytest.mark.in_full
 def test_a_second_study_trains_only_what_is_new(finished: Project):
     second = {**copy.deepcopy(DEFAULT), "protocols": STUDY["protocols"]}
     sizes = second["studies"]["qubits"]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.workflow.test_snakemake import ROOT, RUNS, planned, run_in, stand_in
+from tests import ROOT
+from tests.workflow.project import RUNS, planned, run_in, stand_in
 
 CATALOGUE = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())
 # What snakedeploy writes to workflow/Snakefile.

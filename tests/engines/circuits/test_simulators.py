@@ -33,6 +33,7 @@ from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.measure.spans import Recorder, recording
+from tests.pairs import pairs
 
 Matrix = NDArray[np.complex128]
 
@@ -203,9 +204,7 @@ def test_a_product_of_ry_rotations_has_its_closed_form(name: str) -> None:
     torch.testing.assert_close(gradients[1], slope.sum(0), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("qubits", [1, 2, 3, 4])
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(("name", "qubits", "batch"), pairs(OTHERS, [1, 2, 3, 4], [1, 3]))
 def test_every_simulator_gives_the_same_values_and_gradients(name: str, qubits: int, batch: int) -> None:
     circuit, words = random_circuit(qubits, 20 + qubits), random_words(qubits, 20 + qubits)
     angles = random_angles(circuit, batch)

@@ -18,6 +18,7 @@ from ketscale.engines.pulses.integrators import Integrator, integrator
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.registry import SIMULATORS
 from ketscale.errors import UserError
+from tests.pairs import pairs
 
 DURATION = 1.5
 CHAIN3 = ((0, 1), (1, 2))
@@ -225,9 +226,7 @@ def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", SPLITTINGS)
-@pytest.mark.parametrize("where", LATTICES)
-@pytest.mark.parametrize("columns", [1, 19])
+@pytest.mark.parametrize(("name", "where", "columns"), pairs(SPLITTINGS, LATTICES, [1, 19]))
 def test_machine_code_agrees_with_torch(name: str, where: str, columns: int) -> None:
     given = LATTICES[where]
     routes = [integrator(name, 5, route) for route in ("compiled", "torch")]

@@ -11,6 +11,7 @@ from ketscale.engines.pulses import Lattice, schemes
 from ketscale.engines.pulses.splitting import evolutions
 from ketscale.engines.pulses.two_level_cpu import evolutions as compiled
 from ketscale.errors import UserError
+from tests.pairs import pairs
 
 SCHEMES = {
     "trotter1": schemes.sequential(),
@@ -38,14 +39,13 @@ def samples(scheme: schemes.Scheme, steps: int, drives: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES.values(), ids=list(SCHEMES))
-@pytest.mark.parametrize("sites", DRIVES.values(), ids=list(DRIVES))
 # Angles of 0, within the power series, beyond it, and on both sides of where it ends; one vector of steps, and blocks.
-@pytest.mark.parametrize(("step", "steps"), [(0.0, 3), (0.05, 1), (0.5, 7), (2.0, 900), (30.0, 16)])
-def test_torch_finds_the_same_with_its_derivatives(
-    scheme: schemes.Scheme, sites: tuple[int, ...], step: float, steps: int
-) -> None:
-    found = []
+STEPS = {0.0: 3, 0.05: 1, 0.5: 7, 2.0: 900, 30.0: 16}
+
+
+@pytest.mark.parametrize(("name", "driven", "step"), pairs(SCHEMES, DRIVES, STEPS))
+def test_torch_finds_the_same_with_its_derivatives(name: str, driven: str, step: float) -> None:
+    scheme, sites, steps, found = SCHEMES[name], DRIVES[driven], STEPS[step], []
     for function in (compiled, evolutions):
         given = lattice(sites)
         amplitudes = samples(scheme, steps, len(sites))

@@ -1,0 +1,23 @@
+"""Pairs of settings instead of products: what two settings do to each other shows, at a fraction of the cases."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+
+def pairs(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Few rows with a value of each axis, such that every two values of two axes are in a row together."""
+    values = [list(axis) for axis in axes]
+    rows = list(itertools.product(*(range(len(axis)) for axis in values)))
+
+    def of(row: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:
+        return set(itertools.combinations(enumerate(row), 2))
+
+    left, chosen = set().union(*map(of, rows)), []
+    while left:
+        best = max(rows, key=lambda row: len(of(row) & left))
+        left -= of(best)
+        chosen.append(best)
+    return [tuple(axis[i] for axis, i in zip(values, row, strict=True)) for row in sorted(chosen)]
