@@ -25,7 +25,6 @@ PACKAGE = Path(__file__).resolve().parents[1]
 # Code that reads, draws or times runs from outside changes none of their numbers.
 _NOT_TRAINING = (
     "analysis",
-    "bench",
     "cli.py",
     "jobs/slurm",
     "jobs/status",
