@@ -142,8 +142,8 @@ class Simulator(Protocol):
     def prepare(self, loss: Loss) -> Call:
         """The call to time: it gives the loss (a scalar) and its gradients by inputs and weights.
 
-        It starts from arrays of the simulator's own kind and ends when all numbers are there. Of inputs or weights that
-        the circuit does not have, the gradient may be left out.
+        It starts from arrays of the simulator's own kind and ends when all numbers are there. The gradient by inputs
+        or weights that the circuit does not have may be left out.
         """
         ...
 
@@ -228,7 +228,7 @@ class Circuits(Benchmark):
         Column("gflops"),
         Column("fraction"),
         Column("peak_bytes"),
-        # Of fused on a GPU: the least that has to pass through its memory, per second, and of the copy bandwidth.
+        # For fused on a GPU: the least that has to pass through its memory, per second, and of the copy bandwidth.
         Column("moved_bytes"),
         Column("gbs"),
         Column("copy_fraction"),
@@ -308,7 +308,7 @@ class Circuits(Benchmark):
             error = distance(vector(replay()), vector(call()))
             return None if error <= REPLAY_TOLERANCE else f"the replay is off by {error:.1e} of the norm"
 
-        return self.with_graph(row, call, differs)
+        return self.with_graph(row, call, differs, call)
 
     def finish(self, case: CircuitCase, rows: Any, calls: Any, rate: float | None) -> None:
         """Add arithmetic and, of fused on a GPU, memory traffic."""
@@ -317,10 +317,8 @@ class Circuits(Benchmark):
             seconds = best_s(row)
             if name == FLOOR or seconds is None:
                 continue
-            flops = (
-                literal_flops(example.circuit, example.words) * case.batch * (SETS if name in GROUPS else 1)
-            )
-            row["gflops"] = ceiling.gflops(flops, seconds)
+            samples = case.batch * (SETS if name in GROUPS else 1)
+            row["gflops"] = ceiling.gflops(literal_flops(example.circuit, example.words) * samples, seconds)
             row["fraction"] = row["gflops"] / rate if rate else None
             if self.on.type != "cpu" and name == "fused":
                 row["moved_bytes"] = least_bytes(example.circuit, example.words, case.batch)
@@ -335,17 +333,15 @@ class Circuits(Benchmark):
         cases: dict[CircuitCase, dict[str, str]] = {}
         for row in rows:
             cases.setdefault(case_of(CircuitCase, row), {})[row["simulator"]] = time_or_status(row)
-        return markdown_table(
-            [*CircuitCase._fields, *shown, "fused over fastest peer"],
-            (
-                [*case, *(said.get(name, "") for name in shown), gains.get(case, "")]
-                for case, said in cases.items()
-            ),
+        head = [*CircuitCase._fields, *shown, "fused over fastest peer"]
+        lines = (
+            [*case, *(cells.get(name, "") for name in shown), gains.get(case, "")]
+            for case, cells in cases.items()
         )
+        return markdown_table(head, lines)
 
     @classmethod
     def summary(cls, rows: Rows) -> list[str]:
-        """One statement a line; what was not measured is left out."""
         return summary(rows)
 
     @classmethod
@@ -392,56 +388,37 @@ def factors(rows: Rows) -> list[Factors]:
     out = []
     for case, timed in times(rows).items():
         peers = {name: timed[name] for name in PEERS if name in timed}
-        if "fused" not in timed or not peers:
-            continue
-        peer, fused, literal = (
-            min(peers, key=lambda name: peers[name]),
-            timed["fused"],
-            timed.get("fused-literal"),
-        )
-        out.append(
-            Factors(
-                case,
-                peer,
-                peers[peer] / fused,
-                literal and literal / fused,
-                literal and peers[peer] / literal,
-            )
-        )
+        if "fused" in timed and peers:
+            peer, literal = min(peers, key=peers.__getitem__), timed.get("fused-literal")
+            algebra, kernel = literal and literal / timed["fused"], literal and peers[peer] / literal
+            out.append(Factors(case, peer, peers[peer] / timed["fused"], algebra, kernel))
     return out
 
 
 def summary(rows: Rows) -> list[str]:
     """One statement a line; what was not measured is left out."""
     every, out = factors(rows), []
-    sized = {
-        f"batch * 2^n >= {LARGE}": [f for f in every if f.case.batch * 2**f.case.qubits >= LARGE],
-        f"smaller, batch >= {SMALL_LEAST_BATCH}": [
-            f for f in every if f.case.batch * 2**f.case.qubits < LARGE and f.case.batch >= SMALL_LEAST_BATCH
-        ],
-    }
-    for name, found in sized.items():
+    large = [f for f in every if f.case.batch * 2**f.case.qubits >= LARGE]
+    small = [f for f in every if f not in large and f.case.batch >= SMALL_LEAST_BATCH]
+    for name, found in (
+        (f"batch * 2^n >= {LARGE}", large),
+        (f"smaller, batch >= {SMALL_LEAST_BATCH}", small),
+    ):
         if found:
             worst = min(found, key=lambda f: f.speedup)
             out.append(
                 f"fused over its fastest peer, {name}: median {median(f.speedup for f in found):.3g}x, "
                 f"worst {worst.speedup:.3g}x ({worst.case}, {worst.peer}), {len(found)} cell(s)"
             )
-    over = [
-        ratio
-        for case, ratio in _ratios(rows, "lightning.qubit", "fused")
-        if case.batch >= WIDE_BATCH and case.qubits <= 10
-    ]
+    wide = [row for row in rows if row["batch"] >= WIDE_BATCH]
+    over = [ratio for case, ratio in _ratios(wide, "lightning.qubit", "fused") if case.qubits <= 10]
     if over:
-        out.append(
-            f"fused over lightning.qubit, batch >= {WIDE_BATCH}, at most 10 qubits: at least {min(over):.3g}x"
-        )
+        where = f"batch >= {WIDE_BATCH}, at most 10 qubits"
+        out.append(f"fused over lightning.qubit, {where}: at least {min(over):.3g}x")
     shares = [
-        found["fused"]["fraction"]
-        for case, found in by_case(CircuitCase, rows).items()
-        if case.qubits >= 8
-        and case.batch >= WIDE_BATCH
-        and found.get("fused", {}).get("fraction") is not None
+        row["fraction"]
+        for row in wide
+        if row["simulator"] == "fused" and row["qubits"] >= 8 and row["fraction"] is not None
     ]
     if shares:
         where = f"at least 8 qubits, batch >= {WIDE_BATCH}"
@@ -455,11 +432,8 @@ def summary(rows: Rows) -> list[str]:
         f"{SETS} sets of weights in one call of fused over one call each, {case}: {ratio:.3g}x"
         for case, ratio in _ratios(rows, "fused-apart", "fused-together")
     ]
-    return out + [
-        f"{f.case}: algebra {f.algebra:.3g}x, kernel {f.kernel:.3g}x over {f.peer}"
-        for f in every
-        if f.algebra and f.kernel
-    ]
+    parts = [(f, f.algebra, f.kernel) for f in every if f.algebra and f.kernel]
+    return out + [f"{f.case}: algebra {a:.3g}x, kernel {k:.3g}x over {f.peer}" for f, a, k in parts]
 
 
 def _ratios(rows: Rows, slower: str, faster: str) -> list[tuple[CircuitCase, float]]:

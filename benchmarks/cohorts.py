@@ -13,7 +13,7 @@ import torch
 from benchmarks import steps
 from benchmarks.options import names, number, numbers, option
 from benchmarks.runner import WRONG, Call, Column, Row, Untimed, time_or_status
-from benchmarks.steps import ModelCase, StepsBenchmark
+from benchmarks.steps import ModelCase, TrainingSteps
 from ketscale.parallel.single import Single
 from ketscale.problems.problem import Problem
 from ketscale.training.pace import Pace
@@ -28,7 +28,7 @@ ABLE = [name for name, kind in (steps.MODELS | steps.ON_TASKS).items() if kind.s
 
 
 @dataclass(kw_only=True)
-class Cohorts(StepsBenchmark):
+class Cohorts(TrainingSteps):
     """Steps by the simulator of a classical model's own kind, by fused, or of control by exact.
 
     Times are of a step of all runs. Runs whose losses differ from the one that is alone are not timed.

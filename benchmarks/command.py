@@ -13,8 +13,8 @@ from benchmarks.cohorts import Cohorts
 from benchmarks.dynamics import Dynamics
 from benchmarks.layouts import Layouts
 from benchmarks.models import Models
-from benchmarks.options import options_of, parsed
-from benchmarks.pulses import PulsesBenchmark
+from benchmarks.options import add_options
+from benchmarks.pulses import PulsedGates
 from benchmarks.ranks import Ranks
 from benchmarks.runner import Benchmark
 from ketscale.errors import UserError
@@ -28,7 +28,7 @@ BENCHMARKS: dict[str, type[Benchmark]] = {
     "cohorts": Cohorts,
     "ranks": Ranks,
     "dynamics": Dynamics,
-    "pulses": PulsesBenchmark,
+    "pulses": PulsedGates,
 }
 # Each file is written only if it is named, atomically, at the end.
 FILES = ("json", "csv", "markdown", "figure")
@@ -43,8 +43,7 @@ def parser() -> argparse.ArgumentParser:
     for name, benchmark in BENCHMARKS.items():
         about = f"Time {benchmark.text}. See docs/benchmarks.md."
         sub = commands.add_parser(name, help=benchmark.text, description=about)
-        for each, (kind, text) in options_of(benchmark).items():
-            sub.add_argument(f"--{each}", metavar=kind.metavar, help=text)
+        add_options(sub, benchmark)
         for each in FILES if benchmark.drawn else FILES[:-1]:
             sub.add_argument(f"--{each}", type=Path, metavar="FILE", help=f"write the results as {each}")
     return made
@@ -60,8 +59,8 @@ def main(arguments: Sequence[str]) -> None:
     options = vars(parser().parse_args(_without_problem(list(arguments))))
     benchmark = BENCHMARKS[options.pop("benchmark")]
     files = {name: options.pop(name) for name in FILES if name in options}
-    made = parsed(benchmark, options)
-    made.asked = options.get("simulators") is not None
+    given = {name: value for name, value in options.items() if value is not None}
+    made = benchmark(**given, asked="simulators" in given)
     made.check()
     if files.get("figure"):
         with needed_for("--figure"):

@@ -28,7 +28,7 @@ from ketscale.errors import UserError
 from ketscale.measure.duration import duration
 
 Array = NDArray[np.float64]
-# A value or values, and their gradient; None of what has no gradients.
+# A value or values, and their gradient, or None instead of a gradient.
 Outcome = tuple[Any, Array | None]
 
 
@@ -62,8 +62,8 @@ SIMULATORS = (*OWN, *PEERS)
 QUBITS = (1, 2)
 # The published loop takes one task after the other: a steady time needs few, since one takes up to seconds.
 LOOPED = 2
-# What is not an integrator of ours has to agree with the reference to this share of its norm. JAX's exponential of
-# matrices is off by up to 1e-8 for two qubits.
+# All but our integrators have to agree with the reference to this share of its norm. JAX's exponential of matrices is
+# off by up to 1e-8 for two qubits.
 LARGEST_ERROR = 1e-7
 
 
@@ -190,7 +190,7 @@ class Dynamics(Benchmark):
         # Tasks that were timed, where it takes one after the other and their time is multiplied.
         Column("projected_from", "projected from"),
         Column("error", "error", "{:.1e}".format),
-        # Of the compiled propagators, their arithmetic per second, and as a share of a matrix product's in double
+        # The arithmetic of compiled propagators per second, and as a share of a matrix product's in double
         # precision, timed in turn with them.
         Column("gflops"),
         Column("fraction", "of the ceiling", "{:.0%}".format),

@@ -17,7 +17,7 @@ import torch
 from benchmarks import machine, steps
 from benchmarks.options import all_cores, names, number, numbers, option
 from benchmarks.runner import Call, Column, Row, Rows, by_case
-from benchmarks.steps import ModelCase, StepsBenchmark
+from benchmarks.steps import ModelCase, TrainingSteps
 from ketscale.errors import UserError
 from ketscale.measure import host
 from ketscale.process import keep_freed_memory
@@ -26,7 +26,7 @@ READY, DONE = "ready", "done"
 
 
 @dataclass(kw_only=True)
-class Layouts(StepsBenchmark):
+class Layouts(TrainingSteps):
     """Steps by the simulator of a classical model's own kind or by fused. Times end with the last process's step.
 
     threads: of one process, and the number of processes.

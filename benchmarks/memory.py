@@ -19,7 +19,7 @@ from benchmarks.steps import ModelCase
 from ketscale.measure import host
 from ketscale.process import keep_freed_memory
 
-# Of the memory that is free; above it a step fails instead of taking the machine down.
+# This share of the free memory may be used; above it a step fails instead of taking the machine down.
 SHARE = 0.9
 WARM_STEPS = 2
 

@@ -26,7 +26,7 @@ from benchmarks.runner import (
     mebibytes,
     time_or_status,
 )  # fmt: skip
-from benchmarks.steps import ModelCase, StepsBenchmark
+from benchmarks.steps import ModelCase, TrainingSteps
 from ketscale.errors import UserError
 from ketscale.measure.duration import duration
 
@@ -46,7 +46,7 @@ def _spans(spans: dict[str, float]) -> str:
 
 
 @dataclass(kw_only=True)
-class Models(StepsBenchmark):
+class Models(TrainingSteps):
     """Times are of one training step; where one is projected, the first time is that of an evaluation.
 
     batch: empty for those of the device. simulators: empty for all that fit a model, on a GPU those made for one.

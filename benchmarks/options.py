@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import field, fields
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 from ketscale.errors import UserError
-
-T = TypeVar("T")
 
 
 class Kind(NamedTuple):
@@ -17,13 +17,6 @@ class Kind(NamedTuple):
 
     read: Callable[[str, str], Any]
     metavar: str
-
-
-class Option(NamedTuple):
-    """An option of the command line."""
-
-    kind: Kind
-    help: str
 
 
 def option(default: Any, kind: Kind, meaning: str) -> Any:
@@ -34,7 +27,7 @@ def option(default: Any, kind: Kind, meaning: str) -> Any:
     several = ", separated by commas" if kind.metavar in ("NAMES", "NUMBERS") else ""
     shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
     said = "" if callable(default) or shown in (None, "") or len(str(shown)) > 20 else f" (default: {shown})"
-    found = {"option": Option(kind, f"{meaning}{several}{said}")}
+    found = {"option": (kind, f"{meaning}{several}{said}")}
     return (
         field(default_factory=default, metadata=found)
         if callable(default)
@@ -42,20 +35,16 @@ def option(default: Any, kind: Kind, meaning: str) -> Any:
     )
 
 
-def options_of(benchmark: type) -> dict[str, Option]:
-    """The options of a dataclass, by name."""
-    return {each.name: each.metadata["option"] for each in fields(benchmark) if "option" in each.metadata}
+def add_options(parser: argparse.ArgumentParser, benchmark: type) -> None:
+    """Give a parser the options of a dataclass; the value of one that is not asked for is None.
 
-
-def parsed(benchmark: type[T], asked: Mapping[str, str | None]) -> T:
-    """A dataclass with the options that were asked for; None for those that were not.
-
-    Raises:
-        UserError: a value is no number, too small or no known name; names the option.
+    Parsing raises UserError where a value is no number, too small or no known name; it names the option.
     """
-    kinds = {name: each.kind for name, each in options_of(benchmark).items()}
-    given = {name: kinds[name].read(f"--{name}", text) for name, text in asked.items() if text is not None}
-    return benchmark(**given)
+    for each in fields(benchmark):
+        if "option" in each.metadata:
+            (read, metavar), text = each.metadata["option"]
+            name = f"--{each.name}"
+            parser.add_argument(name, type=partial(read, name), metavar=metavar, help=text)
 
 
 def names(known: Collection[str]) -> Kind:

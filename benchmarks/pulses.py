@@ -58,7 +58,7 @@ PEERS = {
 SIMULATORS = (*OWN, *PEERS)
 # 5,000 steps of second order, ours and SuperGrad's: what others are matched to.
 PUBLISHED = ("trotter2-5000", "supergrad")
-# Whatever is further from the reference computes something else: several times the error of 5,000 midpoint steps.
+# A simulator that is further from the reference computes something else: several times the error of 5,000 midpoint steps.
 LARGEST_ERROR = 5e-4
 
 
@@ -76,7 +76,7 @@ class PulsesCase(NamedTuple):
 class Parameters(NamedTuple):
     """What the infidelity is differentiated by, with one number a site, and a pair for the couplings.
 
-    Of the pulses: amplitude and frequency in rad/ns, phase in rad, length in ns. Of the device: energies and couplings
+    The pulses have amplitude and frequency in rad/ns, phase in rad, length in ns. The device has energies and couplings
     in GHz, flux in rad.
     """
 
@@ -184,7 +184,7 @@ def create(name: str) -> Any:
 
 
 @dataclass(kw_only=True)
-class PulsesBenchmark(Benchmark):
+class PulsedGates(Benchmark):
     """Times are of the infidelity of all columns, and its gradient."""
 
     text = "value and gradient of a gate by pulses with every simulator"

@@ -17,7 +17,7 @@ import torch
 from benchmarks import machine, steps
 from benchmarks.options import all_cores, names, number, numbers, option
 from benchmarks.runner import FAILED, WRONG, Column, Row, Rows, time_or_status
-from benchmarks.steps import ModelCase, StepsBenchmark
+from benchmarks.steps import ModelCase, TrainingSteps
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS
 from ketscale.jobs import provenance
@@ -42,10 +42,10 @@ SEVERAL = [name for name, backend in BACKENDS.items() if backend.several_ranks a
 
 
 @dataclass(kw_only=True)
-class Ranks(StepsBenchmark):
+class Ranks(TrainingSteps):
     """Ranks are on the CPUs of this host, one thread each.
 
-    Times of a start are medians over steps of rank 0; those of a row are medians over starts. Of each start the speedup is
+    Times of a start are medians over steps of rank 0; those of a row are medians over starts. The speedup of each start is
     over the one rank that was started just before.
     """
 
@@ -162,27 +162,26 @@ def _measured(case: ModelCase, world: World, repeats: int) -> dict[str, Any]:
     figures = stepper.take(samples, 0)
     loss = float(problem.combine(world.allreduce(figures.sums), figures.count))
     message = torch.zeros_like(stepper.flat.gradients)
-    found: dict[str, list[float]] = {"step_s": [], "communication_s": [], "wait_s": [], "library_s": []}
     for turn in range(1 + repeats):
+        if turn <= 1:  # the first one warms up
+            found: dict[str, list[float]] = {
+                name: [] for name in ("step_s", "communication_s", "wait_s", "library_s")
+            }
         start = time.perf_counter()
         for step in range(LOOP):
             stepper.take(samples, 1 + step)
-        seconds = {name: list[float]() for name in found}
-        seconds["step_s"].append((time.perf_counter() - start) / LOOP)
+        found["step_s"].append((time.perf_counter() - start) / LOOP)
         for step in range(LOOP):
             recorder = Recorder(world.device)
             with recording(recorder):
                 stepper.take(samples, 1 + step)
-            seconds["communication_s"].append(recorder.exclusive_s.get("communication", 0.0))
-            seconds["wait_s"].append(recorder.exclusive_s.get("communication.wait", 0.0))
+            found["communication_s"].append(recorder.exclusive_s.get("communication", 0.0))
+            found["wait_s"].append(recorder.exclusive_s.get("communication.wait", 0.0))
             # As in a step, the ranks meet first.
             world.barrier()
             start = time.perf_counter()
             world.library_add(message)
-            seconds["library_s"].append(time.perf_counter() - start)
-        if turn:
-            for name, values in seconds.items():
-                found[name] += values
+            found["library_s"].append(time.perf_counter() - start)
     gradient_bytes = sum(p.numel() * p.element_size() for p in stepper.parameters)
     medians = {name: median(values) for name, values in found.items()}
     return {"loss": loss, "gradient_bytes": gradient_bytes, "library": world.library, **medians}

@@ -66,7 +66,7 @@ class Column(NamedTuple):
 # What every row has behind its case and subject. first_s: seconds of the first call in this process, compiling included.
 # median_s, iqr_s: of the later calls, median and interquartile range over `repeats`. reason: why there are none.
 MEASURED = ("status", "reason", "first_s", "median_s", "iqr_s", "repeats")
-# With a GPU: the same of a graph's replays, or why there are none, and what a call takes of its memory.
+# On a GPU: the same of a graph's replays, or why there are none.
 ON_A_GPU = (Column("graph_median_s"), Column("graph_iqr_s"), Column("graph_reason"))
 
 
@@ -117,7 +117,7 @@ class Benchmark:
         """Make ready what all cases share, on the threads and cores that were asked for."""
 
     def subjects(self, case: Case) -> Iterable[str]:
-        """Those that take turns in a case."""
+        """The subjects that take turns in a case."""
         return self.found
 
     def prepare(self, case: Case, name: str, row: Row) -> Call:
@@ -161,17 +161,10 @@ class Benchmark:
             Column("first_s", "first call", duration),
             *(column for column in cls.columns if column.heading),
         ]
-        head = [*cls.case._fields, cls.subject, *(column.heading for column in shown)]  # type: ignore[attr-defined]
-        return markdown_table(
-            head,
-            (
-                [
-                    *(row[name] for name in head[: len(head) - len(shown)]),
-                    *(column.cell(row) for column in shown),
-                ]
-                for row in ({**row, "time": _time_or_why(row)} for row in rows)
-            ),
-        )
+        first = (*cls.case._fields, cls.subject)  # type: ignore[attr-defined]
+        said = ({**row, "time": _time_or_why(row)} for row in rows)
+        lines = ([*(row[name] for name in first), *(column.cell(row) for column in shown)] for row in said)
+        return markdown_table([*first, *(column.heading for column in shown)], lines)
 
     @classmethod
     def summary(cls, rows: Rows) -> list[str]:
@@ -284,22 +277,23 @@ class Benchmark:
         row: Row,
         call: Call,
         differs: Callable[[Call], str | None],
-        replayed: Call | None = None,
-        before: Callable[[], None] = nothing,
+        replayed: Call,
+        before: Call = nothing,
     ) -> dict[str, Call]:
         """The call and its replay as a graph; `graph_reason` of the row says why there is none.
 
-        differs: why a replay is wrong. replayed, before: see `captured`; by default the call itself.
+        differs: why a replay is wrong. replayed, before: what is captured, and comes before each replay; see `captured`.
         """
         assert self.capture is not None
-        replay = self.capture(replayed or call, self.on, row["peak_bytes"], before)
-        row["graph_reason"] = (
-            replay.reason if isinstance(replay, Refused) else differs(machine.finished(replay, self.on))
-        )
-        return {"": call} if isinstance(replay, Refused) or row["graph_reason"] else {"": call, GRAPH: replay}
+        replay = self.capture(replayed, self.on, row["peak_bytes"], before)
+        if isinstance(replay, Refused):
+            row["graph_reason"] = replay.reason
+            return {"": call}
+        row["graph_reason"] = differs(machine.finished(replay, self.on))
+        return {"": call} if row["graph_reason"] else {"": call, GRAPH: replay}
 
     def install(self, create: Callable[[str], Any], names: Iterable[str]) -> None:
-        """Create the subjects; of one that is not here and was not asked for by name, keep why."""
+        """Create the subjects; keep why there is none of a name that was not asked for."""
         for name in names:
             try:
                 self.found[name] = create(name)
@@ -318,7 +312,7 @@ class Benchmark:
 
 
 def _line(case: Case, name: str) -> tuple[Any, ...]:
-    """What only the batch varies in."""
+    """The case but for its batch, and the subject."""
     return (*case._replace(batch=0), name)
 
 

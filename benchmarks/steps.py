@@ -58,22 +58,13 @@ ON_IMAGES = FAMILIES["images"].models
 LABELLED_PROTOCOL = Protocol(precision="fp32", timed=True, learning_rate=1e-3, clip_norm=1.0, dropout=0.1)
 
 
-class Arm(NamedTuple):
-    """A way to evaluate a model on trials or images.
-
-    simulator: its usual name. literal: the published circuits, not those that exact reductions leave of them.
-    """
-
-    simulator: str
-    literal: bool
-
-
-# Two factors. `literal` is the baseline: the published circuits as the public code runs them, all rows in one call.
+# The ways to evaluate a model on trials or images: the simulator, and whether the circuits are the published ones, not
+# those that exact reductions leave of them. `literal` is the baseline, as the public code runs it, all rows in one call.
 ARMS = {
-    "fused": Arm("fused", literal=False),
-    "literal-fused": Arm("fused", literal=True),
-    "default.qubit": Arm("default.qubit", literal=False),
-    "literal": Arm("default.qubit", literal=True),
+    "fused": ("fused", False),
+    "literal-fused": ("fused", True),
+    "default.qubit": ("default.qubit", False),
+    "literal": ("default.qubit", True),
 }
 
 # Models on the built-in sentences, one layer, an epoch of gradient descent a step.
@@ -134,7 +125,7 @@ def cases(models: Iterable[str], qubits: Sequence[int], batches: Sequence[int]) 
 
 
 @dataclass(kw_only=True)
-class StepsBenchmark(Benchmark):
+class TrainingSteps(Benchmark):
     """What the benchmarks of training steps share."""
 
     case = ModelCase
@@ -155,7 +146,7 @@ def arms(model: str) -> tuple[str, ...]:
         return (EXACT.device,)
     if MODELS[model].classical:
         return (CLASSICAL,)
-    # Where nothing is left out of the published circuits, both kinds of circuits are the same.
+    # If nothing is left out of the published circuits, both kinds of circuits are the same.
     return tuple(ARMS) if _reducible(model) else ("fused", "literal")
 
 
@@ -266,11 +257,11 @@ def _labelled(case: ModelCase, arm: str, device: torch.device) -> Problem:
     samples = kind.deviation * torch.randn(case.batch, *shape)
     arguments: dict[str, object] = {"inputs": kind.inputs, "outputs": kind.classes}
     if not MODELS[case.model].classical:
-        settings = CircuitSimulator.usual(ARMS[arm].simulator)
-        simulator = build_simulator(arm, settings, device)
+        name, literal = ARMS[arm]
+        simulator = build_simulator(arm, CircuitSimulator.usual(name), device)
         arguments |= {"qubits": case.qubits, "layers": kind.layers, "simulator": simulator}
         if _reducible(case.model):
-            arguments["literal"] = ARMS[arm].literal
+            arguments["literal"] = literal
     model = construct(case.model, **arguments, dropout=LABELLED_PROTOCOL.dropout)
     everything = torch.arange(case.batch)
     return Classification(model, samples, everything % kind.classes, {"train": everything}, SEED)

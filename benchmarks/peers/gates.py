@@ -14,59 +14,64 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Matrix = NDArray[np.complex128]
+from ketscale.engines.circuits.circuit import Column, Gate
 
-_ONE, _X = np.eye(2, dtype=complex), np.array([[0, 1], [1, 0]], dtype=complex)
-_Y, _Z = np.array([[0, -1j], [1j, 0]]), np.diag([1, -1]).astype(complex)
-_UP, _DOWN = np.diag([1, 0]).astype(complex), np.diag([0, 1]).astype(complex)
+Matrix = NDArray[Any]
 
-FIXED: dict[str, Matrix] = {
-    "Hadamard": (_X + _Z) / np.sqrt(2),
-    "PauliX": _X,
-    "PauliY": _Y,
-    "PauliZ": _Z,
-    "S": np.diag([1, 1j]),
-    "T": np.diag([1, np.exp(0.25j * np.pi)]),
-    "CNOT": np.kron(_UP, _ONE) + np.kron(_DOWN, _X),
-    "CZ": np.diag([1, 1, 1, -1]).astype(complex),
-    "SWAP": np.eye(4, dtype=complex)[[0, 2, 1, 3]],
+_ONE, _UP, _DOWN = np.eye(2, dtype=complex), np.diag([1 + 0j, 0]), np.diag([0, 1 + 0j])
+_PAULI = {
+    "X": np.array([[0, 1 + 0j], [1, 0]]),
+    "Y": np.array([[0, -1j], [1j, 0]]),
+    "Z": np.diag([1 + 0j, -1]),
 }
 
-
-class Generator(NamedTuple):
-    """h is `factor` times the gate's angle."""
-
-    matrix: Matrix
-    factor: float = 0.5
-
-
-GENERATED: dict[str, Generator] = {
-    **{f"R{name}": Generator(matrix) for name, matrix in (("X", _X), ("Y", _Y), ("Z", _Z))},
-    "PhaseShift": Generator(_DOWN, -1.0),
-    **{f"CR{name}": Generator(np.kron(_DOWN, matrix)) for name, matrix in (("X", _X), ("Y", _Y), ("Z", _Z))},
-    "ControlledPhaseShift": Generator(np.kron(_DOWN, _DOWN), -1.0),
-    **{
-        f"Ising{name * 2}": Generator(np.kron(matrix, matrix))
-        for name, matrix in (("X", _X), ("Y", _Y), ("Z", _Z))
-    },
+FIXED: dict[str, Matrix] = {
+    "Hadamard": (_PAULI["X"] + _PAULI["Z"]) / np.sqrt(2),
+    **{f"Pauli{name}": matrix for name, matrix in _PAULI.items()},
+    "S": np.diag([1, 1j]),
+    "T": np.diag([1, np.exp(0.25j * np.pi)]),
+    "CNOT": np.kron(_UP, _ONE) + np.kron(_DOWN, _PAULI["X"]),
+    "CZ": np.diag([1, 1, 1, -1 + 0j]),
+    "SWAP": np.eye(4, dtype=complex)[[0, 2, 1, 3]],
+}
+# The generator, and h as a multiple of the angle.
+GENERATED: dict[str, tuple[Matrix, float]] = {
+    **{f"R{name}": (matrix, 0.5) for name, matrix in _PAULI.items()},
+    **{f"CR{name}": (np.kron(_DOWN, matrix), 0.5) for name, matrix in _PAULI.items()},
+    **{f"Ising{name * 2}": (np.kron(matrix, matrix), 0.5) for name, matrix in _PAULI.items()},
+    "PhaseShift": (_DOWN, -1.0),
+    "ControlledPhaseShift": (np.kron(_DOWN, _DOWN), -1.0),
 }
 # The rotations that a Rot is made of, the first to act first; its angles are in this order.
 ROT = ("RZ", "RY", "RZ")
 
 
-class Terms(NamedTuple):
-    """1, -i G and G^2."""
+class Turned(NamedTuple):
+    """A gate's matrix as 1, -i G and G^2, and h as `factor` times the angle in `column`.
+
+    Without an angle all of the matrix is the first term.
+    """
 
     one: Matrix
     turn: Matrix
     square: Matrix
-
-
-def terms_of(generator: Matrix) -> Terms:
-    """What `rotation` adds up."""
-    return Terms(np.eye(len(generator), dtype=complex), -1j * generator, generator @ generator)
+    factor: float = 0.0
+    column: Column | None = None
 
 
 def rotation(cosine: Any, sine: Any, one: Any, turn: Any, square: Any) -> Any:
     """The matrices (..., k, k) for cosines and sines of h, (..., 1, 1), in any library's arrays."""
     return one + (cosine - 1) * square + sine * turn
+
+
+def turned(gate: Gate) -> list[Turned]:
+    """What a gate does one after the other, the first to act first."""
+    if not gate.columns:
+        matrix = FIXED[gate.name] if gate.matrix is None else np.array(gate.matrix)
+        return [Turned(matrix, np.zeros_like(matrix), np.zeros_like(matrix))]
+    found = []
+    for name, column in zip(ROT if gate.name == "Rot" else (gate.name,), gate.columns, strict=True):
+        generator, factor = GENERATED[name]
+        one = np.eye(len(generator), dtype=complex)
+        found.append(Turned(one, -1j * generator, generator @ generator, factor, column))
+    return found

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from benchmarks.circuits import Call, Loss
-from benchmarks.peers.gates import FIXED, GENERATED, ROT, rotation, terms_of
+from benchmarks.peers.gates import rotation, turned
 from benchmarks.peers.on_jax import Jax
-from ketscale.engines.circuits.circuit import Column, Gate
+from ketscale.engines.circuits.circuit import Gate
 
 
 class JaxState:
@@ -46,22 +46,16 @@ class JaxState:
         return jnp.moveaxis(product, tuple(range(count)), gate.wires)
 
     def _matrix(self, gate: Gate, row: Any, weights: Any) -> Any:
-        jnp = self._on.jax.numpy
-        if not gate.columns:
-            return jnp.asarray(FIXED[gate.name] if gate.matrix is None else np.array(gate.matrix))
-
-        def generated(name: str, column: Column) -> Any:
-            made = GENERATED[name]
-            half = (row if column.kind == "input" else weights)[column.index] * made.factor
-            kind = np.complex64 if half.dtype == np.float32 else np.complex128
-            terms = (part.astype(kind) for part in terms_of(made.matrix))
-            return rotation(jnp.cos(half), jnp.sin(half), *terms)
-
-        if gate.name == "Rot":
-            parts = zip(ROT, gate.columns, strict=True)
-            first, second, third = (generated(name, column) for name, column in parts)
-            return third @ second @ first
-        return generated(gate.name, gate.columns[0])
+        jnp, product = self._on.jax.numpy, None
+        for one, turn, square, factor, column in turned(gate):
+            matrix = one
+            if column is not None:
+                half = (row if column.kind == "input" else weights)[column.index] * factor
+                kind = np.complex64 if half.dtype == np.float32 else np.complex128
+                parts = (part.astype(kind) for part in (one, turn, square))
+                matrix = rotation(jnp.cos(half), jnp.sin(half), *parts)
+            product = jnp.asarray(matrix) if product is None else matrix @ product
+        return product
 
     def _value(self, state: Any, word: str) -> Any:
         """The expectation value of a word, by one flipped and signed copy of the state."""

@@ -10,35 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import groupby, zip_longest
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
 from benchmarks.circuits import Call, Loss, torch_call
-from benchmarks.peers.gates import FIXED, GENERATED, ROT, Terms, rotation, terms_of
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
+from benchmarks.peers.gates import Turned, rotation, turned
+from ketscale.engines.circuits.circuit import Angles, Circuit, Gate
 
 # More wires need fewer passes over the state, and more multiplications for each of its numbers.
 MOST_WIRES = 4
 PERMUTING = ("CNOT", "SWAP")
+IDENTITY = Turned(np.eye(2, dtype=complex), np.zeros((2, 2)), np.zeros((2, 2)))
 
 # From angles and states, complex (batch, 2**n), or None for |0...0>, to states.
 Step = Callable[[Angles, "torch.Tensor | None"], torch.Tensor]
 # From angles to the matrices of gates side by side, complex (gates, k, k), or (batch, gates, k, k) with an input.
 MatricesOf = Callable[[Angles], torch.Tensor]
-
-
-class Turned(NamedTuple):
-    """A gate's matrix as `gates.rotation` makes it; without an angle all of it is the first term."""
-
-    terms: Terms
-    factor: float = 0.0
-    column: Column | None = None
-
-
-IDENTITY = Turned(terms_of(np.zeros((2, 2), dtype=complex)))
 
 
 class Kronecker:
@@ -101,9 +90,8 @@ class Steps:
         return self._indices(np.argsort([n for numbers in groups.values() for n in numbers])), observables
 
     def _step(self, run: list[Gate]) -> Step:
-        return {"permutation": self._permutation, "pairs": self._pairs, "layer": self._layer}[_kind(run[0])](
-            run
-        )
+        kinds = {"permutation": self._permutation, "pairs": self._pairs, "layer": self._layer}
+        return kinds[_kind(run[0])](run)
 
     def _permutation(self, run: list[Gate]) -> Step:
         index = np.arange(2**self._qubits)
@@ -120,7 +108,10 @@ class Steps:
 
     def _pairs(self, run: list[Gate]) -> Step:
         """Gates on two wires, anywhere, one after the other: the wires become the last ones for a product."""
-        matrices_of, shape = self._matrices([_turned(gate) for gate in run]), (2,) * self._qubits
+        matrices_of, shape = (
+            self._matrices([part for gate in run for part in turned(gate)]),
+            (2,) * self._qubits,
+        )
         axes = [[1 + w for w in gate.wires] for gate in run]
 
         def step(angles: Angles, state: torch.Tensor | None) -> torch.Tensor:
@@ -128,12 +119,7 @@ class Steps:
             for wires, matrix in zip(axes, matrices_of(angles).unbind(-3), strict=True):
                 states = state.unflatten(1, shape).movedim(wires, (-2, -1))
                 product = states.reshape(len(states), -1, 4) @ matrix.mT
-                state = (
-                    product.unflatten(1, shape[2:]).unflatten(-1, (2, 2))
-                    if shape[2:]
-                    else product.unflatten(-1, (2, 2))[:, 0]
-                )
-                state = state.movedim((-2, -1), wires).flatten(1)
+                state = product.reshape(-1, *shape).movedim((-2, -1), wires).flatten(1)
             return state
 
         return step
@@ -142,7 +128,7 @@ class Steps:
         """Gates on one wire each, any number on a wire."""
         of_wire: list[list[Turned]] = [[] for _ in range(self._qubits)]
         for gate in run:
-            of_wire[gate.wires[0]] += _rot(gate) if gate.name == "Rot" else [_turned(gate)]
+            of_wire[gate.wires[0]] += turned(gate)
         # The first gates of all wires side by side, then the second ones.
         rows = [self._matrices(row) for row in zip_longest(*of_wire, fillvalue=IDENTITY)]
 
@@ -172,22 +158,15 @@ class Steps:
 
     def _matrices(self, row: Sequence[Turned]) -> MatricesOf:
         """The matrices of gates side by side."""
-        one, turn, square = (
-            self._constant(np.stack(parts)) for parts in zip(*(gate.terms for gate in row), strict=True)
-        )
+        one, turn, square = (self._constant(np.stack(parts)) for parts in list(zip(*row, strict=True))[:3])
         factors = torch.tensor([gate.factor for gate in row], dtype=self._real, device=self._device)
         columns = [gate.column for gate in row]
         kinds = {column.kind for column in columns if column}
         if not kinds:
             return lambda _: one
-
-        def at(column: Column | None) -> int:
-            # A gate without an angle takes any, times 0; where both kinds meet, the weights are before the inputs.
-            if column is None:
-                return 0
-            return column.index + (self._weights if len(kinds) == 2 and column.kind == "input" else 0)
-
-        places = self._indices([at(column) for column in columns])
+        # The weights are before the inputs. A gate without an angle takes any, times 0.
+        shift = {"weight": 0, "input": self._weights}
+        places = self._indices([column.index + shift[column.kind] if column else 0 for column in columns])
 
         def matrices(angles: Angles) -> torch.Tensor:
             inputs, weights = angles
@@ -195,7 +174,7 @@ class Steps:
                 chosen = weights.index_select(0, places)
             else:
                 every = torch.cat([weights[: self._weights].expand(len(inputs), -1), inputs], 1)
-                chosen = (every if len(kinds) == 2 else inputs).index_select(1, places)
+                chosen = every.index_select(1, places)
             half = (chosen * factors)[..., None, None]
             result: torch.Tensor = rotation(torch.cos(half), torch.sin(half), one, turn, square)
             return result
@@ -226,21 +205,6 @@ def _kind(gate: Gate) -> str:
     if gate.name in PERMUTING:
         return "permutation"
     return "layer" if len(gate.wires) == 1 else "pairs"
-
-
-def _turned(gate: Gate) -> Turned:
-    """Of every gate but a Rot."""
-    if not gate.columns:
-        matrix = FIXED[gate.name] if gate.matrix is None else np.array(gate.matrix)
-        return Turned(Terms(matrix, np.zeros_like(matrix), np.zeros_like(matrix)))
-    made = GENERATED[gate.name]
-    return Turned(terms_of(made.matrix), made.factor, gate.columns[0])
-
-
-def _rot(gate: Gate) -> list[Turned]:
-    return [
-        _turned(Gate(name, gate.wires, (column,))) for name, column in zip(ROT, gate.columns, strict=True)
-    ]
 
 
 def _kron(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from benchmarks.peers.on_jax import imported
 from benchmarks.pulses import DrivenChain
 from benchmarks.runner import Call
 
-# Of the adaptive integrator, for an error below that of 5,000 midpoint steps.
+# The adaptive integrator's tolerance, for an error below that of 5,000 midpoint steps.
 TOLERANCE = 1e-9
 
 

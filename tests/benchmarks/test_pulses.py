@@ -20,7 +20,7 @@ from benchmarks.pulses import (
     Own,
     OwnIntegrator,
     Parameters,
-    PulsesBenchmark,
+    PulsedGates,
     PulsesCase,
     chain_of,
     create,
@@ -211,7 +211,7 @@ def test_what_is_wrong_or_slow_is_not_timed(
 ) -> None:
     monkeypatch.setattr(pulses, "create", lambda name: Off(error))
     asked = {"qubits": (2,), "simulators": ("interaction4-150",), "budget": float(budget), "repeats": 5}
-    (row,) = PulsesBenchmark(**asked).run()["rows"]
+    (row,) = PulsedGates(**asked).run()["rows"]
     assert row["status"] == status
     assert (row["median_s"] is None) == (status != "timed")
 
@@ -227,6 +227,6 @@ def test_only_what_has_at_most_its_error_is_compared_with_a_published_simulator(
         row("slow", 3, ("supergrad",)),
         row("supergrad", 60, ()),
     ]
-    (line,) = PulsesBenchmark.summary(rows)
+    (line,) = PulsedGates.summary(rows)
     assert "right takes 2 s" in line
     assert "supergrad 30 times that" in line

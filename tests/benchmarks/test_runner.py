@@ -105,7 +105,9 @@ class Doubling(Benchmark):
     def calls(self, case: Doubled, name: str, row: Any, call: Any) -> Any:
         if self.capture is None:
             return {"": call}
-        return self.with_graph(row, call, lambda replay: None if replay() == call() else "another result")
+        return self.with_graph(
+            row, call, lambda replay: None if replay() == call() else "another result", call
+        )
 
     def finish(self, case: Doubled, rows: Any, calls: Any, rate: float | None) -> None:
         for name in calls:
