@@ -13,10 +13,10 @@ import matplotlib.figure
 import pandas as pd
 import pytest
 
+from benchmarks import output
 from ketscale import files
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import table
-from ketscale.bench import output
 
 # What a spreadsheet evaluates, or evaluates once it has cut off the white space.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")

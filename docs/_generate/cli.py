@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from docs._generate.markdown import code, sentence, table
 
+from benchmarks import command
 from ketscale.cli import _parser
 
 
@@ -16,8 +17,11 @@ def page() -> str:
 
 
 def commands(parser: argparse.ArgumentParser | None = None) -> Iterator[argparse.ArgumentParser]:
-    """The parsers of all commands, without those that only group others."""
-    parser = parser or _parser()
+    """The parsers of all commands and benchmarks, without those that only group others."""
+    if parser is None:
+        yield from commands(_parser())
+        yield from commands(command.parser())
+        return
     groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not groups:
         yield parser

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from benchmarks import memory, steps
+from benchmarks.models import Models
+from benchmarks.runner import OUT_OF_MEMORY
+from benchmarks.steps import ModelCase
 from ketscale import cli
-from ketscale.bench import memory, models, steps, traffic
-from ketscale.bench.rows import OUT_OF_MEMORY, ModelRow
-from ketscale.bench.steps import ModelCell
 from ketscale.config import Protocol
 from ketscale.training.step import Stepper
 
 
 def test_a_whole_benchmark_of_models(tmp_path: Path, capsys: Any) -> None:
-    files = {kind: tmp_path / f"bench.{kind}" for kind in ("json", "csv", "png", "md")}
-    named = zip(("--json", "--csv", "--figure", "--markdown"), files.values(), strict=True)
+    files = {kind: tmp_path / f"bench.{kind}" for kind in ("json", "png", "md")}
+    named = zip(("--json", "--figure", "--markdown"), files.values(), strict=True)
     options = [str(part) for pair in named for part in pair]
     arguments = "--models mamba_hybrid --qubits 2 --batch 2 --simulators fused,literal --repeats 5"
     assert cli.main(["bench", "models", *arguments.split(), *options]) == 0
@@ -33,8 +32,6 @@ def test_a_whole_benchmark_of_models(tmp_path: Path, capsys: Any) -> None:
     for row in result["rows"]:
         assert row["median_s"] > 0 and row["peak_bytes"] > 0 and row["operand_bytes"] > 0
         assert {"circuit.forward", "circuit.backward", "classical.forward", "optimiser"} <= set(row["spans"])
-    with files["csv"].open() as file:
-        assert tuple(next(csv.reader(file))) == tuple(field.name for field in fields(ModelRow))
     assert "| mamba_hybrid | 2 | 2 | literal |" in files["md"].read_text()
     assert files["png"].read_bytes().startswith(b"\x89PNG")
     assert "mamba_hybrid 2q x 2: together " in capsys.readouterr().out
@@ -43,21 +40,21 @@ def test_a_whole_benchmark_of_models(tmp_path: Path, capsys: Any) -> None:
 def test_operands_by_hand() -> None:
     """Of operators forward and backward; neither of views nor of memory that is only taken."""
     ones, one = torch.ones(10), torch.ones(1)
-    assert traffic.operand_bytes(lambda: ones.add(ones)) == 3 * 40
-    assert traffic.operand_bytes(lambda: ones.mul_(1)) == 2 * 40
-    assert traffic.operand_bytes(lambda: torch._foreach_mul_([ones, one], 1)) == 2 * (40 + 4)
-    assert traffic.operand_bytes(lambda: ones.fill_(1)) == 40
-    assert traffic.operand_bytes(lambda: ones.copy_(ones.clone())) == 2 * 40 + 2 * 40
-    assert traffic.operand_bytes(lambda: torch.add(ones, ones, out=ones.clone())) == 2 * 40 + 3 * 40
-    assert traffic.operand_bytes(lambda: torch.equal(ones, ones)) == 2 * 40
-    assert traffic.operand_bytes(lambda: ones.view(5, 2).T.detach()) == 0
-    assert traffic.operand_bytes(lambda: torch.empty(1000)) == 0
+    assert memory.operand_bytes(lambda: ones.add(ones)) == 3 * 40
+    assert memory.operand_bytes(lambda: ones.mul_(1)) == 2 * 40
+    assert memory.operand_bytes(lambda: torch._foreach_mul_([ones, one], 1)) == 2 * (40 + 4)
+    assert memory.operand_bytes(lambda: ones.fill_(1)) == 40
+    assert memory.operand_bytes(lambda: ones.copy_(ones.clone())) == 2 * 40 + 2 * 40
+    assert memory.operand_bytes(lambda: torch.add(ones, ones, out=ones.clone())) == 2 * 40 + 3 * 40
+    assert memory.operand_bytes(lambda: torch.equal(ones, ones)) == 2 * 40
+    assert memory.operand_bytes(lambda: ones.view(5, 2).T.detach()) == 0
+    assert memory.operand_bytes(lambda: torch.empty(1000)) == 0
     # What is expanded is there once.
-    assert traffic.operand_bytes(lambda: one.expand(10).sum()) == 4 + 4
+    assert memory.operand_bytes(lambda: one.expand(10).sum()) == 4 + 4
     leaf = torch.ones(10, requires_grad=True)
-    forward = traffic.operand_bytes(lambda: (leaf * leaf).sum())
+    forward = memory.operand_bytes(lambda: (leaf * leaf).sum())
     # The gradient of the sum is expanded; two products with it are added.
-    backward = traffic.operand_bytes(lambda: (leaf * leaf).sum().backward()) - forward
+    backward = memory.operand_bytes(lambda: (leaf * leaf).sum().backward()) - forward
     assert forward == 3 * 40 + (40 + 4)
     assert backward >= 2 * (4 + 40 + 40) + 3 * 40
 
@@ -69,7 +66,7 @@ def test_factors_by_hand() -> None:
         {**shared, "simulator": name, "median_s": s, "spans": {"circuit.forward": s / 2, "optimiser": 0.1}}
         for name, s in seconds.items()
     ]
-    (line,) = models.factors(rows)
+    (line,) = Models.summary(rows)
     for part in ("together 90x", "reductions under fused 3x", "on the literal circuits 30x", "alone 90x"):
         assert part in line
 
@@ -77,14 +74,14 @@ def test_factors_by_hand() -> None:
 def test_a_simulator_that_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     step = steps.step
 
-    def wrong(cell: ModelCell, arm: str, device: torch.device) -> Any:
-        call = step(cell, arm, device)
+    def wrong(case: ModelCase, arm: str, device: torch.device) -> Any:
+        call = step(case, arm, device)
         return call if arm == "fused" else lambda: call() * 1.01
 
     monkeypatch.setattr(memory, "peak_bytes", lambda *_: 1)
     monkeypatch.setattr(steps, "step", wrong)
-    selection = models.parse(models="mamba_hybrid", qubits="2", batch="2", simulators="fused,literal-fused")
-    rows = models.measure(selection, lambda cell, rows: None)["rows"]
+    asked = {"qubits": (2,), "batch": (2,), "simulators": ("fused", "literal-fused")}
+    rows = Models(models=("mamba_hybrid",), **asked).run()["rows"]
     assert [row["status"] for row in rows] == ["timed", "parity failed"]
 
 
@@ -97,13 +94,13 @@ def test_what_is_timed_is_the_trainers_step(monkeypatch: pytest.MonkeyPatch) -> 
         return take(stepper, indices, step)
 
     monkeypatch.setattr(Stepper, "take", recorded)
-    for cell, protocol in (
-        (ModelCell("mamba_hybrid", 2, 3), steps.LABELLED_PROTOCOL),
-        (ModelCell("superposition_transformer", 4, steps.SENTENCES), steps.SENTENCES_PROTOCOL),
+    for case, protocol in (
+        (ModelCase("mamba_hybrid", 2, 3), steps.LABELLED_PROTOCOL),
+        (ModelCase("superposition_transformer", 4, steps.SENTENCES), steps.SENTENCES_PROTOCOL),
     ):
-        call = steps.step(cell, "fused")
+        call = steps.step(case, "fused")
         losses = [float(call()) for _ in range(3)]
-        assert taken == [(cell.batch, number, protocol) for number in range(3)]
+        assert taken == [(case.batch, number, protocol) for number in range(3)]
         assert len(set(losses)) == 3
         taken.clear()
 
@@ -111,22 +108,15 @@ def test_what_is_timed_is_the_trainers_step(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_literal_step_on_sentences_is_projected_from_the_loss_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cell = ModelCell("superposition_transformer", 4, steps.SENTENCES)
-    expected = float(steps.step(cell, "fused")())
+    case = ModelCase("superposition_transformer", 4, steps.SENTENCES)
+    expected = float(steps.step(case, "fused")())
     monkeypatch.setattr(Stepper, "take", None)
-    call = steps.step(cell, "literal-bound")
+    call = steps.step(case, "literal-bound")
     assert float(call()) == pytest.approx(expected, rel=1e-9)
-    assert (steps.evaluations(cell, "literal-bound"), steps.evaluations(cell, "fused")) == (97, 1)
-
-
-def test_simulators_that_fit_no_model(capsys: Any) -> None:
-    assert cli.main(["bench", "models", "--models", "mamba", "--simulators", "closed-form"]) == 2
-    assert capsys.readouterr().err.endswith("--simulators: none fits mamba; choose of fused, literal\n")
+    assert (steps.evaluations(case, "literal-bound"), steps.evaluations(case, "fused")) == (97, 1)
 
 
 def test_memory_that_runs_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "peak_bytes", lambda *_: OUT_OF_MEMORY)
-    (row,) = models.measure(
-        models.parse(models="mamba", qubits="2", simulators="fused"), lambda cell, rows: None
-    )["rows"]
+    (row,) = Models(models=("mamba",), qubits=(2,), simulators=("fused",)).run()["rows"]
     assert (row["status"], row["median_s"]) == ("out of memory", None)

@@ -2,14 +2,11 @@
 
 import os
 
-import pytest
+from benchmarks import output, ranks
+from benchmarks.ranks import ALONE, Ranks
+from benchmarks.steps import ModelCase
 
-from ketscale.bench import ranks
-from ketscale.bench.ranks import ALONE, RanksSelection, as_markdown, line, measure, parse
-from ketscale.bench.steps import ModelCell
-from ketscale.errors import UserError
-
-CELL = ModelCell("vqc", 4, 64)
+CASE = ModelCase("vqc", 4, 64)
 
 
 def result(step_s, **other):
@@ -20,20 +17,17 @@ def result(step_s, **other):
 def measured(monkeypatch, answers):
     """The rows of a cell whose processes give these answers, layout by layout and start by start."""
     waiting = {layout: iter(given) for layout, given in answers.items()}
-    monkeypatch.setattr(ranks, "_started", lambda cell, layout, repeats: next(waiting[layout]))
-    monkeypatch.setattr(ranks, "all_cores", lambda: 2)
-    selection = RanksSelection(batches=(64,), backends=("mpi",))
-    return measure(selection)["rows"]
+    monkeypatch.setattr(ranks, "_started", lambda case, layout, repeats: next(waiting[layout]))
+    return Ranks(backends=("mpi",)).measure(CASE)
 
 
 def test_ranks_compute_the_loss_of_one_rank(monkeypatch):
     """Real processes, from an environment that is not activated. Times are of no interest: each layout starts once."""
     monkeypatch.setattr(ranks, "ROUNDS", 1)
     monkeypatch.setenv("PATH", os.defpath)
-    selection = RanksSelection(models=("mlp",), batches=(8,), repeats=5)
-    found = measure(selection)
-    assert [row["layout"] for row in found["rows"]] == [ALONE, "ddp-cpu-n1r2t1", "mpi-n1r2t1"]
-    for row in found["rows"]:
+    rows = Ranks(models=("mlp",), batch=(8,), repeats=5).run()["rows"]
+    assert [row["layout"] for row in rows] == [ALONE, "ddp-cpu-n1r2t1", "mpi-n1r2t1"]
+    for row in rows:
         assert row["status"] == "timed", row["reason"]
         assert row["gradient_bytes"] == 4 * (
             512 * 128 + 128 + 128 * 32 + 32 + 32 * 4 + 4 + 16 + 4 * 16 + 16 + 16 * 10 + 10
@@ -50,13 +44,14 @@ def test_each_start_is_compared_with_the_one_rank_before_it(monkeypatch):
         },
     )
     assert [row["speedup"] for row in rows] == [1.0, 2.0]
-    assert rows[0]["step_s"] == 2.0 and rows[1]["step_s"] == 1.0
+    assert rows[0]["median_s"] == 2.0 and rows[1]["median_s"] == 1.0
+    assert rows[0]["iqr_s"] == 1.5 and rows[0]["repeats"] == 3
 
 
 def test_ranks_with_another_loss_are_not_timed(monkeypatch):
     wrong = [result(0.5, loss=2.31)] * 3
     _, row = measured(monkeypatch, {ALONE: [result(1.0)] * 3, "mpi-n1r2t1": wrong})
-    assert row["status"] == "parity failed" and row["step_s"] is None
+    assert row["status"] == "parity failed" and row["median_s"] is None
     assert row["reason"] == "loss 2.31, on one rank 2.3"
 
 
@@ -65,32 +60,5 @@ def test_a_layout_that_fails_says_why(monkeypatch):
         monkeypatch, {ALONE: [result(1.0)] * 3, "mpi-n1r2t1": [result(0.5), "no slots", result(0.5)]}
     )
     assert rows[1]["status"] == "failed"
-    said = line(CELL, [ranks.RankRow(**row) for row in rows])
-    assert said == "vqc 4q x 64: cpu-n1r1t1 1 s  mpi-n1r2t1 failed (no slots)"
-    table = as_markdown({"rows": rows, "machine": measure_machine()}).decode()
-    assert "| vqc | 4 | 64 | mpi-n1r2t1 | failed: no slots |" in table
-
-
-def measure_machine():
-    from ketscale.bench import machine
-
-    return machine.describe(1, 0.0, [0], {}, ranks.torch.device("cpu"))
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"ranks": "1"}, "--ranks"),
-        ({"backends": "cpu"}, "--backends"),
-        ({"models": "superposition_transformer"}, "--models"),
-    ],
-)
-def test_wrong_options_are_refused(asked, said):
-    with pytest.raises(UserError, match=said):
-        parse(**asked)
-
-
-def test_more_ranks_than_cores_are_refused(monkeypatch):
-    monkeypatch.setattr(ranks, "all_cores", lambda: 2)
-    with pytest.raises(UserError, match=r"--ranks: 3 asked for, 2 core\(s\) to run on"):
-        measure(parse(ranks="2,3"))
+    assert output.line(Ranks, CASE, rows) == "vqc 4q x 64: cpu-n1r1t1 1 s  mpi-n1r2t1 failed (no slots)"
+    assert "| vqc | 4 | 64 | mpi-n1r2t1 | failed: no slots |" in "\n".join(Ranks.table(rows))

@@ -19,6 +19,7 @@ import pytest
 import yaml
 from docs._generate import cli, columns, measured, pages, pictures, record
 
+from benchmarks import command as benchmarks
 from ketscale.cli import _parser, main
 from ketscale.config.protocol import EarlyStopping, Plateau, Protocol
 from ketscale.grid import Run
@@ -159,7 +160,10 @@ def test_every_command_is_of_a_kind_that_is_checked() -> None:
 
 @pytest.mark.parametrize("arguments", of("ketscale"))
 def test_ketscale_accepts_what_is_shown(arguments: str) -> None:
-    assert _parser().parse_args(shlex.split(arguments)).command
+    options = _parser().parse_args(shlex.split(arguments))
+    assert options.command
+    if "arguments" in options:
+        assert benchmarks.parser().parse_args(options.arguments)
 
 
 def test_a_call_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

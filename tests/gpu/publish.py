@@ -16,9 +16,12 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
+from benchmarks import output
+from benchmarks.circuits import Circuits, factors
+from benchmarks.figures import bars, heatmap, save
+from benchmarks.models import Models
+from benchmarks.runner import best_s
 from ketscale.analysis.drawing import style
-from ketscale.bench import bars, heatmap, output
-from ketscale.bench.rows import best_s
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
 from ketscale.grid import HISTORY, Run
@@ -168,8 +171,8 @@ def goals(result: Result) -> list[str]:
             )
     others = merged(result, "peers")
     rows = [timed["rows"], others["rows"] if others else []]
-    lost = [f for each in rows for f in heatmap.factors(each) if f.speedup < 1]
-    said += [f"- slower than {f.peer} in {f.cell}: {f.speedup:.2f}x" for f in lost]
+    lost = [f for each in rows for f in factors(each) if f.speedup < 1]
+    said += [f"- slower than {f.peer} in {f.case}: {f.speedup:.2f}x" for f in lost]
     return said or ["Not measured: no cell of 8 qubits was finished."]
 
 
@@ -299,11 +302,11 @@ def figures(result: Result) -> Iterator[tuple[str, Any]]:
     """Those that the findings allow, by name."""
     for name in ("simulators", "peers"):
         timed = merged(result, name)
-        if timed is not None and heatmap.factors(timed["rows"]):
-            yield name, heatmap.draw(timed)
+        if timed is not None and factors(timed["rows"]):
+            yield name, heatmap(timed)
     trained = merged(result, "models")
     if trained is not None:
-        yield "models", bars.draw(trained)
+        yield "models", bars(trained)
     times = cells(part(result, "crossing"))
     if times:
         yield "crossing", lines_of(times, title(result))
@@ -346,11 +349,13 @@ def page(result: Result, drawn: Sequence[str]) -> str:
     sections = {
         "What was proved": proofs(result),
         "Goals": goals(result),
-        "Simulators": [output.as_markdown(timed).decode()] if timed else [absent(result, "simulators")],
-        "Simulators of others": [output.as_markdown(others).decode()]
+        "Simulators": [output.as_markdown(Circuits, timed).decode()]
+        if timed
+        else [absent(result, "simulators")],
+        "Simulators of others": [output.as_markdown(Circuits, others).decode()]
         if others
         else [absent(result, "peers")],
-        "Training steps": [output.models_markdown(trained).decode()]
+        "Training steps": [output.as_markdown(Models, trained).decode()]
         if trained
         else [absent(result, "models")],
         "GPU against cores": crossings(result) if part(result, "crossing") else [absent(result, "crossing")],
@@ -416,7 +421,7 @@ def main() -> int:
         result = read(options.file)
         drawn = []
         for name, figure in figures(result):
-            heatmap.save(figure, options.docs / f"{slug(result)}-{name}.svg")
+            save(figure, options.docs / f"{slug(result)}-{name}.svg")
             drawn.append(name)
         write_atomic(options.docs / f"{slug(result)}.md", page(result, drawn).encode())
         count = keep_records(result, options.results)

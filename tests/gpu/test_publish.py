@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ketscale.bench.rows import CircuitRow
+from benchmarks.circuits import CircuitCase, Circuits
 from ketscale.errors import UserError
 from tests import ROOT
 from tests import records_factory as factory
@@ -34,10 +34,8 @@ def timed(where: str, threads: int, batch: int, seconds: float, graph: float | N
 
 def timed_row(simulator: str, seconds: float) -> dict[str, Any]:
     """A row of the part simulators."""
-    row = CircuitRow(
-        simulator, "strongly_entangling", 3, 8, 32, "timed", median_s=seconds, iqr_s=1e-5, repeats=7
-    )
-    return vars(row)
+    row = Circuits().row(CircuitCase("strongly_entangling", 8, 32, 3), simulator)
+    return row | {"median_s": seconds, "iqr_s": 1e-5, "repeats": 7}
 
 
 def trained(layout: str, seed: int, step_s: float, host: str = "a") -> dict[str, Any]:

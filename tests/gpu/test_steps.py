@@ -12,9 +12,9 @@ from typing import Literal
 import pytest
 import torch
 
-from ketscale.bench import steps
-from ketscale.bench.captured import Refused, captured
-from ketscale.bench.steps import ModelCell
+from benchmarks import steps
+from benchmarks.captured import Refused, captured
+from benchmarks.steps import ModelCase
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.grape import Grape, TaskPulses
@@ -26,21 +26,21 @@ from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.problem import Problem
 
 CELLS = [
-    ModelCell("vqc", 4, 64),
-    ModelCell("mlp", 0, 64),
-    *(ModelCell(name, 0 if kind.classical else 6, 32) for name, kind in steps.ON_TRIALS.items()),
-    ModelCell("superposition_transformer", 4, steps.SENTENCES),
+    ModelCase("vqc", 4, 64),
+    ModelCase("mlp", 0, 64),
+    *(ModelCase(name, 0 if kind.classical else 6, 32) for name, kind in steps.ON_TRIALS.items()),
+    ModelCase("superposition_transformer", 4, steps.SENTENCES),
 ]
 STEPS = 8
 # The same kernels on the same numbers; where a library may choose another algorithm, rounding differs.
 TOLERANCE = 1e-5
 
-everywhere = pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.model)
+everywhere = pytest.mark.parametrize("case", CELLS, ids=lambda case: case.model)
 
 
-def arm(cell: ModelCell) -> str:
+def arm(case: ModelCase) -> str:
     """Fused, unless the model has nothing to simulate."""
-    return steps.CLASSICAL if steps.MODELS[cell.model].classical else "fused"
+    return steps.CLASSICAL if steps.MODELS[case.model].classical else "fused"
 
 
 @contextmanager
@@ -56,8 +56,8 @@ def unwaited() -> Iterator[None]:
 
 @pytest.mark.gpu
 @everywhere
-def test_a_step_never_waits_for_the_gpu(cell: ModelCell) -> None:
-    step = steps.step(cell, arm(cell), torch.device("cuda", 0))
+def test_a_step_never_waits_for_the_gpu(case: ModelCase) -> None:
+    step = steps.step(case, arm(case), torch.device("cuda", 0))
     for _ in range(3):
         step()
     with unwaited():
@@ -74,12 +74,12 @@ def test_waiting_would_be_noticed() -> None:
 @pytest.mark.gpu
 @everywhere
 def test_a_captured_step_trains_as_it_does_without_a_graph(
-    cell: ModelCell, record_property: Callable[..., None]
+    case: ModelCase, record_property: Callable[..., None]
 ) -> None:
     here = torch.device("cuda", 0)
-    step = steps.step(cell, arm(cell), here)
+    step = steps.step(case, arm(case), here)
     eager = [float(step()) for _ in range(STEPS)]
-    again = steps.replayable(cell, arm(cell), here)
+    again = steps.replayable(case, arm(case), here)
     replay = captured(again.call, here, None, again.before)
     assert not isinstance(replay, Refused), replay.reason
     replayed = [float(replay()) for _ in range(STEPS - 3)]  # three steps warmed up
@@ -92,8 +92,8 @@ def test_a_captured_step_trains_as_it_does_without_a_graph(
 @pytest.mark.gpu
 def test_the_trainer_copies_its_batch_without_waiting() -> None:
     """Samplers give indices on the host, unlike those of the steps above."""
-    cell = ModelCell("vqc", 4, 64)
-    take = steps.taken(cell, "fused", torch.device("cuda", 0), samples_on=torch.device("cpu"))
+    case = ModelCase("vqc", 4, 64)
+    take = steps.taken(case, "fused", torch.device("cuda", 0), samples_on=torch.device("cpu"))
     for number in range(3):
         take(number)
     with unwaited():

@@ -41,6 +41,8 @@ ketscale=$work/venv/bin/ketscale
 "$ketscale" --version
 "$ketscale" --help > /dev/null
 "$ketscale" doctor
+# The benchmarks are no part of it, and it says so.
+{ "$ketscale" bench simulators 2>&1 || true; } | grep -q "no part of the installed package: get a checkout"
 "$python" "$root/tests/packaging/notebook.py"
 
 echo "- one run, from its data to its record and the trained model"

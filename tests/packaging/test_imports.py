@@ -20,7 +20,7 @@ from tests.contract.tiny_study import Project
 
 # What no start imports: other simulators, statistics and drawing, torch's compiler and what it brings, what reads configs.
 NEVER = (
-    "IPython", "jax", "jsonschema", "ketscale.analysis", "ketscale.bench", "ketscale.interop", "matplotlib", "mne",
+    "IPython", "benchmarks", "jax", "jsonschema", "ketscale.analysis", "ketscale.interop", "matplotlib", "mne",
     "mpi4py", "numba", "pandas", "pennylane", "qiskit", "scipy", "seaborn", "sklearn", "snakemake", "sympy",
     "torch._dynamo", "torch._inductor", "transformers", "triton", "yaml", "huggingface_hub", "PIL", "psutil",
 )  # fmt: skip

@@ -47,7 +47,7 @@ def test_a_missing_gpu_names_the_backend_that_needs_none(where, instead, monkeyp
         ),
         (
             "ketscale.measure.host, ketscale.parallel.single, ketscale.parallel.ddp, ketscale.training.loop",
-            ("ketscale.jobs", "ketscale.analysis", "ketscale.bench"),
+            ("ketscale.jobs", "ketscale.analysis", "benchmarks"),
         ),
     ],
 )

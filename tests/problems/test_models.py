@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ketscale.bench import steps
+from benchmarks import steps
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
 from ketscale.layers.complex_weights import parameter_count
@@ -196,7 +196,7 @@ def test_a_model_without_circuits_takes_no_simulator(tmp_path):
 def test_every_classifier_trains_in_mixed_precision(name):
     """As `precision: amp` does on a GPU; bfloat16 has eight bits."""
     qubits, arm = (0, steps.CLASSICAL) if steps.MODELS[name].classical else (3, "fused")
-    problem = steps.built(steps.ModelCell(name, qubits, 6), arm, steps.CPU)
+    problem = steps.built(steps.ModelCase(name, qubits, 6), arm, steps.CPU)
     samples = torch.arange(6)
     exact = problem.combine(problem(samples, 0), 6).item()
     with torch.autocast("cpu", torch.bfloat16):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from ketscale.bench import steps
+from benchmarks import steps
 from ketscale.engines.dynamics import propagator
 from ketscale.layers.dropout import SampleDropout
 from ketscale.measure.clock import Clock

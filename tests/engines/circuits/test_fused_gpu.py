@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 import torch
 
-from ketscale.bench import kernels
-from ketscale.bench.kernels import KERNELS, REGISTERS, SHARED_BYTES, occupancy, resources
 from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, pauli_words
@@ -34,6 +32,8 @@ from tests.engines.circuits.test_simulators import (
     random_words,
     simulator,
 )
+from tests.gpu import kernels
+from tests.gpu.kernels import KERNELS, REGISTERS, SHARED_BYTES, occupancy, resources
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed: make triton-extra"

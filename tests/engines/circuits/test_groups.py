@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
-from ketscale.bench import steps
+from benchmarks import steps
 from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
@@ -256,7 +256,7 @@ def test_every_model_has_the_numbers_that_it_has_alone(model: str) -> None:
     sentences = model in steps.ON_SENTENCES
     batch = steps.SENTENCES if sentences else 3
     arm = steps.arms(model)[0]
-    first = steps.built(steps.ModelCell(model, 4 if sentences else 3, batch), arm, CPU)
+    first = steps.built(steps.ModelCase(model, 4 if sentences else 3, batch), arm, CPU)
     first.convert(CPU, torch.float64)
     problems, seeds = [first, copy.deepcopy(first)], (5, 6)
     with torch.no_grad():

@@ -9,11 +9,8 @@ import sys
 import numpy as np
 import torch
 
-from ketscale.bench import device as devices
-from ketscale.bench import machine, stopwatch, subjects
-from ketscale.bench.captured import Refused, captured
-from ketscale.bench.cases import case_of
-from ketscale.bench.selection import LAYERS, Cell
+from benchmarks import circuits, machine, stopwatch
+from benchmarks.captured import Refused, captured
 from tests.gpu.measure import Part
 
 ANSATZ = "strongly_entangling"
@@ -48,23 +45,23 @@ def alone(threads: int, seconds: float) -> None:
 
 def line(part: Part, where: str, threads: int) -> None:
     """Time every cell on a device, smaller batches first."""
-    device = devices.opened(where)
+    device = machine.device_of(where)
     with machine.prepared(threads):
-        subject = subjects.create("fused", device)
+        subject = circuits.create("fused", device)
         for qubits in QUBITS:
             for batch in BATCHES:
                 if part.left() < 6:
                     return
-                cell = Cell(ANSATZ, qubits, batch, LAYERS[ANSATZ])
-                call = subject.prepare(case_of(cell, np.float32))
-                calls = {"eager": devices.finished(call, device)}
+                case = circuits.CircuitCase(ANSATZ, qubits, batch, circuits.ANSAETZE[ANSATZ].layers)
+                call = subject.prepare(circuits.loss_of(case, np.float32))
+                calls = {"eager": machine.finished(call, device)}
                 if device.type == "cuda":
                     graph = captured(call, device, None)
                     if not isinstance(graph, Refused):
-                        calls["graph"] = devices.finished(graph, device)
+                        calls["graph"] = machine.finished(graph, device)
                 found = stopwatch.steady(calls, REPEATS)
                 times = {name: timing.median_s for name, timing in found.items()}
                 spread = {name: timing.iqr_s for name, timing in found.items()}
-                part.say(device=where, threads=threads, cell=cell._asdict(), median_s=times, iqr_s=spread)
+                part.say(device=where, threads=threads, cell=case._asdict(), median_s=times, iqr_s=spread)
                 if min(times.values()) > LONGEST_S / 4:
                     break

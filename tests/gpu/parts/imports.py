@@ -16,8 +16,8 @@ PACKAGES = (
     "safetensors.torch", "tqdm", "yaml",
 )  # fmt: skip
 OURS = (
-    "ketscale", "ketscale.engines.circuits.fused.gpu", "ketscale.engines.circuits.fused.cpu", "ketscale.bench.simulators",
-    "ketscale.bench.models", "ketscale.bench.kernels", "ketscale.problems.library", "ketscale.training.loop",
+    "ketscale", "ketscale.engines.circuits.fused.gpu", "ketscale.engines.circuits.fused.cpu", "benchmarks.circuits",
+    "benchmarks.models", "tests.gpu.kernels", "ketscale.problems.library", "ketscale.training.loop",
     "ketscale.parallel.ddp", "ketscale.jobs.session", "ketscale.jobs.launch", "ketscale.cli",
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ketscale.bench.kernels import KERNELS, SHARED_BYTES, resources
+from tests.gpu.kernels import KERNELS, SHARED_BYTES, resources
 from tests.gpu.measure import Part
 
 # The sizes of each kind of block first.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ketscale.bench import models, steps
-from ketscale.bench.models import ModelSelection
-from ketscale.bench.rows import ModelRow
-from ketscale.bench.steps import ModelCell
+from benchmarks import steps
+from benchmarks.models import Models
+from benchmarks.runner import Rows
+from benchmarks.steps import ModelCase
 from tests.gpu.measure import Part
 
 CIRCUITS = tuple(name for name, kind in steps.MODELS.items() if not kind.classical)
@@ -23,21 +23,21 @@ GRIDS = (
 def measure(part: Part) -> None:
     """Grid after grid, each cell as it ends, then the machine."""
 
-    def show(cell: ModelCell, rows: list[ModelRow]) -> None:
-        part.say(cell=str(cell), rows=[vars(row) for row in rows])
+    def show(case: ModelCase, rows: Rows) -> None:
+        part.say(cell=str(case), rows=rows)
 
     for names, qubits, batches in GRIDS:
         # A step of a classical model at a large batch is many small ones, and is not interrupted.
         if part.left() < (15 if names == CLASSICAL else 5):
             part.say(grid=[names, qubits, batches], skipped="the time was over")
             continue
-        chosen = ModelSelection(
+        bench = Models(
             models=names,
             qubits=qubits or (0,),
-            batches=batches,
+            batch=batches,
             simulators=("fused", steps.CLASSICAL),
             device="cuda",
-            budget_s=3.0,
+            budget=3.0,
             repeats=5,
         )
-        part.say(machine=models.measure(chosen, show, limit_s=part.left())["machine"])
+        part.say(machine=bench.run(show, limit_s=part.left())["machine"])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ketscale.bench import simulators
-from ketscale.bench.rows import CircuitRow
-from ketscale.bench.selection import Cell, Selection
+from benchmarks.circuits import CircuitCase, Circuits
+from benchmarks.runner import Rows
 from tests.gpu.measure import Part
 
 # The goal is said for 8 qubits, 3 layers and a batch of 32; the others show where a GPU's time goes.
@@ -30,21 +29,21 @@ def measure(part: Part) -> None:
 def grids(part: Part, names: tuple[str, ...]) -> None:
     """Grid after grid, each cell as it ends, then the machine with its ceilings."""
 
-    def show(cell: Cell, rows: list[CircuitRow]) -> None:
-        part.say(cell=str(cell), rows=[vars(row) for row in rows])
+    def show(case: CircuitCase, rows: Rows) -> None:
+        part.say(cell=str(case), rows=rows)
 
     for ansatz, qubits, batches in GRIDS:
         if part.left() < 5:
             part.say(grid=[ansatz, qubits, batches], skipped="the time was over")
             continue
-        chosen = Selection(
+        bench = Circuits(
             device="cuda",
-            ansaetze=(ansatz,),
+            ansatz=(ansatz,),
             qubits=qubits,
-            batches=batches,
+            batch=batches,
             simulators=names,
-            budget_s=2.0,
+            budget=2.0,
             repeats=7,
         )
-        result = simulators.measure(chosen, show, limit_s=part.left())
+        result = bench.run(show, limit_s=part.left())
         part.say(machine=result["machine"], reference=result["reference"])

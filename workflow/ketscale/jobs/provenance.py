@@ -19,7 +19,6 @@ SOURCES = Path(__file__).resolve().parents[1]
 # Code that reads, draws or times runs from outside changes none of their numbers.
 _NOT_TRAINING = (
     "analysis",
-    "bench",
     "cli.py",
     "commands",
     "jobs/slurm",

@@ -1,0 +1,78 @@
+"""A call as a CUDA graph: its kernels are recorded once and then launched together, without Python between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+import torch
+
+from benchmarks import machine
+
+T = TypeVar("T")
+
+# Compiling and uploading tables, which cannot be captured, happen in these calls.
+WARM_CALLS = 3
+# Graphs whose capture failed: torch's allocator may still refer to them.
+_FAILED: list[torch.cuda.CUDAGraph] = []
+
+
+class Refused(NamedTuple):
+    """Why there is no graph."""
+
+    reason: str
+
+
+def nothing() -> None:
+    """What most calls need before them."""
+
+
+def captured(
+    call: Callable[[], T], device: torch.device, needed: int | None, before: Callable[[], None] = nothing
+) -> Callable[[], T] | Refused:
+    """The call as a graph's replay, which fills the same tensors each time; or why it cannot be captured.
+
+    A capture computes nothing: before the first replay the tensors hold no result.
+    needed: bytes that a call takes. A graph keeps as many for itself.
+    before: what has to be done before each call and each replay, and is no part of the graph.
+    """
+    if needed is not None and needed > machine.free_bytes(device):
+        return Refused(f"a graph of its own would need {needed / 2**30:.3g} GiB more")
+    stream, graph = torch.cuda.current_stream(device), torch.cuda.CUDAGraph()
+    pool = torch.cuda.graph_pool_handle()
+    try:
+        aside = torch.cuda.Stream(device)
+        aside.wait_stream(stream)
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_CALLS):
+                before()
+                call()
+        stream.wait_stream(aside)
+        with torch.cuda.graph(graph, pool=pool):
+            result = call()
+    except Exception as error:  # whatever a simulator raises, in torch or beyond
+        _recover(graph, pool, device)
+        # The end of a failed capture raises an error of its own.
+        cause: BaseException = error
+        while cause.__context__ is not None:
+            cause = cause.__context__
+        return Refused(f"{type(cause).__name__}: {cause}"[:200])
+    finally:
+        # A capture that failed leaves its own stream the current one.
+        torch.cuda.set_stream(stream)
+
+    def replay() -> T:
+        before()
+        graph.replay()
+        return result
+
+    return replay
+
+
+def _recover(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], device: torch.device) -> None:
+    """Let torch's allocator forget a capture that failed: torch 2.11 does not, and refuses to free memory afterwards."""
+    with suppress(RuntimeError):  # it has ended the capture by itself
+        torch._C._cuda_endAllocateToPool(device.index or 0, pool)
+        torch._C._cuda_releasePool(device.index or 0, pool)
+        _FAILED.append(graph)

@@ -1,0 +1,105 @@
+"""`ketscale bench NAME`: measure, say each case as it finishes, and write what was asked for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import output
+from benchmarks.circuits import Circuits
+from benchmarks.cohorts import Cohorts
+from benchmarks.dynamics import Dynamics
+from benchmarks.layouts import Layouts
+from benchmarks.models import Models
+from benchmarks.options import add_options
+from benchmarks.pulses import PulsedGates
+from benchmarks.ranks import Ranks
+from benchmarks.runner import Benchmark
+from ketscale.errors import UserError
+from ketscale.files import write_atomic
+from ketscale.optional import needed_for
+
+BENCHMARKS: dict[str, type[Benchmark]] = {
+    "simulators": Circuits,
+    "models": Models,
+    "layouts": Layouts,
+    "cohorts": Cohorts,
+    "ranks": Ranks,
+    "dynamics": Dynamics,
+    "pulses": PulsedGates,
+}
+# Each file is written only if it is named, atomically, at the end.
+FILES = ("json", "csv", "markdown", "figure")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of all benchmarks."""
+    made = argparse.ArgumentParser(
+        prog="ketscale bench", description="Time subjects against each other, in turns."
+    )
+    commands = made.add_subparsers(required=True, metavar="BENCHMARK", dest="benchmark")
+    for name, benchmark in BENCHMARKS.items():
+        about = f"Time {benchmark.text}. See docs/benchmarks.md."
+        sub = commands.add_parser(name, help=benchmark.text, description=about)
+        add_options(sub, benchmark)
+        for each in FILES if benchmark.drawn else FILES[:-1]:
+            sub.add_argument(f"--{each}", type=Path, metavar="FILE", help=f"write the results as {each}")
+    return made
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run one benchmark.
+
+    Raises:
+        UserError: an option is wrong, a subject that was asked for is not installed, or it was interrupted (what was
+            measured is written).
+    """
+    options = vars(parser().parse_args(_without_problem(list(arguments))))
+    benchmark = BENCHMARKS[options.pop("benchmark")]
+    files = {name: options.pop(name) for name in FILES if name in options}
+    given = {name: value for name, value in options.items() if value is not None}
+    made = benchmark(**given, asked="simulators" in given)
+    made.check()
+    if files.get("figure"):
+        with needed_for("--figure"):
+            from benchmarks import figures
+        figures.check(files["figure"])
+    result = made.run(lambda case, rows: print(output.line(benchmark, case, rows), flush=True))
+    _publish(benchmark, result, files)
+
+
+def _without_problem(arguments: list[str]) -> list[str]:
+    """The two problems of dynamics were options of one benchmark: `dynamics --problem pulses` is `pulses`."""
+    if arguments[:1] == ["dynamics"] and "--problem" in arguments[:-1]:
+        at = arguments.index("--problem")
+        names = {"control": "dynamics", "pulses": "pulses"}
+        if arguments[at + 1] not in names:
+            raise UserError(f"--problem: no {arguments[at + 1]!r}; choose of {', '.join(names)}")
+        return [names[arguments[at + 1]], *arguments[1:at], *arguments[at + 2 :]]
+    return arguments
+
+
+def _publish(benchmark: type[Benchmark], result: dict[str, Any], files: dict[str, Path | None]) -> None:
+    asked, measured = result["cells"]["asked"], result["cells"]["measured"]
+    if not measured:
+        raise UserError(f"interrupted before the first of {asked} cells was finished: nothing is written")
+    for name, path in files.items():
+        if path is None:
+            continue
+        if name == "json":
+            write_atomic(path, output.as_json(result))
+        elif name == "csv":
+            write_atomic(path, output.as_csv(result))
+        elif name == "markdown":
+            write_atomic(path, output.as_markdown(benchmark, result))
+        else:
+            from benchmarks import figures
+
+            figures.save(benchmark.draw(result), path)
+    print(f"\n{output.hardware(result['machine'])}")
+    for text in output.summary(benchmark, result):
+        print(text)
+    if measured < asked:
+        raise UserError(f"interrupted after {measured} of {asked} cells, which are written where asked for")

@@ -1,0 +1,295 @@
+"""`ketscale bench dynamics`: value and gradient of many control tasks, by our propagators and by other packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.ceiling import product
+from benchmarks.options import SECONDS, names, number, numbers, option
+from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case
+from ketscale.engines.dynamics.evolution import Division
+from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.methods import USUAL, Route
+from ketscale.engines.dynamics.noise import noise_rates, relaxation_rates
+from ketscale.engines.dynamics.plan import BLOCK, Forms
+from ketscale.engines.dynamics.propagators import Batched, Propagator
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.dynamics.systems import T1, T2, coupled_qubits, qubit
+from ketscale.engines.dynamics.tasks import Tasks, coefficients
+from ketscale.errors import UserError
+from ketscale.measure.duration import duration
+
+Array = NDArray[np.float64]
+# A value or values, and their gradient, or None instead of a gradient.
+Outcome = tuple[Any, Array | None]
+
+
+class OwnPropagator(NamedTuple):
+    """One of our propagators. step: the length of its steps as a share of the pulse; route: see `propagators.Batched`."""
+
+    name: str
+    step: float | None = None
+    route: Route = "auto"
+
+
+# The integrators have the published steps.
+OWN = {
+    "exact": OwnPropagator("exact"),
+    "exact-torch": OwnPropagator("exact", route="torch"),
+    "rk4-0.01": OwnPropagator("rk4", 0.01),
+    "rk4-0.001": OwnPropagator("rk4", 0.001),
+    "euler-0.01": OwnPropagator("euler", 0.01),
+    "literal-0.01": OwnPropagator("literal", 0.01),
+    "literal-0.001": OwnPropagator("literal", 0.001),
+}
+REFERENCE = "exact-torch"
+# A peer is one file and one line here: its name, and its module in `peers`, whose `Control` is made of the name.
+PEERS = {
+    "qutip": "qutip",
+    "dynamiqs-expm": "dynamiqs",
+    "dynamiqs-tsit5": "dynamiqs",
+    "qiskit-dynamics": "qiskit_dynamics",
+}
+SIMULATORS = (*OWN, *PEERS)
+QUBITS = (1, 2)
+# The published loop takes one task after the other: a steady time needs few, since one takes up to seconds.
+LOOPED = 2
+# All but our integrators have to agree with the reference to this share of its norm. JAX's exponential of matrices is
+# off by up to 1e-8 for two qubits.
+LARGEST_ERROR = 1e-7
+
+
+class ControlCase(NamedTuple):
+    """A number of tasks on one system."""
+
+    problem: str
+    qubits: int
+    segments: int
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.problem} {self.qubits}q {self.segments} segments x {self.batch}"
+
+
+@dataclass(frozen=True)
+class ControlTasks:
+    """Control tasks from |0...0> in double precision: overlaps with a target and the gradient of their sum by the controls.
+
+    controls: (tasks, segments, controls). rates: (tasks, jumps). target: the name of the system's target.
+    """
+
+    system: System
+    duration: float
+    controls: Array
+    rates: Array
+    target: str
+
+    def first(self, tasks: int) -> ControlTasks:
+        """The same with the first tasks only."""
+        return replace(self, controls=self.controls[:tasks], rates=self.rates[:tasks])
+
+    @property
+    def tensors(self) -> Tasks:
+        """The tasks for our propagators."""
+        return Tasks(torch.from_numpy(self.controls), self.duration, torch.from_numpy(self.rates))
+
+
+@lru_cache(maxsize=8)
+def tasks_of(case: ControlCase) -> ControlTasks:
+    """The tasks of a case.
+
+    One qubit: the published system and range of environments. Two: coupled transmons, relaxation times from half to twice
+    the usual ones. The controls are normal, of a size that turns the state a few times.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def uniform(low: float, high: float) -> torch.Tensor:
+        return low + (high - low) * torch.rand(case.batch, generator=generator, dtype=torch.float64)
+
+    if case.qubits == 1:
+        system, length, target = qubit(), 1.0, "x"
+        rate = noise_rates(uniform(0.5, 2.0), uniform(1e-3, 1e-2), uniform(100.0, 1000.0))
+        rates = rate[:, None].expand(-1, 3)
+    else:
+        system, length, target = coupled_qubits(), 160.0, "bell"
+        factors = uniform(0.5, 2.0)
+        each = (relaxation_rates(t1 * factors, t2 * factors) for t1, t2 in zip(T1, T2, strict=True))
+        rates = torch.cat(list(each), 1)
+    shape = (case.batch, case.segments, len(system.controls))
+    controls = 2 / length * torch.randn(shape, generator=generator, dtype=torch.float64)
+    return ControlTasks(system, length, controls.numpy(), rates.contiguous().numpy(), target)
+
+
+class Own:
+    """One of `OWN`.
+
+    most: tasks that one call is given at most; times of more are projected, since it takes one after the other.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.own = OWN[name]
+        self.most = LOOPED if self.own.name.startswith("literal") else None
+
+    def propagator(self, duration: float) -> Propagator:
+        """Its propagator for pulses of this duration."""
+        name, step, route = self.own
+        return propagator(name, step and step * duration, route, strict=False)  # as in training
+
+    def prepare(self, tasks: ControlTasks) -> Call:
+        """The call that is timed; what does not depend on controls and rates is prepared before."""
+        simulator, given = self.propagator(tasks.duration), tasks.tensors
+        given.controls.requires_grad_()
+        target = torch.from_numpy(tasks.system.projector(tasks.target))[None]
+
+        def call() -> Outcome:
+            overlaps = simulator.expval(tasks.system, given, target)[:, 0]
+            (gradient,) = torch.autograd.grad(overlaps.sum(), given.controls)
+            return overlaps.detach().numpy(), gradient.numpy()
+
+        return call
+
+
+def create(name: str) -> Any:
+    """The propagator of this name: with `most` and `prepare`, as `Own` has them.
+
+    Raises:
+        UserError: its package is not installed.
+    """
+    return Own(name) if name in OWN else import_module(f"benchmarks.peers.{PEERS[name]}").Control(name)
+
+
+def error_of(found: Outcome, expected: Outcome) -> float:
+    """The larger of the distances of values and gradient from what is expected, each as a share of its norm.
+
+    What finds fewer numbers is compared with the first of them.
+    """
+    pairs = [
+        (np.atleast_1d(mine), np.atleast_1d(theirs)[: len(np.atleast_1d(mine))])
+        for mine, theirs in zip(found, expected, strict=True)
+        if mine is not None and theirs is not None
+    ]
+    return max(float(np.linalg.norm(mine - theirs) / np.linalg.norm(theirs)) for mine, theirs in pairs)
+
+
+@dataclass(kw_only=True)
+class Dynamics(Benchmark):
+    """Times are of the whole batch: all overlaps with the target, and their gradient by all controls."""
+
+    text = "value and gradient of control tasks with every propagator"
+    case = ControlCase
+    columns = (
+        Column("computes", "computes"),
+        # Tasks that were timed, where it takes one after the other and their time is multiplied.
+        Column("projected_from", "projected from"),
+        Column("error", "error", "{:.1e}".format),
+        # The arithmetic of compiled propagators per second, and as a share of a matrix product's in double
+        # precision, timed in turn with them.
+        Column("gflops"),
+        Column("fraction", "of the ceiling", "{:.0%}".format),
+    )
+
+    qubits: tuple[int, ...] = option((1,), numbers(1), "numbers of qubits, 1 or 2 or both")
+    segments: int = option(20, number(1), "segments of every pulse")
+    batch: tuple[int, ...] = option((200,), numbers(1), "numbers of tasks")
+    simulators: tuple[str, ...] = option(SIMULATORS, names(SIMULATORS), "propagators")
+    budget: float = option(60, SECONDS, "skip a propagator whose first call takes longer")
+
+    def check(self) -> None:
+        for qubits in self.qubits:
+            if qubits not in QUBITS:
+                raise UserError(f"--qubits: there is no problem of {qubits} qubits; choose of 1, 2")
+
+    def cases(self) -> Iterator[ControlCase]:
+        for qubits in self.qubits:
+            for batch in self.batch:
+                yield ControlCase("control", qubits, self.segments, batch)
+
+    def open(self) -> None:
+        """Create the propagators."""
+        self.install(create, self.simulators)
+        self.reference, self.ceiling = REFERENCE, product(self.on, torch.float64)
+
+    def subjects(self, case: ControlCase) -> dict[str, Any]:
+        self._expected = Own(REFERENCE).prepare(tasks_of(case))()
+        return self.found
+
+    def prepare(self, case: ControlCase, name: str, row: Row) -> Call:
+        propagator = self.installed(name)
+        tasks = min(case.batch, propagator.most or case.batch)
+        row["projected_from"] = tasks if tasks < case.batch else None
+        call: Call = propagator.prepare(tasks_of(case).first(tasks))
+        return call
+
+    def agree(self, case: ControlCase, name: str, row: Row, result: Outcome) -> None:
+        """The error of our integrators is what their step makes it."""
+        row["computes"] = "value" if result[1] is None else "value and gradient"
+        error = error_of(result, self._expected)
+        exact = name not in OWN or USUAL[OWN[name].name].exact
+        if exact and not error <= LARGEST_ERROR:  # NaN fails too
+            raise Untimed(WRONG, f"off by {error:.1e} of the norm")
+        row["error"] = error
+
+    def times(self, row: Row) -> float:
+        """How many times as long all tasks take as those that were timed."""
+        return float(row["batch"] / (row["projected_from"] or row["batch"]))
+
+    def finish(self, case: ControlCase, rows: Any, calls: Any, rate: float | None) -> None:
+        """Add the arithmetic of compiled propagators."""
+        for name in calls:
+            own = self.found[name]
+            if not isinstance(own, Own) or own.most:
+                continue
+            tasks = tasks_of(case)
+            made = own.propagator(tasks.duration)
+            if isinstance(made, Batched) and made.route != "torch":
+                division = made.division(tasks.duration / case.segments, torch.float64)
+                rows[name]["gflops"] = flops(tasks, division) / rows[name]["median_s"] / 1e9
+                rows[name]["fraction"] = rate and rows[name]["gflops"] / rate
+
+    @classmethod
+    def summary(cls, rows: Rows) -> list[str]:
+        """How many times faster `exact` is than each other propagator, by case."""
+        lines = []
+        for case, timed in by_case(ControlCase, rows).items():
+            if "exact" in timed:
+                mine = timed.pop("exact")["median_s"]
+                others = [f"{name} {row['median_s'] / mine:.3g}x" for name, row in timed.items()]
+                lines.append(
+                    f"{case}: exact takes {duration(mine)}; times of that: {', '.join(others) or 'none'}"
+                )
+        return lines
+
+
+def flops(tasks: ControlTasks, division: Division) -> int:
+    """Floating point operations of value and gradient; a multiply-add counts as two.
+
+    Only the products of generators and vectors and their gradients are counted: what the mathematics asks for.
+    """
+    generators, given = tasks.system.generators, tasks.tensors
+    fixed, controls, initial = coefficients(tasks.system, given)
+    shared, controlled = generators.dense(initial)
+    matrices = torch.einsum("tf,fab->tab", fixed, shared)[:, None] + torch.einsum(
+        "tsk,kab->tsab", controls, controlled
+    )
+    norms = (given.segment * matrices).abs().sum(-1).amax(-1).numpy()
+    if division.reaches:
+        steps = np.maximum(1, np.ceil(norms / division.reaches[-1]))
+        places = np.searchsorted(division.reaches[:-1], norms / steps, side="left")
+        degrees = np.array(division.degrees)[places]
+    else:
+        steps, degrees = np.full_like(norms, division.steps), np.full_like(norms, division.degrees[0])
+    forms = Forms(generators)
+    entries, rows = len(forms.entries), len(forms.rows)
+    # Forward; again within a segment, in blocks; and each step back: forward once more, gradients and adjoint.
+    blocks = np.ceil(steps / BLOCK)
+    again = steps - 1 + BLOCK * blocks * (blocks - 1) / 2
+    multiplied = (steps + again) * (entries + rows) + steps * (3 * entries + 2 * rows)
+    return int(2 * (degrees * multiplied).sum())

@@ -1,0 +1,135 @@
+"""The figures of benchmarks: a map of circuits, and bars of training steps."""
+
+from __future__ import annotations
+
+import io
+import math
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from benchmarks.circuits import Factors, factors
+from benchmarks.output import hardware
+from benchmarks.steps import ALL_ARMS, CHANNELS, CLASSICAL, FEATURES, STEPS
+from ketscale.analysis.drawing import style, ticks
+from ketscale.errors import UserError
+from ketscale.files import write_atomic
+
+FORMATS = tuple(style.DATELESS)
+
+
+def check(path: Path) -> None:
+    """Raise UserError unless the file's ending names a format of figures."""
+    if path.suffix[1:] not in FORMATS:
+        raise UserError(f"--figure: {path} must end in one of .{', .'.join(FORMATS)}")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure in the format of the file's ending, atomically."""
+    check(path)
+    kind = path.suffix[1:]
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata=style.DATELESS[kind], bbox_inches="tight", dpi=160)
+    plt.close(figure)
+    write_atomic(path, buffer.getvalue())
+
+
+def heatmap(result: Mapping[str, Any]) -> Figure:
+    """How much faster `fused` is than its fastest peer, a map of qubits x batch for each circuit.
+
+    The colour is a logarithm centred on 1; a case that was not timed stays blank.
+    """
+    style.theme()
+    found = factors(result["rows"])
+    ansaetze = list(dict.fromkeys(row["ansatz"] for row in result["rows"]))
+    limit = max([2.0, *(max(f.speedup, 1 / f.speedup) for f in found)])
+    size = (1 + 4.6 * len(ansaetze), 4)
+    figure, axes = plt.subplots(1, len(ansaetze), figsize=size, squeeze=False, layout="constrained")
+    for panel, ansatz in zip(axes[0], ansaetze, strict=True):
+        rows = [row for row in result["rows"] if row["ansatz"] == ansatz]
+        qubits, batches = (sorted({row[name] for row in rows}) for name in ("qubits", "batch"))
+        image = _panel(panel, [f for f in found if f.case.ansatz == ansatz], qubits, batches, limit)
+        panel.set(title=ansatz.replace("_", " "), xlabel="batch")
+    axes[0][0].set_ylabel("qubits")
+    figure.colorbar(image, ax=list(axes[0]), label="speedup of fused over its fastest peer", format="{x:g}x")
+    _footnote(figure, result, "Value and gradient of one loss in single precision")
+    return figure
+
+
+def _panel(panel: Any, found: list[Factors], qubits: list[int], batches: list[int], limit: float) -> Any:
+    values = np.full((len(qubits), len(batches)), np.nan)
+    for f in found:
+        at = qubits.index(f.case.qubits), batches.index(f.case.batch)
+        values[at] = f.speedup
+        # White on the dark ends of the map.
+        ink = "white" if abs(np.log(f.speedup)) > 0.6 * np.log(limit) else style.FRAME
+        name = f.peer.replace(".", ".\n") if len(f.peer) > 13 else f.peer
+        label = f"{f.speedup:.3g}x\n{name}"
+        panel.text(at[1], at[0], label, ha="center", va="center", fontsize=6.5, color=ink)
+    image = panel.imshow(values, cmap="RdBu", norm=LogNorm(1 / limit, limit), aspect="auto", origin="lower")
+    panel.set_xticks(range(len(batches)), [str(b) for b in batches])
+    panel.set_yticks(range(len(qubits)), [str(q) for q in qubits])
+    panel.grid(False)
+    return image
+
+
+NAMES = {
+    "fused": "reduced circuits, fused",
+    "literal-fused": "published circuits, fused",
+    "default.qubit": "reduced circuits, default.qubit",
+    "literal": "published circuits, default.qubit (sentences: Qiskit)",
+    "closed-form": "closed form, backprop",
+    "closed-form-shift": "closed form, parameter-shift",
+    "literal-bound": "published circuits, built once",
+    CLASSICAL: "classical",
+}
+
+
+def bars(result: Mapping[str, Any]) -> Figure:
+    """Step time above, peak memory below, on logarithmic axes; what was not measured has no bar."""
+    style.theme()
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in result["rows"]:
+        name = textwrap.fill(row["model"].replace("_", " "), 15)
+        qubits = f"\n{row['qubits']} qubits" if row["qubits"] else ""
+        groups.setdefault(name + qubits, []).append(row)
+    size = (max(6, 1 + 1.1 * len(groups)), 7)
+    figure, (times, memory) = plt.subplots(2, 1, figsize=size, sharex=True, layout="constrained")
+    width = 0.8 / max(map(len, groups.values()))
+    arms = [arm for arm in ALL_ARMS if any(row["simulator"] == arm for row in result["rows"])]
+    colours = dict(zip(arms, style.PALETTE, strict=False))
+    for panel, column, unit in ((times, "median_s", 1), (memory, "peak_bytes", 2**20)):
+        values = [row[column] / unit for row in result["rows"] if row[column]]
+        if values:
+            # Bars start at a decade at most half of the smallest, so that none looks like nothing beside the others.
+            panel.set_ylim(10 ** math.floor(math.log10(min(values) / 2)), 1.5 * max(values))
+        for at, rows in enumerate(groups.values()):
+            for place, row in enumerate(rows):
+                if row[column]:
+                    x, colour = at + (place - (len(rows) - 1) / 2) * width, colours[row["simulator"]]
+                    panel.bar(x, row[column] / unit, width, color=colour, edgecolor="white")
+        panel.grid(False, axis="x")
+    style.log_seconds(times.yaxis)
+    ticks.show(memory.yaxis, ticks.DECADES, lambda value: f"{value:g} MiB")
+    times.set_ylabel("training step")
+    memory.set_ylabel("peak memory of a step")
+    memory.set_xticks(range(len(groups)), list(groups), fontsize=7)
+    patches, labels = [Patch(color=colours[arm]) for arm in arms], [NAMES[arm] for arm in arms]
+    figure.legend(patches, labels, fontsize=7, loc="outside upper center", ncols=min(3, len(arms)))
+    batches = ", ".join(map(str, sorted({row["batch"] for row in result["rows"]})))
+    trials = f"trials of {STEPS} steps and {CHANNELS} channels or {FEATURES} features in single precision"
+    _footnote(figure, result, f"Batch {batches} ({trials}, sentences in double)")
+    return figure
+
+
+def _footnote(figure: Figure, result: Mapping[str, Any], text: str) -> None:
+    said = f"{text}; median times. {hardware(result['machine'])}."
+    wrapped = textwrap.fill(said, int(figure.get_size_inches()[0] * 15))
+    figure.text(0.01, -0.02, wrapped, ha="left", va="top", fontsize=8, color=style.SOFT, linespacing=1.5)

@@ -1,0 +1,112 @@
+"""The options of a benchmark: fields of its dataclass that the command line fills in, each checked."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Collection
+from dataclasses import field, fields
+from functools import partial
+from typing import Any, NamedTuple
+
+from ketscale.errors import UserError
+
+
+class Kind(NamedTuple):
+    """How an option's value is read, from the option's name and the text behind it."""
+
+    read: Callable[[str, str], Any]
+    metavar: str
+
+
+def option(default: Any, kind: Kind, meaning: str) -> Any:
+    """A field of a dataclass that an option of its name sets.
+
+    default: a function is called for it. None, nothing or all that is known is not said in the help, the rest is.
+    """
+    several = ", separated by commas" if kind.metavar in ("NAMES", "NUMBERS") else ""
+    shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    said = "" if callable(default) or shown in (None, "") or len(str(shown)) > 20 else f" (default: {shown})"
+    found = {"option": (kind, f"{meaning}{several}{said}")}
+    return (
+        field(default_factory=default, metadata=found)
+        if callable(default)
+        else field(default=default, metadata=found)
+    )
+
+
+def add_options(parser: argparse.ArgumentParser, benchmark: type) -> None:
+    """Give a parser the options of a dataclass; the value of one that is not asked for is None.
+
+    Parsing raises UserError where a value is no number, too small or no known name; it names the option.
+    """
+    for each in fields(benchmark):
+        if "option" in each.metadata:
+            (read, metavar), text = each.metadata["option"]
+            name = f"--{each.name}"
+            parser.add_argument(name, type=partial(read, name), metavar=metavar, help=text)
+
+
+def names(known: Collection[str]) -> Kind:
+    """Names, separated by commas."""
+    return Kind(
+        lambda option, text: tuple(_known(option, part, known) for part in _parts(option, text)), "NAMES"
+    )
+
+
+def one_of(known: Collection[str]) -> Kind:
+    """A single name."""
+
+    def read(option: str, text: str) -> str:
+        first, *others = names(known).read(option, text)
+        if others:
+            raise UserError(f"{option}: one of {', '.join(known)}, not {text}")
+        return str(first)
+
+    return Kind(read, "NAME")
+
+
+def numbers(least: int) -> Kind:
+    """Whole numbers from `least` on, separated by commas, in ascending order."""
+    return Kind(
+        lambda option, text: tuple(
+            sorted(_number(option, part, int, least) for part in _parts(option, text))
+        ),
+        "NUMBERS",
+    )
+
+
+def number(least: int, kind: Callable[[str], float] = int, metavar: str = "NUMBER") -> Kind:
+    """A number from `least` on."""
+    return Kind(lambda option, text: _number(option, text, kind, least), metavar)
+
+
+SECONDS = number(0, float, "SECONDS")
+
+
+def all_cores() -> int:
+    """As many threads as there are cores to run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def _parts(option: str, text: str) -> tuple[str, ...]:
+    parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if "" in parts:
+        raise UserError(f"{option}: an empty value in {text!r}; separate values by single commas")
+    return parts
+
+
+def _known(option: str, name: str, known: Collection[str]) -> str:
+    if name not in known:
+        raise UserError(f"{option}: no {name!r}; choose of {', '.join(known)}")
+    return name
+
+
+def _number(option: str, text: str, kind: Callable[[str], float], least: int) -> float:
+    try:
+        value = kind(text)
+    except ValueError:
+        raise UserError(f"{option}: {text!r} is not a number") from None
+    if not value >= least:  # NaN fails too
+        raise UserError(f"{option}: must be at least {least}, not {text}")
+    return value

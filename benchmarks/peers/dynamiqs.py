@@ -1,0 +1,83 @@
+"""dynamiqs in double precision, as its documentation says for batches: compiled, and differentiated by JAX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.dynamics import ControlTasks
+from benchmarks.peers.on_jax import amplitude_of, differentiated, imported
+from benchmarks.pulses import DrivenChain
+from benchmarks.runner import Call
+
+# Tolerances of the adaptive integrator: of tasks for an error of about 1e-9, of a gate for one below that of 5,000
+# midpoint steps.
+CONTROL_TOLERANCE, GATE_TOLERANCE = 1e-11, 1e-9
+
+
+class Control:
+    """One batched and compiled `mesolve`. Behind its name is the method, as in dynamiqs-expm."""
+
+    most: int | None = None
+
+    def __init__(self, name: str) -> None:
+        self._dynamiqs = imported("dynamiqs")
+        self._exact = name == "dynamiqs-expm"
+
+    def prepare(self, tasks: ControlTasks) -> Call:
+        """See `dynamics.Own.prepare`."""
+        dq = self._dynamiqs
+        dq.set_precision("double")
+        jnp, system = imported("jax.numpy"), tasks.system
+        tolerances = {"rtol": CONTROL_TOLERANCE, "atol": CONTROL_TOLERANCE}
+        method = dq.method.Expm() if self._exact else dq.method.Tsit5(**tolerances)
+        drift = sum(system.parameters[name] * each for name, each in system.drift.items())
+        times = np.linspace(0, tasks.duration, tasks.controls.shape[1] + 1)
+        start = dq.asqarray(np.diag([1.0 + 0j] + [0.0] * (system.dimension - 1)))
+        target = jnp.asarray(system.projector(tasks.target))
+
+        def values(controls: Any, rates: Any) -> Any:
+            hamiltonian = dq.asqarray(drift)
+            for number, operator in enumerate(system.controls.values()):
+                hamiltonian = hamiltonian + dq.pwc(times, controls[:, :, number], dq.asqarray(operator))
+            jumps = [
+                dq.asqarray(jnp.sqrt(rates[:, number])[:, None, None] * operator)
+                for number, operator in enumerate(system.jumps.values())
+            ]
+            given = hamiltonian, jumps, start, np.array([0.0, tasks.duration])
+            result = dq.mesolve(*given, method=method, cartesian_batching=False, progress_meter=False)
+            return jnp.einsum("bij,ji->b", result.final_state.to_jax(), target).real
+
+        return differentiated(values, tasks.controls, tasks.rates)
+
+
+class Gate:
+    """One compiled `sesolve` of all columns by Tsit5. It is given matrices, so that it differentiates by the pulses alone."""
+
+    steps: int | None = None
+
+    def __init__(self, name: str) -> None:
+        self._dynamiqs = imported("dynamiqs")
+
+    def prepare(self, chain: DrivenChain) -> Call:
+        """See `pulses.Own.prepare`. The time is counted in pulse lengths, as the length is one of the parameters."""
+        dq, (undriven, drives, places) = self._dynamiqs, chain.matrices()
+        dq.set_precision("double")
+        jnp = imported("jax.numpy")
+        states = [dq.asqarray(np.eye(len(undriven), dtype=complex)[:, [place]]) for place in places]
+        method = dq.method.Tsit5(rtol=GATE_TOLERANCE, atol=GATE_TOLERANCE, max_steps=10**6)
+
+        def infidelity(pulses: Any) -> Any:
+            duration = pulses[3].max()
+            hamiltonian = dq.constant(duration * dq.asqarray(undriven))
+            for number, drive in enumerate(drives):
+                amplitude = amplitude_of(pulses[:, number], duration)
+                hamiltonian = hamiltonian + dq.modulated(amplitude, dq.asqarray(drive))
+            span = np.array([0.0, 1.0])
+            result = dq.sesolve(hamiltonian, dq.stack(states), span, method=method, progress_meter=False)
+            final = result.final_state.to_jax()[:, :, 0]
+            overlap = final[jnp.arange(len(places)), jnp.asarray(places[::-1])].mean()
+            return 1 - jnp.abs(overlap) ** 2
+
+        return differentiated(infidelity, np.stack([each.numpy() for each in chain.driven]))

@@ -1,1 +1,0 @@
-"""`ketscale bench dynamics --problem pulses`: value and gradient of simultaneous X on a chain of fluxoniums."""
