@@ -15,17 +15,18 @@ from numpy.typing import NDArray
 from benchmarks.ceiling import product
 from benchmarks.options import SECONDS, names, number, numbers, option
 from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case
+from ketscale.engines.dynamics import registry
 from ketscale.engines.dynamics.evolution import Division
 from ketscale.engines.dynamics.factory import propagator
-from ketscale.engines.dynamics.methods import USUAL, Route
 from ketscale.engines.dynamics.noise import noise_rates, relaxation_rates
 from ketscale.engines.dynamics.plan import BLOCK, Forms
 from ketscale.engines.dynamics.propagators import Batched, Propagator
+from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.systems import T1, T2, coupled_qubits, qubit
 from ketscale.engines.dynamics.tasks import Tasks, coefficients
 from ketscale.errors import UserError
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 Array = NDArray[np.float64]
 # A value or values, and their gradient, or None instead of a gradient.
@@ -232,7 +233,7 @@ class Dynamics(Benchmark):
         """The error of our integrators is what their step makes it."""
         row["computes"] = "value" if result[1] is None else "value and gradient"
         error = error_of(result, self._expected)
-        exact = name not in OWN or USUAL[OWN[name].name].exact
+        exact = name not in OWN or registry.SIMULATORS[OWN[name].name].exact
         if exact and not error <= LARGEST_ERROR:  # NaN fails too
             raise Untimed(WRONG, f"off by {error:.1e} of the norm")
         row["error"] = error

@@ -28,7 +28,7 @@ from benchmarks.runner import (
 )  # fmt: skip
 from benchmarks.steps import ModelCase, TrainingSteps
 from ketscale.errors import UserError
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -26,8 +26,8 @@ from ketscale.engines.pulses import (
     x_gate,
 )  # fmt: skip
 from ketscale.engines.pulses.integrators import integrator
-from ketscale.measure.duration import duration
 from ketscale.measure.host import peak_rss_bytes
+from ketscale.words import duration
 
 
 class OwnIntegrator(NamedTuple):

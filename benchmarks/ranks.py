@@ -23,11 +23,11 @@ from ketscale.grid import BACKENDS
 from ketscale.jobs import provenance
 from ketscale.jobs.launch import environment, prefix_here
 from ketscale.measure import host
-from ketscale.measure.duration import duration
 from ketscale.measure.spans import Recorder, recording
 from ketscale.parallel.world import World, open_world
 from ketscale.process import end, keep_freed_memory
 from ketscale.training.step import Stepper
+from ketscale.words import duration
 
 ALONE = "cpu-n1r1t1"
 # First losses of the same weights and samples in fp32.

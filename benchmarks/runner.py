@@ -19,7 +19,7 @@ from benchmarks import ceiling, machine, stopwatch
 from benchmarks.captured import Refused, captured, nothing
 from benchmarks.options import all_cores, number, option
 from ketscale.errors import UserError
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from benchmarks.circuits import Call, Loss, torch_call
+from ketscale.engines import registered
 from ketscale.engines.circuits.circuit import Angles
-from ketscale.engines.circuits.methods import USUAL
-from ketscale.engines.circuits.pennylane import PennyLane, default_precision, quantum_function
+from ketscale.engines.circuits.pennylane import default_precision, quantum_function
+from ketscale.engines.circuits.registry import SIMULATORS
 from ketscale.engines.circuits.spanned import Spanned
 from ketscale.optional import needed_for
 
@@ -32,7 +33,7 @@ class Devices:
     uncapturable: str | None = "PennyLane copies from the host in every call"
 
     def __init__(self, name: str, device: torch.device) -> None:
-        self._simulator = Spanned(PennyLane(USUAL[name]))
+        self._simulator = Spanned(registered.build(SIMULATORS[name].implementation, vars(SIMULATORS[name])))
         self._device = device
 
     def prepare(self, loss: Loss) -> Call:

@@ -19,7 +19,7 @@ from ketscale import cli
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given, pauli_words
 from ketscale.errors import UserError
-from ketscale.measure.duration import duration
+from ketscale.words import duration
 
 CASE = CircuitCase("vqc", 2, 3, 3)
 CPU = torch.device("cpu")
