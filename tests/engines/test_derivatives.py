@@ -23,7 +23,7 @@ FUNCTIONS = {
     "engines.pulses.eigenstates": "_Eigenstates",
     "engines.pulses.evolution": "_Evolve",
     "engines.pulses.exponential": "_Unitary",
-    "engines.pulses.exponential_cpu": "_Unitary",
+    "engines.pulses.exponential_cpu": "_TaylorExponential",
     "engines.pulses.merging_cpu": "_Merged",
     "engines.pulses.virtual_z": "_LargestOverlap",
     "problems.eeg.scan": "_Scan",

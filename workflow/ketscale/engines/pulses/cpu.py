@@ -1,21 +1,229 @@
-"""Sequences of gates on columns by machine code, with columns in the lanes of vectors; the functions of `plain`."""
+"""Sequences of gates on columns by machine code, with columns in the lanes of vectors; the functions of `plain`.
+
+A tile is a few vectors of columns, and its state is (d**n, vectors, 2, lanes), real and imaginary parts side by side.
+Code is written for d alone. Where a gate acts is in a table of strides, so that one code serves all lattices of d levels.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
-from ketscale.engines.pulses import kernels, plan
-from ketscale.engines.pulses.placement import Sequence
-from ketscale.engines.pulses.plan import GatesPlan, table, vectors
+from ketscale.engines.compiled.language import (
+    INTEGER,
+    Arguments,
+    Buffer,
+    Code,
+    Complex,
+    Number,
+    Operand,
+    complex_vectors,
+    complexes,
+    fma,
+    integers,
+    lane_sums,
+)
+from ketscale.engines.pulses.placement import Place, Sequence
+
+# Entries of a row of the table before the offsets: the number of sites; then counts and strides of the three loops over
+# the amplitudes of the other sites, outermost first. Strides and offsets count complex vectors.
+HEAD = 6
+SITES, OUTER, OUTER_STRIDE, MIDDLE, MIDDLE_STRIDE, INNER = range(HEAD)
+
+# The state of a tile and its cotangent take at most so many bytes, if they can: most of a first-level cache.
+TILE_BYTES = 32 * 1024
+
+
+class GatesPlan(NamedTuple):
+    """levels: d."""
+
+    levels: int
+
+    @property
+    def row(self) -> int:
+        """Entries of a row of the table."""
+        return HEAD + self.levels**2
+
+
+def vectors(dimension: int, columns: int, lanes: int) -> int:
+    """How many vectors of columns a tile has."""
+    fitting = TILE_BYTES // (2 * 2 * 8 * lanes * dimension)
+    return max(1, min(fitting, -(-columns // lanes)))
+
+
+@lru_cache(maxsize=64)
+def table(sequence: Sequence, vectors: int) -> torch.Tensor:
+    """Where the gates of each place act, int64 (places, row)."""
+    return torch.tensor([_row(sequence, place, vectors) for place in sequence.places])
+
+
+def _row(sequence: Sequence, place: Place, vectors: int) -> list[int]:
+    d, n = sequence.levels, sequence.sites
+    stride = {site: d ** (n - 1 - site) * vectors for site in place}
+    first, last = min(place), max(place)
+    middle = (d ** (last - first - 1), d * stride[last]) if last > first else (1, 0)
+    offsets = [0]
+    for site in place:
+        offsets = [offset + level * stride[site] for offset in offsets for level in range(d)]
+    head = [len(place), d**first, d * stride[first], *middle, stride[last]]
+    return head + offsets + [0] * (d * d - len(offsets))
+
+
+ARGUMENTS = {
+    # Threads take tiles until none is left.
+    "tiles tile_vectors count wanted": INTEGER,
+    # The gates in the order of their action: a row of the table, and where the matrix starts; see `Sequence`.
+    "items": integers("count", 2),
+    "table": integers("places", "row"),
+    "gates": complexes("numbers"),
+    "states cotangents": complex_vectors("tiles", "tile_vectors"),
+    # Gradients of the first numbers of the gates, 0 at the start.
+    "to_gates": complexes("tiles", "wanted"),
+}
+
+# The rows of larger gates are a loop instead of unrolled.
+UNROLLED = 9
+
+# Entries of a gate's gradient that are summed at once: they are two vectors each and have to stay in registers.
+SUMMED = 9
+
+
+def write_forward(k: Code, args: Arguments, plan: GatesPlan) -> None:
+    """All gates on the states, in place."""
+    with k.tasks(args.tiles) as tile:
+        state = args.states[tile]
+        with k.loop(args.count) as number:
+            _with_gate(k, args, plan, number, lambda gate: gate.apply(state))
+
+
+def write_backward(k: Code, args: Arguments, plan: GatesPlan) -> None:
+    """All gates' inverses on states and cotangents, in place, and the gates' gradients."""
+    with k.tasks(args.tiles) as tile:
+        state, cotangent, gradients = args.states[tile], args.cotangents[tile], args.to_gates[tile]
+
+        def undo(gate: _ColumnGate) -> None:
+            gate.apply(state, inverse=True)
+            with k.when(gate.start < args.wanted):
+                gate.differentiate(state, cotangent, gradients)
+            gate.apply(cotangent, inverse=True)
+
+        with k.loop(args.count, backwards=True) as number:
+            _with_gate(k, args, plan, number, undo)
+
+
+def _with_gate(
+    k: Code, args: Arguments, plan: GatesPlan, number: Number, write: Callable[[_ColumnGate], None]
+) -> None:
+    """Write what is done with a gate of the sequence, for one site and for two."""
+    row, start = args.table[args.items[number, 0]], args.items[number, 1]
+    one, two = (
+        lambda sites=sites: write(_ColumnGate(k, plan.levels**sites, row, args.gates, start))
+        for sites in (1, 2)
+    )
+    k.either(row[SITES] == 2, two, one)
+
+
+class _ColumnGate:
+    """Writes what is done with a gate of `size` rows, whose row of the table and start in the buffer are given."""
+
+    def __init__(self, k: Code, size: int, row: Buffer, gates: Buffer, start: Number) -> None:
+        self.k, self.size, self.start = k, size, start
+        self._row, self._matrix = row, gates.part(start, size, size)
+
+    def _offset(self, level: Operand) -> Number:
+        """How far the amplitudes of a level of the gate's sites are from those of level 0, in complex vectors."""
+        made: Number = self._row[level + HEAD]
+        return made
+
+    @contextmanager
+    def _blocks(self) -> Iterator[Number]:
+        """Loop over the levels of the other sites, and the vectors of columns; yields where their level 0 is."""
+        k, row = self.k, self._row
+        with k.loop(row[OUTER]) as i, k.loop(row[MIDDLE]) as j:
+            first = i * row[OUTER_STRIDE] + j * row[MIDDLE_STRIDE]
+            with k.loop(row[INNER]) as vector:
+                yield first + vector
+
+    def apply(self, state: Buffer, inverse: bool = False) -> None:
+        """The gate, or its conjugate transpose, on a tile's state in place."""
+        offsets = [self._offset(level) for level in range(self.size)]
+        with self._blocks() as block:
+            given = [state[block + offset] for offset in offsets]
+            if self.size <= UNROLLED:
+                for row, offset in enumerate(offsets):
+                    state[block + offset] = self._row_times(row, given, inverse)
+            else:
+                with self.k.loop(self.size) as each:
+                    state[block + self._offset(each)] = self._row_times(each, given, inverse)
+
+    def _row_times(self, row: Operand, given: list[Complex], inverse: bool) -> Complex:
+        """The product of a row of the gate, or of its conjugate transpose, and a vector."""
+        total: Any = None
+        for column, amplitude in enumerate(given):
+            entry = self._matrix[column, row].conjugate() if inverse else self._matrix[row, column]
+            total = fma(entry, amplitude, total)
+        made: Complex = total
+        return made
+
+    def differentiate(self, state: Buffer, cotangent: Buffer, gradients: Buffer) -> None:
+        """Add the gradient, the sum over columns of cotangent times the state's conjugate, to that of the buffer.
+
+        state: before the gate. cotangent: of the state after it.
+        """
+        k, own = self.k, gradients.part(self.start, self.size, self.size)
+        high, wide = _summed(self.size)
+        with k.loop(self.size // high) as i, k.loop(self.size // wide) as j:
+            rows = [i * high + number for number in range(high)]
+            columns = [j * wide + number for number in range(wide)]
+            sums = self._outer(rows, columns, state, cotangent)
+            places = [(row, column) for row in rows for column in columns]
+            # So many complex numbers have their parts summed over lanes into one vector.
+            few = k.lanes // 2
+            for start in range(0, len(sums), few):
+                parts = [part for each in sums[start : start + few] for part in (each.real, each.imag)]
+                total = lane_sums([*parts, *[k.vector(0.0)] * (k.lanes - len(parts))])
+                for number, place in enumerate(places[start : start + few]):
+                    own.add(place, Complex(total.lane(2 * number), total.lane(2 * number + 1)))
+
+    def _outer(
+        self, rows: list[Number], columns: list[Number], state: Buffer, cotangent: Buffer
+    ) -> list[Complex]:
+        """The sums of cotangent times conjugate state over the blocks, by row and column."""
+        k, zero = self.k, Complex(self.k.vector(0.0), self.k.vector(0.0))
+        above, before = ([self._offset(each) for each in levels] for levels in (rows, columns))
+        sums = k.variable([zero] * (len(rows) * len(columns)))
+        with self._blocks() as block:
+            conjugate = [state[block + offset].conjugate() for offset in before]
+            totals = iter(sums.value)
+            sums.value = [
+                fma(each, given, next(totals))
+                for given in (cotangent[block + offset] for offset in above)
+                for each in conjugate
+            ]
+        made: list[Complex] = sums.value
+        return made
+
+
+def _summed(size: int) -> tuple[int, int]:
+    """How many rows and columns of a gradient are summed at once; both divide its size.
+
+    As many entries as fit, and of these shapes the nearest to a square, which loads least.
+    """
+    divisors = [k for k in range(1, size + 1) if size % k == 0]
+    fitting = [(rows, columns) for rows in divisors for columns in divisors if rows * columns <= SUMMED]
+    return max(fitting, key=lambda each: (each[0] * each[1], -abs(each[0] - each[1])))
+
 
 LANES = lanes_of(torch.float64)
 
 
 def enter(columns: torch.Tensor, sequence: Sequence) -> torch.Tensor:
-    """The columns' state, real (tiles, d**n, vectors, 2, lanes); see `plan`. Missing columns are 0."""
+    """The columns' state, real (tiles, d**n, vectors, 2, lanes); see above. Missing columns are 0."""
     size = vectors(columns.shape[1], len(columns), LANES) * LANES
     tiles = -(-len(columns) // size)
     padded = columns.new_zeros(tiles * size, columns.shape[1])
@@ -34,7 +242,7 @@ def leave(state: torch.Tensor, columns: int) -> torch.Tensor:
 
 def forward(sequence: Sequence, gates: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     """The state after all gates, which overwrites the given one."""
-    _call("forward", sequence, {"gates": gates, "states": state})
+    _call("write_forward", sequence, {"gates": gates, "states": state})
     return state
 
 
@@ -44,7 +252,7 @@ def backward(
     """See `plain.backward`; the given state and cotangent are overwritten."""
     to_gates = gates.new_zeros(len(state), wanted)
     tensors = {"gates": gates, "states": state, "cotangents": cotangent, "to_gates": to_gates}
-    _call("backward", sequence, tensors)
+    _call("write_backward", sequence, tensors)
     total = to_gates[0] if len(state) == 1 else to_gates.sum(0)
     if wanted < len(gates):
         total = torch.cat([total, gates.new_zeros(len(gates) - wanted)])
@@ -71,5 +279,5 @@ def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> No
 
 @lru_cache(maxsize=16)
 def _kernel(levels: int) -> Kernel:
-    functions, sources = (kernels.forward, kernels.backward), (plan,)
-    return Kernel(functions, kernels.ARGUMENTS, torch.float64, LANES, GatesPlan(levels), sources)
+    functions = write_forward, write_backward
+    return Kernel(functions, ARGUMENTS, torch.float64, LANES, GatesPlan(levels))

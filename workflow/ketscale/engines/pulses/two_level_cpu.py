@@ -1,19 +1,204 @@
-"""Evolutions of sites of two levels by machine code, with a step a lane: the function `splitting.evolutions`."""
+"""The evolutions A of sites of two levels and their gradients by machine code, with a step a lane: `splitting.evolutions`.
+
+An A is a product of exponentials exp(-i c) q, with quaternions q (see `quaternions`): its phases add up, and its
+quaternions are multiplied. As these are unit quaternions, the gradient goes back through the product by inverses, and
+keeps nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import pad
 
+from ketscale.engines.compiled.functions import sincos
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
+from ketscale.engines.compiled.language import (
+    INTEGER,
+    Arguments,
+    Buffer,
+    Code,
+    Complex,
+    Lanes,
+    Number,
+    aligned,
+    chunk,
+    complexes,
+    fma,
+    fnma,
+    integers,
+    minimum,
+    reals,
+    select,
+)
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.pulses import quaternions, two_level_kernels
+from ketscale.engines.pulses import quaternions
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.quaternions import Vectors, dot, exponential_of, inverse, product
 from ketscale.engines.pulses.schemes import Scheme
-from ketscale.engines.pulses.two_level_kernels import BLOCK, SiteDrives
+
+ARGUMENTS = {
+    # A task is one site and one of the s A's of a step, in so many vectors of steps. There is one step more than the
+    # given ones: its A_0 ends the last one.
+    "tasks steps sites kicks groups": INTEGER,
+    # Which exponentials each A has, and for each of these 1 if it is of the step before, else 0.
+    "starts after": integers("numbers"),
+    # c, x, y, z of what all steps have, and of each drive of a site.
+    "undriven": reals("exponentials", "sites", 4),
+    "terms": reals("sites", "drives", 4),
+    # How much of each drive, with one step of 0 before the first; and its gradient.
+    "amounts to_amounts": reals("exponentials", "sites", "drives", "stride"),
+    "stride": INTEGER,
+    # (groups * lanes * s, sites, 2, 2): the result; or its cotangent (steps * s + 1, sites, 2, 2).
+    "own": complexes("places", "sites", 4),
+    # Gradients, 0 at the start.
+    "to_undriven": aligned("blocks", "exponentials", "sites", 4),
+    "exponentials": INTEGER,
+    "to_terms": aligned("tasks", "drives", 4),
+}
+
+# Vectors of steps in a task.
+BLOCK = 64
+
+
+class SiteDrives(NamedTuple):
+    """drives: of each site."""
+
+    drives: int
+
+
+def write_evolutions(k: Code, args: Arguments, plan: SiteDrives) -> None:
+    """Each A."""
+    evolution = _SiteEvolution(k, args, plan)
+    with evolution.vectors():
+        evolution.multiply()
+        now = evolution.now.value
+        # One Newton step towards a unit quaternion.
+        scale = fnma(k.vector(0.5), dot(now, now), 1.5)
+        w, x, y, z = (each * scale for each in now)
+        phase = evolution.phase_factor()
+        own = args.own[Lanes(evolution.places()), evolution.site]
+        for number, entry in enumerate((Complex(w, -z), Complex(-y, -x), Complex(y, -x), Complex(w, z))):
+            own[number] = entry * phase
+
+
+def write_gradients(k: Code, args: Arguments, plan: SiteDrives) -> None:
+    """The gradients by all three, from that by each A."""
+    evolution = _SiteEvolution(k, args, plan)
+    back = k.variable([k.vector(0.0)] * 4)
+    with evolution.vectors():
+        evolution.multiply()
+        phase = evolution.phase_factor().conjugate()
+        # Lanes after the last A have none.
+        last = args.steps * args.kicks
+        own = args.own[Lanes(minimum(place, last) for place in evolution.places()), evolution.site]
+        present = k.gathered([place <= last for place in evolution.places()])
+        # By exp(-i c) A: that by c is of the product with A itself.
+        zero = Complex(k.vector(0.0), k.vector(0.0))
+        a, b, c, d = (select(present, own[number], zero) * phase for number in range(4))
+        back.value = [a.real + d.real, -(b.imag + c.imag), c.real - b.real, d.imag - a.imag]
+        # Im(conj(G) A) of A = w - i v, entry by entry.
+        turned = (a.imag + d.imag, b.real + c.real, c.imag - b.imag, a.real - d.real)
+        to_phase = -dot(turned, evolution.now.value)
+        first, count = evolution.exponentials()
+        with k.loop(count, backwards=True) as number:
+            item = first + number
+            hamiltonian, there = evolution.hamiltonian(item)
+            exponential, sinc, slope = exponential_of(hamiltonian)
+            back_by = inverse(exponential)
+            before = product(back_by, evolution.now.value)
+            found = product(back.value, inverse(before))
+            evolution.now.value, back.value = before, product(back_by, back.value)
+            angles, to_v = hamiltonian[1:], found[1:]
+            along = fma(slope, dot(angles, to_v), -(sinc * found[0]))
+            to_angles = [fma(sinc, t, along * angle) for angle, t in zip(angles, to_v, strict=True)]
+            evolution.add_gradients([select(there, each, 0.0) for each in (to_phase, *to_angles)], item)
+
+
+class _SiteEvolution:
+    """The A's of a task, a vector at a time: `now` is their product of quaternions."""
+
+    def __init__(self, k: Code, args: Arguments, plan: SiteDrives) -> None:
+        self.k, self.args, self.drives = k, args, plan.drives
+        self.now = k.variable([k.vector(0.0)] * 4)
+        self._phase = k.variable(k.vector(0.0))
+
+    @contextmanager
+    def vectors(self) -> Iterator[None]:
+        """Loop over the vectors of steps of each task that a thread takes."""
+        k, args = self.k, self.args
+        with k.tasks(args.tasks) as task:
+            self._task, self.site = task, task % args.sites
+            self._kick = task // args.sites % args.kicks
+            self._block = task // (args.sites * args.kicks)
+            first, count = chunk(self._block, BLOCK, args.groups)
+            with k.loop(count) as number:
+                self._first_step = (first + number) * k.lanes
+                self._steps = self._first_step.as_float().splat() + k.vector(range(k.lanes))
+                yield
+
+    def multiply(self) -> None:
+        """The product of an A's exponentials, and the sum of its phases."""
+        k, zero = self.k, self.k.vector(0.0)
+        self.now.value, self._phase.value = [k.vector(1.0), zero, zero, zero], zero
+        first, count = self.exponentials()
+        with k.loop(count) as number:
+            hamiltonian, _ = self.hamiltonian(first + number)
+            exponential, *_ = exponential_of(hamiltonian)
+            self.now.value = product(exponential, self.now.value)
+            self._phase.value += hamiltonian[0]
+
+    def exponentials(self) -> tuple[Number, Number]:
+        """The first exponential of this A, and their number."""
+        first = self.args.starts[self._kick]
+        return first, self.args.starts[self._kick + 1] - first
+
+    def hamiltonian(self, item: Number) -> tuple[list[Number], Number]:
+        """The Hamiltonian of an exponential, 0 where there is no such step; and where there is."""
+        args = self.args
+        first = args.after[item]
+        there = (self._steps >= first.as_float()) & (self._steps < (first + args.steps).as_float())
+        found = [select(there, args.undriven[item, self.site, part], 0.0) for part in range(4)]
+        for drive in range(self.drives):
+            amount = self._amounts("amounts", item, drive)[0]
+            terms = args.terms[self.site, drive]
+            found = [fma(amount, terms[part], found[part]) for part in range(4)]
+        return found, there
+
+    def _amounts(self, name: str, item: Number, drive: int) -> Buffer:
+        """How much of a drive each step of the vector has, or the gradient by that."""
+        step = self._first_step + 1 - self.args.after[item]
+        array: Buffer = getattr(self.args, name)
+        return array.part((item, self.site, drive, step), 1, element="vector")
+
+    def add_gradients(self, found: Vectors, item: Number) -> None:
+        """Add a Hamiltonian's gradient to those of what it is a sum of."""
+        args = self.args
+        to_undriven = args.to_undriven[self._block, item, self.site]
+        for part, each in enumerate(found):
+            to_undriven.add(part, each)
+        for drive in range(self.drives):
+            amount, terms = self._amounts("amounts", item, drive)[0], args.terms[self.site, drive]
+            to_terms = args.to_terms[self._task, drive]
+            for part, each in enumerate(found):
+                to_terms.add(part, amount * each)
+            total = dot([terms[part] for part in range(4)], found)
+            self._amounts("to_amounts", item, drive)[0] = total
+
+    def phase_factor(self) -> Complex:
+        """exp(-i c) of the sum of phases."""
+        sine, cosine = sincos(self._phase.value)
+        return Complex(cosine, -sine)
+
+    def places(self) -> list[Number]:
+        """The numbers of the lanes' A's."""
+        first = self._first_step
+        return [(first + lane) * self.args.kicks + self._kick for lane in range(self.k.lanes)]
+
 
 LANES = lanes_of(torch.float64)
 
@@ -28,7 +213,7 @@ def evolutions(
     items = _items(scheme)
     steps = len(amplitudes)
     rows = -(-(steps + 1) // LANES) * LANES
-    # With steps of amplitude 0 around: see `two_level_kernels.ARGUMENTS`.
+    # With steps of amplitude 0 around: see `ARGUMENTS`.
     samples = pad(amplitudes.permute(1, 2, 0), (1, rows - steps))
     drives = step * _paulis(lattice.drives)
     places = _places(lattice.drive_sites, lattice.sites)
@@ -118,7 +303,7 @@ class _Evolutions(torch.autograd.Function):
         ctx.items, ctx.steps = items, steps
         kicks, sites = len(items.starts) - 1, terms.shape[0]
         own = amounts.new_empty((amounts.shape[-1] - 1) * kicks, sites, 2, 2, dtype=torch.complex128)
-        _call("evolve", items, steps, {**tensors, "own": own})
+        _call("write_evolutions", items, steps, {**tensors, "own": own})
         return own[: steps * kicks + 1]
 
     @staticmethod
@@ -133,7 +318,7 @@ class _Evolutions(torch.autograd.Function):
         tensors = {"undriven": undriven, "terms": terms, "amounts": amounts}
         tensors |= {"to_undriven": to_undriven, "to_terms": to_terms, "to_amounts": to_amounts}
         tensors["own"] = cotangent.resolve_conj().contiguous()
-        _call("gradient", ctx.items, ctx.steps, tensors)
+        _call("write_gradients", ctx.items, ctx.steps, tensors)
         return to_undriven.sum((0, -1)), to_terms.sum((0, 1, -1)), to_amounts, None, None
 
 
@@ -157,6 +342,5 @@ def _call(name: str, items: _Items, steps: int, tensors: dict[str, torch.Tensor]
 
 @lru_cache(maxsize=8)
 def _kernel(drives: int) -> Kernel:
-    functions, sources = (two_level_kernels.evolve, two_level_kernels.gradient), (quaternions,)
-    arguments, plan = two_level_kernels.ARGUMENTS, SiteDrives(drives)
-    return Kernel(functions, arguments, torch.float64, LANES, plan, sources)
+    functions, sources = (write_evolutions, write_gradients), (quaternions,)
+    return Kernel(functions, ARGUMENTS, torch.float64, LANES, SiteDrives(drives), sources)
