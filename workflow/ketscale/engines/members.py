@@ -43,7 +43,7 @@ def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> to
     Only where `only_mapped`. It is what torch does with the rule of an autograd function, of which each call takes
     longer than a small circuit.
     """
-    # Torch's own names, which another version may change: only models that are stacked need them.
+    # Torch's own names, which another version may change: only who stacks models needs them.
     from torch._C import _functorch
     from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
 
