@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,8 @@ def main(arguments: Sequence[str]) -> None:
     made = benchmark(**given, asked="simulators" in given)
     made.check()
     if files.get("figure"):
+        # Figures are files. The variable may name a window, or a notebook's backend that is not installed here.
+        os.environ["MPLBACKEND"] = "agg"
         with needed_for("--figure"):
             from benchmarks import figures
         figures.check(files["figure"])
