@@ -21,7 +21,7 @@ FUNCTIONS = {
     "engines.circuits.fused.gpu": "_SweepOnGpu",
     "engines.circuits.qiskit": "_ParameterShift",
     "engines.pulses.eigenstates": "_Eigenstates",
-    "engines.pulses.evolution": "_Evolve",
+    "engines.pulses.evolution": "_ReversibleEvolution",
     "engines.pulses.exponential": "_Unitary",
     "engines.pulses.exponential_cpu": "_TaylorExponential",
     "engines.pulses.merging_cpu": "_Merged",

@@ -8,7 +8,7 @@ import torch
 
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, layout
-from ketscale.parallel.world import open_world, require_gpu
+from ketscale.parallel.world import World, open_world, require_gpu
 from ketscale.training import lbfgs
 from tests.toys import run_at, trainer, without_dropout
 
@@ -57,14 +57,14 @@ def test_imports_point_down(modules, absent):
     assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr
 
 
-class Elsewhere:
+class Elsewhere(World):
     """A second rank whose first rank is at another point."""
 
-    rank, ranks, device = 1, 2, torch.device("cpu")
+    rank, ranks = 1, 2
 
-    def allreduce(self, values: torch.Tensor) -> torch.Tensor:
+    def add(self, values: torch.Tensor) -> None:
         assert not values.any(), "all but rank 0 add zeros"
-        return values + 0.5
+        values += 0.5
 
 
 def test_lbfgs_says_so_where_a_rank_leaves_the_trajectory():

@@ -160,7 +160,7 @@ def test_a_thread_holds_all_rows(
     kernel: str, exchanges: int, qubits: int, dtype: torch.dtype, once: None
 ) -> None:
     """Numbers are shuffled for an exchange of lanes, and for few sums; if rows were lanes, for each of their masks."""
-    shape = gpu.block(qubits + 1)
+    shape = gpu.block_shape(qubits + 1)
     made, _ = kernels.compiled(kernel, shape, dtype, 90, False)
     shuffles = made.asm["ptx"].count("shfl.sync")
     assert shuffles <= (exchanges * shape.rows + 8) * dtype.itemsize // 4
