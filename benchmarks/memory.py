@@ -17,6 +17,7 @@ from benchmarks import machine, steps
 from benchmarks.runner import OUT_OF_MEMORY
 from benchmarks.steps import ModelCase
 from ketscale.measure import host
+from ketscale.optional import needed_for
 from ketscale.process import keep_freed_memory
 
 # This share of the free memory may be used; above it a step fails instead of taking the machine down.
@@ -41,7 +42,8 @@ def peak_bytes(case: ModelCase, arm: str, threads: int) -> int | str:
 
 
 def _measured(model: str, qubits: str, batch: str, arm: str, threads: str) -> int:
-    import psutil
+    with needed_for("ketscale bench models", "bench"):
+        import psutil
 
     keep_freed_memory()
     torch.set_num_threads(int(threads))

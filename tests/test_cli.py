@@ -77,7 +77,7 @@ def test_a_call_that_does_not_fit_is_answered_in_a_line_and_leaves_nothing(
 def test_no_command_works_on_a_config_whose_tables_would_be_refused(
     capsys, tmp_path, monkeypatch, old, new, said
 ):
-    """Whatever a study uses of it: training for hours is no use if the tables are refused afterwards."""
+    """A config is checked for all that a study uses of it: training for hours is no use if the tables are refused afterwards."""
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "config.yaml").read_text()
     assert f"{old}\n" in text

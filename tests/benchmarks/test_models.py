@@ -38,7 +38,7 @@ def test_a_whole_benchmark_of_models(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_operands_by_hand() -> None:
-    """Of operators forward and backward; neither of views nor of memory that is only taken."""
+    """The bytes of operators forward and backward; neither of views nor of memory that is only taken."""
     ones, one = torch.ones(10), torch.ones(1)
     assert memory.operand_bytes(lambda: ones.add(ones)) == 3 * 40
     assert memory.operand_bytes(lambda: ones.mul_(1)) == 2 * 40

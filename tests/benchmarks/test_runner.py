@@ -369,7 +369,7 @@ def test_an_installed_package_says_where_the_benchmarks_are(
 
 
 def test_the_benchmarks_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the package's own checkout, and not a package of that name around."""
+    """The benchmarks of the package's own checkout, and not a package of that name around."""
 
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "__init__.py").write_text("raise SystemExit('another package')")

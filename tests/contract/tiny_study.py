@@ -38,7 +38,7 @@ PROTOCOLS: dict[str, Any] = {
         "precision": "fp64", "timed": False, "steps": 1000, "learning_rate": 0.001, "checkpoint_steps": 25,
     },
 }  # fmt: skip
-# Of `long`, for models whose steps take longer: to be stopped in its middle, a run takes a second or more.
+# Steps of `long`, for models whose steps take longer: to be stopped in its middle, a run takes a second or more.
 STEPS = {"policy": 400, "piecewise_pulse": 300}
 LAYOUTS = ["cpu-n1r1t1", "mpi-n1r3t1", "ddp-cpu-n1r2t1"]
 
@@ -95,7 +95,7 @@ def protocols(tiny: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def environment(package: Path) -> dict[str, str]:
-    """With the package of this folder, and no setting of another Snakemake or scheduler."""
+    """Variables with the package of this folder, and no setting of another Snakemake or scheduler."""
     kept = {
         key: value
         for key, value in os.environ.items()
@@ -120,7 +120,7 @@ class Project:
         (folder / "config.yaml").write_text(yaml.safe_dump(self.config))
 
     def _environment(self) -> dict[str, str]:
-        """Of commands that nobody kills, which are forked unless they are those of a copy of the package."""
+        """The variables of commands that nobody kills, which are forked unless they are those of a copy of the package."""
         made = environment(self.checkout / "workflow") | self.variables
         return made | {"PATH": f"{forks.programs()}:{made['PATH']}"} if self.checkout == ROOT else made
 

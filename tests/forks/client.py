@@ -10,7 +10,7 @@ import sys
 # The server's address, the script, what is to be its Python, and the variables that the server was started with: what is
 # right stands here in the programs that `tests.forks` writes.
 SERVER, SCRIPT, PYTHON, FIXED = "", "", "", {}
-# Of a rank that mpirun, torchrun or srun has started.
+# Variables of a rank that mpirun, torchrun or srun has started.
 OF_A_RANK = re.compile("PMIX_|OMPI_COMM_|TORCHELASTIC_|SLURM_|(LOCAL_)?RANK$")
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 

@@ -20,7 +20,7 @@ RESERVE_S = 4.0
 
 
 class Part:
-    """Where a part's findings go, and how much of its time is left."""
+    """The place of a part's findings, and how much of its time is left."""
 
     def __init__(self, out: Path, seconds: float) -> None:
         self.out = out

@@ -299,7 +299,7 @@ def compiled(result: Result) -> list[str]:
 
 
 def figures(result: Result) -> Iterator[tuple[str, Any]]:
-    """Those that the findings allow, by name."""
+    """The figures that the findings allow, by name."""
     for name in ("simulators", "peers"):
         timed = merged(result, name)
         if timed is not None and factors(timed["rows"]):

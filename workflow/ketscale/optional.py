@@ -96,7 +96,7 @@ def needed_for(purpose: str, extra: str = "") -> Iterator[None]:
 
 
 def missing_in_words(missing: ModuleNotFoundError, purpose: str, extra: str = "") -> str | None:
-    """Which extra has a module that `purpose` needs, as for `needed_for`; None for a module of no extra."""
+    """The extra that has a module that `purpose` needs, as for `needed_for`; None for a module of no extra."""
     module = (missing.name or "").partition(".")[0]
     having = [name for name, one in EXTRAS.items() if module in one.modules]
     if not having:

@@ -1,4 +1,4 @@
-"""That the kit's packages, and what of KetScale runs on them, import in this Python."""
+"""The kit's packages, and what of KetScale runs on them, import in this Python."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ GRIDS = (
 )
 
 
-# Those of others compile for long, and some may be missing: they are a part of their own, the last.
+# The simulators of others compile for long, and some may be missing: they are a part of their own, the last.
 OURS = ("fused", "kronecker")
 
 

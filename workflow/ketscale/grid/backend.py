@@ -12,7 +12,7 @@ ONE_MESSAGE = 1024**2
 
 @dataclass(frozen=True)
 class Backend:
-    """Where ranks run and how they communicate.
+    """A backend: the place where ranks run, and their way to communicate.
 
     title: its name in sentences. launcher: the program that starts several ranks; None for a single process.
     device: what each rank computes on; with "gpu" each rank has a GPU of its own. world: module and class of its

@@ -72,7 +72,7 @@ class Run:
 
     @property
     def layout(self) -> str:
-        """Where the ranks run, e.g. 'mpi-n1r2t1'."""
+        """The ranks, and the place where they run, e.g. 'mpi-n1r2t1'."""
         return f"{self.backend}-n{self.nodes}r{self.ranks}t{self.threads}"
 
     @property

@@ -1,4 +1,4 @@
-"""Which entries of its arguments a recorded function returns: a record of pure indexing replayed as one gather."""
+"""The entries of its arguments that a recorded function returns: a record of pure indexing replayed as one gather."""
 
 from __future__ import annotations
 

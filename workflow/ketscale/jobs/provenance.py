@@ -20,11 +20,14 @@ SOURCES = Path(__file__).resolve().parents[1]
 _NOT_TRAINING = (
     "analysis",
     "cli.py",
-    "commands",
+    "commands/data.py",
+    "commands/results.py",
+    "commands/study.py",
     "jobs/slurm",
     "jobs/status",
     "jobs/doctor.py",
     "jobs/recover.py",
+    "jobs/snakemake_internals.py",
     "jobs/records.py",
     "measure/parity.py",
 )

@@ -67,7 +67,8 @@ def train(
         sign.remove()
         world = open_world(run)
         signals.heed_stop()
-        with _ended_together(world), contextlib.ExitStack() as leases:
+        # An error ends the other ranks before leases are given back, which a hanging disk could delay.
+        with contextlib.closing(world), contextlib.ExitStack() as leases, _ended_together(world):
             # One job of a cohort at a time: the first trains the runs of those that wait.
             if cohort is not None:
                 _hold(Lease(cohort.with_suffix(""), job_over=queue.job_over), world, signals, leases)
@@ -101,7 +102,7 @@ def _train(run: StartedRun, world: World, signals: Signals, trace: Path | None, 
 
 @contextlib.contextmanager
 def _ended_together(world: World) -> Iterator[None]:
-    """Leave the world at the end. An error on one rank ends all of them."""
+    """An error on one rank ends all of them."""
     try:
         yield
     except Stopped:
@@ -112,8 +113,6 @@ def _ended_together(world: World) -> Iterator[None]:
             _say_why(world.rank)
             world.abort()
         raise
-    finally:
-        world.close()
 
 
 def _hold(lease: Lease, world: World, signals: Signals, leases: contextlib.ExitStack) -> bool:

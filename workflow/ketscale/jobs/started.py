@@ -111,8 +111,9 @@ class StartedRun:
         assert self.trainer is not None
         try:
             lost = lost_s(self.lease, saved["saved"]) + process.age_s()
-            self._continued = {"resumed": saved["resumed"] + 1, "lost_s": saved["lost_s"] + lost}
+            continued = {"resumed": saved["resumed"] + 1, "lost_s": saved["lost_s"] + lost}
             self.trainer.restore(saved)
+            self._continued = continued
         except UserError as error:
             raise UserError(
                 f"{error}: the run goes on from it; bring it back, or delete {path} to start from the beginning"

@@ -206,7 +206,7 @@ def _any_left() -> bool:
 
 
 def _written(path: Path) -> tuple[int, int] | None:
-    """Which writing of a file is there; None for no file. Files are replaced as a whole, so it is never a part."""
+    """The writing of a file that is there; None for no file. Files are replaced as a whole, so it is never a part."""
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -68,7 +68,7 @@ def quartiles(seconds: list[float] | Durations) -> dict[str, Any]:
 
 
 def sampled_steps(steps: int, warmup: int, wanted: int) -> frozenset[int]:
-    """Which of `steps` steps are sampled: evenly spread over those after warm-up, at most half of them."""
+    """The sampled ones of `steps` steps: evenly spread over those after warm-up, at most half of them."""
     wanted = min(wanted, (steps - warmup) // 2)
     if wanted <= 0:
         return frozenset()

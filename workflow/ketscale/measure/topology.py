@@ -1,4 +1,4 @@
-"""Which logical CPUs are threads of one physical core, from Linux's /sys (Documentation/admin-guide/cputopology)."""
+"""The logical CPUs that are threads of one physical core, from Linux's /sys (Documentation/admin-guide/cputopology)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ketscale.jobs.costs.scaling import Scaled, Scaling
 # Steps, epochs, and whether that is only a bound.
 _Length = tuple[int, int | None, bool]
 
-# Of fewer runs that stopped early the range says too little.
+# The range of fewer runs that stopped early says too little.
 _ENOUGH = 10
 
 

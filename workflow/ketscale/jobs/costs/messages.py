@@ -8,7 +8,7 @@ from typing import Any
 
 from ketscale.grid import BACKENDS, ONE_MESSAGE
 
-# Where a reduction overlaps the backward pass, the whole of it; the span without `.total` is its exposed part.
+# If a reduction overlaps the backward pass, this is the whole of it; the span without `.total` is its exposed part.
 SPANS = ("communication.total", "communication")
 # Gloo's all-reduce is a ring whatever its size (gloo/allreduce.cc), so that its rounds grow with the ranks.
 _RINGS = ("ddp-cpu",)

@@ -102,7 +102,7 @@ class CostModel:
         )
 
     def place(self, case: Case) -> Place:
-        """Where a case is; beyond the samples if there are none."""
+        """The place of a case; beyond the samples if there are none."""
         return self._map.place(case) if self.samples else "beyond"
 
     def guess(self, cases: Sequence[Case]) -> list[Guess]:
@@ -183,7 +183,7 @@ def _some(samples: Sequence[Sample]) -> list[Sample]:
 
 
 class Map:
-    """Where cases are among known ones.
+    """The places of cases among known ones.
 
     known: (n,) of them; the number of the known case itself is given to `place`, or a case that is not among them.
     """
@@ -195,7 +195,7 @@ class Map:
         self.points = np.array([hash(case.point) for case in known])
 
     def place(self, case: Case, but: Rows | None = None) -> Place:
-        """Where a case is, seen from the known ones except those of the numbers `but`."""
+        """The place of a case, seen from the known ones except those of the numbers `but`."""
         like = self.names == hash(tuple(case.names.items()))
         if but is not None:
             like[but] = False

@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 # How far the logarithm of a variance is from its usual value: data decide where there are some, else the prior does.
 _SPREAD = 1.5
-# Of the noise, so that equal values make no covariance singular; and of any part.
+# The least variance of the noise, so that equal values make no covariance singular; and of any part.
 _LEAST, _MOST = 1e-5, 100.0
 
 

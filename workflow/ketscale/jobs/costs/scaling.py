@@ -194,7 +194,7 @@ class Scaling:
         return self._laws[key]
 
     def _gradient(self, at: Case) -> Gradient | None:
-        """That of the same model in the same size and precision."""
+        """The gradient of the same model in the same size and precision."""
         return next(
             (
                 sample.gradient
