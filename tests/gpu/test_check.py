@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import time
@@ -37,6 +38,14 @@ def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(CHECK), *arguments], capture_output=True, text=True, timeout=120
     )
+
+
+def test_what_parts_need_is_in_the_kit_or_on_the_machine(check: ModuleType) -> None:
+    """A part whose packages are missing is skipped, and nobody would notice."""
+    lock = (ROOT / "envs" / "gpu-kit.lock").read_text().lower()
+    packed = set(re.findall(r"^([a-z0-9_-]+)==", lock, re.MULTILINE))
+    named = {{"yaml": "pyyaml"}.get(name, name) for part in check.PARTS for name in part.needs}
+    assert named - packed == {"torch", "numpy", "triton", "jax"}
 
 
 def test_a_part_writes_what_it_finds(tmp_path: Path) -> None:
