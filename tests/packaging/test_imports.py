@@ -100,7 +100,9 @@ def unwanted(modules: set[str], never: tuple[str, ...]) -> list[str]:
 
 def test_a_layer_imports_circuits_and_the_settings_of_their_simulators_alone() -> None:
     found = imported("import os, sys\nfrom ketscale import Layer\n" + SAY, folder=Path()) - of_torch()
-    assert {name.partition(".")[0] for name in found} == {"ketscale", "msgspec", "numpy"}
+    # Which modules of the standard library torch has imported already depends on the packages beside it.
+    packages = {name.partition(".")[0] for name in found} - set(sys.stdlib_module_names)
+    assert packages == {"ketscale", "msgspec", "numpy"}
     ours = [name.split(".")[1:] for name in found if name.startswith("ketscale.")]
     assert {name[0] for name in ours} <= {
         "config",
