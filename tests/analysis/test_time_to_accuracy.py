@@ -93,3 +93,8 @@ def test_the_figure_says_which_seeds_never_do(
     assert never.tolist() == [1, 2][: 1 + failed]
     # Epochs of 0.2 s, 30 at most.
     assert targets["reached_s"].dropna().between(0.2, 6.0).all()
+
+
+def test_a_median_that_most_seeds_never_reach_is_none() -> None:
+    assert time_to_accuracy._words(math.inf, 4, 8) == "no median; 4 of 8 seeds never"
+    assert time_to_accuracy._words(2.1, 1, 3) == "median 2.1 s; 1 of 3 seeds never"
