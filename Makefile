@@ -27,9 +27,8 @@ GPU_PYTHON ?= python3
 # PYTHONDONTWRITEBYTECODE; then every process would compile this package's modules anew.
 ENV := env -u PYTHONPATH -u PYTHONHOME -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-# How tests are handed out: a file to a process at a time, in the order of pyproject.toml, the longest first. There is one
-# process more than cores (of which at most four count): tests wait for processes of their own a fifth of the time.
-SIDE_BY_SIDE = --numprocesses $(shell n=$$(nproc); echo $$(((n < 4 ? n : 4) + 1))) --dist loadfile --no-loadscope-reorder
+# How tests are handed out: a file to a process at a time, in the order of pyproject.toml, the longest first.
+SIDE_BY_SIDE := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 ON_SLURM := --numprocesses 3 --dist loadfile
 
 # A live display on a terminal; a log file gets plain lines, which say more.
