@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks import ceiling, machine
 from benchmarks.arithmetic import least_bytes, literal_flops
+from benchmarks.factors import CircuitCase, Factors
 from benchmarks.options import SECONDS, names, number, numbers, one_of, option
 from benchmarks.runner import (
     ON_A_GPU,
@@ -93,18 +94,6 @@ CHECKED = 8
 TOLERANCES: dict[type[np.floating[Any]], float] = {np.float64: 1e-8, np.float32: 1e-3}
 # The same for a graph's replay and the call that it was captured from, in fp32: only sums may be in another order.
 REPLAY_TOLERANCE = 1e-5
-
-
-class CircuitCase(NamedTuple):
-    """A circuit and a batch size."""
-
-    ansatz: str
-    qubits: int
-    batch: int
-    layers: int
-
-    def __str__(self) -> str:
-        return f"{self.ansatz} {self.qubits}q x {self.batch}"
 
 
 @dataclass(frozen=True)
@@ -349,7 +338,7 @@ class Circuits(Benchmark):
         """How much faster `fused` is than its fastest peer."""
         from benchmarks.figures import heatmap
 
-        return heatmap(result)
+        return heatmap(result, factors(result["rows"]))
 
 
 # --- the benchmark in a few numbers: ratios of simulators in the same case, never across cases ---
@@ -358,21 +347,6 @@ class Circuits(Benchmark):
 LARGE = 32768
 SMALL_LEAST_BATCH = 32
 WIDE_BATCH = 128
-
-
-class Factors(NamedTuple):
-    """A case where `fused` and a peer were timed.
-
-    speedup: time of the fastest peer over that of `fused`.
-    algebra: what `fused` gains over its own literal route; None where that was not timed.
-    kernel: what the literal route gains over the fastest peer. algebra * kernel = speedup.
-    """
-
-    case: CircuitCase
-    peer: str
-    speedup: float
-    algebra: float | None
-    kernel: float | None
 
 
 def times(rows: Rows) -> dict[CircuitCase, dict[str, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from benchmarks.circuits import Factors, factors
+from benchmarks.factors import Factors
 from benchmarks.output import hardware
 from benchmarks.steps import ALL_ARMS, CHANNELS, CLASSICAL, FEATURES, STEPS
 from ketscale.analysis.drawing import style, ticks
@@ -41,13 +41,12 @@ def save(figure: Figure, path: Path) -> None:
     write_atomic(path, buffer.getvalue())
 
 
-def heatmap(result: Mapping[str, Any]) -> Figure:
+def heatmap(result: Mapping[str, Any], found: Sequence[Factors]) -> Figure:
     """How much faster `fused` is than its fastest peer, a map of qubits x batch for each circuit.
 
     The colour is a logarithm centred on 1; a case that was not timed stays blank.
     """
     style.theme()
-    found = factors(result["rows"])
     ansaetze = list(dict.fromkeys(row["ansatz"] for row in result["rows"]))
     limit = max([2.0, *(max(f.speedup, 1 / f.speedup) for f in found)])
     size = (1 + 4.6 * len(ansaetze), 4)

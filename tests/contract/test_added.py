@@ -219,14 +219,17 @@ def test_a_kind_of_study_of_one_file_is_tabulated_and_drawn(extended: Project) -
 
 @pytest.fixture(scope="module")
 def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A copy with the page's system of control, propagator and integrator, and a study of parity that asks for all of them."""
+    """A copy with the page's system, device, propagator and integrator, and a study of parity that asks for all of them."""
     folder = tmp_path_factory.mktemp("evolved")
-    checkout = with_files(folder / "checkout", "raman.py", "liouville.py", "pade.py")
-    (line,) = re.findall(r'`("raman": Raman,)`', PAGE)
+    checkout = with_files(folder / "checkout", "raman.py", "ring.py", "liouville.py", "pade.py")
+    raman, ring = re.findall(r'`("(?:raman|transmon-ring)": \w+,)`', PAGE)
     imported = "\nfrom ketscale.problems.control.raman import Raman"
+    and_ring = "from ketscale.problems.pulses.ring import TransmonRing\n"
     for file, before, text in (
         ("problems/control/workloads.py", "\n\nif TYPE_CHECKING:", imported),
-        ("problems/control/workloads.py", '    "qubit-spectrum":', f"    {line}\n"),
+        ("problems/control/workloads.py", '    "qubit-spectrum":', f"    {raman}\n"),
+        ("problems/pulses/workloads.py", "from ketscale.problems.pulses.workload import", and_ring),
+        ("problems/pulses/workloads.py", '    "fluxonium-chain":', f"    {ring}\n"),
         ("engines/dynamics/registry.py", '        DynamicsMethod("rk4"', block_with('Method("liouville"')),
         ("engines/pulses/registry.py", '        PulseMethod("magnus4"', block_with('Method("pade4"')),
     ):
@@ -238,7 +241,7 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = Project(
         folder / "project",
         {
-            "workloads": {"raman": {}} | pulses["workloads"],
+            "workloads": {"raman": {}, "transmon-ring": {"length": 20.0}} | pulses["workloads"],
             "models": control["models"] | pulses["models"],
             "simulators": control["simulators"] | pulses["simulators"] | added[0] | added[1],
             "axes": control["axes"] | {"workload": "raman"},
@@ -249,8 +252,11 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     study["points"] = [{"simulator": ["exact", "torch", "liouville"]}, {"model": "robust_grape"}]
     axes = {**study["axes"], "segments": None, **pulses["axes"], "simulator": "magnus6"}
     gates = {**study, "axes": axes, "points": [{"simulator": ["magnus6", "pade4"]}]}
-    del axes["segments"]
-    project.config["studies"] = {"parity": study, "gates": gates}
+    axes = {**axes, "workload": "transmon-ring", "qubits": 3, "batch": 8}
+    rings = {**study, "axes": axes, "points": [{}]}
+    for made in (gates, rings):
+        del made["axes"]["segments"]
+    project.config["studies"] = {"parity": study, "gates": gates, "rings": rings}
     (project.folder / "config.yaml").write_text(yaml.safe_dump(project.config))
     project.snakemake()
     return project
@@ -260,6 +266,12 @@ def test_a_system_of_control_of_one_file_is_learned(evolved: Project) -> None:
     records = [record for record in evolved.records() if record["run"]["workload"] == "raman"]
     assert {record["run"]["model"] for record in records} == {"policy", "robust_grape"}
     assert all(record["losses"][-1] < record["losses"][0] for record in records)
+
+
+def test_a_device_of_pulses_of_one_file_learns_a_gate(evolved: Project) -> None:
+    (record,) = [record for record in evolved.records() if record["run"]["workload"] == "transmon-ring"]
+    assert record["sizes"] == {"qubits": 3, "levels": 2}
+    assert record["losses"][-1] < record["losses"][0]
 
 
 @pytest.mark.parametrize("simulator", ["torch", "liouville", "pade4"])

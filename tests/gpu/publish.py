@@ -303,7 +303,7 @@ def figures(result: Result) -> Iterator[tuple[str, Any]]:
     for name in ("simulators", "peers"):
         timed = merged(result, name)
         if timed is not None and factors(timed["rows"]):
-            yield name, heatmap(timed)
+            yield name, heatmap(timed, factors(timed["rows"]))
     trained = merged(result, "models")
     if trained is not None:
         yield "models", bars(trained)

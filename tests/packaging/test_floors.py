@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 import ketscale
 from tests import ROOT
 
@@ -23,9 +25,9 @@ def name_of(path: Path) -> str:
 MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py")}
 
 
-def runtime_imports(node: ast.AST) -> Iterator[str]:
-    """The package's modules that are imported somewhere below a node, but for types alone."""
-    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+def imports(node: ast.AST, types: bool) -> Iterator[str]:
+    """The package's modules that are imported somewhere below a node. types: also for types alone."""
+    if not types and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return
     if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "ketscale":
         for alias in node.names:
@@ -34,10 +36,14 @@ def runtime_imports(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if alias.name in MODULES)
     for child in ast.iter_child_nodes(node):
-        yield from runtime_imports(child)
+        yield from imports(child, types)
 
 
-IMPORTS = {name: set(runtime_imports(ast.parse(path.read_text()))) - {name} for name, path in MODULES.items()}
+def imports_of_all(types: bool) -> dict[str, set[str]]:
+    return {name: set(imports(ast.parse(path.read_text()), types)) - {name} for name, path in MODULES.items()}
+
+
+IMPORTS = imports_of_all(types=False)
 
 
 def room_of(module: str) -> str:
@@ -90,8 +96,9 @@ def test_a_family_imports_no_other_family() -> None:
                 assert not [name for name in imported if name.startswith(others)], module
 
 
-def test_no_module_imports_itself_in_a_circle() -> None:
+@pytest.mark.parametrize("types", [False, True], ids=["run", "types"])
+def test_no_module_imports_itself_in_a_circle(types: bool) -> None:
     try:
-        TopologicalSorter(IMPORTS).prepare()
+        TopologicalSorter(imports_of_all(types)).prepare()
     except CycleError as error:
         raise AssertionError("a circle: " + " imports ".join(reversed(error.args[1]))) from None

@@ -282,7 +282,8 @@ def test_windows_of_recordings_may_not_overlap_where_trials_are_drawn(tmp_path: 
         Eegmmidb(split="runs", window=(0.0, 3.5), **settings).load(None)
     # A subject is in one part, with all of its trials.
     assert (
-        len(eegmmidb.load(Eegmmidb(split="subjects", window=(0.0, 3.5), **settings), tmp_path).labels) == 12
+        len(eegmmidb.recorded(Eegmmidb(split="subjects", window=(0.0, 3.5), **settings), tmp_path).labels)
+        == 12
     )
 
 

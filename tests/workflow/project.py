@@ -25,7 +25,7 @@ LOCAL = ("--profile", "profiles/local")
 
 
 def record(run: Run) -> str:
-    """Where the run's record is in a project."""
+    """The place of the run's record in a project."""
     return f"{TINY.results}/{run.path}"
 
 

@@ -15,8 +15,8 @@ from ketscale.engines.compiled.language import (
     INTEGER,
     REAL,
     Arguments,
-    Code,
     Complex,
+    FunctionCode,
     aligned,
     bytes_,
     ceil_divided,
@@ -54,7 +54,7 @@ def run(body: Callable[..., None], arguments: dict[str, Any], dtype: torch.dtype
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_operators_round_once_each(dtype: torch.dtype) -> None:
-    def body(k: Code, args: Arguments, _: str) -> None:
+    def body(k: FunctionCode, args: Arguments, _: str) -> None:
         x, y = args.x[0], args.y[0]
         found = [x + y, x - y, x * y, x / y, -x, 2.0 - x, 1.0 / x, x * 3.0 + y]
         found += [
@@ -80,7 +80,7 @@ def test_operators_round_once_each(dtype: torch.dtype) -> None:
 
 
 def test_integers_are_unsigned_unless_they_are_said_to_be_signed() -> None:
-    def body(k: Code, args: Arguments, _: str) -> None:
+    def body(k: FunctionCode, args: Arguments, _: str) -> None:
         a, b = args.given[0], args.given[1]
         found = [a + b, a - b, a * 3, a // b, a % b, a << 2, a >> 1, a & b, a | b, a ^ b, -a]
         found += [select(b < -1, a, b), select((-a).signed < b, a, b), (-a).signed >> 1, minimum(a, b)]
@@ -95,7 +95,7 @@ def test_integers_are_unsigned_unless_they_are_said_to_be_signed() -> None:
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_indices_find_elements_rows_and_parts_of_arrays(dtype: torch.dtype) -> None:
-    def body(k: Code, args: Arguments, _: str) -> None:
+    def body(k: FunctionCode, args: Arguments, _: str) -> None:
         with k.loop(args.rows) as i:
             row = args.matrix[i]
             with k.loop(args.columns, backwards=True) as j:
@@ -129,7 +129,7 @@ def test_indices_find_elements_rows_and_parts_of_arrays(dtype: torch.dtype) -> N
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_lanes_gather_and_scatter_tasks_and_the_last_is_repeated(dtype: torch.dtype) -> None:
-    def body(k: Code, args: Arguments, _: str) -> None:
+    def body(k: FunctionCode, args: Arguments, _: str) -> None:
         with k.loop(ceil_divided(args.tasks, LANES)) as group:
             tasks, present = k.lanes_of(group, args.tasks)
             own, out = args.given[tasks], args.out[tasks]
@@ -152,7 +152,7 @@ def test_lanes_gather_and_scatter_tasks_and_the_last_is_repeated(dtype: torch.dt
 
 
 def test_complex_numbers_multiply_conjugate_and_add_to_sums() -> None:
-    def body(k: Code, args: Arguments, _: str) -> None:
+    def body(k: FunctionCode, args: Arguments, _: str) -> None:
         a, b = args.numbers[0], args.numbers[1]
         found = [
             a * b,
@@ -185,7 +185,7 @@ def test_complex_numbers_multiply_conjugate_and_add_to_sums() -> None:
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_functions_are_accurate_and_pass_on_what_is_not_a_number(dtype: torch.dtype) -> None:
-    def body(k: Code, args: Arguments, _: str) -> None:
+    def body(k: FunctionCode, args: Arguments, _: str) -> None:
         x = args.x[0]
         for number, each in enumerate([*sincos(x), exp(x), log(exp(x)), polynomial(x, [2.0, -1.0, 0.5])]):
             args.out[number] = each
@@ -201,7 +201,7 @@ def test_functions_are_accurate_and_pass_on_what_is_not_a_number(dtype: torch.dt
 
 
 def test_sums_over_lanes_are_pairwise() -> None:
-    def body(k: Code, args: Arguments, _: str) -> None:
+    def body(k: FunctionCode, args: Arguments, _: str) -> None:
         rows = [args.x[i] for i in range(LANES)]
         args.out[0], args.out[1], args.out[2] = lane_sum(rows[0]), lane_sum(rows[0], 2), lane_sums(rows)
         args.out[3] = rows[0].shuffled([3, 2, 1, 0])
@@ -215,7 +215,7 @@ def test_sums_over_lanes_are_pairwise() -> None:
     assert torch.equal(out[3], x[0].flip(0))
 
 
-def add_rows(k: Code, args: Arguments) -> None:
+def add_rows(k: FunctionCode, args: Arguments) -> None:
     """Each row's numbers plus `amount` times its index, by chunks of two rows."""
     own = args.scratch[k.worker()]
     with k.tasks(ceil_divided(args.rows, 2)) as number:
@@ -244,7 +244,7 @@ def test_a_call_with_an_unknown_name_is_refused() -> None:
 
 
 def test_a_body_that_asks_for_an_unknown_argument_says_which() -> None:
-    def body(k: Code, args: Arguments, _: str) -> None:
+    def body(k: FunctionCode, args: Arguments, _: str) -> None:
         args.nothing[0] = 1.0
 
     with pytest.raises(AttributeError, match="no argument nothing"):
@@ -252,7 +252,7 @@ def test_a_body_that_asks_for_an_unknown_argument_says_which() -> None:
 
 
 def test_arrays_may_be_given_by_their_address() -> None:
-    def body(k: Code, args: Arguments, _: str) -> None:
+    def body(k: FunctionCode, args: Arguments, _: str) -> None:
         args.out[0] = args.given[1]
 
     given, out = array("q", [4, 7]), torch.zeros(1, dtype=torch.int64)

@@ -36,7 +36,7 @@ def recording(seconds: int = 20, channels: int = 64) -> np.ndarray:
 
 def read(folder: Path, subjects: list[int], runs: list[int], **settings: Any) -> Trials:
     usual = {"split": "subjects", "split_seed": 0, "subjects": subjects, "runs": runs}
-    return eegmmidb.load(Eegmmidb(**{**usual, **settings}), folder)
+    return eegmmidb.recorded(Eegmmidb(**{**usual, **settings}), folder)
 
 
 def generated(**settings: Any) -> Trials:

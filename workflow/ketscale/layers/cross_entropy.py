@@ -13,7 +13,7 @@ from ketscale.engines.compiled.kernel import Kernel
 from ketscale.engines.compiled.language import (
     INTEGER,
     Arguments,
-    Code,
+    FunctionCode,
     ceil_divided,
     fma,
     integers,
@@ -39,7 +39,7 @@ ARGUMENTS = {
 }
 
 
-def write_losses(k: Code, args: Arguments) -> None:
+def write_losses(k: FunctionCode, args: Arguments) -> None:
     """sums <- sum of log(sum(exp(logits))) - the label's logit; gradient <- softmax(logits) - 1 at the label."""
     zero = k.vector(0.0)
     total, highest, weight, own, spoilt = (k.variable(zero) for _ in range(5))

@@ -13,7 +13,15 @@ import torch
 from torch import nn
 
 from ketscale.engines.compiled.kernel import Kernel
-from ketscale.engines.compiled.language import INTEGER, Arguments, Code, maximum, reals, select, vectors
+from ketscale.engines.compiled.language import (
+    INTEGER,
+    Arguments,
+    FunctionCode,
+    maximum,
+    reals,
+    select,
+    vectors,
+)
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.vjp import VJP, Slots, vjp_of, watched
@@ -32,7 +40,7 @@ ARGUMENTS = {
 }
 
 
-def write_hidden(k: Code, args: Arguments) -> None:
+def write_hidden(k: FunctionCode, args: Arguments) -> None:
     """values <- mask * relu(values + bias), which leaves a NaN one."""
     with each_mask(k, args) as mask:
         place = mask.row, mask.vector
@@ -40,7 +48,7 @@ def write_hidden(k: Code, args: Arguments) -> None:
         args.values[place] = maximum(0.0, args.values[place] + bias[mask.vector]) * mask.values
 
 
-def write_gradients(k: Code, args: Arguments) -> None:
+def write_gradients(k: FunctionCode, args: Arguments) -> None:
     """cotangent <- its part by the values before the bias; to_bias <- the sum over the rows. Nothing is drawn."""
     rows, scale = args.rows, args.scale.splat()
     total = k.variable(k.vector(0.0))

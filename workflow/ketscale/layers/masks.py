@@ -21,7 +21,7 @@ from ketscale.engines.compiled.language import (
     INTEGER,
     REAL,
     Arguments,
-    Code,
+    FunctionCode,
     Number,
     ceil_divided,
     chunk,
@@ -53,20 +53,20 @@ class Mask(NamedTuple):
     values: Number
 
 
-def write_masks(k: Code, args: Arguments) -> None:
+def write_masks(k: FunctionCode, args: Arguments) -> None:
     """out <- mask."""
     with each_mask(k, args) as mask:
         args.out[mask.row, mask.vector] = mask.values
 
 
-def write_products(k: Code, args: Arguments) -> None:
+def write_products(k: FunctionCode, args: Arguments) -> None:
     """out <- values * mask."""
     with each_mask(k, args) as mask:
         args.out[mask.row, mask.vector] = args.values[mask.row, mask.vector] * mask.values
 
 
 @contextmanager
-def each_mask(k: Code, args: Arguments) -> Iterator[Mask]:
+def each_mask(k: FunctionCode, args: Arguments) -> Iterator[Mask]:
     """Write the body for each vector of the masks that are drawn from `args`; threads share the rows."""
     words = LANES // 4
     least, scale = args.threshold.truncated(I16).splat(), args.scale.splat()

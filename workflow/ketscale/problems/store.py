@@ -40,7 +40,7 @@ KEYS = {
 
 
 @dataclass(frozen=True)
-class Folder:
+class PreparedFolder:
     """Prepared data on disk, every file of which was verified.
 
     entries: the content of its manifest, such as `settings` and `shared`.
@@ -110,7 +110,9 @@ def publish(
     write_atomic(manifest, read_bytes(folder / INNER))
 
 
-def opened(manifest: Path, files: Sequence[str], code_version: int, unread: Sequence[str] = ()) -> Folder:
+def opened(
+    manifest: Path, files: Sequence[str], code_version: int, unread: Sequence[str] = ()
+) -> PreparedFolder:
     """The folder that `manifest` points to, after checking every file's SHA-256.
 
     files: files that the manifest must list; all that it lists are checked.
@@ -137,7 +139,7 @@ def opened(manifest: Path, files: Sequence[str], code_version: int, unread: Sequ
             raise UserError(f"{path}: is missing; {remedy}")
         if sha256(path) != digest:
             raise UserError(f"{path}: is damaged (its SHA-256 is not the manifest's); {remedy}")
-    return Folder(folder, described)
+    return PreparedFolder(folder, described)
 
 
 def _name(identity: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from ketscale.engines.compiled.language import (
     DOUBLE,
     INTEGER,
     Arguments,
-    Code,
+    FunctionCode,
     Number,
     aligned,
     chunk,
@@ -59,7 +59,7 @@ class AdamSettings(NamedTuple):
     epsilon: Number
 
 
-def write_norms(k: Code, args: Arguments) -> None:
+def write_norms(k: FunctionCode, args: Arguments) -> None:
     """The norm of each row, from squares in double precision."""
     zero = k.vector(0.0).as_float(DOUBLE)
     sums = k.variable(zero)
@@ -74,7 +74,7 @@ def write_norms(k: Code, args: Arguments) -> None:
         args.norms[row] = sqrt(total).as_float()
 
 
-def write_adam(k: Code, args: Arguments) -> None:
+def write_adam(k: FunctionCode, args: Arguments) -> None:
     """Kingma and Ba, arXiv 1412.6980, with gradients clipped to a norm of `limit`."""
     with k.tasks(args.tasks) as task:
         row = task // args.chunks

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from llvmlite import ir
 
-from ketscale.engines.compiled.language import COUNTERS, REAL, Arguments, Code, Type
+from ketscale.engines.compiled.language import COUNTERS, REAL, Arguments, FunctionCode, Type
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
 
 
@@ -48,7 +48,7 @@ class Kernel:
         def write() -> ir.Module:
             module = ir.Module("ketscale")
             for name, function in zip(names, functions, strict=True):
-                code = Code(module, name, lanes, double)
+                code = FunctionCode(module, name, lanes, double)
                 function(code, Arguments(code, slots, plan), *(() if plan is None else (plan,)))
                 code.b.ret_void()
             return module

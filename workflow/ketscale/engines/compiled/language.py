@@ -5,7 +5,7 @@ rows that threads share, is
 
     ARGUMENTS = {"rows vectors": INTEGER, "a": REAL, "x y": vectors("rows", "vectors")}
 
-    def add(k: Code, args: Arguments) -> None:
+    def add(k: FunctionCode, args: Arguments) -> None:
         with k.tasks(args.rows) as row, k.loop(args.vectors) as v:
             args.y[row, v] = fma(args.a, args.x[row, v], args.y[row, v])
 
@@ -36,7 +36,7 @@ from ketscale.engines.compiled.operators import I64, POINTER, Emitter, Number, O
 NEXT_TASK, NEXT_WORKER, COUNTERS = 0, 1, 2
 
 
-class Code(Emitter):
+class FunctionCode(Emitter):
     """The code of one function that is being written; see `Emitter`."""
 
     def variable(self, value: Tree) -> Variable:

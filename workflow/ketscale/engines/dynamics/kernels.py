@@ -15,7 +15,7 @@ from ketscale.engines.compiled.language import (
     REAL,
     Arguments,
     Buffer,
-    Code,
+    FunctionCode,
     Number,
     absolute,
     aligned,
@@ -51,7 +51,7 @@ ARGUMENTS = {
 Vectors = dict[int, Number]  # by coordinate
 
 
-def forward(k: Code, args: Arguments, plan: EvolutionPlan) -> None:
+def forward(k: FunctionCode, args: Arguments, plan: EvolutionPlan) -> None:
     """final <- the state of each task at the end; saved <- those before each segment."""
     with k.tasks(args.groups) as group:
         tasks = _Tasks(k, args, plan, group)
@@ -67,7 +67,7 @@ def forward(k: Code, args: Arguments, plan: EvolutionPlan) -> None:
             final[row] = value
 
 
-def backward(k: Code, args: Arguments, plan: EvolutionPlan) -> None:
+def backward(k: FunctionCode, args: Arguments, plan: EvolutionPlan) -> None:
     """to_fixed, to_controls, to_initial <- the gradients, from `cotangent`, that by `final`."""
     terms, block = args.scratch[k.worker()].split((plan.degrees[-1], plan.changing), (BLOCK, plan.changing))
     nothing = [k.vector(0.0) for _ in plan.forms.terms]
@@ -96,7 +96,7 @@ def backward(k: Code, args: Arguments, plan: EvolutionPlan) -> None:
 class _Tasks:
     """The tasks of a group: their coefficients, and the coordinates that are constant."""
 
-    def __init__(self, k: Code, args: Arguments, plan: EvolutionPlan, group: Number) -> None:
+    def __init__(self, k: FunctionCode, args: Arguments, plan: EvolutionPlan, group: Number) -> None:
         self.k, self.args, self.plan = k, args, plan
         self.lanes, _ = k.lanes_of(group, args.batch)
         self.tau = args.tau.splat()

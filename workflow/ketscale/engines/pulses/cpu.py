@@ -18,8 +18,8 @@ from ketscale.engines.compiled.language import (
     INTEGER,
     Arguments,
     Buffer,
-    Code,
     Complex,
+    FunctionCode,
     Number,
     Operand,
     complex_vectors,
@@ -58,7 +58,7 @@ def vectors(dimension: int, columns: int, lanes: int) -> int:
 
 @lru_cache(maxsize=64)
 def table(sequence: Sequence, vectors: int) -> torch.Tensor:
-    """Where the gates of each place act, int64 (places, row)."""
+    """How the gates of each place step through memory, int64 (places, row): counts, strides and offsets."""
     return torch.tensor([_row(sequence, place, vectors) for place in sequence.places])
 
 
@@ -93,7 +93,7 @@ UNROLLED = 9
 SUMMED = 9
 
 
-def write_forward(k: Code, args: Arguments, plan: GatesPlan) -> None:
+def write_forward(k: FunctionCode, args: Arguments, plan: GatesPlan) -> None:
     """All gates on the states, in place."""
     with k.tasks(args.tiles) as tile:
         state = args.states[tile]
@@ -101,7 +101,7 @@ def write_forward(k: Code, args: Arguments, plan: GatesPlan) -> None:
             _with_gate(k, args, plan, number, lambda gate: gate.apply(state))
 
 
-def write_backward(k: Code, args: Arguments, plan: GatesPlan) -> None:
+def write_backward(k: FunctionCode, args: Arguments, plan: GatesPlan) -> None:
     """All gates' inverses on states and cotangents, in place, and the gates' gradients."""
     with k.tasks(args.tiles) as tile:
         state, cotangent, gradients = args.states[tile], args.cotangents[tile], args.to_gates[tile]
@@ -117,7 +117,7 @@ def write_backward(k: Code, args: Arguments, plan: GatesPlan) -> None:
 
 
 def _with_gate(
-    k: Code, args: Arguments, plan: GatesPlan, number: Number, write: Callable[[_ColumnGate], None]
+    k: FunctionCode, args: Arguments, plan: GatesPlan, number: Number, write: Callable[[_ColumnGate], None]
 ) -> None:
     """Write what is done with a gate of the sequence, for one site and for two."""
     row, start = args.table[args.items[number, 0]], args.items[number, 1]
@@ -131,7 +131,7 @@ def _with_gate(
 class _ColumnGate:
     """Writes what is done with a gate of `size` rows, whose row of the table and start in the buffer are given."""
 
-    def __init__(self, k: Code, size: int, row: Buffer, gates: Buffer, start: Number) -> None:
+    def __init__(self, k: FunctionCode, size: int, row: Buffer, gates: Buffer, start: Number) -> None:
         self.k, self.size, self.start = k, size, start
         self._row, self._matrix = row, gates.part(start, size, size)
 

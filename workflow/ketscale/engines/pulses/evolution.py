@@ -1,9 +1,9 @@
 """Columns carried through the steps of a stepper, and the reversible adjoint: memory does not grow with steps.
 
 The steps are unitary, so the backward pass recomputes the states from the final one by inverse steps, and carries the
-cotangent along. Both passes take the steps in chunks. What does not depend on the columns (`Stepper.made`: gates or
+cotangent along. Both passes take the steps in chunks. What does not depend on the columns (`SteppingMethod.made`: gates or
 Hamiltonians) is made once in a chunk, for all columns, by differentiable operations, so that the cotangents that
-`Stepper.backward` finds for it become those of amplitudes, duration and lattice by autograd: the gradient of the
+`SteppingMethod.backward` finds for it become those of amplitudes, duration and lattice by autograd: the gradient of the
 discrete steps, not of the continuous equation.
 """
 
@@ -20,7 +20,7 @@ from ketscale.engines.pulses.lattice import Lattice
 from ketscale.measure.spans import span
 
 
-class Stepper(Protocol):
+class SteppingMethod(Protocol):
     """Unitary steps, a chunk of them at a time. A state holds columns in a layout of the stepper's own."""
 
     @property
@@ -68,7 +68,7 @@ class Stepper(Protocol):
 
 
 def evolve(
-    stepper: Stepper,
+    stepper: SteppingMethod,
     lattice: Lattice,
     amplitudes: torch.Tensor,
     duration: torch.Tensor,
@@ -136,7 +136,7 @@ class _Made(NamedTuple):
 class _ReversibleEvolution(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, stepper: Stepper, lattice: Lattice, columns: torch.Tensor, *inputs: torch.Tensor
+        ctx: Any, stepper: SteppingMethod, lattice: Lattice, columns: torch.Tensor, *inputs: torch.Tensor
     ) -> torch.Tensor:
         still = with_tensors(lattice, tuple(tensor.detach() for tensor in inputs[2:]))
         ctx.stepper, ctx.lattice, ctx.columns = stepper, still, len(columns)

@@ -19,8 +19,8 @@ from ketscale.engines.compiled.language import (
     INTEGER,
     Arguments,
     Buffer,
-    Code,
     Complex,
+    FunctionCode,
     Lanes,
     Number,
     ceil_divided,
@@ -43,7 +43,7 @@ class MatrixSize(NamedTuple):
     size: int
 
 
-def write_exponentials(k: Code, args: Arguments, plan: MatrixSize) -> None:
+def write_exponentials(k: FunctionCode, args: Arguments, plan: MatrixSize) -> None:
     """R_0 of each matrix."""
     inverses = _inverses(k)
     now = k.variable(_identity(k, plan.size))
@@ -55,7 +55,7 @@ def write_exponentials(k: Code, args: Arguments, plan: MatrixSize) -> None:
         _put(args.result[matrices], now.value)
 
 
-def write_gradients(k: Code, args: Arguments, plan: MatrixSize) -> None:
+def write_gradients(k: FunctionCode, args: Arguments, plan: MatrixSize) -> None:
     """The Hermitian part of the gradient by the given matrix."""
     size, inverses = plan.size, _inverses(k)
     zero = Complex(k.vector(0.0), k.vector(0.0))
@@ -81,13 +81,13 @@ def write_gradients(k: Code, args: Arguments, plan: MatrixSize) -> None:
 
 
 @contextmanager
-def _matrices(k: Code, args: Arguments) -> Iterator[Lanes]:
+def _matrices(k: FunctionCode, args: Arguments) -> Iterator[Lanes]:
     """Write the body for each vector of matrices that a thread takes; lanes after the last matrix repeat it."""
     with k.tasks(ceil_divided(args.count, k.lanes)) as group:
         yield k.lanes_of(group, args.count)[0]
 
 
-def _inverses(k: Code) -> Buffer:
+def _inverses(k: FunctionCode) -> Buffer:
     """1 / (k + 1)."""
     return k.table("inverses", [1 / n for n in range(1, HIGHEST_DEGREE + 1)])
 
@@ -97,12 +97,12 @@ def _given(args: Arguments, matrices: Lanes, size: int) -> Matrix:
     return [[Complex(h.imag, -h.real) for h in row] for row in _matrix(args.given[matrices], size)]
 
 
-def _identity(k: Code, size: int) -> Matrix:
+def _identity(k: FunctionCode, size: int) -> Matrix:
     one, zero = k.vector(1.0), k.vector(0.0)
     return [[Complex(one if i == j else zero, zero) for j in range(size)] for i in range(size)]
 
 
-def _horner(k: Code, x: Matrix, now: Matrix, inverse: Number) -> Matrix:
+def _horner(k: FunctionCode, x: Matrix, now: Matrix, inverse: Number) -> Matrix:
     return _product(x, [[entry * inverse for entry in row] for row in now], _identity(k, len(x)))
 
 

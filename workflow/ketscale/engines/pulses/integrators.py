@@ -9,7 +9,7 @@ import torch
 
 from ketscale.config import suggestion
 from ketscale.engines import registered
-from ketscale.engines.pulses.evolution import Stepper, evolve
+from ketscale.engines.pulses.evolution import SteppingMethod, evolve
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.registry import SIMULATORS
 from ketscale.engines.pulses.settings import Route
@@ -49,7 +49,7 @@ class Integrator(Protocol):
 class Steps:
     """Equal steps; see `Integrator`."""
 
-    stepper: Stepper
+    stepper: SteppingMethod
     steps: int
 
     def times(self, duration: Float[torch.Tensor, ""] | float) -> Float64[torch.Tensor, "steps stages"]:

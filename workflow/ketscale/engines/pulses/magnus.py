@@ -34,11 +34,11 @@ class DenseMagnus:
 
     @property
     def nodes(self) -> tuple[float, ...]:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         return self.scheme.nodes
 
     def chunk(self, lattice: Lattice, columns: int) -> int:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         return max(1, CHUNK // (lattice.levels ** (2 * lattice.sites) * len(self.scheme.weights)))
 
     def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
@@ -57,15 +57,15 @@ class DenseMagnus:
         return torch.einsum("ek,kab->eab", factors.to(terms.dtype), terms)
 
     def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         return columns.T.clone()
 
     def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         return state.T.contiguous()
 
     def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         for each in made:
             state = each @ state
         return state
@@ -79,7 +79,7 @@ class DenseMagnus:
         cotangent: torch.Tensor,
         fixed: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         to_made = torch.empty_like(made)
         for number in reversed(range(len(made))):
             inverse = made[number].mH
@@ -94,7 +94,7 @@ class ChebyshevMagnus(DenseMagnus):
     """Steps whose exponentials act on the columns by a Chebyshev series of local Hamiltonians, exact to rounding."""
 
     def chunk(self, lattice: Lattice, columns: int) -> int:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         return max(1, CHUNK // (len(self.scheme.weights) * self._numbers(lattice)))
 
     def _numbers(self, lattice: Lattice) -> int:
@@ -112,7 +112,7 @@ class ChebyshevMagnus(DenseMagnus):
         return step * torch.cat([sites.flatten(1), pairs.flatten(1)], 1)
 
     def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         for terms in made:
             state = _exponential(lattice, terms, state, 1.0)
         return state
@@ -126,7 +126,7 @@ class ChebyshevMagnus(DenseMagnus):
         cotangent: torch.Tensor,
         fixed: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         to_made = torch.empty_like(made)
         for number in reversed(range(len(made))):
             state = _exponential(lattice, made[number], state, -1.0)

@@ -18,8 +18,8 @@ from ketscale.engines.compiled.language import (
     INTEGER,
     Arguments,
     Buffer,
-    Code,
     Complex,
+    FunctionCode,
     Lanes,
     Number,
     ceil_divided,
@@ -85,7 +85,7 @@ class MergedSizes(NamedTuple):
         return self.size**2
 
 
-def write_merged(k: Code, args: Arguments, plan: MergedSizes) -> None:
+def write_merged(k: FunctionCode, args: Arguments, plan: MergedSizes) -> None:
     """left (A x B) right of each gate."""
     gates = _Gates(k, args, plan.levels)
     with gates.groups():
@@ -94,7 +94,7 @@ def write_merged(k: Code, args: Arguments, plan: MergedSizes) -> None:
         gates.scatter(gates.gate, args.gates[gates.places, gates.job.pair])
 
 
-def write_gradients(k: Code, args: Arguments, plan: MergedSizes) -> None:
+def write_gradients(k: FunctionCode, args: Arguments, plan: MergedSizes) -> None:
     """The gradients of all four from those of the gates; that of A and B is added to what is there."""
     gates = _Gates(k, args, plan.levels)
     with gates.groups():
@@ -113,7 +113,7 @@ def write_gradients(k: Code, args: Arguments, plan: MergedSizes) -> None:
 class _Gates:
     """The gates of a job, a vector at a time. Matrices are in the function's memory, a complex vector an entry."""
 
-    def __init__(self, k: Code, args: Arguments, levels: int) -> None:
+    def __init__(self, k: FunctionCode, args: Arguments, levels: int) -> None:
         self.k, self.args, self.levels, self.size = k, args, levels, levels**2
         # A and B, the products of interest, and the gradients of these.
         self.a, self.b, self.to_a, self.to_b = (self._local(levels) for _ in range(4))

@@ -11,7 +11,7 @@ from ketscale.engines.pulses import schemes
 class PulseMethod:
     """A way to evolve columns under pulses.
 
-    name: in configs (`device`) and in Python. implementation: what builds an `evolution.Stepper`, as 'package.module:Name';
+    name: in configs (`device`) and in Python. implementation: what builds an `evolution.SteppingMethod`, as 'package.module:Name';
     it takes those of `scheme` and `route` that it names as arguments. scheme: its coefficients. compiled: whether there is
     machine code for it, so that it takes `route: compiled`.
     """

@@ -24,18 +24,18 @@ TILE = 8
 
 @dataclass(frozen=True)
 class SplitSteps:
-    """See `evolution.Stepper` and `integrators.integrator`."""
+    """See `evolution.SteppingMethod` and `integrators.integrator`."""
 
     scheme: Scheme
     route: Route = "auto"
 
     @property
     def nodes(self) -> tuple[float, ...]:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         return self.scheme.nodes
 
     def chunk(self, lattice: Lattice, columns: int) -> int:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         size = max(1, self._gates(lattice).size * len(self.scheme.kicks))
         tiles = -(-columns // TILE)
         return max(1, min(CHUNK, CHUNK_OF_TILES // max(1, tiles)) // size)
@@ -45,17 +45,17 @@ class SplitSteps:
         return self._gates(lattice).buffer(lattice, amplitudes, step, self._route(lattice)[1])
 
     def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         state: torch.Tensor = self._route(lattice)[0].enter(columns, sequence(self._gates(lattice), 1))
         return state
 
     def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         final: torch.Tensor = self._route(lattice)[0].leave(state, columns)
         return final
 
     def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         gates = sequence(self._gates(lattice), steps)
         after: torch.Tensor = self._route(lattice)[0].forward(gates, made, state)
         return after
@@ -69,7 +69,7 @@ class SplitSteps:
         cotangent: torch.Tensor,
         fixed: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See `evolution.Stepper`."""
+        """See `evolution.SteppingMethod`."""
         gates = self._gates(lattice)
         wanted = len(made) if fixed else gates.changing(steps)
         before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self._route(lattice)[0].backward(

@@ -21,8 +21,8 @@ from ketscale.engines.compiled.language import (
     INTEGER,
     Arguments,
     Buffer,
-    Code,
     Complex,
+    FunctionCode,
     Lanes,
     Number,
     aligned,
@@ -71,7 +71,7 @@ class SiteDrives(NamedTuple):
     drives: int
 
 
-def write_evolutions(k: Code, args: Arguments, plan: SiteDrives) -> None:
+def write_evolutions(k: FunctionCode, args: Arguments, plan: SiteDrives) -> None:
     """Each A."""
     evolution = _SiteEvolution(k, args, plan)
     with evolution.vectors():
@@ -86,7 +86,7 @@ def write_evolutions(k: Code, args: Arguments, plan: SiteDrives) -> None:
             own[number] = entry * phase
 
 
-def write_gradients(k: Code, args: Arguments, plan: SiteDrives) -> None:
+def write_gradients(k: FunctionCode, args: Arguments, plan: SiteDrives) -> None:
     """The gradients by all three, from that by each A."""
     evolution = _SiteEvolution(k, args, plan)
     back = k.variable([k.vector(0.0)] * 4)
@@ -122,7 +122,7 @@ def write_gradients(k: Code, args: Arguments, plan: SiteDrives) -> None:
 class _SiteEvolution:
     """The A's of a task, a vector at a time: `now` is their product of quaternions."""
 
-    def __init__(self, k: Code, args: Arguments, plan: SiteDrives) -> None:
+    def __init__(self, k: FunctionCode, args: Arguments, plan: SiteDrives) -> None:
         self.k, self.args, self.drives = k, args, plan.drives
         self.now = k.variable([k.vector(0.0)] * 4)
         self._phase = k.variable(k.vector(0.0))

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ketscale.errors import UserError, damaged, short
-from ketscale.files import opened
+from ketscale.files import expanded, opened
 from ketscale.optional import needed_for
 from ketscale.problems.eeg import overlaps
 from ketscale.problems.eeg.edf import CHANNELS, RATE, TASKS, eeg_file
-from ketscale.problems.eeg.trials import Trials, standardised
+from ketscale.problems.eeg.trials import Trials, folds, standardised
+from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import Eegmmidb
@@ -28,7 +29,20 @@ CUES = {"T1": 0, "T2": 1}
 TO_MILLIVOLTS = 1e3
 
 
-def load(workload: Eegmmidb, folder: Path) -> Trials:
+def load(workload: Eegmmidb, fetched: Path | None) -> tuple[Trials, list[Parts]]:
+    """The trials of a workload and the folds of their split, from its folder or from the fetched files.
+
+    Raises:
+        UserError: there is neither; or as for `recorded`.
+    """
+    folder = expanded(workload.folder) if workload.folder is not None else fetched
+    if folder is None:
+        raise UserError("workloads: eegmmidb needs its EDF files; run the rule fetch, or set folder")
+    trials = recorded(workload, folder)
+    return trials, folds(trials, workload.split, workload.split_seed)
+
+
+def recorded(workload: Eegmmidb, folder: Path) -> Trials:
     """The trials of a workload's subjects and runs, in millivolts, from the files in a folder.
 
     Raises:
@@ -164,33 +178,3 @@ def _check_varies(path: Path, raw: Any, onsets: Sequence[float], window: Sequenc
                 f"{path}: channel {CHANNELS[flat[0]]} is flat in trial {number}, so it cannot be standardised; leave the "
                 "run or the subject out, or set standardise: false"
             )
-
-
-def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> list[Path]:
-    """Download runs into `folder` with MNE, which verifies their checksums, and return the paths of the files.
-
-    Files that are there and intact are kept.
-
-    Raises:
-        UserError: the network or the disk fails, or MNE is not installed.
-    """
-    with needed_for("workload eegmmidb"):
-        import mne
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for subject in subjects:
-        try:
-            files = mne.datasets.eegbci.load_data(
-                subjects=subject, runs=list(runs), path=folder, update_path=False, verbose="ERROR"
-            )
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"PhysioNet's subject {subject} cannot be fetched ({error}); "
-                "fetch it elsewhere and set the workload's folder"
-            ) from error
-        for file in map(Path, files):
-            target = folder / f"S{subject:03d}" / file.name
-            target.parent.mkdir(exist_ok=True)
-            if not target.exists():
-                target.hardlink_to(file)
-    return [folder / eeg_file(subject, run) for subject in subjects for run in runs]

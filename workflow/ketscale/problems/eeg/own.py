@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 WANTED = {"signals": ("signals", "x"), "labels": ("labels", "y")}
 
 
-def load(workload: OwnSeries) -> tuple[Trials, list[Parts]]:
-    """The trials of a workload, and their one split.
+def load(workload: OwnSeries, fetched: Path | None = None) -> tuple[Trials, list[Parts]]:
+    """The trials of a workload, and their one split; nothing is fetched.
 
     Its files have signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) if the split needs them. With
     split: given, trials of one group have it in common.

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from ketscale.problems.eeg.workloads import SeriesWorkload
 from ketscale.problems.own_data import File, OwnArrays, Share
 
-if TYPE_CHECKING:
-    from ketscale.problems.eeg.trials import Trials
-    from ketscale.problems.splits import Parts
-
 
 class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     """A user's own trials, in an .npz file or in .npy files."""
 
+    loader: ClassVar[str] = "ketscale.problems.eeg.own:load"
     FILES: ClassVar[tuple[str, ...]] = ("file", "signals", "labels", "groups")
     SAMPLES: ClassVar[tuple[str, ...]] = ("signals",)
     machine: ClassVar[frozenset[str]] = frozenset(FILES)
@@ -57,9 +53,3 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
         yield from super().misplaced()
         if self.file is None and (self.split == "groups") != (self.groups is not None):
             yield f"groups: split: {self.split} {'needs' if self.groups is None else 'does not use'} such a file"
-
-    def load(self, fetched: Path | None) -> tuple[Trials, list[Parts]]:
-        """Read the trials from the files."""
-        from ketscale.problems.eeg import own
-
-        return own.load(self)

@@ -28,7 +28,7 @@ class PreparedTrials:
 
     trials: Trials
     folds: list[Parts]
-    folder: store.Folder
+    folder: store.PreparedFolder
 
     @classmethod
     def open(cls, manifest: Path) -> PreparedTrials:

@@ -19,7 +19,7 @@ from ketscale.engines.compiled.language import (
     INTEGER,
     Arguments,
     Buffer,
-    Code,
+    FunctionCode,
     Number,
     aligned,
     fma,
@@ -69,7 +69,7 @@ class ScanSizes(NamedTuple):
         return (2 * steps + 1) * self.state
 
 
-def write_scan(k: Code, args: Arguments, sizes: ScanSizes) -> None:
+def write_scan(k: FunctionCode, args: Arguments, sizes: ScanSizes) -> None:
     """y of every row."""
     states = range(sizes.state)
     h = k.variable([k.vector(0.0) for _ in states])
@@ -86,7 +86,7 @@ def write_scan(k: Code, args: Arguments, sizes: ScanSizes) -> None:
             args.y[row, t, v] = y
 
 
-def write_gradients(k: Code, args: Arguments, sizes: ScanSizes) -> None:
+def write_gradients(k: FunctionCode, args: Arguments, sizes: ScanSizes) -> None:
     """All gradients, from that by y."""
     state, steps = sizes.state, args.steps
     h, decays = args.scratch[k.worker()].split((steps + 1, state), (steps, state))
@@ -127,7 +127,7 @@ def write_gradients(k: Code, args: Arguments, sizes: ScanSizes) -> None:
 
 
 def _again(
-    k: Code, args: Arguments, rates: list[Number], h: Buffer, decays: Buffer, row: Number, v: Number
+    k: FunctionCode, args: Arguments, rates: list[Number], h: Buffer, decays: Buffer, row: Number, v: Number
 ) -> None:
     """Compute the states (0 before the first step) and decays of all steps of a row and block."""
     for n in range(len(rates)):

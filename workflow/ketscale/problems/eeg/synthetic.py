@@ -9,13 +9,15 @@ artificial: a model trained on them says nothing about brains.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.problems.eeg.edf import TASKS
-from ketscale.problems.eeg.trials import Trials
+from ketscale.problems.eeg.trials import Trials, folds
+from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import EegSynthetic
@@ -28,6 +30,12 @@ SHARED = 0.5  # share of the noise's variance that is common to all channels
 WEAKENED = 0.4  # factor on a rhythm's strength on the side opposite to the imagined fist
 BANDS_HZ = (10.0, 20.0)
 BETA_STRENGTH = 0.5
+
+
+def load(workload: EegSynthetic, fetched: Path | None = None) -> tuple[Trials, list[Parts]]:
+    """The generated trials and the folds of their split; nothing is fetched."""
+    trials = generate(workload)
+    return trials, folds(trials, workload.split, workload.split_seed)
 
 
 def generate(workload: EegSynthetic) -> Trials:

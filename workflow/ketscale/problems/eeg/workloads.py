@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -36,6 +37,9 @@ SplitOfRecordings = Annotated[
 class SeriesWorkload(Workload, frozen=True, kw_only=True):
     """Labelled trials (channels x steps) and their split."""
 
+    # What reads or makes the trials, as 'package.module:function', from the workload and the folder of fetched files.
+    loader: ClassVar[str]
+
     split: str
     split_seed: SplitSeed | None = None
 
@@ -50,12 +54,14 @@ class SeriesWorkload(Workload, frozen=True, kw_only=True):
         Raises:
             UserError: the data are missing, damaged or do not fit.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define load")
+        found: tuple[Trials, list[Parts]] = pkgutil.resolve_name(self.loader)(self, fetched)
+        return found
 
 
 class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
     """PhysioNet's EEG Motor Movement/Imagery Database, EDF files."""
 
+    loader: ClassVar[str] = "ketscale.problems.eeg.eegmmidb:load"
     machine: ClassVar[frozenset[str]] = frozenset({"folder"})
 
     split: SplitOfRecordings
@@ -147,9 +153,9 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
 
     def fetch(self, folder: Path) -> list[Path]:
         """Fetch the EDF files through MNE."""
-        from ketscale.problems.eeg import eegmmidb
+        from ketscale.problems.eeg import physionet
 
-        return eegmmidb.fetch(folder, self.subjects, self.runs)
+        return physionet.fetch(folder, self.subjects, self.runs)
 
     def sources(self) -> list[Path]:
         """The EDF files in the folder."""
@@ -165,20 +171,11 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
                 )
         return files
 
-    def load(self, fetched: Path | None) -> tuple[Trials, list[Parts]]:
-        """Read the trials from the folder, or from the fetched files."""
-        from ketscale.problems.eeg import eegmmidb, trials
-
-        folder = expanded(self.folder) if self.folder is not None else fetched
-        if folder is None:
-            raise UserError("workloads: eegmmidb needs its EDF files; run the rule fetch, or set folder")
-        read = eegmmidb.load(self, folder)
-        return read, trials.folds(read, self.split, self.split_seed)
-
 
 class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
     """Generated trials in the shape of eegmmidb's. A model trained on them says nothing about brains."""
 
+    loader: ClassVar[str] = "ketscale.problems.eeg.synthetic:load"
     generated: ClassVar[bool] = True
 
     split: SplitOfRecordings
@@ -206,10 +203,3 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
             )
         if self.window_s * self.rate < FEWEST_STEPS:
             yield f"window_s: {self.window_s:g} s has fewer than {FEWEST_STEPS} steps at {self.rate:g} Hz"
-
-    def load(self, fetched: Path | None) -> tuple[Trials, list[Parts]]:
-        """Generate the trials."""
-        from ketscale.problems.eeg import synthetic, trials
-
-        made = synthetic.generate(self)
-        return made, trials.folds(made, self.split, self.split_seed)

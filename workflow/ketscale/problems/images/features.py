@@ -58,7 +58,7 @@ class PreparedFeatures:
     labels: NDArray[np.int64]
     splits: Parts
     classes: tuple[str, ...]
-    folder: store.Folder
+    folder: store.PreparedFolder
 
     @classmethod
     def open(cls, manifest: Path, network: bool = True) -> PreparedFeatures:

@@ -34,7 +34,7 @@ _COLOUR = {"P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
 WANTED = {"samples": ("images", "features", "x"), "labels": ("labels", "y")}
 
 
-def from_arrays(workload: Arrays) -> Images | Vectors:
+def from_arrays(workload: Arrays, fetched: Path | None = None) -> Images | Vectors:
     """The samples of an .npz file, or of a pair of .npy files: images for a network, or else features.
 
     Raises:
@@ -53,7 +53,7 @@ def from_arrays(workload: Arrays) -> Images | Vectors:
     return Images(pixels=values, peak=peak, **known) if network else Vectors(values=values, **known)
 
 
-def from_idx(workload: Idx) -> Images:
+def from_idx(workload: Idx, fetched: Path | None = None) -> Images:
     """The images of idx files: images and labels, and maybe test images and test labels, which are then the test set.
 
     Raises:
@@ -80,7 +80,7 @@ def from_idx(workload: Idx) -> Images:
     return Images(pixels=pixels, labels=labels, splits=parts, peak=peak, classes=classes)
 
 
-def from_folder(workload: ImageFolder) -> Images:
+def from_folder(workload: ImageFolder, fetched: Path | None = None) -> Images:
     """The images of each class's files, resized to squares of `image_size` pixels (bilinear, whatever their proportions).
 
     The images are grey if all files are, else all are in colour.

@@ -14,7 +14,7 @@ from ketscale.problems.images.workloads import ImageWorkload, Side, Weights
 from ketscale.problems.own_data import File, OwnArrays, OwnFiles, Share
 
 if TYPE_CHECKING:
-    from ketscale.problems.images.images import Images, Vectors
+    pass
 
 # The usual image formats that Pillow reads.
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -26,6 +26,7 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     With `weights` and `image_size` they are images, which are embedded; without, they are features.
     """
 
+    loader: ClassVar[str] = "ketscale.problems.images.own:from_arrays"
     FILES: ClassVar[tuple[str, ...]] = ("file", "images", "features", "labels")
     SAMPLES: ClassVar[tuple[str, ...]] = ("images", "features")
     machine: ClassVar[frozenset[str]] = frozenset({*FILES, "weights_folder"})
@@ -65,16 +66,11 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
         """`labels`, or `given` if the file gives the split."""
         return "given" if self.split == "given" else "labels"
 
-    def load(self, fetched: Path | None) -> Images | Vectors:
-        """Read the samples from the files."""
-        from ketscale.problems.images import own
-
-        return own.from_arrays(self)
-
 
 class ImageFolder(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
     """A user's own image files, in one folder for each class."""
 
+    loader: ClassVar[str] = "ketscale.problems.images.own:from_folder"
     machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
 
     weights: Weights
@@ -105,12 +101,6 @@ class ImageFolder(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
     def sources(self) -> list[Path]:
         """All image files."""
         return [path for paths in self.files().values() for path in paths]
-
-    def load(self, fetched: Path | None) -> Images:
-        """Read the images from the folder."""
-        from ketscale.problems.images import own
-
-        return own.from_folder(self)
 
     def files(self) -> dict[str, list[Path]]:
         """The image files of each class; hidden files and files beside the classes' folders are ignored."""
@@ -145,6 +135,7 @@ class ImageFolder(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
 class Idx(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
     """A user's own images in idx files, the format of MNIST and of data sets modelled on it."""
 
+    loader: ClassVar[str] = "ketscale.problems.images.own:from_idx"
     FILES: ClassVar[tuple[str, ...]] = ("images", "labels", "test_images", "test_labels")
     machine: ClassVar[frozenset[str]] = frozenset({*FILES, "weights_folder"})
 
@@ -175,9 +166,3 @@ class Idx(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
             yield from self.share_faults()
         elif self.test is not None:
             yield "test: test_images are the test set; leave it out"
-
-    def load(self, fetched: Path | None) -> Images:
-        """Read the images from the files."""
-        from ketscale.problems.images import own
-
-        return own.from_idx(self)

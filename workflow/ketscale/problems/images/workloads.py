@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -34,6 +35,9 @@ SplitSeed = Annotated[Seed, Meta(description="Seed of the train/validation/test 
 class ImageWorkload(Workload, frozen=True, kw_only=True):
     """Labelled images, embedded once by a frozen ResNet-18; or features, which need no network."""
 
+    # What reads the samples, as 'package.module:function', from the workload and the folder of fetched files; a kind that
+    # has none defines `load`.
+    loader: ClassVar[str] = ""
     machine: ClassVar[frozenset[str]] = frozenset({"weights_folder"})
 
     split_seed: SplitSeed | None = None
@@ -96,7 +100,8 @@ class ImageWorkload(Workload, frozen=True, kw_only=True):
         Raises:
             UserError: the data are missing, damaged or do not fit.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define load")
+        found: Images | Vectors = pkgutil.resolve_name(self.loader)(self, fetched)
+        return found
 
 
 class Digits(ImageWorkload, frozen=True, kw_only=True):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from ketscale.engines.pulses import Integrator, integrator
+from ketscale.problems.pulses.driven import DrivenColumns
 from ketscale.problems.pulses.metrics import DEVIATIONS
-
-if TYPE_CHECKING:
-    from ketscale.problems.pulses.gate import GateProblem
 
 # What is compared with: an integrator of order 4 with steps so short, ns, that its own error is mostly rounding for two
 # levels, and about 1e-8 for five.
@@ -20,7 +16,7 @@ COLUMNS = 4
 
 
 @torch.no_grad()
-def deviations(problem: GateProblem, split: str) -> dict[str, float | None]:
+def deviations(problem: DrivenColumns, split: str) -> dict[str, float | None]:
     """The metrics `DEVIATIONS` of the problem's integrator; None for other splits, since training depends on neither.
 
     simulator_error: the largest norm of a column's difference from an exact one. norm_error: | |psi| - 1 |.

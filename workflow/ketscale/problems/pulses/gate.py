@@ -1,55 +1,28 @@
-"""The problem: pulses that make a gate, whose columns ranks share."""
+"""The problem: pulses that make a gate."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.func import functional_call
 
-from ketscale.engines.pulses import (
-    Bounds,
-    Integrator,
-    Lattice,
-    Pulses,
-    cnot_gate,
-    dressed_frame,
-    fidelity,
-    hadamard_gate,
-    integrator,
-    laboratory_frame,
-    leakage,
-    row_overlaps,
-    x_gate,
-)
-from ketscale.engines.pulses.frame import Frame
-from ketscale.engines.pulses.settings import MOST_STEPS, PulseSimulator
-from ketscale.errors import UserError
+from ketscale.engines.pulses import Bounds, cnot_gate, fidelity, hadamard_gate, leakage, row_overlaps, x_gate
+from ketscale.engines.pulses.settings import PulseSimulator
 from ketscale.layers.randomness import Step
-from ketscale.measure.spans import span, with_backward_span
-from ketscale.problems.problem import Problem
 from ketscale.problems.pulses.curves import trained_curves
 from ketscale.problems.pulses.deviations import deviations
+from ketscale.problems.pulses.driven import DrivenColumns
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.workload import PulseWorkload
-from ketscale.problems.samplers import All
-
-# Buffers with the lattice and the frame that training begins with.
-BEGIN = ("energies", "couplings", "drives", "states", "rates")
-# A pulse that is longer than its steps by so little, relative to them, needs no further one.
-ROUNDING = 1e-9
 
 
-class GateProblem(Problem):
+class GateProblem(DrivenColumns):
     """1 - F of the gate, with F = |sum of overlaps / columns|^2; see `engines.pulses.fidelities`.
 
-    The sums over columns are the overlaps by row, complex (2**n,), if virtual Z needs them, else their sum (1,). The
-    undriven device is diagonalised once, or in every step if its parameters are trained.
+    The sums over columns are the overlaps by row, complex (2**n,), if virtual Z needs them, else their sum (1,).
     """
 
-    model: PulseModel
     linear = False
 
     def __init__(
@@ -61,106 +34,11 @@ class GateProblem(Problem):
         levels: int,
         arguments: dict[str, Any],
     ) -> None:
-        super().__init__()
-        self.model, self.workload, self.arguments = model, workload, arguments
-        self.levels = levels
-        self.simulator = simulator
-        columns = workload.samples(qubits)
-        self.sampler = All(columns)
-        self.splits = {"validation": columns, "test": columns}
+        super().__init__(model, workload, simulator, qubits, levels, arguments)
         self.bounds = Bounds(workload.amplitude_bound, workload.frequency_bounds, workload.length_bounds)
-        # Columns of the unitary, as rows; one state is one of them.
-        wanted: slice | list[int] = slice(None) if workload.target == "unitary" else [workload.initial]
-        self.register_buffer("columns", torch.arange(2**qubits)[wanted], persistent=False)
         target = {"x": x_gate, "hadamard": hadamard_gate}.get(workload.gate)
         unitary = target(qubits) if target else cnot_gate(qubits, workload.pairs)
-        self.register_buffer("target", unitary.T[wanted].contiguous(), persistent=False)
-        self._fixed = not any(parameter.requires_grad for parameter in model.device.parameters())
-        with torch.no_grad():
-            lattice, frame = self._diagonalised()
-        self._pairs, self._sites, self._qubits = lattice.pairs, model.sites, qubits
-        for name, tensor in zip(BEGIN, (*_tensors(lattice), frame.states, frame.energies), strict=True):
-            self.register_buffer(name, tensor, persistent=False)
-        # What has no derivatives at the start is the settings' fault; what loses them later has diverged.
-        self.physics()
-
-    def _diagonalised(self) -> tuple[Lattice, Frame]:
-        lattice = self.model.device().lattice(self.levels, self.model.sites)
-        return lattice, (dressed_frame if self.workload.frame == "dressed" else laboratory_frame)(lattice)
-
-    def physics(self) -> tuple[Lattice, Frame]:
-        """The device as its pulses drive it, and the frame in which its gate is judged."""
-        if self._fixed:
-            return self.begin()
-        names, parameters = zip(*self.model.device.named_parameters(), strict=True)
-
-        def hamiltonian(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            device = functional_call(self.model.device, dict(zip(names, values, strict=True)), ())
-            return _tensors(device.lattice(self.levels, self.model.sites))
-
-        def dressed(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            found = dressed_frame(self._lattice(*tensors))
-            return found.states, found.energies
-
-        with span("pulses.hamiltonian"):
-            tensors = with_backward_span("pulses.hamiltonian", hamiltonian, *parameters)
-        lattice = self._lattice(*tensors)
-        if self.workload.frame == "laboratory":
-            return lattice, laboratory_frame(lattice)
-        with span("pulses.eigenstates"):
-            return lattice, Frame(*with_backward_span("pulses.eigenstates", dressed, *tensors))
-
-    def begin(self) -> tuple[Lattice, Frame]:
-        """`physics` with the parameters of the device that training begins with."""
-        *tensors, states, energies = (self.get_buffer(name) for name in BEGIN)
-        return self._lattice(*tensors), Frame(states, energies)
-
-    def _lattice(self, *tensors: torch.Tensor) -> Lattice:
-        energies, couplings, drives = tensors
-        return Lattice(self.levels, self._qubits, energies, self._pairs, couplings, self._sites, drives)
-
-    def evolved(self, indices: torch.Tensor) -> torch.Tensor:
-        """The amplitudes (columns, 2**n) of these columns after the pulses, in the frame.
-
-        They are not numbers where training has left no possible pulses or device: it has diverged.
-        """
-        pulses, physics = self._pulses(), self._possible_physics()
-        if pulses is None or physics is None:
-            lost = torch.nan * sum(parameter.sum() for parameter in self.model.parameters())
-            return self.get_buffer("target")[indices] * lost
-        lattice, frame = physics
-        duration = pulses.duration
-        by = self.integrator(duration)
-        initial = frame.states[self.get_buffer("columns")[indices]]
-        return frame.amplitudes(
-            by.evolve(lattice, pulses.sample(by.times(duration)), duration, initial), duration
-        )
-
-    def steps(self, duration: torch.Tensor) -> int:
-        """The fewest that are no longer than the simulator's `dt`, as many in each of the pulses' divisions."""
-        parts = self.model.divisions
-        return parts * max(1, math.ceil(duration.item() / (self.simulator.dt * parts) * (1 - ROUNDING)))
-
-    def integrator(self, duration: torch.Tensor) -> Integrator:
-        """That of the simulator, for pulses of this duration: what is trained may become longer than it was."""
-        return integrator(self.simulator.device, self.steps(duration), self.simulator.route)
-
-    def _pulses(self) -> Pulses | None:
-        """The model's; None if a parameter is not finite, a length not positive, or one that would take too many steps."""
-        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
-            return None
-        try:
-            pulses = self.model()
-        except UserError:
-            return None
-        return pulses if self.steps(pulses.duration) <= MOST_STEPS else None
-
-    def _possible_physics(self) -> tuple[Lattice, Frame] | None:
-        """`physics`; None if there is no such device, or its states cannot be told apart, unlike at the start."""
-        try:
-            return self.physics()
-        except (UserError, torch.linalg.LinAlgError):
-            return None
+        self.register_buffer("target", unitary.T[self.wanted].contiguous(), persistent=False)
 
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """See `Problem.sums`: the overlaps of these columns."""
@@ -173,7 +51,7 @@ class GateProblem(Problem):
 
     def penalty(self) -> torch.Tensor | None:
         """What is out of the hardware's bounds."""
-        pulses = self._pulses() if self.workload.bounded else None
+        pulses = self.possible_pulses() if self.workload.bounded else None
         return None if pulses is None else self.workload.bounds_weight * self.bounds.penalty(pulses)
 
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
@@ -214,10 +92,6 @@ class GateProblem(Problem):
         """See `trained_curves`."""
         with torch.no_grad():
             return trained_curves(self)
-
-
-def _tensors(lattice: Lattice) -> tuple[torch.Tensor, ...]:
-    return lattice.energies, lattice.couplings, lattice.drives
 
 
 def _complex(outputs: torch.Tensor) -> torch.Tensor:

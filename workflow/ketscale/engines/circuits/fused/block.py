@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ketscale.engines.circuits.fused.plan import SweepPlan
 from ketscale.engines.circuits.fused.program import Flip, Rotation
 from ketscale.engines.circuits.fused.schedule import Phases
-from ketscale.engines.compiled.language import BIT, I64, Buffer, Code, Complex, Number, fma, select
+from ketscale.engines.compiled.language import BIT, I64, Buffer, Complex, FunctionCode, Number, fma, select
 
 # An amplitude of every lane; a `Number` if amplitudes are real.
 Amplitude: TypeAlias = Number | Complex
@@ -65,7 +65,7 @@ class Turns:
     shared: what `prepare` wrote for the group. own: (angles, 3) vectors of cosine, sine and minus sine.
     """
 
-    def __init__(self, k: Code, plan: SweepPlan, shared: Buffer, own: Buffer) -> None:
+    def __init__(self, k: FunctionCode, plan: SweepPlan, shared: Buffer, own: Buffer) -> None:
         self._k, self._plan, self._own = k, plan, own
         self._shared = shared.part((), len(plan.shared_angles), 3)
         self._tables = shared.part((plan.shared_tables,), len(plan.tables), 2, plan.table_size)
@@ -106,7 +106,7 @@ class RegisterBlock:
     base: index of the block's first vector, its pivot bits 0.
     """
 
-    k: Code
+    k: FunctionCode
     plan: SweepPlan
     turns: Turns
     base: Number

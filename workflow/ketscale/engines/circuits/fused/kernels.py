@@ -29,8 +29,8 @@ from ketscale.engines.compiled.language import (
     INTEGER,
     Arguments,
     Buffer,
-    Code,
     Complex,
+    FunctionCode,
     Number,
     aligned,
     bytes_,
@@ -80,7 +80,7 @@ class Tile:
     buffers: the thread's, by their names in `SweepPlan.scratch`. psi, adjoint: states among them.
     """
 
-    k: Code
+    k: FunctionCode
     args: Arguments
     plan: SweepPlan
     number: Number
@@ -128,7 +128,7 @@ def _state(plan: SweepPlan, vectors: Buffer) -> Buffer:
 
 
 @contextmanager
-def _tiles(k: Code, args: Arguments, plan: SweepPlan) -> Iterator[Tile]:
+def _tiles(k: FunctionCode, args: Arguments, plan: SweepPlan) -> Iterator[Tile]:
     """Write the body for each tile that this thread takes, whose angles are read."""
     worker = k.worker()
     scratch = args.scratch[worker].split(*((size,) for size in plan.scratch.values()))
@@ -156,7 +156,7 @@ def _tiles(k: Code, args: Arguments, plan: SweepPlan) -> Iterator[Tile]:
         yield tile
 
 
-def forward(k: Code, args: Arguments, plan: SweepPlan) -> None:
+def forward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
     """States from angles, then expectation values or amplitudes."""
     with _tiles(k, args, plan) as tile:
         psi = tile.saved
@@ -175,7 +175,7 @@ def forward(k: Code, args: Arguments, plan: SweepPlan) -> None:
             _measure(tile, psi, plan.program.words)
 
 
-def backward(k: Code, args: Arguments, plan: SweepPlan) -> None:
+def backward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
     """Gradients from cotangents: the sweep backwards."""
     with _tiles(k, args, plan) as tile:
         psi, adjoint = tile.psi, tile.adjoint

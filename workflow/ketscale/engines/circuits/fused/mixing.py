@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from ketscale.engines.circuits.fused.plan import SweepPlan
-from ketscale.engines.compiled.language import Buffer, Code, Complex, Number, fma, lane_sum
+from ketscale.engines.compiled.language import Buffer, Complex, FunctionCode, Number, fma, lane_sum
 
 
-def mix(k: Code, plan: SweepPlan, factors: Buffer, psi: Buffer, phi: Buffer) -> None:
+def mix(k: FunctionCode, plan: SweepPlan, factors: Buffer, psi: Buffer, phi: Buffer) -> None:
     """Fill `phi` from `psi`, two different buffers."""
     for orbit in _orbits(k, plan):
         with orbit as places:
@@ -26,7 +26,13 @@ def mix(k: Code, plan: SweepPlan, factors: Buffer, psi: Buffer, phi: Buffer) -> 
 
 
 def undo_mix(
-    k: Code, plan: SweepPlan, factors: Buffer, psi: Buffer, adjoint: Buffer, row: Buffer | None, sums: Buffer
+    k: FunctionCode,
+    plan: SweepPlan,
+    factors: Buffer,
+    psi: Buffer,
+    adjoint: Buffer,
+    row: Buffer | None,
+    sums: Buffer,
 ) -> None:
     """Turn phi's adjoint into psi's.
 
@@ -81,7 +87,7 @@ def _splat(scalar: Complex) -> Complex:
     return Complex(scalar.real.splat(), scalar.imag.splat())
 
 
-def _orbits(k: Code, plan: SweepPlan) -> Iterator[AbstractContextManager[Sequence[Number]]]:
+def _orbits(k: FunctionCode, plan: SweepPlan) -> Iterator[AbstractContextManager[Sequence[Number]]]:
     """One loop over the pairs of amplitudes that the reversal exchanges, one over those that it leaves."""
     partners = plan.partners or ()
     pairs = [(p, q) for p, q in enumerate(partners) if p < q]
@@ -90,7 +96,7 @@ def _orbits(k: Code, plan: SweepPlan) -> Iterator[AbstractContextManager[Sequenc
 
 
 @contextmanager
-def _loop(k: Code, orbits: Sequence[tuple[int, ...]]) -> Iterator[Sequence[Number]]:
+def _loop(k: FunctionCode, orbits: Sequence[tuple[int, ...]]) -> Iterator[Sequence[Number]]:
     size = len(orbits[0])
     table = k.table(f"orbits{size}", [place for orbit in orbits for place in orbit], "integer")
     table = table.part((), len(orbits), size)

@@ -7,10 +7,10 @@ from ketscale.engines.circuits.fused.plan import SweepPlan
 from ketscale.engines.circuits.fused.program import Angle
 from ketscale.engines.circuits.fused.schedule import Phases
 from ketscale.engines.compiled.functions import sincos
-from ketscale.engines.compiled.language import Arguments, Buffer, Code, Number, Operand, fma
+from ketscale.engines.compiled.language import Arguments, Buffer, FunctionCode, Number, Operand, fma
 
 
-def prepare(k: Code, args: Arguments, plan: SweepPlan) -> None:
+def prepare(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
     """Cosines and sines of each group's shared angles, and its tables of phases."""
     if not plan.shared_size:
         return
@@ -23,7 +23,7 @@ def prepare(k: Code, args: Arguments, plan: SweepPlan) -> None:
             _write_table(k, plan, table, weights, tables[number])
 
 
-def _write_table(k: Code, plan: SweepPlan, step: Phases, weights: Buffer, table: Buffer) -> None:
+def _write_table(k: FunctionCode, plan: SweepPlan, step: Phases, weights: Buffer, table: Buffer) -> None:
     """Cosine and sine of the sum of half angles, with their signs, of each basis state: a Walsh-Hadamard transform."""
     vectors, angles = plan.table_size // k.lanes, table[0]
     cosines, sines = (table.part((part, 0), vectors, element="aligned") for part in (0, 1))
@@ -35,7 +35,7 @@ def _write_table(k: Code, plan: SweepPlan, step: Phases, weights: Buffer, table:
         sines[v], cosines[v] = sincos(cosines[v])
 
 
-def _half(k: Code, angle: Angle, weights: Buffer) -> Number:
+def _half(k: FunctionCode, angle: Angle, weights: Buffer) -> Number:
     """Half of a shared angle."""
     if angle.kind == "constant":
         return k.constant(angle.factor / 2, k.real)
@@ -43,7 +43,7 @@ def _half(k: Code, angle: Angle, weights: Buffer) -> Number:
     return half
 
 
-def _write_turns(k: Code, plan: SweepPlan, weights: Buffer, turns: Buffer) -> None:
+def _write_turns(k: FunctionCode, plan: SweepPlan, weights: Buffer, turns: Buffer) -> None:
     """Cosine, sine and minus sine of half of every shared angle."""
     angles = plan.shared_angles
     # A constant's column is beyond all weights.
@@ -61,7 +61,7 @@ def _write_turns(k: Code, plan: SweepPlan, weights: Buffer, turns: Buffer) -> No
             turns[i, entry] = turn.lane(0)
 
 
-def _transform(k: Code, plan: SweepPlan, table: Buffer) -> None:
+def _transform(k: FunctionCode, plan: SweepPlan, table: Buffer) -> None:
     """The Walsh-Hadamard transform of a table in place."""
     vectors = plan.table_size // k.lanes
     for bit in range(plan.program.qubits):
@@ -79,13 +79,13 @@ def _transform(k: Code, plan: SweepPlan, table: Buffer) -> None:
                 table[low], table[high] = a + b, a - b
 
 
-def prepare_and_forward(k: Code, args: Arguments, plan: SweepPlan) -> None:
+def prepare_and_forward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
     """One call instead of two, if there is one thread."""
     k.call("prepare")
     k.call("forward")
 
 
-def collect(k: Code, args: Arguments, plan: SweepPlan) -> None:
+def collect(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
     """The gradients of tensors that a group's samples share: its tiles' rows, added one after the other."""
     if "weight" in plan.wanted and plan.weight_columns:
         _sum_rows(k, args, args.weight_rows, args.weight_gradient, plan.weight_columns)
@@ -93,7 +93,7 @@ def collect(k: Code, args: Arguments, plan: SweepPlan) -> None:
         _sum_rows(k, args, args.mix_rows, args.mix_gradient, plan.mix_size)
 
 
-def _sum_rows(k: Code, args: Arguments, rows: Buffer, sums: Buffer, size: int) -> None:
+def _sum_rows(k: FunctionCode, args: Arguments, rows: Buffer, sums: Buffer, size: int) -> None:
     """The sums (groups, size) of each group's rows (tiles, size)."""
     tiles, (whole, rest) = args.group_tiles, divmod(size, k.lanes)
     with k.loop(args.groups) as group:
@@ -109,7 +109,7 @@ def _sum_rows(k: Code, args: Arguments, rows: Buffer, sums: Buffer, size: int) -
                 _add(k, total, row, whole * k.lanes, rest)
 
 
-def _add(k: Code, sums: Buffer, terms: Buffer, first: Operand, count: int) -> None:
+def _add(k: FunctionCode, sums: Buffer, terms: Buffer, first: Operand, count: int) -> None:
     """sums += terms for `count` numbers from number `first` on."""
     sums, terms = (numbers.part((first,), 1, element=k.few(count)) for numbers in (sums, terms))
     sums[0] += terms[0]

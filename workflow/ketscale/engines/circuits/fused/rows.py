@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ketscale.engines.circuits.fused.plan import SweepPlan
-from ketscale.engines.compiled.language import Buffer, Code, Complex, Number, minimum, select
+from ketscale.engines.compiled.language import Buffer, Complex, FunctionCode, Number, minimum, select
 
 
 class Places(NamedTuple):
@@ -41,7 +41,7 @@ class Rows:
     places: the places of the amplitudes if they are not in order.
     """
 
-    k: Code
+    k: FunctionCode
     plan: SweepPlan
     rows: Buffer
     first: Number
