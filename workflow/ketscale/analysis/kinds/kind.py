@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ketscale.analysis.intervals import Estimate
@@ -37,11 +37,29 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A study's answer: a sentence or two, and the comparison that leads it, for machines.
+class Told:
+    """A row of a chapter's table: a point, what it is compared with, and the comparison.
 
-    verdict: the word that decides. of: what the effect is of, such as 'gain of 2 MPI ranks over one core'. effect, low,
-    high: a factor or difference with its interval; None where there is none. n: the seeds in it; 0 if it has none.
+    point, beside: in words; `beside` is empty if nothing is compared. effect: None if there is no number. unit: 'times' of
+    a ratio, 'points' of a share, else the metric's. verdict: a word of `verdicts`. more: other cells by their headings.
+    """
+
+    point: str
+    beside: str = ""
+    effect: Estimate | None = None
+    unit: str = ""
+    verdict: str = ""
+    more: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A study's answer: one sentence, a row for each point, and the comparison that leads it.
+
+    text: one finding in at most 25 words and three numbers. verdict: the word that decides. of: what the effect is of,
+    such as 'gain of 2 MPI ranks over one core'. effect, low, high: a factor or difference with its interval; None where
+    there is none. n: the seeds in it; 0 if it has none. short: the finding in at most twelve words. rows: the table.
+    notes: what is folded below it.
     """
 
     text: str
@@ -51,6 +69,9 @@ class Answer:
     low: float | None = None
     high: float | None = None
     n: int = 0
+    short: str = ""
+    rows: tuple[Told, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def by(cls, text: str, verdict: str, of: str, found: Estimate) -> Answer:
