@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ketscale.analysis.kinds import Figure, kinds
 from ketscale.analysis.overviews.curves import CURVES
 from ketscale.analysis.overviews.layouts import MAP
@@ -57,15 +59,21 @@ TABLES = tuple(CAPTIONS)
 # The config of the tables, beside them, by which a results folder can be reported alone.
 CONFIG_FILE = "tables/config.json"
 
-# Each figure NAME is figures/NAME.{svg,png,pdf,csv,rst} in the results folder; csv: the data drawn, rst: the caption.
-FORMATS = ("svg", "png", "pdf", "csv", "rst")
+# Figures of several studies.
+OVERVIEWS = (STRATEGIES, MAP, SPANS, TIME_TO_ACCURACY, CURVES)
+# Each figure NAME is figures/NAME.{svg,png,pdf,narrow.svg,csv,rst} in the results folder; csv: the data drawn, rst: the caption.
+FORMATS = ("svg", "png", "pdf", "narrow.svg", "csv", "rst")
 
 
 def figures_of(config: Config) -> tuple[Figure, ...]:
-    """The figures of the config's studies, in the report's order."""
-    own = [kind.figure for kind in kinds(config.families).values() if kind.figure]
-    every = [*own[:1], STRATEGIES, MAP, SPANS, *own[1:], TIME_TO_ACCURACY, CURVES]
-    return tuple(figure for figure in every if _asked(figure, config))
+    """The figures of the config's studies: of each study that of its kind, by the study's name, and then the overviews."""
+    known = kinds(config.families)
+    own = (_of_study(study.name, known[study.kind].figure) for study in config.studies)
+    return (*filter(None, own), *(figure for figure in OVERVIEWS if _asked(figure, config)))
+
+
+def _of_study(name: str, figure: Figure | None) -> Figure | None:
+    return figure and replace(figure, name=name, draw=lambda inputs: figure.draw(inputs.only(name)))
 
 
 def _asked(figure: Figure, config: Config) -> bool:

@@ -25,6 +25,6 @@ def draw(config: Config, results: Path) -> None:
     inputs = Inputs.parse(config, tables.by_name())
     made: dict[str, bytes] = {}
     for figure in catalogue.figures_of(config):
-        made |= {f"{figure.name}.{form}": data for form, data in style.files(*figure.draw(inputs)).items()}
+        made |= {f"{figure.name}.{form}": data for form, data in style.files(figure.draw, inputs).items()}
         made[f"{figure.name}.rst"] = f"{figure.caption}\n".encode()
     stamp.write_figures(results, made, tables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,11 @@ class Inputs:
         """Parse the contents of CSV files, by the names of the tables."""
         names = ("runs", "scaling", "laws", "quality", "spans", "history", "curves", "completeness", "parity")
         return cls(config, **{name: table(name, tables[name]) for name in names})
+
+    def only(self, study: str) -> Inputs:
+        """The same tables, for what asks about one study."""
+        studies = tuple(each for each in self.config.studies if each.name == study)
+        return replace(self, config=replace(self.config, studies=studies))
 
     def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:
         """The studies of this kind: each name with the points that have a step time."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing.inputs import Inputs
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    Draw = Callable[[Inputs], tuple[Figure, pd.DataFrame] | None]
+
 # Seaborn's "colorblind".
 PALETTE = (
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
@@ -25,11 +28,18 @@ PALETTE = (
 LINES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "v", "P", "X")
 FRAME, SOFT = "#3c4043", "#5f6368"
+# Inches: of a screen and two columns of a paper; of a phone and one column. By what the names of their files have before
+# the ending.
+WIDTHS = {"": 7.16, "narrow.": 3.5}
+# The most lines in a panel that can be told apart.
+SERIES = 6
+_LINE_INCHES = 10 / 72  # the height of a line of text
 DATELESS: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
     "png": {"Software": None},
 }
+_NOTE = {"svg": "Description", "pdf": "Subject", "png": "Description"}
 BUSY = "Hollow: measured on a busy machine and left out of fits"
 TIMED_OUT = "Hollow: timed out, so the median of fewer steps than asked, and left out of fits"
 
@@ -55,52 +65,144 @@ def theme() -> None:
     import seaborn as sns
 
     mpl.use("Agg")  # needs no screen
-    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", font="DejaVu Sans")
+    sns.set_theme(context="paper", style="whitegrid", palette="colorblind", font="DejaVu Sans")
     mpl.rcParams.update(
         {
             "svg.hashsalt": "ketscale",
-            "font.size": 10,
-            "axes.titlesize": 11,
+            # Text can be searched and set in another font, and publishers refuse fonts of Type 3.
+            "svg.fonttype": "none",
+            "pdf.fonttype": 42,
+            "font.size": 8,
+            "axes.titlesize": 8.5,
             "axes.titleweight": "bold",
             "axes.titlelocation": "left",
-            "axes.labelsize": 10,
-            "xtick.labelsize": 9,
-            "ytick.labelsize": 9,
-            "legend.fontsize": 8.5,
+            "axes.labelsize": 8,
+            "xtick.labelsize": 7.5,
+            "ytick.labelsize": 7.5,
+            "legend.fontsize": 7.5,
             "legend.frameon": False,
             "axes.edgecolor": FRAME,
             "axes.spines.top": False,
             "axes.spines.right": False,
+            "lines.linewidth": 1.3,
+            "lines.markersize": 4.5,
             "grid.color": "#e4e6e8",
+            "grid.linewidth": 0.6,
             "figure.dpi": 110,
         }
     )
 
 
-def files(figure: Figure, data: pd.DataFrame) -> dict[str, bytes]:
-    """A figure as SVG, PNG and PDF, and the drawn data as CSV: the contents of the files by their endings."""
+def files(draw: Draw, inputs: Inputs, paper: bool = False) -> dict[str, bytes]:
+    """What `draw` draws of the inputs, at each width, and the drawn data as CSV: the contents of the files by their endings.
+
+    The files of a paper have their note (what was measured where, by which code) only in their metadata, and are vector
+    graphics; the others also show it. Nothing if there is nothing to draw.
+    """
+    import matplotlib as mpl
+
+    made: dict[str, bytes] = {}
+    for ending, width in WIDTHS.items():
+        with mpl.rc_context({"figure.figsize": (width, 2.4)}):
+            drawn = draw(inputs)
+            if drawn is None:
+                return {}
+            figure, data = drawn
+            forms = ("svg", "pdf") if paper else ("svg",) if ending else ("svg", "png", "pdf")
+            made |= {f"{ending}{form}": content for form, content in _saved(figure, forms, paper).items()}
+    return made if paper else {**made, "csv": _csv(data)}
+
+
+def _saved(figure: Figure, forms: Sequence[str], paper: bool) -> dict[str, bytes]:
     import matplotlib.pyplot as plt
 
+    note = str(figure.get_label())
+    if note and not paper:
+        lines = textwrap.fill(note, int(figure.get_size_inches()[0] * 17))
+        figure.text(0.01, -0.01, lines, ha="left", va="top", fontsize=6.5, color=SOFT, linespacing=1.4)
     figure.canvas.draw()
     figure.set_layout_engine(None)  # lay out and measure once, not once per format
-    box = figure.get_tightbbox().padded(0.15)
+    box = figure.get_tightbbox().padded(0.04)
     made = {}
-    for kind, metadata in DATELESS.items():
+    for form in forms:
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, metadata=metadata, bbox_inches=box, dpi=160)
-        made[kind] = buffer.getvalue()
+        metadata = {**DATELESS[form], _NOTE[form]: note}
+        figure.savefig(buffer, format=form, metadata=metadata, bbox_inches=box, dpi=200)
+        made[form] = _short(buffer.getvalue()) if form == "svg" else buffer.getvalue()
     plt.close(figure)
+    return made
+
+
+def _short(svg: bytes) -> bytes:
+    """The SVG with coordinates to a hundredth of a point, and fonts of about the same widths for who has not this one."""
+
+    def rounded(attribute: re.Match[bytes]) -> bytes:
+        return re.sub(rb"\d+\.\d{3,}", lambda number: b"%.2f" % float(number[0]), attribute[0]).replace(
+            b" \n", b" "
+        )
+
+    svg = re.sub(rb' transform="rotate\(-0 [^"]*"', b"", svg)
+    svg = re.sub(rb' (?:d|x|y|points|transform)="[^"]*"', rounded, svg)
+    return re.sub(rb"\n *", b"\n", svg).replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, sans-serif")
+
+
+def _csv(data: pd.DataFrame) -> bytes:
     shown = data.rename(columns=as_cell)
     for column in shown.select_dtypes(exclude=["number", "bool"]):
         shown[column] = shown[column].map(as_cell)
-    text = shown.to_csv(index=False, lineterminator="\n", float_format="%.10g")
-    return {**made, "csv": text.encode()}
+    return shown.to_csv(index=False, lineterminator="\n", float_format="%.10g").encode()
+
+
+def width() -> float:
+    """The width of the figure that is drawn, in inches."""
+    import matplotlib as mpl
+
+    return float(mpl.rcParams["figure.figsize"][0])
+
+
+def panels(count: int, height: float = 2.3, least: float = 2.2, **more: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels: as many side by side as have the `least` width in inches, and the others below them.
+
+    height: of a panel, in inches. more: for `matplotlib.pyplot.subplots`, such as sharey.
+    """
+    import matplotlib.pyplot as plt
+
+    columns = min(count, max(1, int(width() / least)))
+    rows = -(-count // columns)
+    size = (width(), rows * height)
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", **more)
+    for axes in grid.flat[count:]:
+        axes.remove()
+    return figure, list(grid.flat[:count])
+
+
+def name_lines(axes: Axes, ends: Iterable[tuple[float, str, Any]]) -> None:
+    """Write the names of lines right of the axes, as high as their ends and not over each other.
+
+    Call it last, since it reads the limits of the axis.
+
+    Args:
+        ends: of each line the y at its end, its name and its colour.
+    """
+    to_axes, x = axes.transScale + axes.transLimits, axes.get_xlim()[1]
+    found = sorted((float(to_axes.transform((x, y))[1]), name, colour) for y, name, colour in ends)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    gap = _LINE_INCHES / (axes.get_position().height * figure.get_size_inches()[1])
+    places = [height for height, _, _ in found]
+    for at in range(1, len(places)):
+        places[at] = max(places[at], places[at - 1] + gap)
+    top = max(1.0, gap * (len(places) - 1))
+    for at in reversed(range(len(places))):
+        places[at] = min(places[at], top - gap * (len(places) - 1 - at))
+    for place, (_, name, colour) in zip(places, found, strict=True):
+        axes.text(1.02, place, name, transform=axes.transAxes, color=colour, va="center", fontsize=7.5)
 
 
 def footnote(
     figure: Figure, points: pd.DataFrame, inputs: Inputs, studies: Iterable[str], note: str = ""
 ) -> None:
-    """Write below the axes: n, hardware, commit, and how many runs of the studies are not in the figure."""
+    """The note of a figure, which `files` saves with it: n, hardware, commit, and how many runs are not in it."""
     parts = [note.rstrip(".")] if note else []
     if len(points):
         parts += [
@@ -120,10 +222,7 @@ def footnote(
             if any(flag.startswith(word) for flag in flags)
         ]
     parts += _absent(inputs, set(studies))
-    text = textwrap.fill(
-        ". ".join(part for part in parts if part) + ".", int(figure.get_size_inches()[0] * 17)
-    )
-    figure.text(0.01, -0.01, text, ha="left", va="top", fontsize=8, color=SOFT, linespacing=1.5)
+    figure.set_label(". ".join(part for part in parts if part) + ".")
 
 
 def _absent(inputs: Inputs, studies: set[str]) -> list[str]:
