@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import msgspec.inspect
 from msgspec.inspect import Type
 
@@ -101,6 +102,13 @@ def used(run: Run, bytes_per_rank: int = 3 * 10**8) -> dict[str, Any]:
     return {"machine": {**machine, "cpu": "A processor", "cores": 2, "ranks": ranks}}
 
 
+def machine() -> form.Host:
+    """The host of such a run."""
+    return msgspec.convert(
+        {**_least(msgspec.inspect.type_info(form.Host)), "cpu": "A processor", "cores": 2}, form.Host
+    )
+
+
 def beside(others_share: float = 0.0, oversubscribed: bool = False) -> dict[str, Any]:
     """What there was beside a run: so much work of others, and nothing else but perhaps too many threads."""
     found = {
@@ -112,6 +120,11 @@ def beside(others_share: float = 0.0, oversubscribed: bool = False) -> dict[str,
     }
     why = "; ".join(disturbances(**found))
     return {"quiet": not why, "why": why, "cpus": [0], **found}
+
+
+def typed(made: Mapping[str, Any]) -> form.Record:
+    """The record that these values make, whatever its digest."""
+    return msgspec.convert({"digest": "", **made}, form.Record)
 
 
 def sealed(made: Mapping[str, Any]) -> str:

@@ -61,7 +61,8 @@ def described(struct: type[msgspec.Struct]) -> tuple[str, dict[str, str]]:
     names = "|".join(map(re.escape, struct.__struct_fields__))
     text = " ".join(inspect.cleandoc(struct.__doc__ or "").split())
     said, *rest = re.split(rf"(?:^|(?<=[.;]) )((?:{names})(?:, (?:{names}))*): ", text)
-    meanings: dict[str, str] = {}
+    bases = [base for base in struct.__bases__ if issubclass(base, msgspec.Struct) and base.__struct_fields__]
+    meanings = {name: meaning for base in bases for name, meaning in described(base)[1].items()}
     for heads, meaning in zip(rest[::2], rest[1::2], strict=True):
         meanings |= dict.fromkeys(heads.split(", "), meaning.replace("None", "null"))
     return said, meanings

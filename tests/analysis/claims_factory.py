@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 
 from ketscale import analysis
 from ketscale.analysis.claims import estimates
@@ -17,10 +18,14 @@ from ketscale.analysis.claims.verdicts import studies
 from ketscale.analysis.points import workers
 from ketscale.config import Config
 from ketscale.grid import Run
+from ketscale.measure import form
 from tests import records_factory as factory
 from tests.ready_made import FOLDER, OVER
+from tests.record_maker import typed
 
 ROOT = factory.ROOT
+_CONFIG = factory.default_config()
+_RECORD = typed(factory.record(_CONFIG, _CONFIG.runs[0]))
 HOST = "Synthetic CPU, 128 cores"
 # Two tenths of a percent between seeds, and a factor of nine.
 CLOSE = {0: 0.999, 1: 1.0, 2: 1.001, 3: 0.999, 4: 1.001}
@@ -66,16 +71,21 @@ def row(config: Config, run: Run, **values: Any) -> dict[str, Any]:
     return {**asdict(run), **config.sizes(run), "layout": run.layout, **usual, **values}
 
 
-def record(losses: Iterable[float] = (1.0, 0.5), step_s: float = 1.0, **spans: float) -> dict[str, Any]:
-    """A record as far as claims read it."""
-    named = {name: {"median_s": seconds} for name, seconds in spans.items()}
-    return {"losses": list(losses), "timing": {"spans": named, "sampled_step": {"median_s": step_s}}}
+def record(losses: Iterable[float] = (1.0, 0.5), step_s: float = 1.0, **spans: float) -> form.Record:
+    """A usual record with these losses, and the times of a sampled step and its spans in seconds."""
+    named = {name: _quartiles(seconds) for name, seconds in spans.items()}
+    timing = replace(_RECORD.timing, spans=named, sampled_step=_quartiles(step_s))
+    return replace(_RECORD, losses=list(losses), timing=timing)
+
+
+def _quartiles(seconds: float) -> form.Quartiles:
+    return form.Quartiles(median_s=seconds, q25_s=seconds, q75_s=seconds, mean_s=seconds, count=1)
 
 
 def evidence(
     config: Config,
     rows: Iterable[Mapping[str, Any]],
-    records: Mapping[Run, Mapping[str, Any]] | None = None,
+    records: Mapping[Run, form.Record] | None = None,
     why: Mapping[Run, str] | None = None,
 ) -> Evidence:
     """Evidence of these rows, with a usual record for each that is not given."""
@@ -158,7 +168,7 @@ def _assign(
     amounts[of] = amounts.setdefault(over, start) * times() + add
 
 
-def _record(losses: float, spans: Mapping[str, float], times: float) -> dict[str, Any]:
+def _record(losses: float, spans: Mapping[str, float], times: float) -> form.Record:
     """A record with first losses that are so much larger than 1, and with spans that come to the given quantities."""
     found = {word: value for name, value in spans.items() for word in [name.split()[0]]}
     names = {part for name in spans for part in name.partition(" ")[2].split(" + ")}

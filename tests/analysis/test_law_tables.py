@@ -18,6 +18,7 @@ from ketscale.analysis.points import Collected, Row
 from ketscale.config import Config
 from ketscale.grid import Run, Study, layout
 from tests import records_factory as factory
+from tests.analysis.claims_factory import record as recorded
 
 CONFIG = factory.default_config()
 SEEDS = (0, 1, 2)
@@ -59,7 +60,7 @@ def laws_of(
 ) -> pd.DataFrame:
     """laws.csv of a config with one study of these runs."""
     study = Study("s", kind, "?", tuple(Run.of(row) for row in rows))
-    nothing = {"timing": {"spans": {}}}
+    nothing = recorded()
     known = {Run.of(row): nothing for row in rows} | dict(records or {})
     collected = Collected.of(_with(config, study), rows, {}, known)
     return pd.DataFrame(table.rows(collected, SWEPT), columns=table.COLUMNS)
@@ -156,7 +157,7 @@ def reductions(
             own = {"layout": f"mpi-n1r{count}t1", "model": f"m{size}", "gradient_bytes": size, **changes}
             for row in runs(2e-5 * np.log2(count) + 1e-9 * size, noise=0.03, **own):
                 rows.append(row)
-                records[Run.of(row)] = {"timing": {"spans": {span: {"median_s": row["step_s"]}}}}
+                records[Run.of(row)] = recorded(**{span: row["step_s"]})
     laws = laws_of("simulator", rows, records)
     return laws[laws["law"].str.startswith("alpha-beta")]
 

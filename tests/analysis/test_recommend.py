@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
@@ -16,12 +17,12 @@ from ketscale.grid import Run
 from ketscale.jobs.costs import samples
 from ketscale.jobs.costs.forecast import Forecast
 from ketscale.jobs.costs.interval import Interval
-from ketscale.measure import host
+from ketscale.measure import form, host
 from ketscale.problems.control.specification import FAMILY
 from tests import record_maker as maker
 from tests.contract.tiny_study import config as tiny_config
 
-MACHINE = {"cpu": "A processor", "cores": 2, "gpus": [], "topology": None}
+MACHINE = maker.machine()
 EVERY = {"simulator": [], "layout": []}
 
 
@@ -86,7 +87,7 @@ def test_records_of_another_machine_say_nothing():
     config = study()
     for run in config.runs:
         finish(config, run, 0.1)
-    other = {**MACHINE, "cpu": "Another processor"}
+    other = msgspec.structs.replace(MACHINE, cpu="Another processor")
     said = recommend.recommend(config, config.runs[0], 0.0, EVERY, other, Path(), lambda line: None)
     assert said.known == () and "nothing is known of any" in recommend.as_text(said)
 
@@ -148,7 +149,9 @@ def test_trials_are_made_in_turn_and_kept_as_records(capsys, monkeypatch):
     assert len([*Path("results", trials.FOLDER).rglob("metrics.json")]) == 2
     # Of a quiet and a busy one, the quiet one is learned from.
     found = samples.below([Path("results", trials.FOLDER)])
-    assert {one.case.names["machine"] for one in found} == {recommend.hardware(host.describe())}
+    assert {one.case.names["machine"] for one in found} == {
+        recommend.hardware(msgspec.convert(host.describe(), form.Host))
+    }
     assert {one.steps for one in found} == {40}
     # They are no runs of the study.
     assert not Path("results", "runs").exists()

@@ -17,7 +17,7 @@ from ketscale.analysis import catalogue, tables
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import AXES, HISTORY, Run
-from ketscale.measure.form import SCHEMA_VERSION
+from ketscale.measure.form import SCHEMA_VERSION, Rank
 from tests import records_factory as factory
 
 STRONG = {"kind": "strong", "question": "?", "axes": factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"])}
@@ -273,7 +273,12 @@ def test_history_keeps_whatever_columns_there_are(tmp_path: Path) -> None:
     "ranks, shared", [([False, False], False), ([False, True, None], True), ([False, None], None)]
 )
 def test_it_is_shown_that_threads_shared_cores(ranks: list[bool | None], shared: bool | None) -> None:
-    assert tables._shared_cores([{"shared_cores": rank} for rank in ranks]) is shared
+    assert (
+        tables._shared_cores(
+            [Rank(peak_rss_bytes=1, peak_device_bytes=None, shared_cores=rank) for rank in ranks]
+        )
+        is shared
+    )
     assert "shared_cores" in tables._runs_columns(CONFIG)
 
 

@@ -56,5 +56,5 @@ def test_an_interrupted_study_resumes_to_the_same_end(place: str, tmp_path: Path
     assert not record.exists() and list(checkpoints.glob("*.pt"))
     subject.project.snakemake(target)
     (found,) = subject.checked(results)
-    assert found.record["resumed"] == 1
-    assert found.record["weights_hash"] == undisturbed["weights_hash"]
+    assert found.record.resumed == 1
+    assert found.record.weights_hash == undisturbed["weights_hash"]

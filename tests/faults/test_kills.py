@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -159,18 +160,19 @@ def until_it_ends(subject: Subject, results: str, rng: random.Random, kills: int
         assert struck and status != 0, f"{told}: status {status} without a record\n{subject.said()}"
     places = zip(subject.records(results), subject.records("undisturbed"), strict=True)
     for each, (path, whole), undisturbed in zip(found, places, subject.undisturbed, strict=True):
+        kept = msgspec.to_builtins(each.record)
         # A seed that was killed after others of its cohort had ended starts anew, with fewer or alone.
-        if each.record["cohort"] == undisturbed["cohort"]:
+        if kept["cohort"] == undisturbed["cohort"]:
             for name in ("weights_hash", "losses", "quality", "split"):
-                assert each.record[name] == undisturbed[name], f"{told}: another {name}"
+                assert kept[name] == undisturbed[name], f"{told}: another {name}"
             assert rows(path.parent) == rows(whole.parent), f"{told}: another history"
-        assert each.record["losses"] == pytest.approx(undisturbed["losses"], rel=1e-9), told
-        assert each.record["split"] == undisturbed["split"], told
-        assert each.record["resumed"] <= len(done)
-        kept = {str(file.relative_to(path.parent)) for file in path.parent.rglob("*") if file.is_file()}
+        assert kept["losses"] == pytest.approx(undisturbed["losses"], rel=1e-9), told
+        assert kept["split"] == undisturbed["split"], told
+        assert kept["resumed"] <= len(done)
+        left = {str(file.relative_to(path.parent)) for file in path.parent.rglob("*") if file.is_file()}
         # The copies of a call are deleted at its end.
         passing = ("lease/", "checkpoint/finished/") if undisturbed["cohort"] else ("lease/",)
-        assert {name for name in kept if not name.startswith(passing)} == FILES, told
+        assert {name for name in left if not name.startswith(passing)} == FILES, told
     return done
 
 

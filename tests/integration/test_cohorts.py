@@ -51,8 +51,8 @@ def test_the_first_job_trains_all_and_the_others_find_their_records(
         path = tmp_path / study.record(run)
         found = check(path, study.settings(run), hashed).record
         assert found is not None
-        assert found["cohort"] == [f"epochs/seed{other.seed}" for other in wanted if other != run]
-        assert found["timing"]["step"]["count"] == 0 < found["node_hours"]
+        assert found.cohort == [f"epochs/seed{other.seed}" for other in wanted if other != run]
+        assert found.timing.step.count == 0 < found.node_hours
         # As Snakemake does before the run's own job.
         text = path.read_text()
         path.unlink()

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -104,7 +105,8 @@ class Study:
         hashed = json.loads(self.manifest.read_text())["hash"]
         found = check(self.path(where, seed), settings, hashed)
         assert found.record is not None, found.why
-        return found.record
+        made: dict[str, Any] = msgspec.to_builtins(found.record)
+        return made
 
     def cohort(self, monkeypatch: pytest.MonkeyPatch, where: str) -> Path:
         """Write down the cohort of all runs, as a call of Snakemake does."""

@@ -101,7 +101,7 @@ def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
     features = json.loads(digits_features.read_text())["hash"]
     found = check(tmp_path / study.record(run), study.settings(run), features)
     assert status == found.state == "out_of_memory" and (str(error) or "no memory left") in found.why
-    assert (found.record["parameters"] is None) == (where in ("read", "build", "wrap"))
+    assert (found.record.parameters is None) == (where in ("read", "build", "wrap"))
 
 
 @pytest.mark.parametrize("where", ["mpi-n1r2t1", "ddp-cpu-n1r2t1"])

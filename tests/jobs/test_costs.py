@@ -264,20 +264,20 @@ def test_a_record_is_a_sample():
     settings = config.settings(config.runs[0])
     timing = {
         **maker.timed(settings.run, 8.0),
-        "step": {"median_s": 0.1, "q25_s": 0.1, "q75_s": 0.2, "count": 39},
+        "step": {"median_s": 0.1, "q25_s": 0.1, "q75_s": 0.2, "mean_s": 0.15, "count": 39},
     }
     made = maker.of(
         settings, **maker.used(settings.run), timing=timing, started=maker.TIME, stopped="2026-01-01T00:00:10+00:00"
     )  # fmt: skip
-    found = samples.of(made)
+    found = samples.of(maker.typed(made))
     assert found.wall_s == 10.5
     # 39 steps in 8 s but the first, which took 0.2 s.
     assert found.costs["pace_s"] == pytest.approx(0.2)
     assert found.costs["step_s"] == 0.1
     assert found.costs["start_s"] == pytest.approx(10.5 - 40 * 0.2)
     assert found.case.names["machine"] == "A processor, 2 cores"
-    assert samples.of({**made, "resumed": 1}) is None
-    assert samples.of({**made, "status": "diverged"}) is None
+    assert samples.of(maker.typed({**made, "resumed": 1})) is None
+    assert samples.of(maker.typed({**made, "status": "diverged"})) is None
 
 
 def test_busy_records_count_only_where_a_point_has_no_quiet_one(tmp_path):

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -261,7 +262,7 @@ def test_plan_says_in_one_line_why_it_does_not(capsys):
 def test_recommend_shows_more_ranks_than_cores_but_does_not_take_them():
     config = study(seed=[0, 1, 2], layers=3)
     measured(config)
-    machine = {"cpu": "A processor", "cores": CORES, "gpus": [], "topology": None}
+    machine = msgspec.structs.replace(maker.machine(), cores=CORES)
     point = wanted(config, 4).run
 
     def said(*layouts):

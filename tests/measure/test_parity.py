@@ -12,6 +12,7 @@ from ketscale.grid import Run
 from ketscale.measure import parity
 from ketscale.measure.record import Checked
 from tests import records_factory as factory
+from tests.record_maker import typed
 
 CONFIG = factory.default_config()
 RUN = Run("digits", "vqc", "q4-l3", 8, "default.qubit", "cpu", 1, 1, 1, "parity", 0)
@@ -26,7 +27,9 @@ Found = tuple[Run, Checked]
 def found(run: Run, off: float = 0.0, **changes: Any) -> Found:
     """A finished run whose losses are off by a relative amount."""
     losses = [loss * (1 + off) for loss in LOSSES]
-    return run, Checked("completed", record=factory.record(CONFIG, run, **{"losses": losses, **changes}))
+    return run, Checked(
+        "completed", record=typed(factory.record(CONFIG, run, **{"losses": losses, **changes}))
+    )
 
 
 def compare(*pairs: Found) -> list[parity.Comparison]:
@@ -37,7 +40,7 @@ def approximate(run: Run, off: float, tolerance: float) -> Found:
     """The same of a run whose simulator declares its error."""
     run, checked = found(run, off)
     assert checked.record is not None
-    checked.record["config"]["simulator"]["tolerance"] = tolerance
+    checked.record.config["simulator"]["tolerance"] = tolerance
     return run, checked
 
 
@@ -140,7 +143,7 @@ def test_nothing_is_promised_above_the_largest_learning_rate() -> None:
     pair = [found(RUN), found(LIGHTNING, 0.5)]
     for _, checked in pair:
         assert checked.record is not None
-        checked.record["config"]["protocol"]["learning_rate"] = 0.01
+        checked.record.config["protocol"]["learning_rate"] = 0.01
     assert compare(*pair) == []
 
 

@@ -35,7 +35,7 @@ def folder(tmp_path, monkeypatch):
 def test_the_same_call_gets_the_record_and_the_history_back(folder):
     assert finished.restore(folder, SETTINGS, maker.FEATURES)
     found = finished.of_this_code(folder, SETTINGS, maker.FEATURES)
-    assert found is not None and found["call"] == "one"
+    assert found is not None and found.call == "one"
     assert (folder / "history.csv").read_text() == "epoch,step\n"
 
 

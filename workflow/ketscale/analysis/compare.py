@@ -12,12 +12,13 @@ from typing import Any
 
 from ketscale.analysis import pairs, simultaneous
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
-from ketscale.analysis.pairs import Pair, Record
+from ketscale.analysis.pairs import Pair
 from ketscale.analysis.points import point_of
 from ketscale.analysis.tables import peak_memory
 from ketscale.config import Metric
 from ketscale.errors import UserError
 from ketscale.grid import POINT
+from ketscale.measure.form import Record
 
 STEP = "step_s"
 # Their ratios have no verdict.
@@ -127,16 +128,15 @@ def _subjects(found: Iterable[Pair]) -> list[Subject]:
 
 
 def _measured(record: Record) -> dict[str, Any]:
-    timing = record["timing"]
     return {
-        STEP: timing["step"]["median_s"],
-        "first_step_s": timing["first_step_s"],
-        **peak_memory(record["machine"]),
+        STEP: record.timing.step.median_s,
+        "first_step_s": record.timing.first_step_s,
+        **peak_memory(record.machine),
     }
 
 
 def _quality(record: Record, metric: Metric) -> float | None:
-    value = ((record["quality"] or {}).get("test") or {}).get(metric.name)
+    value = record.quality.test.get(metric.name) if record.quality else None
     return value if isinstance(value, (int, float)) else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from ketscale.errors import UserError
 from ketscale.files import read_text
 from ketscale.grid import Run
 from ketscale.jobs.records import Records
+from ketscale.measure.form import Record
 from ketscale.measure.record import Checked
 
 # Runs in these states are only in the completeness table; without `partial` they stop the collection. Diverged,
@@ -29,7 +30,7 @@ class Finding:
     studies: tuple[str, ...]
     state: str
     why: str = ""
-    record: dict[str, Any] | None = None
+    record: Record | None = None
 
 
 def of(config: Config, results: Path, records: Records) -> list[Finding]:
@@ -61,11 +62,11 @@ def _last_line(log: Path) -> str:
     return next(reversed(ours or said), "")
 
 
-def code(record: Mapping[str, Any]) -> str:
+def code(record: Record) -> str:
     """The code that made a record: version and commit, marked where the tree was dirty."""
-    made = record["code"]
-    commit = str(made["commit"])[:10] if made["commit"] else "no commit"
-    return f"{made['version']} {commit}{'+dirty' if made['dirty'] else ''}"
+    made = record.code
+    commit = made.commit[:10] if made.commit else "no commit"
+    return f"{made.version} {commit}{'+dirty' if made.dirty else ''}"
 
 
 def table(findings: Iterable[Finding], results: str) -> list[dict[str, Any]]:

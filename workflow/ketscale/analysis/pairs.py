@@ -14,10 +14,9 @@ from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.grid import PATTERN, RECORD, RUNS, Run
 from ketscale.measure import parity
+from ketscale.measure.form import Record
 from ketscale.measure.record import Checked, check_alone
 from ketscale.problems.registry import FAMILIES
-
-Record = Mapping[str, Any]
 
 # Largest relative difference of the first losses of one run that was trained twice, perhaps by other code.
 SAME_LOSSES = {"fp64": parity.ACROSS_SIMULATORS, "fp32": parity.SINGLE_PRECISION}
@@ -39,13 +38,13 @@ class Folder:
         """The folder, how many records it has, and the code, the hardware and the packages that they are of."""
         packages: dict[str, set[str]] = {}
         for record in self.records:
-            for name, version in record["packages"].items():
+            for name, version in record.packages.items():
                 packages.setdefault(name, set()).add(version)
         return {
             "folder": str(self.path),
             "records": len(self.records),
             "code": sorted({code(record) for record in self.records}),
-            "hardware": sorted({hardware(record["machine"]) for record in self.records}),
+            "hardware": sorted({hardware(record.machine) for record in self.records}),
             "packages": {name: sorted(versions) for name, versions in sorted(packages.items())},
         }
 
@@ -65,7 +64,7 @@ class Pair:
         """Why their times cannot be compared; '' if they can."""
         if not self.settings.protocol.timed:
             return "not timed alone, by their protocol"
-        return "" if self.first["quiet"]["quiet"] and self.second["quiet"]["quiet"] else "busy"
+        return "" if self.first.quiet.quiet and self.second.quiet.quiet else "busy"
 
     @property
     def same_losses(self) -> bool:
@@ -105,7 +104,7 @@ def pair(a: Folder, b: Folder) -> tuple[list[Pair], list[Run], Counter[str]]:
         if not reason and first.state == "completed" != second.state:
             failed.append(run)
         elif not reason and first.state == "completed":
-            pairs.append(Pair(run, settings, hardware(first.record["machine"]), first.record, second.record))
+            pairs.append(Pair(run, settings, hardware(first.record.machine), first.record, second.record))
         else:
             left_out[reason or f"{first.state.replace('_', ' ')} in A"] += 1
     return pairs, failed, left_out
@@ -114,6 +113,6 @@ def pair(a: Folder, b: Folder) -> tuple[list[Pair], list[Run], Counter[str]]:
 def _differs(first: Record, second: Record, settings: Settings, others: Settings) -> str:
     if settings.content != others.content:
         return "other settings"
-    if any(first[name] != second[name] for name in ("data_hash", "features_hash")):
+    if (first.data_hash, first.features_hash) != (second.data_hash, second.features_hash):
         return "other data"
-    return "" if hardware(first["machine"]) == hardware(second["machine"]) else "other hardware"
+    return "" if hardware(first.machine) == hardware(second.machine) else "other hardware"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ketscale.config import Config, SizeAxis
 from ketscale.config.family import LOSS
 from ketscale.grid import BACKENDS, POINT, Run, decode
+from ketscale.measure.form import Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,7 @@ class Collected:
     config: Config
     points: Mapping[Point, Group]
     held: Mapping[Point, str]
-    records: Mapping[Run, Mapping[str, Any]]
+    records: Mapping[Run, Record]
 
     @classmethod
     def of(
@@ -47,7 +48,7 @@ class Collected:
         config: Config,
         rows: Iterable[Row],
         held: Mapping[Point, str],
-        records: Mapping[Run, Mapping[str, Any]],
+        records: Mapping[Run, Record],
     ) -> Collected:
         """The rows of runs.csv, grouped."""
         points: dict[Point, list[Row]] = {}

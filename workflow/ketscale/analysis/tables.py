@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from ketscale.analysis import answers, catalogue, claims, completeness, parity, stamp
 from ketscale.analysis.claims.evidence import Evidence
 from ketscale.analysis.completeness import Finding
@@ -19,6 +21,7 @@ from ketscale.config import Config, Metric
 from ketscale.files import csv_of, read_csv
 from ketscale.grid import AXES, CURVES, HISTORY, Run
 from ketscale.jobs import records
+from ketscale.measure.form import Host, Machine, Quality, Quartiles, Rank, Record, Timing
 
 SPLITS = ("test", "validation")
 # Columns about what there was beside a run.
@@ -110,51 +113,59 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _run(config: Config, finding: Finding, record: Mapping[str, Any]) -> dict[str, Any]:
+def _run(config: Config, finding: Finding, record: Record) -> dict[str, Any]:
     """A run's row of runs.csv: times in seconds, memory in bytes (host: sum over ranks; device: largest rank)."""
-    protocol, timing, machine = record["config"]["protocol"], record["timing"], record["machine"]
+    protocol, timing, machine = record.config["protocol"], record.timing, record.machine
     return {
         **_identity(config, finding),
         "studies": " ".join(finding.studies),
         **{
-            name: record[name]
+            name: getattr(record, name)
             for name in ("status", "reason", "resumed", "parameters", "gradient_bytes", "mpi_library")
         },
-        "cohort": 1 + len(record["cohort"]),
-        **{name: record[name] for name in ("slurm_job_id", "started", "stopped", "node_hours", "gpu_hours")},
-        **{name: record[name] for name in ("config_hash", "data_hash", "features_hash", "weights_hash")},
+        "cohort": 1 + len(record.cohort),
+        **{name: getattr(record, name) for name in ("slurm_job_id", "node_hours", "gpu_hours")},
+        "started": record.started.isoformat(),
+        "stopped": record.stopped.isoformat(),
+        **{
+            name: getattr(record, name)
+            for name in ("config_hash", "data_hash", "features_hash", "weights_hash")
+        },
         **{name: protocol[name] for name in ("timed", "precision", "features")},
         "mistake": protocol["mistake"] or "",
-        **_quality(config, config.family(finding.run.workload).headline, record["quality"] or {}),
+        **_quality(config, config.family(finding.run.workload).headline, record.quality),
         "planned_epochs": protocol["epochs"],
-        **_wrong_divisors(protocol, timing, record["resumed"]),
-        "split": record["split"]["by"],
-        **{name: record["split"][name] for name in ("fold", "folds", "shared")},
-        "step_s": timing["step"]["median_s"],
-        "step_q25_s": timing["step"]["q25_s"],
-        "step_q75_s": timing["step"]["q75_s"],
-        "step_count": timing["step"]["count"],
-        "circuit_s": _circuit_s(timing["spans"]),
-        **{name: timing[name] for name in ("first_step_s", "startup_s", "data_s", "validation_s", "train_s")},
-        **{name: timing[name] for name in ("steps", "steps_per_epoch", "epoch_s", "samples_per_s")},
-        "epoch_estimated": timing["epoch_s"] is not None and not timing["epoch"]["count"],
+        **_wrong_divisors(protocol, timing, record.resumed),
+        "split": record.split.by,
+        **{name: getattr(record.split, name) for name in ("fold", "folds", "shared")},
+        "step_s": timing.step.median_s,
+        "step_q25_s": timing.step.q25_s,
+        "step_q75_s": timing.step.q75_s,
+        "step_count": timing.step.count,
+        "circuit_s": _circuit_s(timing.spans),
+        **{
+            name: getattr(timing, name)
+            for name in ("first_step_s", "startup_s", "data_s", "validation_s", "train_s")
+        },
+        **{name: getattr(timing, name) for name in ("steps", "steps_per_epoch", "epoch_s", "samples_per_s")},
+        "epoch_estimated": timing.epoch_s is not None and not timing.epoch.count,
         "sample_work": _sample_work(config, finding.run),
         **peak_memory(machine),
-        **{name: record["quiet"][name] for name in QUIET},
-        "busy_why": record["quiet"]["why"],
-        **{name: machine[name] for name in ("host", "cpu", "cores", "memory_bytes", "cache_bytes")},
-        "shared_cores": _shared_cores(machine["ranks"]),
+        **{name: getattr(record.quiet, name) for name in QUIET},
+        "busy_why": record.quiet.why,
+        **{name: getattr(machine, name) for name in ("host", "cpu", "cores", "memory_bytes", "cache_bytes")},
+        "shared_cores": _shared_cores(machine.ranks),
         "gpus": gpus(machine),
         "hardware": hardware(machine),
         "code": completeness.code(record),
-        "packages": " ".join(f"{name}={version}" for name, version in sorted(record["packages"].items())),
+        "packages": " ".join(f"{name}={version}" for name, version in sorted(record.packages.items())),
     }
 
 
-def _circuit_s(spans: Mapping[str, Mapping[str, Any]]) -> float | None:
+def _circuit_s(spans: Mapping[str, Quartiles]) -> float | None:
     """The time of the circuits alone in a sampled step, forward and backward; None if it was not measured."""
     parts = [
-        span["median_s"] for name, span in spans.items() if name.startswith("circuit.") and span["count"]
+        span.median_s or 0.0 for name, span in spans.items() if name.startswith("circuit.") and span.count
     ]
     return sum(parts) if parts else None
 
@@ -165,61 +176,54 @@ def _sample_work(config: Config, run: Run) -> float | None:
     return work(sizes_of(config, run)) if work else None
 
 
-def _quality(config: Config, headline: Metric, found: Mapping[str, Any]) -> dict[str, Any]:
+def _quality(config: Config, headline: Metric, found: Quality | None) -> dict[str, Any]:
     """Metrics of the best weights on both splits; empty for a protocol with steps."""
-    splits = {split: found.get(split) or {} for split in SPLITS}
+    splits = {split: getattr(found, split) if found else {} for split in SPLITS}
     guessed = splits["test"].get("chance") if headline.chance == "data" else headline.chance
     return {
         **{f"{split}_{name}": splits[split].get(name) for split in SPLITS for name in metrics(config)},
         "test_chance": guessed if splits["test"] else None,
         "test_samples": splits["test"].get("count"),
-        **{name: found.get(name) for name in ("epochs", "best_epoch")},
+        **{name: getattr(found, name, None) for name in ("epochs", "best_epoch")},
     }
 
 
-def _wrong_divisors(
-    protocol: Mapping[str, Any], timing: Mapping[str, Any], resumed: int
-) -> dict[str, float | None]:
+def _wrong_divisors(protocol: Mapping[str, Any], timing: Timing, resumed: int) -> dict[str, float | None]:
     """Times as some publications report them: with the first step, with the start, or divided by planned epochs.
 
     None for a run that resumed: its training time is that of the rest, and its steps are all.
     """
-    train_s = timing["train_s"]
-    steps, epochs = (None, None) if resumed else (timing["steps"], protocol["epochs"])
+    train_s = timing.train_s
+    steps, epochs = (None, None) if resumed else (timing.steps, protocol["epochs"])
     return {
         "step_with_first_s": train_s / steps if steps else None,
-        "step_with_start_s": (timing["startup_s"] + timing["data_s"] + train_s) / steps if steps else None,
+        "step_with_start_s": (timing.startup_s + timing.data_s + train_s) / steps if steps else None,
         "epoch_by_planned_s": train_s / epochs if epochs else None,
     }
 
 
-def _shared_cores(ranks: Sequence[Mapping[str, Any]]) -> bool | None:
+def _shared_cores(ranks: Sequence[Rank]) -> bool | None:
     """Whether some threads of a run shared a physical core; None if no rank says so and not every rank knows."""
-    found = {rank["shared_cores"] for rank in ranks}
+    found = {rank.shared_cores for rank in ranks}
     return True if True in found else None if None in found else False
 
 
-def gpus(machine: Mapping[str, Any]) -> str:
+def gpus(machine: Host) -> str:
     """The models of a run's GPUs; empty without any."""
-    return "; ".join(sorted(_gpu(gpu) for gpu in machine["gpus"] or []))
+    return "; ".join(sorted(gpu.name for gpu in machine.gpus))
 
 
-def hardware(machine: Mapping[str, Any]) -> str:
+def hardware(machine: Host) -> str:
     """What a run ran on. Times are compared only where it is equal."""
-    return ", ".join(filter(None, (f"{machine['cpu']}, {machine['cores']} cores", gpus(machine))))
+    return ", ".join(filter(None, (f"{machine.cpu}, {machine.cores} cores", gpus(machine))))
 
 
-def peak_memory(machine: Mapping[str, Any]) -> dict[str, int | None]:
+def peak_memory(machine: Machine) -> dict[str, int | None]:
     """Bytes: of the host, the sum over ranks; of the device, those of the largest rank. None if not measured."""
     return {
-        "peak_rss_bytes": sum(rank["peak_rss_bytes"] or 0 for rank in machine["ranks"]) or None,
-        "peak_device_bytes": max(rank["peak_device_bytes"] or 0 for rank in machine["ranks"]) or None,
+        "peak_rss_bytes": sum(rank.peak_rss_bytes or 0 for rank in machine.ranks) or None,
+        "peak_device_bytes": max(rank.peak_device_bytes or 0 for rank in machine.ranks) or None,
     }
-
-
-def _gpu(gpu: Any) -> str:
-    """A GPU's model; the record may have it as text or in a mapping."""
-    return str(gpu.get("model") or gpu.get("name") or "GPU") if isinstance(gpu, Mapping) else str(gpu)
 
 
 def _spans_columns(config: Config) -> tuple[str, ...]:
@@ -234,10 +238,10 @@ def _spans(config: Config, finding: Finding) -> list[dict[str, Any]]:
     record = finding.record
     if record is None:
         return []
-    shared = {**_identity(config, finding), "studies": " ".join(finding.studies), "status": record["status"]}
-    shared |= {"quiet": record["quiet"]["quiet"], "timed": record["config"]["protocol"]["timed"]}
-    shared["sampled_step_s"] = record["timing"]["sampled_step"]["median_s"]
-    return [{**shared, "span": name, **span} for name, span in sorted(record["timing"]["spans"].items())]
+    shared = {**_identity(config, finding), "studies": " ".join(finding.studies), "status": record.status}
+    shared |= {"quiet": record.quiet.quiet, "timed": record.config["protocol"]["timed"]}
+    shared["sampled_step_s"] = record.timing.sampled_step.median_s
+    return [{**shared, "span": name, **asdict(span)} for name, span in sorted(record.timing.spans.items())]
 
 
 def _history_columns(config: Config, rows: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -264,10 +268,10 @@ def _best(config: Config, findings: Iterable[Finding]) -> list[Finding]:
     """Of each point's runs with curves, the one with the best headline metric on validation data."""
     best: dict[Point, tuple[float, Finding]] = {}
     for finding in findings:
-        if finding.record is None or CURVES not in finding.record["files"]:
+        if finding.record is None or CURVES not in finding.record.files or finding.record.quality is None:
             continue
         metric, key = config.family(finding.run.workload).headline, point_of(finding.run)
-        value = finding.record["quality"]["validation"][metric.name]
+        value: Any = finding.record.quality.validation[metric.name]
         # Undefined: worse than any.
         value = math.inf if value is None else -value if metric.better == "up" else value
         if key not in best or value < best[key][0]:

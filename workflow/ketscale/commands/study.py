@@ -129,8 +129,10 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _recommend(options: argparse.Namespace) -> None:
+    import msgspec
+
     from ketscale.analysis.advice import recommend
-    from ketscale.measure import host
+    from ketscale.measure import form, host
     from ketscale.problems.registry import read_config
 
     only = {
@@ -142,7 +144,7 @@ def _recommend(options: argparse.Namespace) -> None:
         grid.Run.parse(options.record),
         60 * options.minutes,
         only,
-        host.describe(),
+        msgspec.convert(host.describe(), form.Host),
         Path(),
         lambda line: print(f"ketscale: {line}", file=sys.stderr),
     )

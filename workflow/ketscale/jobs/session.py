@@ -149,7 +149,7 @@ def _finished_meanwhile(run: StartedRun, world: World, in_this_call: bool) -> st
         finished.restore(*about)
         if not in_this_call or finished.in_this_call(*about):
             found = finished.of_this_code(*about)
-            status = found["status"] if found else None
+            status = found.status if found else None
     return world.gather(status)[0]
 
 

@@ -22,14 +22,14 @@ Natural = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 NonNegative = Annotated[float, Meta(ge=0)]
 Time = Annotated[datetime, Meta(tz=True)]
 # A metric, a table such as a confusion matrix, or None if it is not defined.
-MetricValue = float | list[Any] | None
+MetricValue = int | float | list[Any] | None
 
 
-class _Part(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class _Part(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """A part of a record."""
 
 
-class Quartiles(_Part):
+class Quartiles(_Part, frozen=True):
     """Median, quartiles and mean of measured times; None if nothing was measured.
 
     median_s, q25_s, q75_s: the median, the lower and the upper quartile. mean_s: the mean. count: how many times were
@@ -43,7 +43,7 @@ class Quartiles(_Part):
     count: Natural
 
 
-class Timing(_Part):
+class Timing(_Part, frozen=True):
     """What the clock measured.
 
     startup_s: from the start of the process until data are read. data_s: opening and verifying the data. first_step_s:
@@ -79,7 +79,7 @@ def epoch_s(measured_s: float | None, mean_step_s: float | None, steps_per_epoch
     return estimate_s if measured_s is None else measured_s
 
 
-class Quality(_Part):
+class Quality(_Part, frozen=True):
     """Metrics of the best weights; each split has the loss and the metrics of the family.
 
     epochs: how many were trained. best_epoch: the one with the best validation, whose weights are tested. validation,
@@ -92,7 +92,7 @@ class Quality(_Part):
     test: dict[str, MetricValue]
 
 
-class Code(_Part):
+class Code(_Part, frozen=True):
     """The code that trained.
 
     version: of the package. hash: SHA-256 of the sources that affect numbers and timing. commit: of the checkout, None
@@ -105,7 +105,7 @@ class Code(_Part):
     dirty: bool | None
 
 
-class Topology(_Part):
+class Topology(_Part, frozen=True):
     """The host's processors.
 
     sockets, physical_cores, threads_per_core: how many there are. core_of: the physical core of each logical CPU that
@@ -118,7 +118,7 @@ class Topology(_Part):
     core_of: dict[str, int | None]
 
 
-class Quiet(_Part):
+class Quiet(_Part, frozen=True):
     """Whether the run was timed alone on each of its hosts, and had enough cores. Shares are those of the worst host.
 
     quiet: whether it was: the first three shares are at most 5 %, the fourth is at most 25 %, and nothing is
@@ -141,7 +141,7 @@ class Quiet(_Part):
     why: str
 
 
-class Rank(msgspec.Struct, kw_only=True):
+class Rank(msgspec.Struct, kw_only=True, frozen=True):
     """What one rank used; more is kept, but nothing else is tabulated.
 
     peak_rss_bytes, peak_device_bytes: its largest resident memory on the host, and on the GPU. shared_cores: whether its
@@ -153,25 +153,40 @@ class Rank(msgspec.Struct, kw_only=True):
     shared_cores: bool | None
 
 
-class Machine(msgspec.Struct, kw_only=True):
-    """The host of rank 0, and one entry per rank in rank order.
+class Gpu(msgspec.Struct, kw_only=True, frozen=True):
+    """A GPU. name: its model. uuid: which one it is."""
+
+    name: str
+    uuid: str
+
+
+class Host(msgspec.Struct, kw_only=True, frozen=True):
+    """A host.
 
     host: its name. cpu: the processor's model. cores, memory_bytes: its logical cores and its memory. gpus: those that
-    rank 0 sees. topology: of the processors; None if unknown. ranks: what each used. cache_bytes: the last-level cache
-    of a core, which others may share; None if unknown.
+    a process sees. topology: of the processors; None if unknown. cache_bytes: the last-level cache of a core, which
+    others may share; None if unknown.
     """
 
     host: str
     cpu: str
     cores: Natural
     memory_bytes: Natural
-    gpus: list[Any] | None
+    gpus: list[Gpu]
     topology: Topology | None
-    ranks: Annotated[list[Rank], Meta(min_length=1)]
     cache_bytes: Natural | None
 
 
-class Route(_Part):
+class Machine(Host, kw_only=True, frozen=True):
+    """The host of rank 0, and one entry per rank in rank order.
+
+    ranks: what each used.
+    """
+
+    ranks: Annotated[list[Rank], Meta(min_length=1)]
+
+
+class Route(_Part, frozen=True):
     """How fused evaluated the circuits of batches above 2^qubits, and the modelled seconds that decided it.
 
     qubits, gates, batch: of the circuit. route: what was chosen. sweep_s, matrix_s: the modelled time of either.
@@ -185,7 +200,7 @@ class Route(_Part):
     matrix_s: Seconds | None
 
 
-class Split(_Part):
+class Split(_Part, frozen=True):
     """How the data were split.
 
     by: the unit that is never in two of training, validation and test. fold, folds, held_out: with folds, which one
@@ -200,7 +215,7 @@ class Split(_Part):
     shared: Natural | None
 
 
-class Record(_Part):
+class Record(_Part, frozen=True):
     """A run's metrics.json: everything that was measured, and everything needed to trust it.
 
     schema: the version of this form. family: of the workload. run: the axes. sizes: the model's sizes by name. status:

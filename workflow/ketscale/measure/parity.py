@@ -13,9 +13,9 @@ from typing import Any
 
 from ketscale import grid
 from ketscale.config import TOLERANCE
+from ketscale.measure.form import Record
 from ketscale.measure.record import Checked
 
-Record = Mapping[str, Any]
 Found = tuple[grid.Run, Record]
 
 # The largest relative differences of a loss.
@@ -80,16 +80,16 @@ def compare(checked: Mapping[grid.Run, Checked]) -> list[Comparison]:
 
 def _group(run: grid.Run, record: Record) -> tuple[Any, ...] | None:
     """The key of runs whose first losses must agree; None if a run's losses need not agree with any other's."""
-    protocol = record["config"]["protocol"]
+    protocol = record.config["protocol"]
     if protocol["precision"] not in ("fp32", "fp64") or protocol["learning_rate"] > LARGEST_LEARNING_RATE:
         return None
-    return (*_work(run, record), protocol["precision"]) if record["losses"] else None
+    return (*_work(run, record), protocol["precision"]) if record.losses else None
 
 
 def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
     """The key of runs that compute the same losses, up to rounding and the errors of their simulators."""
-    settings = tuple(record["config"]["protocol"][name] for name in ARITHMETIC)
-    data = (record["data_hash"], record["features_hash"])
+    settings = tuple(record.config["protocol"][name] for name in ARITHMETIC)
+    data = (record.data_hash, record.features_hash)
     return (*run.without("simulator", *grid.LAYOUT, "protocol"), *settings, *data)
 
 
@@ -100,8 +100,8 @@ def between(found: Found, reference: Found) -> float | None:
     """
     if _work(*found) != _work(*reference):
         return None
-    chaotic = found[1]["config"]["protocol"]["learning_rate"] > LARGEST_LEARNING_RATE
-    ours, theirs = (record["losses"][: 1 if chaotic else None] for _, record in (found, reference))
+    chaotic = found[1].config["protocol"]["learning_rate"] > LARGEST_LEARNING_RATE
+    ours, theirs = (record.losses[: 1 if chaotic else None] for _, record in (found, reference))
     return difference(ours, theirs)
 
 
@@ -109,7 +109,7 @@ def _compare(group: Sequence[Found]) -> list[Comparison]:
     def order(found: Found) -> tuple[Any, ...]:
         # A run that timed out may have few losses to compare with.
         run, record = found
-        return _tolerance(record) > 0, record["status"] != "completed", _distance(run), run
+        return _tolerance(record) > 0, record.status != "completed", _distance(run), run
 
     ordered = sorted(group, key=order)
     reference, comparisons = ordered[0], []
@@ -130,7 +130,7 @@ def _compare(group: Sequence[Found]) -> list[Comparison]:
 
 def _tolerance(record: Record) -> float:
     """The relative error that the run's simulator declares; 0 if it is exact."""
-    return (record["config"]["simulator"] or {}).get(TOLERANCE) or 0.0
+    return (record.config["simulator"] or {}).get(TOLERANCE) or 0.0
 
 
 def _distance(run: grid.Run) -> tuple[bool, bool]:
@@ -140,13 +140,13 @@ def _distance(run: grid.Run) -> tuple[bool, bool]:
 
 def _pair(found: Found, reference: Found) -> Comparison:
     (run, ours), (other, theirs) = found, reference
-    precision = ours["config"]["protocol"]["precision"]
+    precision = ours.config["protocol"]["precision"]
     same = run.simulator == other.simulator
     limit = SINGLE_PRECISION if precision == "fp32" else ACROSS_LAYOUTS if same else ACROSS_SIMULATORS
     if not same:
         limit = max(limit, _tolerance(ours) + _tolerance(theirs))
-    steps = min(len(ours["losses"]), len(theirs["losses"]))
-    return Comparison(run, other, precision, steps, difference(ours["losses"], theirs["losses"]), limit)
+    steps = min(len(ours.losses), len(theirs.losses))
+    return Comparison(run, other, precision, steps, difference(ours.losses, theirs.losses), limit)
 
 
 def refuse(checked: Mapping[grid.Run, Checked], comparisons: Sequence[Comparison]) -> dict[grid.Run, Checked]:

@@ -39,7 +39,7 @@ class Checked:
 
     state: State
     why: str = ""
-    record: dict[str, Any] | None = None
+    record: Record | None = None
 
 
 def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
@@ -52,11 +52,7 @@ def check(path: Path, settings: Settings, features_hash: str | None) -> Checked:
     if found.record is not None:
         found = _compared(found.record, settings)
     found = _complete(path.parent, found)
-    if (
-        features_hash is not None
-        and found.record is not None
-        and found.record["features_hash"] != features_hash
-    ):
+    if features_hash is not None and found.record is not None and found.record.features_hash != features_hash:
         return Checked("stale", "trained on other features: its features hash is not the manifest's")
     return found
 
@@ -71,14 +67,14 @@ def check_alone(path: Path, families: Families) -> tuple[Checked, Settings | Non
         return found, None
     record = found.record
     try:
-        if record["run"] != asdict(Run.parse(str(path))):
+        if record.run != asdict(Run.parse(str(path))):
             return Checked("refused", "the axes in the record differ from those in its path"), None
-        settings = Settings.of(record["config"], families, "its settings")
+        settings = Settings.of(record.config, families, "its settings")
     except UserError as error:
         return Checked("stale", str(error)), None
-    if record["config_hash"] != config_hash(record["config"]):
+    if record.config_hash != config_hash(record.config):
         return Checked("refused", "the settings in the record do not match its config hash"), None
-    if record["run"] != record["config"]["run"]:
+    if record.run != record.config["run"]:
         return Checked("refused", "the axes in the record differ from those in its settings"), None
     return _complete(path.parent, _consistent(record, settings)), settings
 
@@ -101,7 +97,7 @@ def read(path: Path) -> Checked:
     return _formed(record)
 
 
-def vouching(folder: Path, name: str) -> dict[str, Any] | None:
+def vouching(folder: Path, name: str) -> Record | None:
     """The record in a run's folder, which vouches for the folder's file of this name; None if there is no record.
 
     Raises:
@@ -112,7 +108,7 @@ def vouching(folder: Path, name: str) -> dict[str, Any] | None:
     if found.state == "missing":
         return None
     why = found.why if found.record is None else _fault(folder, found.record, name)
-    if found.record is not None and is_of_another(folder, found.record["run"]):
+    if found.record is not None and is_of_another(folder, found.record.run):
         why = "the axes in the record differ from those in its path"
     if found.record is None or why:
         raise UserError(
@@ -164,15 +160,15 @@ def _complete(folder: Path, found: Checked) -> Checked:
     record = found.record
     if record is None:
         return found
-    for name in (HISTORY, *({CURVES} & record["files"].keys())):
+    for name in (HISTORY, *({CURVES} & record.files.keys())):
         if fault := _fault(folder, record, name):
             return Checked("refused", f"its {name} {fault}")
     return found
 
 
-def _fault(folder: Path, record: Mapping[str, Any], name: str) -> str:
+def _fault(folder: Path, record: Record, name: str) -> str:
     """What is wrong with a file in the run's folder that its record vouches for; '' if nothing is."""
-    expected = record["files"].get(name)
+    expected = record.files.get(name)
     if expected is None:
         return "is not in its record"
     try:
@@ -184,39 +180,39 @@ def _fault(folder: Path, record: Mapping[str, Any], name: str) -> str:
     return "" if found == expected else "is not the one that the run wrote: edited, damaged or of another run"
 
 
-def _formed(record: dict[str, Any]) -> Checked:
+def _formed(given: dict[str, Any]) -> Checked:
     """Check the digest and the form of a record."""
     try:
         # Python reads a number such as 1e999 as infinity, which has no canonical JSON.
-        if _digest(record) != record.get("digest"):
+        if _digest(given) != given.get("digest"):
             return Checked(
                 "refused", "its record was edited or damaged: its digest is not that of its content"
             )
-        msgspec.convert(record, Record)
+        record = msgspec.convert(given, Record)
     except (ValueError, RecursionError) as error:  # msgspec.ValidationError is a ValueError
         return Checked("refused", f"its record does not have the form that this version writes: {error}")
-    return Checked(record["status"], record["reason"] or "", record)
+    return Checked(record.status, record.reason or "", record)
 
 
-def _compared(record: dict[str, Any], settings: Settings) -> Checked:
+def _compared(record: Record, settings: Settings) -> Checked:
     """Check a record of the right form against the settings of its run, and its parts against each other."""
-    if record["run"] != settings.content["run"]:
+    if record.run != settings.content["run"]:
         return Checked("refused", "the axes in the record differ from those in its path")
-    if record["config_hash"] != settings.hash:
+    if record.config_hash != settings.hash:
         return Checked("stale", "trained with other settings: its config hash is not the config's")
-    if record["config"] != settings.content:
+    if record.config != settings.content:
         return Checked("refused", "the settings in the record do not match its config hash")
     return _consistent(record, settings)
 
 
-def _consistent(record: dict[str, Any], settings: Settings) -> Checked:
+def _consistent(record: Record, settings: Settings) -> Checked:
     """Check the parts of a record of the run with these settings against each other."""
-    why = next(contradictions(msgspec.convert(record, Record), settings), None)
+    why = next(contradictions(record, settings), None)
     if why:
         return Checked("refused", f"its record contradicts itself: {why}")
-    if _timed_in_part(settings.protocol.timed, record["resumed"]):
+    if _timed_in_part(settings.protocol.timed, record.resumed):
         return Checked("missing", "it is timed, but was stopped in between: its times are of the rest alone")
-    return Checked(record["status"], record["reason"] or "", record)
+    return Checked(record.status, record.reason or "", record)
 
 
 def _timed_in_part(timed: bool, resumed: int) -> bool:
@@ -240,7 +236,7 @@ def write(path: Path, settings: Settings, record: Mapping[str, Any]) -> None:
     whole = {**plain, "digest": _digest(plain)}
     found = _formed(whole)
     if found.record is not None:
-        found = _compared(whole, settings)
+        found = _compared(found.record, settings)
     if found.record is None:
         raise ValueError(f"{path}: not a record: {found.why}")
     write_atomic(path, (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode())

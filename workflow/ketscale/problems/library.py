@@ -74,7 +74,7 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         raise UserError(
             f"{path}: is damaged, or not a model of this version ({short(error)}); train the run again"
         ) from None
-    if is_of_another(path.parent, vars(settings.run)) or (record and record["config"] != about["settings"]):
+    if is_of_another(path.parent, vars(settings.run)) or (record and record.config != about["settings"]):
         raise UserError(f"{path}: is the model of another run, {settings.run.path}; train this one again")
     if simulator is not None and not models.takes(settings, "simulator"):
         raise UserError(f"{path}: {settings.model_kind} takes no simulator; leave it out")

@@ -17,6 +17,7 @@ from ketscale.jobs.costs.features import hardware
 from ketscale.jobs.costs.forecast import Forecast, Forecaster
 from ketscale.jobs.costs.interval import between
 from ketscale.jobs.costs.samples import Sample
+from ketscale.measure.form import Host
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def recommend(
     point: Run,
     limit_s: float,
     only: Mapping[str, Collection[str]],
-    machine: Mapping[str, object],
+    machine: Host,
     root: Path,
     say: Callable[[str], None],
 ) -> Recommendation:
@@ -132,22 +133,15 @@ def _is_of(sample: Sample, machine: str) -> bool:
     return sample.case.names["machine"] == machine
 
 
-def _fits(run: Run, machine: Mapping[str, object]) -> bool:
-    cores, gpus = machine["cores"], machine["gpus"]
-    assert isinstance(cores, int) and isinstance(gpus, list)
-    enough = (
-        run.ranks <= len(gpus) if BACKENDS[run.backend].device == "gpu" else run.ranks * run.threads <= cores
-    )
+def _fits(run: Run, machine: Host) -> bool:
+    on_gpus = BACKENDS[run.backend].device == "gpu"
+    enough = run.ranks <= len(machine.gpus) if on_gpus else run.ranks * run.threads <= machine.cores
     return run.nodes == 1 and enough
 
 
-def _candidates(
-    config: Config, point: Run, only: Mapping[str, Collection[str]], machine: Mapping[str, object]
-) -> list[Run]:
+def _candidates(config: Config, point: Run, only: Mapping[str, Collection[str]], machine: Host) -> list[Run]:
     """The runs that the config's simulators and this machine's layouts allow."""
     config.settings(point)
-    cores, gpus = machine["cores"], machine["gpus"]
-    assert isinstance(cores, int) and isinstance(gpus, list)
     simulators = list(only["simulator"] or ([*config.simulators] if point.simulator != "none" else ["none"]))
     for name in simulators:
         if name not in (*config.simulators, "none"):
@@ -156,11 +150,11 @@ def _candidates(
             )
     for text in only["layout"]:
         backend = BACKENDS.get(layout(text)["backend"])
-        if backend and backend.device == "gpu" and not gpus:
+        if backend and backend.device == "gpu" and not machine.gpus:
             raise UserError(f"--layouts {text}: this machine has no GPU; name layouts of its cores")
     found, why = [], ""
     for name in simulators:
-        for text in only["layout"] or trials.layouts(cores, len(gpus)):
+        for text in only["layout"] or trials.layouts(machine.cores, len(machine.gpus)):
             run = replace(point, simulator=name, seed=0, **layout(text))
             try:
                 config.settings(run)

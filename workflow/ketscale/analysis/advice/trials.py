@@ -148,7 +148,7 @@ def _try(config: Config, settings: Settings, root: Path, limit_s: float) -> floa
     if status or checked.record is None or checked.state != "completed":
         lines = read_text(path, errors="replace").strip().splitlines()
         return short(checked.why if checked.record else lines[-1] if lines else f"exit status {status}")
-    return float(checked.record["timing"]["step"]["median_s"])
+    return checked.record.timing.step.median_s or "it has no steady step"
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -152,7 +152,7 @@ class Estimates:
 
     def _losses(self, run: Run, other: Run) -> float:
         records = self.evidence.records
-        return parity.difference(records[run]["losses"], records[other]["losses"])
+        return parity.difference(records[run].losses, records[other].losses)
 
     def _amount(self, quantity: str, run: Run) -> float | None:
         """A column of runs.csv; or spans of the sampled steps, in seconds, as a share, or over the largest other one."""
@@ -161,11 +161,11 @@ class Estimates:
             # Without runs of the family, there is no column of its metrics.
             value = self.evidence.rows[run].get(quantity)
             return None if value is None else float(value)
-        timing = self.evidence.records[run]["timing"]
+        timing = self.evidence.records[run].timing
         spans = {
-            name: span["median_s"] for name, span in timing["spans"].items() if not name.endswith(".total")
+            name: span.median_s or 0.0 for name, span in timing.spans.items() if not name.endswith(".total")
         }
-        step, names = timing["sampled_step"]["median_s"], quantity.removeprefix(prefix).split(" + ")
+        step, names = timing.sampled_step.median_s, quantity.removeprefix(prefix).split(" + ")
         if not spans or not step:
             return None
         # A span that a run never enters takes no time.

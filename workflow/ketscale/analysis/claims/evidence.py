@@ -9,6 +9,7 @@ from typing import Any
 from ketscale.analysis.points import Collected, Row, point_of, usable
 from ketscale.config import Config
 from ketscale.grid import Run
+from ketscale.measure.form import Record
 
 # Columns of runs, by name, with the value or the list of values that a run must have.
 Filter = Mapping[str, Any]
@@ -29,7 +30,7 @@ class Evidence:
 
     config: Config
     rows: Mapping[Run, Row]
-    records: Mapping[Run, Mapping[str, Any]]
+    records: Mapping[Run, Record]
     why: Mapping[Run, str]
 
     @classmethod

@@ -5,14 +5,14 @@ A sampled step times its all-reduce after a barrier, so waiting for the slowest 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ketscale.analysis.laws.known import HOCKNEY, HOCKNEY_RANKS
 from ketscale.analysis.laws.series import Fitted, Place, Series, grows
 from ketscale.analysis.points import Collected, Row
 from ketscale.grid import Run
 from ketscale.jobs.costs import messages
+from ketscale.measure.form import Record
 
 # Runs with the seconds of their all-reduce.
 Timed = list[tuple[Row, float]]
@@ -36,12 +36,12 @@ def fits(collected: Collected) -> Iterator[Fitted]:
             yield _series(name, hardware, runs, of_ranks=True).fit(HOCKNEY_RANKS)
 
 
-def _seconds(row: Row, record: Mapping[str, Any]) -> float | None:
+def _seconds(row: Row, record: Record) -> float | None:
     """How long one all-reduce of the run's whole gradient takes; None if the run has no such time."""
     size = row["gradient_bytes"]
     if row["ranks"] == 1 or not row["timed"] or not size:
         return None
-    return messages.seconds(record["timing"]["spans"], row["backend"], size)
+    return messages.seconds(record.timing.spans, row["backend"], size)
 
 
 def _values(runs: Timed, column: str) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ketscale.grid import canonical
 from ketscale.jobs.costs.regression import Array
+from ketscale.measure.form import Host
 from ketscale.words import counted
 
 # What distinguishes protocols by the cost of a step; their lengths are counted, not learned.
@@ -88,15 +89,12 @@ def known(content: Mapping[str, Any]) -> tuple[str, ...]:
     return content["model"]["kind"], canonical(simulator), content["run"]["backend"]
 
 
-def hardware(machine: Mapping[str, Any]) -> str:
-    """The hardware of a record's machine in words: processor, cores and GPUs."""
-    gpus = sorted(
-        str(gpu.get("name", "GPU")) if isinstance(gpu, Mapping) else str(gpu) for gpu in machine["gpus"] or []
-    )
+def hardware(machine: Host) -> str:
+    """The hardware of a machine in words: processor, cores and GPUs."""
     # An allocation may have only some of the cores; the machine is the same.
-    topology = machine["topology"]
-    cores = topology["physical_cores"] if topology else machine["cores"]
-    return ", ".join([f"{machine['cpu']}, {counted(cores, 'core')}", *gpus])
+    topology = machine.topology
+    cores = topology.physical_cores if topology else machine.cores
+    return ", ".join([f"{machine.cpu}, {counted(cores, 'core')}", *sorted(gpu.name for gpu in machine.gpus)])
 
 
 # Variances of the logarithm of a cost before there are data, for each part of `Covariance`.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from ketscale.grid import BACKENDS, ONE_MESSAGE
+from ketscale.measure.form import Quartiles
 
 # If a reduction overlaps the backward pass, this is the whole of it; the span without `.total` is its exposed part.
 SPANS = ("communication.total", "communication")
@@ -19,11 +19,11 @@ def in_parts(backend: str, size: int) -> bool:
     return BACKENDS[backend].launcher == "torchrun" and size > ONE_MESSAGE
 
 
-def seconds(spans: Mapping[str, Mapping[str, Any]], backend: str, size: int) -> float | None:
+def seconds(spans: Mapping[str, Quartiles], backend: str, size: int) -> float | None:
     """How long one all-reduce of a whole gradient of `size` bytes took, from a record's spans; None if none says so."""
     if in_parts(backend, size):
         return None
-    return next((spans[name]["median_s"] for name in SPANS if name in spans), None)
+    return next((spans[name].median_s for name in SPANS if name in spans), None)
 
 
 def terms(backend: str, ranks: int, size: int) -> tuple[float, float]:

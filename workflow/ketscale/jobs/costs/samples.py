@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from ketscale.grid import BACKENDS, RECORD, RUNS, Run
 from ketscale.jobs.costs import messages
 from ketscale.jobs.costs.features import Case, case, hardware
+from ketscale.measure.form import Machine, Record
 from ketscale.measure.record import read
 
 # step_s: the median steady step. pace_s: the mean of all steps but the first, which the length of a run depends on.
@@ -58,66 +57,66 @@ class Sample:
     gradient: Gradient | None = None
 
 
-def of(record: Mapping[str, Any]) -> Sample | None:
+def of(record: Record) -> Sample | None:
     """The sample that a record is; None if the run failed or was resumed, or has no steady step.
 
     A run whose time was over has one too, though it may be its only step.
     """
-    timing, ranks = record["timing"], record["machine"]["ranks"]
-    late = record["status"] == "timed_out"
-    step_s = timing["step"]["median_s"] or (timing["first_step_s"] if late else None)
-    memory = max(rank["peak_rss_bytes"] or 0 for rank in ranks)
-    if not (late or record["status"] == "completed") or record["resumed"] or not step_s or not memory:
+    timing, protocol = record.timing, record.config["protocol"]
+    late = record.status == "timed_out"
+    step_s = timing.step.median_s or (timing.first_step_s if late else None)
+    memory = max(rank.peak_rss_bytes or 0 for rank in record.machine.ranks)
+    if not (late or record.status == "completed") or record.resumed or not step_s or not memory:
         return None
-    started, stopped = (datetime.fromisoformat(record[name]) for name in ("started", "stopped"))
-    wall_s = (stopped - started).total_seconds() + timing["startup_s"]
-    quality, steps = record["quality"], timing["steps"]
-    epochs = quality["epochs"] if quality else None
-    validation_s = timing["validation_s"] if epochs else None
-    first_s = timing["first_step_s"] or step_s
+    wall_s = (record.stopped - record.started).total_seconds() + timing.startup_s
+    steps = timing.steps
+    epochs = record.quality.epochs if record.quality else None
+    validation_s = timing.validation_s if epochs else None
+    first_s = timing.first_step_s or step_s
     validated_s = (epochs or 0) * (validation_s or 0.0)
-    pace_s = (
-        max((timing["train_s"] - first_s - validated_s) / (steps - 1), step_s / 2) if steps > 1 else step_s
-    )
+    pace_s = max((timing.train_s - first_s - validated_s) / (steps - 1), step_s / 2) if steps > 1 else step_s
     # What rounding leaves of a very short start is not below what was measured of it.
-    start_s = max(wall_s - steps * pace_s - validated_s, timing["startup_s"] + timing["data_s"], 1e-3)
-    costs = {"step_s": step_s, "pace_s": pace_s, "start_s": start_s, "memory_bytes": float(memory)}
+    start_s = max(wall_s - steps * pace_s - validated_s, timing.startup_s + timing.data_s, 1e-3)
+    run, costs = (
+        Run.of(record.run),
+        {"step_s": step_s, "pace_s": pace_s, "start_s": start_s, "memory_bytes": float(memory)},
+    )
     return Sample(
-        case(record["config"], record["sizes"], hardware(record["machine"])),
+        case(record.config, record.sizes, hardware(record.machine)),
         costs | ({"validation_s": validation_s} if validation_s else {}),
         steps,
-        timing["steps_per_epoch"],
-        record["run"]["batch"],
-        record["run"]["nodes"],
-        record["run"]["ranks"],
+        timing.steps_per_epoch,
+        run.batch,
+        run.nodes,
+        run.ranks,
         epochs,
-        record["config"]["protocol"]["epochs"],
-        record["config"]["protocol"]["early_stopping"] is not None,
+        protocol["epochs"],
+        protocol["early_stopping"] is not None,
         wall_s,
-        record["quiet"]["quiet"],
+        record.quiet.quiet,
         _gradient(record),
     )
 
 
-def _gradient(record: Mapping[str, Any]) -> Gradient | None:
-    size, spans, run = record["gradient_bytes"], record["timing"]["spans"], Run.of(record["run"])
+def _gradient(record: Record) -> Gradient | None:
+    size, spans, run = record.gradient_bytes, record.timing.spans, Run.of(record.run)
     if not size:
         return None
-    protocol = record["config"]["protocol"]
+    protocol = record.config["protocol"]
     # A run on more ranks than cores is not quiet.
-    sound = run.ranks > 1 and protocol["timed"] and not protocol["mistake"] and record["quiet"]["quiet"]
+    sound = run.ranks > 1 and protocol["timed"] and not protocol["mistake"] and record.quiet.quiet
     return Gradient(
         size,
         2 if "communication.sums" in spans else 1,
-        messages.seconds(spans, run.backend, size) if sound and _apart(run, record["machine"]) else None,
+        messages.seconds(spans, run.backend, size) if sound and _apart(run, record.machine) else None,
     )
 
 
-def _apart(run: Run, machine: Mapping[str, Any]) -> bool:
+def _apart(run: Run, machine: Machine) -> bool:
     """Whether every rank is known to have cores, or a GPU, of its own."""
     if BACKENDS[run.backend].device == "gpu":
-        return run.ranks <= run.nodes * len(machine["gpus"] or [])
-    return all(rank["shared_cores"] is False for rank in machine["ranks"])
+        return run.ranks <= run.nodes * len(machine.gpus)
+    return all(rank.shared_cores is False for rank in machine.ranks)
 
 
 def below(folders: Iterable[Path]) -> list[Sample]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ketscale import grid, process
 from ketscale.files import copy_atomic
 
 if TYPE_CHECKING:
     from ketscale.config import Settings
+    from ketscale.measure.form import Record
 
 # The record comes last, since it is refused without the files that it names.
 _FILES = (grid.HISTORY, grid.CURVES, grid.RECORD)
@@ -62,7 +63,7 @@ def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool
         forget(folder)
         return False
     for name in _FILES:
-        if name == grid.RECORD or name in record["files"]:
+        if name == grid.RECORD or name in record.files:
             copy_atomic(kept / name, folder / name)
     return True
 
@@ -78,20 +79,20 @@ def forget(folder: Path) -> None:
     shutil.rmtree(_kept(folder), ignore_errors=True)
 
 
-def of_this_code(folder: Path, settings: Settings, features_hash: str | None) -> dict[str, Any] | None:
+def of_this_code(folder: Path, settings: Settings, features_hash: str | None) -> Record | None:
     """The record in a folder if it belongs to these settings and features and to this code, else None."""
     from ketscale.jobs.provenance import code_hash
     from ketscale.measure.record import check
 
     found = check(folder / grid.RECORD, settings, features_hash).record
-    return found if found is not None and found["code"]["hash"] == code_hash() else None
+    return found if found is not None and found.code.hash == code_hash() else None
 
 
-def _of_this_call(folder: Path, settings: Settings, features_hash: str | None) -> dict[str, Any] | None:
+def _of_this_call(folder: Path, settings: Settings, features_hash: str | None) -> Record | None:
     """The record in a folder if it belongs to these and this call has written it, else None."""
     mine = call()
     found = of_this_code(folder, settings, features_hash) if mine is not None else None
-    return found if found is not None and found["call"] == mine else None
+    return found if found is not None and found.call == mine else None
 
 
 def _kept(folder: Path) -> Path:

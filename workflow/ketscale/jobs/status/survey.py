@@ -116,8 +116,8 @@ def _see(
 ) -> Seen:
     run = settings.run
     if found.record is not None:
-        quiet = found.record["quiet"]
-        busy = "" if quiet["quiet"] or not settings.protocol.timed else f"busy: {quiet['why']}"
+        quiet = found.record.quiet
+        busy = "" if quiet.quiet or not settings.protocol.timed else f"busy: {quiet.why}"
         return Seen(run, "done", found.why or busy, status=found.state)
     folder = results / run.folder
     try:
