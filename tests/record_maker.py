@@ -70,7 +70,7 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
         "files": {HISTORY: hashlib.sha256(NO_EPOCHS.encode()).hexdigest()},
     }
     if completed and settings.protocol.by_epochs:
-        known["quality"] = {"epochs": 1, "best_epoch": 0, "validation": {}, "test": {}}
+        known["quality"] = {"epochs": 1, "best_epoch": 0, "validation": {}, "test": {}, "right": None}
     steps = changes.get("timing", least["timing"])["steps"]
     known["losses"] = [0.5] * min(form.LOSSES_KEPT, steps)
     made = {**least, **known, **changes}

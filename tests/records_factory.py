@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from ketscale import analysis
@@ -18,6 +19,7 @@ from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.jobs import prepared
 from ketscale.measure import form
 from ketscale.measure import record as records
+from ketscale.measure.right import packed
 from tests import ROOT
 from tests.record_maker import beside
 
@@ -95,12 +97,30 @@ def step_time(run: Run, sizes: Mapping[str, int]) -> float:
 
 def metrics(config: Config, run: Run) -> dict[str, Any]:
     """The test metrics of a run: the headline one gets better with the seed, and is better of the control."""
-    figures: dict[str, Any] = {"loss": 0.2, "count": 180}
+    figures: dict[str, Any] = {"loss": 0.2, "count": 200}
     for number, metric in enumerate(config.family(run.workload).metrics):
         gain = 0.01 * run.seed + (0.005 if config.models[run.model][1].classical else 0)
         value = (0.94 + gain if metric.better == "up" else 1e-3 / (1 + gain)) - 0.001 * number
         figures[metric.name] = min(max(value, metric.range[0]), metric.range[1])
     return {**figures, "chance": 0.1}
+
+
+def with_cases(config: Config, run: Run, quality: Mapping[str, Any]) -> dict[str, Any]:
+    """The quality with single cases of the test, if its headline metric is a share: the first ones are right.
+
+    There are as many cases as `count` says, or more if so many cannot have this share.
+    """
+    metric = config.family(run.workload).headline
+    if not metric.is_share:
+        return {**quality, "right": None}
+    share = quality["test"][metric.name]
+    count = next(
+        n
+        for n in (quality["test"].get("count", 200), 1000, 10_000)
+        if abs(share * n - round(share * n)) < 1e-6
+    )
+    cases = packed([[int(sample < round(share * count))] for sample in range(count)])
+    return {**quality, "test": {**quality["test"], "count": count}, "right": msgspec.to_builtins(cases)}
 
 
 def split_of(config: Config, run: Run) -> dict[str, Any]:
@@ -236,7 +256,9 @@ def sealed(made: Mapping[str, Any]) -> dict[str, Any]:
 
 def write(config: Config, results: Path, made: Mapping[str, Any]) -> Path:
     """Such a record below a results folder with its history, as training writes them; the run's folder."""
-    run = Run.of(made["run"])
+    run, quality = Run.of(made["run"]), made["quality"]
+    if quality and "right" not in quality:
+        made = {**made, "quality": with_cases(config, run, quality)}
     records.write(results / run.path, config.settings(run), made)
     (results / run.folder / HISTORY).write_text(history(config, run))
     return results / run.folder

@@ -294,6 +294,6 @@ def test_accuracy_is_pooled_where_every_fold_was_the_test_once(tmp_path: Path) -
     factory.write_all(config, tmp_path, fold)
     tables.collect(config, tmp_path)
     row = pd.read_csv(tmp_path / "tables/quality.csv").iloc[0]
-    assert row["pooled_count"] == 3 * 180
+    assert row["pooled_count"] == 3 * 200
     assert row["pooled"] == pytest.approx(0.95, abs=1e-3)
     assert row["pooled_low"] < row["pooled"] < row["pooled_high"]

@@ -80,6 +80,7 @@ def test_quality_has_the_familys_metrics_and_its_headline_is_tabulated(project: 
         for split in ("validation", "test"):
             assert {"loss", *(metric.name for metric in family.metrics)} <= set(record["quality"][split])
             assert family.headline.chance != "data" or 0 <= record["quality"][split]["chance"] <= 1
+        assert (record["quality"]["right"] is not None) == family.headline.is_share
     rows = project.table("quality")
     assert {row["metric"] for row in rows} == {family.headline.name}
     assert all(row["value"] for row in rows)
@@ -93,6 +94,7 @@ def test_a_resumed_run_ends_bitwise_as_an_uninterrupted_one(project: Project) ->
     assert undisturbed["resumed"] == 0
     assert resumed["weights_hash"] == undisturbed["weights_hash"]
     assert resumed["losses"] == undisturbed["losses"]
+    assert resumed["quality"] == undisturbed["quality"]
 
 
 def test_the_trained_model_is_kept_and_loads(project: Project) -> None:

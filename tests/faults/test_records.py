@@ -3,6 +3,7 @@
 import random
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from ketscale import analysis, grid
 from ketscale.errors import UserError
 from ketscale.measure import record
+from ketscale.measure.right import packed
 from ketscale.problems import arrays, library, models
 from ketscale.problems.registry import FAMILIES
 from ketscale.training import checkpoint
@@ -53,10 +55,12 @@ def written(request, tmp_path):
     step = {"median_s": 0.005, "q25_s": 0.001 + 0.002, "q75_s": 0.006, "mean_s": 0.005, "count": 2}
     figures = {"loss": 1 / 3, "count": 180} | {metric.name: 2 / 3 for metric in settings.family.metrics}
     made = maker.of(settings)
+    cases = msgspec.to_builtins(packed([[1]] * 120 + [[0]] * 60))
+    right = cases if settings.family.headline.is_share else None
     path = maker.write(
         tmp_path,
         settings,
-        quality={"epochs": 3, "best_epoch": 1, "validation": figures, "test": figures},
+        quality={"epochs": 3, "best_epoch": 1, "validation": figures, "test": figures, "right": right},
         losses=[2.5, 1e-5],
         timing=made["timing"]
         | {"steps": 2, "step": step, "steps_per_epoch": 3, "epoch_s": 0.005 * 3, "samples_per_s": 200.0},

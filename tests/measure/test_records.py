@@ -138,7 +138,8 @@ def timed(**changes):
 
 def measured(**figures):
     """The quality of a run whose test metrics are these."""
-    return {"epochs": 2, "best_epoch": 1, "validation": {}, "test": figures}
+    right = {"bits": "wA==", "samples": 3, "cases": None} if "accuracy" in figures else None
+    return {"epochs": 2, "best_epoch": 1, "validation": {}, "test": figures, "right": right}
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def measured(**figures):
         },
         # Fewer samples than the batch, as at the end of small data.
         {"timing": timed(samples_per_s=200)},
-        {"settings": EPOCHS, "quality": measured(accuracy=1, auc=None, count=180, confusion=[[1]])},
+        {"settings": EPOCHS, "quality": measured(accuracy=2 / 3, auc=None, count=3, confusion=[[1]])},
     ],
     ids=["timed", "fast", "small", "quality"],
 )
@@ -291,6 +292,21 @@ def test_a_run_whose_data_did_not_fit_in_memory_needs_no_fold(tmp_path):
         (measured(loss=[]), "loss on"),
         (measured(count=0), "count on"),
         (measured(count=1.5), "count on"),
+        (measured(accuracy=2 / 3) | {"right": None}, "accuracy on the test samples has no single cases"),
+        (measured(accuracy=1 / 3, count=3), "is 0.33.*, but 2 of 3 cases are right"),
+        (measured(accuracy=2 / 3, count=4), "but 2 of 3 cases are right"),
+        (
+            measured(accuracy=1.0, count=3) | {"right": {"bits": "8A==", "samples": 3, "cases": None}},
+            "not those of 3 cases",
+        ),
+        (
+            measured(accuracy=1.0, count=3) | {"right": {"bits": "4A==", "samples": 2, "cases": [1, 1, 1]}},
+            "of 2 samples",
+        ),
+        (
+            measured(accuracy=1.0, count=3) | {"right": {"bits": "?", "samples": 3, "cases": None}},
+            "not base64",
+        ),
     ],
     ids=str,
 )
@@ -385,7 +401,7 @@ def test_an_absent_record_is_missing(path):
 @pytest.mark.parametrize("content", ['{"schema": 3}', "[1]", "{}", "3"])
 def test_a_record_of_another_version_is_stale(path, content):
     path.write_text(content)
-    assert check(path).state == "stale" and "this version reads 5" in check(path).why
+    assert check(path).state == "stale" and "this version reads 6" in check(path).why
 
 
 def test_a_record_of_another_run_is_refused(path):

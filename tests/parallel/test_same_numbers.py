@@ -59,6 +59,9 @@ def test_ranks_compute_what_one_process_computes(where, alone):
             several["parameters"], one["parameters"], rtol=0, atol=1e-10, err_msg=str(case)
         )
         assert numbers(several["figures"]) == pytest.approx(numbers(one["figures"]), rel=1e-10)
+        assert several["right"] == one["right"] and (one["right"] is None) == (
+            case[0] not in ("classification", "large")
+        )
         assert sum(several["samples"]) == one["samples"][0]
         assert {"communication", "communication.wait"} <= set(several["spans"])
         overlapped = case[0] == "large" and where.startswith("ddp")

@@ -41,10 +41,12 @@ def train(world: World, name: str, batch: int, steps: int, **settings: Any) -> d
         problem, world, clock, protocol_of({"steps": steps, **settings}), batch, 0, history=Rows(), **QUIETLY
     )
     trainer.run()
+    right = trainer.problem.right("validation", trainer.outputs("validation"))
     parameters = [torch.view_as_real(p) if p.is_complex() else p for p in trainer.stepper.parameters]
     return {
         "losses": trainer.losses,
         "figures": trainer.problem.metrics("validation", trainer.outputs("validation"), full=True),
+        "right": None if right is None else right.tolist(),
         "parameters": torch.cat([p.detach().reshape(-1) for p in parameters]).tolist(),
         "samples": world.gather(trainer.samples_seen),
         "spans": sorted(clock.spans_s),

@@ -49,3 +49,17 @@ def test_outputs_beyond_the_classes_of_the_data_leave_no_area() -> None:
     found = problem.metrics("test", torch.tensor([[0.0, 1, 2]] * 4), full=True)
     assert found["auc"] is None and found["f1"] == 0
     assert found["confusion"] == [[0, 0, 2], [0, 0, 2], [0, 0, 0]]
+
+
+def test_single_cases_are_right_as_the_accuracy_says() -> None:
+    labels = torch.tensor([1, 0, 1, 1, 0])
+    problem = Classification(
+        torch.nn.Linear(2, 2),
+        torch.zeros(5, 2),
+        labels,
+        {"train": torch.arange(2), "test": torch.tensor([4, 2, 0])},
+        0,
+    )
+    logits = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    assert problem.right("test", logits).tolist() == [1, 0, 1]
+    assert problem.metrics("test", logits, full=False)["accuracy"] == 2 / 3

@@ -166,9 +166,18 @@ def test_metrics_compare_with_chance(tmp_path: Path) -> None:
     assert found["accuracy"] == pytest.approx(1 / 3)
     assert found["reciprocal_rank"] == pytest.approx((1 + 1 / 4 + 1 / 2) / 3)
     assert found["count"] == 3
-    words = built.get_buffer("candidates").shape[1]
-    assert found["chance"] == pytest.approx(1 / words)
+    assert built.right("test", outputs).tolist() == [[1, 0], [0, -1]]
     assert found["loss"] == pytest.approx(float(-np.log([0.5, 0.25]).mean()), abs=1e-9)
+
+
+def test_chance_is_the_most_frequent_word_of_training(tmp_path: Path) -> None:
+    """A sentence repeated: 'b' comes next three times in training, 'a' twice, 'c' never."""
+    data = PreparedSentences(
+        Sentences.of(("a b a b a b", "c b c")), {"train": np.array([0]), "test": np.array([1])}, seed=4
+    )
+    found = problem(data).metrics("test", torch.ones(2, 6, dtype=torch.float64)[1:, :3], full=True)
+    assert found["chance"] == 1 / 2, "b is right, c is not"
+    assert found["chance_reciprocal_rank"] == pytest.approx((1 + 1 / 3) / 2)
 
 
 def test_a_word_that_scores_like_all_others_ranks_last(tmp_path: Path) -> None:

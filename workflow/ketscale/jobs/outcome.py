@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 
+from ketscale.measure.right import packed
 from ketscale.problems.problem import Problem
 from ketscale.training.loop import Diverged, TimedOut, Trainer
 
@@ -72,12 +74,19 @@ def _ended(trainer: Trainer, start: float, train: Callable[[], None]) -> Outcome
             "epochs": len(trainer.history),
             "best_epoch": trainer.best["epoch"],
             **{split: _finite(split, trainer.problem, rows) for split, rows in outputs.items()},
+            "right": _right(trainer.problem, outputs["test"]),
         }
         return Outcome("completed", train_s, quality=quality, outputs=outputs["test"])
     except Diverged as error:
         return Outcome("diverged", time.perf_counter() - start, str(error))
     except TimedOut as error:
         return Outcome("timed_out", time.perf_counter() - start, str(error))
+
+
+def _right(problem: Problem, outputs: torch.Tensor) -> dict[str, Any] | None:
+    """Which cases of the test are right, as the record keeps it."""
+    found = problem.right("test", outputs)
+    return None if found is None else msgspec.to_builtins(packed(found.reshape(len(found), -1).tolist()))
 
 
 def _finite(split: str, problem: Problem, outputs: torch.Tensor) -> dict[str, Any]:

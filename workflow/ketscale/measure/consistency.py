@@ -14,6 +14,7 @@ from ketscale.config import Metric, Protocol, Settings, fold_of
 from ketscale.grid import Run
 from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing, epoch_s
 from ketscale.measure.quiet import STALLED_SHARE, disturbances
+from ketscale.measure.right import unpacked
 
 # The rounding of products of floats, and of metrics that were averaged in single precision.
 _ROUNDING = 1e-9
@@ -51,6 +52,7 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
         yield "its steps are those of a cohort, and it has times of its own"
     if record.quality is not None:
         yield from _quality(record.quality, settings.family.metrics)
+        yield from _right(record.quality, settings.family.headline)
 
 
 def _fold(record: Record, settings: Settings) -> Iterator[str]:
@@ -168,6 +170,23 @@ def _quality(quality: Quality, metrics: tuple[Metric, ...]) -> Iterator[str]:
             yield f"count on the {split} samples is {values['count']}"
         if not _within(values.get("loss"), -math.inf, math.inf):
             yield f"loss on the {split} samples is {values['loss']}"
+
+
+def _right(quality: Quality, headline: Metric) -> Iterator[str]:
+    """A share is that of the cases which are right."""
+    share, count = quality.test.get(headline.name), quality.test.get("count")
+    if (quality.right is not None) != (headline.is_share and share is not None):
+        yield f"{headline.name} on the test samples has {'no ' * (quality.right is None)}single cases"
+    if quality.right is None or not isinstance(share, (int, float)):
+        return
+    try:
+        cases = unpacked(quality.right)
+    except ValueError as error:
+        yield f"of {headline.name} on the test samples {error}"
+        return
+    right, found = (sum(column) for column in zip(*cases, strict=True)) if cases else (0, 0)
+    if found != count or abs(right - share * found) > _SINGLE * found:
+        yield f"{headline.name} on the {count} test samples is {share}, but {right} of {found} cases are right"
 
 
 def _within(value: Any, least: float, most: float) -> bool:

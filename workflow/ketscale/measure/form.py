@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 # The ends of a run. The last three are results too: they are shown, and left out of fits.
 Status = Literal["completed", "diverged", "out_of_memory", "timed_out"]
 EARLY_ENDS: tuple[Status, ...] = ("diverged", "out_of_memory", "timed_out")
@@ -79,17 +79,31 @@ def epoch_s(measured_s: float | None, mean_step_s: float | None, steps_per_epoch
     return estimate_s if measured_s is None else measured_s
 
 
+class Right(_Part, frozen=True):
+    """Which cases of the test are right, in the order of its samples, so that two models can be compared case by case.
+
+    bits: one for each case, 1 if it is right, the first in the highest bit; base64. samples: how many the test has.
+    cases: how many each sample has, as a sentence has words; None if each is one case.
+    """
+
+    bits: str
+    samples: Natural
+    cases: list[Natural] | None
+
+
 class Quality(_Part, frozen=True):
     """Metrics of the best weights; each split has the loss and the metrics of the family.
 
     epochs: how many were trained. best_epoch: the one with the best validation, whose weights are tested. validation,
-    test: the metrics of that split, by name.
+    test: the metrics of that split, by name. right: the cases that the headline metric on the test is the share of;
+    None if it is no share.
     """
 
     epochs: Natural
     best_epoch: Natural
     validation: dict[str, MetricValue]
     test: dict[str, MetricValue]
+    right: Right | None
 
 
 class Code(_Part, frozen=True):
@@ -235,7 +249,7 @@ class Record(_Part, frozen=True):
     times of its own but those of all. digest: SHA-256 of all the rest as canonical JSON.
     """
 
-    schema: Literal[5]
+    schema: Literal[6]
     family: str
     run: dict[str, int | str]
     sizes: dict[str, Natural]

@@ -123,11 +123,11 @@ class Classification(Problem):
         AUC (one-vs-rest, macro average), weighted F1 and the confusion matrix (rows are true classes). AUC is None
         if a class is missing from the split, since it is then undefined.
         """
-        labels = self.get_buffer("labels")[self.get_buffer(f"rows_{split}")].cpu()
+        labels = self._labels(split)
         logits = outputs.double().cpu()
         found: dict[str, Any] = {
             "loss": float(nn.functional.cross_entropy(logits, labels)),
-            "accuracy": float((logits.argmax(1) == labels).double().mean()),
+            "accuracy": float(self.right(split, outputs).double().mean()),
         }
         if full:
             classes = logits.shape[1]
@@ -140,7 +140,14 @@ class Classification(Problem):
             found["confusion"] = confusion.tolist()
         return found
 
+    def right(self, split: str, outputs: torch.Tensor) -> torch.Tensor:
+        """Whether the largest logit is that of the true class, (n,)."""
+        return (outputs.cpu().argmax(1) == self._labels(split)).to(torch.int8)
+
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Logits (n, classes), true labels (n,) and the samples' indices in the workload's data (n,)."""
         rows = self.get_buffer(f"rows_{split}").cpu()
-        return {"outputs": outputs, "labels": self.get_buffer("labels").cpu()[rows], "samples": rows}
+        return {"outputs": outputs, "labels": self._labels(split), "samples": rows}
+
+    def _labels(self, split: str) -> torch.Tensor:
+        return self.get_buffer("labels")[self.get_buffer(f"rows_{split}")].cpu()

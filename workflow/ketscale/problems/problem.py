@@ -127,9 +127,16 @@ class Problem(nn.Module, ABC):
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Metrics of the outputs of a whole split: `loss` always, costly ones only when `full`; None if undefined.
 
-        When full, and where it makes sense, also `count`, the number of cases that the headline metric is taken over;
-        and `chance`, the value of the headline metric that guessing gives, if the specification says 'data'.
+        When full, and where it makes sense, also `count`, the number of cases that the headline metric is taken over
+        (those of `right`, if it is a share); and `chance`, the value of the headline metric that guessing gives, if the specification says 'data'.
         """
+
+    def right(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
+        """Which cases of a whole split are right that the headline metric is the share of; None if it is no share.
+
+        int8 (samples,): 1 if right, else 0; or (samples, most cases), with -1 where a sample has fewer cases.
+        """
+        return None
 
     def curves(self) -> Mapping[str, torch.Tensor]:
         """The course of the trained model over time, kept as a table: columns by name, real (points,); none if empty.

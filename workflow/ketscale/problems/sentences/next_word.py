@@ -137,7 +137,8 @@ class NextWord(Problem):
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Loss, and as accuracy the share of transitions whose true word ranks first.
 
-        When full also the mean reciprocal rank, the chance levels of both, and the number of transitions as `count`.
+        When full also the mean reciprocal rank, the number of transitions as `count`, and the chance levels of both
+        metrics: what ranking all words by how often they come next in training gives.
         """
         ranks = outputs[:, 1:][outputs[:, 1:] > 0]
         found: dict[str, Any] = {
@@ -145,9 +146,25 @@ class NextWord(Problem):
             "accuracy": float((ranks == 1).double().mean()),
         }
         if full:
-            vocabulary = self.get_buffer("candidates").shape[1]
+            by_frequency = self._ranks_by_frequency(split)
             found["reciprocal_rank"] = float((1 / ranks).mean())
-            found["chance"] = 1 / vocabulary
-            found["chance_reciprocal_rank"] = sum(1 / k for k in range(1, vocabulary + 1)) / vocabulary
+            found["chance"] = float((by_frequency == 1).double().mean())
+            found["chance_reciprocal_rank"] = float((1 / by_frequency.double()).mean())
             found["count"] = len(ranks)
         return found
+
+    def _ranks_by_frequency(self, split: str) -> torch.Tensor:
+        """The rank of the true next word at each transition of a split, if words are ordered as frequent in training."""
+        training, tested = (
+            words[words >= 0]
+            for words in (
+                self.get_buffer("following")[self.get_buffer(f"rows_{name}")] for name in ("train", split)
+            )
+        )
+        counts = training.bincount(minlength=self.get_buffer("candidates").shape[1])
+        return (1 + counts.argsort(descending=True, stable=True).argsort())[tested]
+
+    def right(self, split: str, outputs: torch.Tensor) -> torch.Tensor:
+        """Whether the true word ranks first at each transition, (sentences, longest)."""
+        ranks = outputs[:, 1:].cpu()
+        return torch.where(ranks > 0, ranks == 1, -1).to(torch.int8)

@@ -1,0 +1,32 @@
+"""Single cases survive packing, and bits that are not theirs are refused."""
+
+import random
+
+import pytest
+
+from ketscale.measure.form import Right
+from ketscale.measure.right import packed, unpacked
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 180])
+def test_one_case_a_sample(count):
+    cases = [random.Random(count).randint(0, 1) for _ in range(count)]
+    found = packed([[case] for case in cases])
+    assert (found.samples, found.cases) == (count, None)
+    assert unpacked(found) == [(case, 1) for case in cases]
+    assert len(found.bits) <= 4 * (count // 24 + 1), "one bit a case"
+
+
+def test_samples_of_several_cases_and_of_none():
+    found = packed([[1, 0, -1], [-1, -1, -1], [1, 1, 1]])
+    assert found.cases == [2, 0, 3]
+    assert unpacked(found) == [(1, 2), (0, 0), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    "bits, samples, cases",
+    [("8A==", 3, None), ("4AA=", 3, None), ("4A==", 2, [1, 1, 1]), ("4A", 3, None), ("é", 3, None)],
+)
+def test_bits_of_other_cases_are_refused(bits, samples, cases):
+    with pytest.raises(ValueError, match="the bits are not"):
+        unpacked(Right(bits=bits, samples=samples, cases=cases))
