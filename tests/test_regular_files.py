@@ -191,7 +191,7 @@ ALLOWED = {
         "measure/cgroup.py",
         "parallel/ddp.py",
     ),
-    "sources of the package": ("jobs/provenance.py: sources_hash", "engines/compiled/library.py: _environment"),
+    "sources of the package": ("jobs/provenance.py: _read", "engines/compiled/library.py: _environment"),
     "after `require_regular`": (
         "problems/library.py: load", "problems/images/resnet.py: read_weights", "problems/images/resnet.py: fetch_imagenet",
         "problems/eeg/eegmmidb.py: _trials", "training/history.py: _write",

@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 
 from ketscale.analysis import catalogue, tables
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing.inputs import table as parsed
 from ketscale.analysis.laws import cost, drawing, table
-from ketscale.analysis.points import Collected, Row
+from ketscale.analysis.points import Row
 from ketscale.config import Config
 from ketscale.grid import Run, Study, layout
 from tests import records_factory as factory

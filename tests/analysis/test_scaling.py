@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from ketscale.analysis import intervals, laws, points
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.kinds import kinds, speed
 from ketscale.analysis.kinds.scaling import WEAK
 from ketscale.analysis.laws.table import COLUMNS
@@ -49,7 +50,7 @@ def threads(count: int, **changes: Any) -> dict[str, Any]:
 def rows_of(kind: str, rows: list[dict[str, Any]], asked: int | None = None) -> list[dict[str, Any]]:
     """scaling.csv of one study of the first `asked` of these rows."""
     study = Study("s", kind, "?", tuple(Run.of(found) for found in rows[:asked]))
-    collected = points.Collected.of(CONFIG, rows, {}, {})
+    collected = Collected.of(CONFIG, rows, {}, {})
     return [dict(made) for made in kinds(CONFIG.families)[kind].rows(study, collected)]
 
 

@@ -236,7 +236,9 @@ def test_mixed_code_is_shown_and_warned_of(tmp_path: Path) -> None:
     factory.write_all(
         CONFIG,
         tmp_path,
-        only(FIRST, code={"version": "0.1.0", "hash": "h", "commit": "b" * 40, "dirty": True}),
+        only(
+            FIRST, code={"version": "0.1.0", "hash": "h", "imported": "", "commit": "b" * 40, "dirty": True}
+        ),
     )
     found = collected(tmp_path)
     warning = found["completeness"][0]

@@ -24,9 +24,15 @@ from ketscale.jobs import provenance
 def look():
     print(*sys.modules, flush=True)
     os._exit(0)
-provenance.sources_hash = look
+provenance._read = look
 main(["train", sys.argv[1]])
 """
+
+
+def forget():
+    """As in a new process."""
+    for known in (provenance.code_hash, provenance.taken, provenance._first):
+        known.cache_clear()
 
 
 class Checkout:
@@ -52,9 +58,7 @@ class Checkout:
         self.head = self.git("rev-parse", "HEAD")
 
     def forget(self):
-        """As in a new process."""
-        provenance.code_hash.cache_clear()
-        provenance.taken.cache_clear()
+        forget()
 
 
 @pytest.fixture
@@ -80,7 +84,7 @@ def test_what_is_committed_or_installed_while_runs_train_is_in_none_of_their_rec
     code, packages = record()
     # The runs of a cohort end one after the other.
     checkout.module.write_text("a = 3\n")
-    assert record() == (code, packages) == (started["code"], started["packages"])
+    assert record() == (code, packages) == ({**started["code"], "imported": ""}, started["packages"])
     checkout.forget()
     later, upgraded = record()
     assert (later["commit"], later["dirty"]) == (checkout.head, True) and later["hash"] != code["hash"]
@@ -139,7 +143,7 @@ def test_the_hash_of_the_code_is_that_of_what_trains(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "SOURCES", tmp_path)
 
     def now():
-        provenance.code_hash.cache_clear()
+        forget()
         return provenance.code_hash()
 
     before = now()
@@ -147,7 +151,48 @@ def test_the_hash_of_the_code_is_that_of_what_trains(tmp_path, monkeypatch):
     assert now() == before
     (tmp_path / "training/loop.py").write_text("a = 2\n")
     assert now() != before
-    provenance.code_hash.cache_clear()
+    forget()
+
+
+SOURCE = '"""A loop."""\nSTEPS = 20\n\n\ndef train(steps=STEPS):\n    """Train."""\n    return steps  # of one epoch\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "same"),
+    [
+        ("loop", "of one epoch", "of all", True),
+        ("loop", '"""Train."""', '"""Train for some steps."""', True),
+        ("loop", "steps=STEPS", "steps: int = STEPS", False),
+        ("loop", "= 20", "= 21", False),
+        ("other", "= 20", "= 21", True),
+    ],
+)
+def test_only_the_code_of_imported_modules_tells_two_runs_apart(
+    tmp_path, monkeypatch, name, before, after, same
+):
+    """Neither comments nor docstrings, nor another family's model."""
+    package = tmp_path / "package"
+    (package / "training").mkdir(parents=True)
+    for module in ("loop", "other"):
+        (package / "training" / f"{module}.py").write_text(SOURCE)
+    monkeypatch.setattr(provenance, "SOURCES", package)
+    monkeypatch.setitem(sys.modules, "package.training.loop", object())
+
+    def now():
+        forget()
+        return provenance.imported()
+
+    first = now()
+    assert len(first) == provenance.NAME + provenance.TREE
+    edited = package / "training" / f"{name}.py"
+    edited.write_text(SOURCE.replace(before, after))
+    assert (now() == first) == same
+    forget()
+
+
+def test_no_two_modules_have_the_same_short_name():
+    names = list(provenance._read())
+    assert len({provenance._short(name.encode(), provenance.NAME) for name in names}) == len(names)
 
 
 def test_what_does_not_train_is_still_there_under_its_name():

@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("KETSCALE_CALL", "one")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     path = tmp_path / RUN.folder
-    code = {"version": "0.3.0", "hash": provenance.code_hash(), "commit": None, "dirty": None}
+    code = {"version": "0.3.0", "hash": provenance.code_hash(), "imported": "", "commit": None, "dirty": None}
     maker.write(tmp_path, SETTINGS, call="one", code=code)
     (path / "history.csv").write_text("epoch,step\n")
     (copy,) = finished.copies(path, together=False)

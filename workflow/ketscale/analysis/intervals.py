@@ -31,22 +31,26 @@ class Summary:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95 % interval (None with fewer than three seeds), in the values' unit."""
+    """A value with its 95 % interval (None with fewer than three seeds), in the values' unit.
+
+    n: the seeds that it is from. outliers: how many more were left out as such.
+    """
 
     value: float
     low: float | None
     high: float | None
     n: int
+    outliers: int = 0
 
     def inverse(self) -> Estimate:
         """The estimate of the inverse of a ratio."""
         low, high = (None if end is None else 1 / end for end in (self.high, self.low))
-        return Estimate(1 / self.value, low, high, self.n)
+        return Estimate(1 / self.value, low, high, self.n, self.outliers)
 
     def times(self, factor: float) -> Estimate:
         """The estimate of a positive multiple."""
         low, high = (None if end is None else factor * end for end in (self.low, self.high))
-        return Estimate(factor * self.value, low, high, self.n)
+        return Estimate(factor * self.value, low, high, self.n, self.outliers)
 
 
 def summarise(values: Sequence[float]) -> Summary | None:
@@ -76,6 +80,44 @@ def mean(values: Sequence[float]) -> Estimate | None:
         half = quantile * spread / math.sqrt(n)
         return Estimate(centre, centre - half, centre + half, n)
     return Estimate(centre, *_bootstrap(values, math.sqrt(n / (n - 1)) * quantile), n)
+
+
+def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:
+    """The mean of the values that are no outliers, with its interval by Student's t; None without a value.
+
+    least: the least standard deviation that is believed.
+    """
+    kept = inliers(values)
+    n = len(kept)
+    if n == 0:
+        return None
+    centre = statistics.fmean(kept)
+    if n < FEWEST:
+        return Estimate(centre, None, None, n, len(values) - n)
+    half = exceeded((1 - LEVEL) / 2, n - 1) * max(least, statistics.stdev(kept)) / math.sqrt(n)
+    return Estimate(centre, centre - half, centre + half, n, len(values) - n)
+
+
+def spread(values: Sequence[float]) -> float:
+    """The standard deviation of the values that are no outliers."""
+    return statistics.stdev(inliers(values))
+
+
+def inliers(values: Sequence[float]) -> list[float]:
+    """The values without outliers by the generalised ESD test at 1 % (Rosner, Technometrics 25, 165, 1983).
+
+    Up to a third of the values can be outliers; of three values none is.
+    """
+    left, kept = list(values), list(values)
+    for _ in range(len(values) // 3 if len(values) > FEWEST else 0):
+        n, centre, deviation = len(left), statistics.fmean(left), statistics.stdev(left)
+        farthest = max(left, key=lambda value: abs(value - centre))
+        quantile = exceeded(0.01 / (2 * n), n - 2)
+        limit = (n - 1) * quantile / math.sqrt(n * (n - 2 + quantile**2))
+        left.remove(farthest)
+        if abs(farthest - centre) > limit * deviation:
+            kept = list(left)
+    return kept
 
 
 def ratio(ratios: Sequence[float]) -> Estimate | None:

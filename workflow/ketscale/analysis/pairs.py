@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ketscale.analysis.comparability import host_class as hardware
 from ketscale.analysis.completeness import code
-from ketscale.analysis.tables import hardware
 from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.grid import PATTERN, RECORD, RUNS, Run

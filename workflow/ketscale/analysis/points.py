@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Config, SizeAxis
 from ketscale.config.family import LOSS
 from ketscale.grid import BACKENDS, POINT, Run, decode
-from ketscale.measure.form import Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,34 +25,6 @@ SHARED_RATIOS = (*BUSY_RATIOS, "untimed", "untimed reference")
 # Flags of a point whose own time is hollow in figures and left out of fits, and of one whose ratios are hollow.
 HOLLOW = (BUSY, TIMED_OUT)
 HOLLOW_RATIOS = (*HOLLOW, *(f"{flag} reference" for flag in HOLLOW))
-
-
-@dataclass(frozen=True)
-class Collected:
-    """What the tables of studies are made from.
-
-    points: the rows of runs.csv by point. held: the precisions in which parity held, by `parity.subject`. records: those
-    of the rows.
-    """
-
-    config: Config
-    points: Mapping[Point, Group]
-    held: Mapping[Point, str]
-    records: Mapping[Run, Record]
-
-    @classmethod
-    def of(
-        cls,
-        config: Config,
-        rows: Iterable[Row],
-        held: Mapping[Point, str],
-        records: Mapping[Run, Record],
-    ) -> Collected:
-        """The rows of runs.csv, grouped."""
-        points: dict[Point, list[Row]] = {}
-        for row in rows:
-            points.setdefault(point(row), []).append(row)
-        return cls(config, points, held, records)
 
 
 def point(row: Row) -> Point:

@@ -11,12 +11,14 @@ from msgspec.structs import asdict
 
 from ketscale.analysis import answers, catalogue, claims, completeness, parity, stamp
 from ketscale.analysis.claims.evidence import Evidence
+from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparability import host_class
 from ketscale.analysis.completeness import Finding
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds, quality, speed
 from ketscale.analysis.kinds.sweep import Sweep
 from ketscale.analysis.laws import table as laws
-from ketscale.analysis.points import Collected, Point, metrics, point_of, size_axes, sizes_of
+from ketscale.analysis.points import Point, metrics, point_of, size_axes, sizes_of
 from ketscale.config import Config, Metric
 from ketscale.files import csv_of, read_csv
 from ketscale.grid import AXES, CURVES, HISTORY, Run
@@ -109,7 +111,7 @@ def _runs_columns(config: Config) -> tuple[str, ...]:
         "host", "cpu", "cores", "memory_bytes", "cache_bytes", "shared_cores", "gpus", "hardware", "code", "packages",
         "mpi_library", "slurm_job_id", "started", "stopped", "parameters", "gradient_bytes",
         "config_hash", "data_hash", "features_hash", "weights_hash",
-        "node_hours", "gpu_hours",
+        "node_hours", "gpu_hours", "imported",
     )  # fmt: skip
 
 
@@ -156,7 +158,8 @@ def _run(config: Config, finding: Finding, record: Record) -> dict[str, Any]:
         **{name: getattr(machine, name) for name in ("host", "cpu", "cores", "memory_bytes", "cache_bytes")},
         "shared_cores": _shared_cores(machine.ranks),
         "gpus": gpus(machine),
-        "hardware": hardware(machine),
+        "hardware": host_class(machine),
+        "imported": record.code.imported,
         "code": completeness.code(record),
         "packages": " ".join(f"{name}={version}" for name, version in sorted(record.packages.items())),
     }
@@ -211,11 +214,6 @@ def _shared_cores(ranks: Sequence[Rank]) -> bool | None:
 def gpus(machine: Host) -> str:
     """The models of a run's GPUs; empty without any."""
     return "; ".join(sorted(gpu.name for gpu in machine.gpus))
-
-
-def hardware(machine: Host) -> str:
-    """What a run ran on. Times are compared only where it is equal."""
-    return ", ".join(filter(None, (f"{machine.cpu}, {machine.cores} cores", gpus(machine))))
 
 
 def peak_memory(machine: Machine) -> dict[str, int | None]:

@@ -1,16 +1,16 @@
-"""What an interval decides: whether a factor is worth its cost, with several comparisons of a study taken together.
+"""The words of verdicts, each with its meaning, and how intervals decide between them.
 
-A study that makes k comparisons would miss one truth or more with a probability of up to k times 5 %. So its answer
-widens every interval until all of them hold together with 95 % (Bonferroni; Dunn, J. Am. Stat. Assoc. 56, 52, 1961),
-and decides by these. Tables and figures show each interval by itself.
+A study that makes k comparisons at 95 % would miss one truth or more with a probability of up to k times 5 %. So its
+verdicts are accepted step by step (Holm, Scand. J. Stat. 6, 65, 1979), while every interval that is shown is one of 95 %.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ketscale.analysis.comparison import Compared
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.analysis.points import SHARED_RATIOS
 
@@ -21,7 +21,54 @@ if TYPE_CHECKING:
 WORTH = 1.05
 
 PAYS, PAYS_NOT, NO_GAIN = "pays", "does not pay", "no clear gain"
-FEW, DISTURBED, OPEN = "undecided: fewer than 3 seeds", "undecided: busy machine", "open"
+SLOWER, NOT_SLOWER, NO_LOSS = "slower", "not slower", "no clear loss"
+FASTER, UNCHANGED = "faster", "no clear change"
+LESS, ABOUT, MORE_THAN = "less than in proportion", "about in proportion", "more than in proportion"
+BETTER, WORSE, EQUAL, CANNOT_TELL, NO_CONTROL = "better", "worse", "equal", "cannot tell", "no control"
+HELD, NOT_HELD, OTHER_LOSSES = "held", "not held", "other losses"
+SUPPORTED, MORE, REFUTED = "supported", "more than claimed", "refuted"
+UNDECIDED, NOT_MEASURED = "undecided", "not measured"
+FEW, DISTURBED, APART = (
+    "undecided: fewer than 3 seeds",
+    "undecided: busy machine",
+    "undecided: not comparable",
+)
+FAILED, OPEN = "undecided: most seeds failed", "open"
+NEVER = "never in the range measured"
+
+# Every verdict, and no other word is one. All that is said of an interval holds for all comparisons of a study together.
+MEANINGS = {
+    PAYS: f"The speedup is above {WORTH:g} with its whole interval.",
+    PAYS_NOT: "The speedup is at most 1 with its whole interval.",
+    NO_GAIN: f"The interval of the speedup reaches from {WORTH:g} or below to above 1, or lies between the two.",
+    SLOWER: f"The factor by which a step takes longer is above {WORTH:g}, or the threshold that was given, with its whole interval.",
+    NOT_SLOWER: "The factor by which a step takes longer is at most 1 with its whole interval.",
+    NO_LOSS: f"The interval of that factor reaches from {WORTH:g} or below to above 1, or lies between the two.",
+    FASTER: "A step takes a smaller share of the time than the threshold allows, with its whole interval.",
+    UNCHANGED: "The interval of the change reaches into what counts as none.",
+    LESS: f"The time grows at least {WORTH:g} times less than what is varied, with its whole interval.",
+    ABOUT: "The interval of the growth reaches into what counts as proportional.",
+    MORE_THAN: f"The time grows more than {WORTH:g} times as much as what is varied, with its whole interval.",
+    BETTER: "The metric is better with its whole interval.",
+    WORSE: "The metric is worse with its whole interval.",
+    EQUAL: "The whole interval of the difference is within 2 points.",
+    CANNOT_TELL: "The interval of the difference reaches from worse to better.",
+    NO_CONTROL: "There is nothing to compare the model with.",
+    HELD: "Runs that must compute the same have the same first losses, within the limit of their precision.",
+    NOT_HELD: "Some runs that must compute the same have other first losses.",
+    OTHER_LOSSES: "The run computes something else than its counterpart, so that their times say nothing.",
+    SUPPORTED: "The interval lies where the rule says that the claim holds.",
+    MORE: "The effect goes the way of the claim, and its interval lies wholly beyond what is claimed.",
+    REFUTED: "The interval lies where the rule says that the claim fails.",
+    UNDECIDED: "The interval is too wide, seeds are too few, hosts contradict each other, or words leave a choice.",
+    NOT_MEASURED: "Runs are missing, were disturbed, or are older than the rule of the claim.",
+    FEW: f"Fewer than {FEWEST} seeds have a result on both sides, so there is no interval.",
+    DISTURBED: "Every run of a side was timed on a busy machine, or beside other runs.",
+    APART: "The runs are of other code, packages, hosts or data; the answer says which.",
+    FAILED: "More than half of the seeds diverged, ran out of memory or stopped, and those that are left are a choice.",
+    NEVER: "No point of a break-even pays.",
+    OPEN: "What is asked for has not been measured yet.",
+}
 # In a sentence, after a colon.
 CLAUSES = {
     PAYS: "it pays",
@@ -29,9 +76,84 @@ CLAUSES = {
     NO_GAIN: "no clear gain",
     FEW: "undecided, with fewer than 3 seeds",
     DISTURBED: "undecided, since the machine was busy",
+    APART: "undecided, since the runs are not comparable",
 }
 
 
+def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
+    """Verdicts that hold together with 95 %; None where an interval decides nothing.
+
+    decide: gives, for each comparison, the verdict of its interval at a level between 0 and 1, None if it has none. A
+    wider interval may decide less, but nothing else.
+    """
+    found: list[str | None] = [None] * len(decide)
+    left = set(range(len(decide)))
+    while left:
+        level = 1 - (1 - LEVEL) / len(left)
+        accepted = {
+            number for number in left if (word := decide[number](level)) and _keep(found, number, word)
+        }
+        if not accepted:
+            break
+        left -= accepted
+    return found
+
+
+def _keep(found: list[str | None], number: int, word: str) -> bool:
+    found[number] = word
+    return True
+
+
+def gains(
+    found: Sequence[Compared], above: str = PAYS, below: str = PAYS_NOT, between: str = NO_GAIN
+) -> list[str]:
+    """The verdicts on the speedups of one study, in their order: whether each pays.
+
+    above, below, between: other words for the same.
+    """
+    return _judged(found, lambda low, high: above if low > WORTH else below if high <= 1 else None, between)
+
+
+def changes(found: Sequence[Compared], threshold: float, above: str, below: str, between: str) -> list[str]:
+    """The verdicts on ratios: whether each is beyond a threshold or beyond its inverse."""
+
+    def decide(low: float, high: float) -> str | None:
+        return above if low > threshold else below if high < 1 / threshold else None
+
+    return _judged(found, decide, between)
+
+
+def _judged(
+    found: Sequence[Compared], decide: Callable[[float, float], str | None], between: str
+) -> list[str]:
+    open_ = {number: each.ratio for number, each in enumerate(found) if not undecided(each)}
+
+    def at(ratio: Estimate) -> Callable[[float], str | None]:
+        return lambda level: decide(*widened(ratio, level))
+
+    words = holm([at(ratio) for ratio in open_.values() if ratio])
+    decided_ = dict(zip(open_, words, strict=True))
+    return [undecided(each) or decided_[number] or between for number, each in enumerate(found)]
+
+
+def undecided(found: Compared) -> str:
+    """Why a comparison decides nothing, as a verdict; '' if its interval may decide."""
+    if found.why:
+        return APART
+    if found.flag in SHARED_RATIOS:
+        return DISTURBED
+    return FEW if found.ratio is None or found.ratio.low is None else ""
+
+
+def widened(ratio: Estimate, level: float) -> tuple[float, float]:
+    """The ends of a ratio's interval at another level."""
+    assert ratio.low is not None and ratio.high is not None
+    factor = exceeded((1 - level) / 2, ratio.n - 1) / exceeded((1 - LEVEL) / 2, ratio.n - 1)
+    low, high = (ratio.value * (end / ratio.value) ** factor for end in (ratio.low, ratio.high))
+    return low, high
+
+
+# Callers of what follows move to `gains`.
 def estimate(row: Mapping[str, Any] | pd.Series, column: str, n: str = "") -> Estimate:
     """The estimate in the columns COLUMN, COLUMN_low and COLUMN_high of a table's row; n: the column of its seeds."""
     low, high = (float(row[f"{column}_{end}"]) for end in ("low", "high"))

@@ -6,16 +6,21 @@ a run trains is none of what trained it.
 
 from __future__ import annotations
 
+import ast
+import base64
 import functools
 import hashlib
 import importlib.metadata
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from ketscale import __version__
 
 SOURCES = Path(__file__).resolve().parents[1]
+# Characters of a module in `Code.imported`: of its name, and of its syntax tree. A multiple of four bits of Base64.
+NAME, TREE = 4, 4
 # Code that reads, draws or times runs from outside changes none of their numbers.
 _NOT_TRAINING = (
     "analysis",
@@ -48,27 +53,82 @@ PACKAGES = (
 
 @functools.cache
 def taken() -> dict[str, Any]:
-    """The parts `code` and `packages` of each record that this process writes, as they are at the first call."""
+    """The parts `code` and `packages` of each record that this process writes, as they are at the first call.
+
+    `code` has no `imported` yet.
+    """
     return {
         "code": {"version": __version__, "hash": code_hash(), **git_state(SOURCES)},
         "packages": _packages(),
     }
 
 
+def of_record() -> dict[str, Any]:
+    """The parts `code` and `packages` of a record that is written now."""
+    start = taken()
+    return {**start, "code": {**start["code"], "imported": imported()}}
+
+
 @functools.cache
 def code_hash() -> str:
     """SHA-256 of the package's sources that affect a run's numbers and timing, as they are at the first call."""
-    return sources_hash()
+    return _hash(_first())
 
 
 def sources_hash() -> str:
     """SHA-256 of these sources as they are now."""
+    return _hash(_read())
+
+
+def imported() -> str:
+    """`Code.imported`: the syntax trees of the modules that this process has imported, as they were at the first call.
+
+    Comments, docstrings and modules that were not imported, such as another family's models, are no part of it.
+    """
+    found = []
+    for name, source in _first().items():
+        module = ".".join((SOURCES.name, *name.removesuffix(".py").split("/"))).removesuffix(".__init__")
+        if module in sys.modules:
+            found.append(_short(name.encode(), NAME) + _short(_tree(source), TREE))
+    return "".join(sorted(found))
+
+
+@functools.cache
+def _first() -> dict[str, bytes]:
+    """These sources by name, as they are at the first call."""
+    return _read()
+
+
+def _read() -> dict[str, bytes]:
+    named = ((path.relative_to(SOURCES).as_posix(), path) for path in sorted(SOURCES.rglob("*.py")))
+    return {name: path.read_bytes() for name, path in named if not name.startswith(_NOT_TRAINING)}
+
+
+def _hash(sources: dict[str, bytes]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(SOURCES.rglob("*.py")):
-        name = path.relative_to(SOURCES).as_posix()
-        if not name.startswith(_NOT_TRAINING):
-            digest.update(str(name).encode() + b"\0" + path.read_bytes())
+    for name, source in sources.items():
+        digest.update(name.encode() + b"\0" + source)
     return digest.hexdigest()
+
+
+@functools.cache
+def _tree(source: bytes) -> bytes:
+    """The syntax tree of a module without docstrings, as text."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                node.body = node.body[1:]
+    return ast.dump(tree).encode()
+
+
+def _short(content: bytes, characters: int) -> str:
+    return base64.b64encode(hashlib.sha256(content).digest())[:characters].decode()
 
 
 def git_state(folder: Path) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def record_of(
         "data_hash": data.data_hash,
         "features_hash": data.features_hash,
         "split": asdict(data.split),
-        **provenance.taken(),
+        **provenance.of_record(),
         "slurm_job_id": process.slurm_job(),
         "quality": ended.quality,
         "losses": trainer.losses if trainer else [],

@@ -14,6 +14,7 @@ from ketscale import process
 from ketscale.config import Settings
 from ketscale.engines.compiled.threads import usable
 from ketscale.errors import UserError
+from ketscale.grid import Run
 from ketscale.jobs.outcome import Outcome
 from ketscale.measure import host, topology
 from ketscale.measure.quiet import Watch
@@ -48,7 +49,7 @@ class Surroundings:
         """
         names = world.gather(process.node_name())
         check_nodes(settings.run, names)
-        machine = host.describe()
+        machine = {**host.describe(), "node_type": node_type(settings.run)}
         cores = _bind(settings, world, names.count(process.node_name()))
         started, clock_s = datetime.now(UTC), time.monotonic()
         # The CPUs that the run's ranks on this host may use, a list for each rank.
@@ -80,6 +81,16 @@ class Surroundings:
             "stalled_share": None if stalled_s is None else stalled_s / ended.train_s,
             "samples": trainer.samples_seen if trainer else 0,
         }
+
+
+def node_type(run: Run) -> str | None:
+    """The type of the cluster's nodes that the run is on, as the site file names it; None outside of a job."""
+    if process.slurm_job() is None:
+        return None
+    from ketscale.jobs.slurm import site
+
+    file = site.read_file()
+    return file.gpu_node_type if site.gpus_per_node(run) else file.node_type
 
 
 def _bind(settings: Settings, world: World, local_ranks: int) -> list[int]:

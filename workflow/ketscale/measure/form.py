@@ -109,12 +109,14 @@ class Quality(_Part, frozen=True):
 class Code(_Part, frozen=True):
     """The code that trained.
 
-    version: of the package. hash: SHA-256 of the sources that affect numbers and timing. commit: of the checkout, None
-    outside of one. dirty: whether it had other changes.
+    version: of the package. hash: SHA-256 of the sources that affect numbers and timing. imported: of each module of the
+    package that the run imported, 4 characters of the hash of its name and 4 of that of its syntax tree without
+    docstrings, in Base64 and sorted. commit: of the checkout, None outside of one. dirty: whether it had other changes.
     """
 
     version: str
     hash: str
+    imported: str
     commit: str | None
     dirty: bool | None
 
@@ -177,12 +179,13 @@ class Gpu(msgspec.Struct, kw_only=True, frozen=True):
 class Host(msgspec.Struct, kw_only=True, frozen=True):
     """A host.
 
-    host: its name. cpu: the processor's model. cores, memory_bytes: its logical cores and its memory. gpus: those that
-    a process sees. topology: of the processors; None if unknown. cache_bytes: the last-level cache of a core, which
+    host: its name. node_type: the cluster's name for such hosts, as its site file has it; None elsewhere. cpu: the
+    processor's model. cores, memory_bytes: its logical cores and its memory. gpus: those that a process sees. topology: of the processors; None if unknown. cache_bytes: the last-level cache of a core, which
     others may share; None if unknown.
     """
 
     host: str
+    node_type: str | None = None
     cpu: str
     cores: Natural
     memory_bytes: Natural

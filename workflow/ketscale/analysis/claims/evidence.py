@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ketscale.analysis.points import Collected, Row, point_of, usable
+from ketscale.analysis.collected import Collected
+from ketscale.analysis.points import Row, point_of, usable
 from ketscale.config import Config
 from ketscale.grid import Run
 from ketscale.measure.form import Record

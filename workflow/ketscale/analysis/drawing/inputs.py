@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ketscale.analysis.intervals import Estimate, paired_ratio
-from ketscale.analysis.points import Row, usable
+from ketscale.analysis.comparison import Compared, Times
+from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.points import Row
 from ketscale.config import Config
 from ketscale.files import of_cell
 from ketscale.grid import AXES, POINT
@@ -78,9 +79,18 @@ class Inputs:
         """The runs of a point, as rows of runs.csv with None where there is no value."""
         return self._rows.get(tuple(point[name] for name in POINT), [])
 
+    @cached_property
+    def times(self) -> Times:
+        """The times of all points."""
+        return Times(self._rows)
+
+    def compared(self, point: pd.Series, other: pd.Series) -> Compared:
+        """How many times as fast a point is as another, or why that is not known."""
+        return self.times.speedup(self.rows(point), self.rows(other))
+
     def faster(self, point: pd.Series, other: pd.Series) -> Estimate:
-        """How many times as fast a point is as another, paired by seed; without a pair, of medians and with n = 0."""
-        found = paired_ratio(usable(self.rows(other))[0], usable(self.rows(point))[0])
+        """How many times as fast a point is as another; without a pair of seeds, of medians and with n = 0."""
+        found = self.compared(point, other).ratio
         return found or Estimate(other["step_s"] / point["step_s"], None, None, 0)
 
     def points_of(self, kind: str) -> pd.DataFrame:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.analysis import verdicts
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Reference, Speed
 from ketscale.analysis.points import (
     HOLLOW_RATIOS,
-    Collected,
     Group,
     Point,
     Row,

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ketscale.analysis import verdicts
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import WORK, Speed
-from ketscale.analysis.points import BUSY, HOLLOW, Collected, Group, usable, variants
+from ketscale.analysis.points import BUSY, HOLLOW, Group, usable, variants
 from ketscale.analysis.wording import digits, distinct, interval, listed, sentence, subject
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
 from ketscale.grid import Study

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure as Drawing
 
+    from ketscale.analysis.collected import Collected
     from ketscale.analysis.drawing.inputs import Inputs
-    from ketscale.analysis.points import Collected
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import paired_difference, wilson
 from ketscale.analysis.kinds import selection
 from ketscale.analysis.kinds.kind import Answer, Kind
-from ketscale.analysis.points import Collected, Group, Row, metrics, point_of, size_axes
+from ketscale.analysis.points import Group, Row, metrics, point_of, size_axes
 from ketscale.config import Config, Metric
 from ketscale.config.family import LOSS
 from ketscale.grid import POINT, Study

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import parity
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import Estimate, paired_ratio, summarise
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.points import (
     HOLLOW,
-    Collected,
     Group,
     Point,
     Row,

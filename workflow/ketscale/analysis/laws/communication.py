@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws.known import HOCKNEY, HOCKNEY_RANKS
 from ketscale.analysis.laws.series import Fitted, Place, Series, grows
-from ketscale.analysis.points import Collected, Row
+from ketscale.analysis.points import Row
 from ketscale.grid import Run
 from ketscale.jobs.costs import messages
 from ketscale.measure.form import Record

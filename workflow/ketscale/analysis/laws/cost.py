@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws.known import cost
 from ketscale.analysis.laws.law import Fit
 from ketscale.analysis.laws.series import Fitted, Place, Series, common_size
-from ketscale.analysis.points import Collected, Group, Row, point_of, sizes_of
+from ketscale.analysis.points import Group, Row, point_of, sizes_of
 from ketscale.config import Family
 from ketscale.grid import BACKENDS, Run, Study
 

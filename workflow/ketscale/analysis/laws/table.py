@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws import communication, cost, workers
 from ketscale.analysis.laws.series import Fitted
-from ketscale.analysis.points import Collected
 
 COLUMNS = (
     "study", "kind", "workload", "model", "size", "batch", "simulator", "series", "protocol", "law", "verdict", "reason",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws.known import AMDAHL, GUSTAFSON, USL
 from ketscale.analysis.laws.law import Fit, Law
 from ketscale.analysis.laws.series import Fitted, Place, Series, grows, size_of
-from ketscale.analysis.points import Collected, Group, Row, point, point_of, serial, workers
+from ketscale.analysis.points import Group, Row, point, point_of, serial, workers
 from ketscale.grid import BACKENDS, Study
 
 # By the kind of study.

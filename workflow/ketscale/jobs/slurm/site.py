@@ -77,6 +77,20 @@ class SiteFile(Block, frozen=True, kw_only=True):
     constraint: (
         Annotated[str, Meta(min_length=1, description="Features that nodes must have; null for none")] | None
     ) = None
+    node_type: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                description="What you call the nodes of the partition for CPUs, if all are alike, e.g. icelake: times on "
+                "nodes of one type are compared; null: each node is a host of its own",
+            ),
+        ]
+        | None
+    ) = None
+    gpu_node_type: (
+        Annotated[str, Meta(min_length=1, description="The same of the partition for GPUs")] | None
+    ) = None
     setup: Annotated[
         str,
         Meta(

@@ -1,0 +1,112 @@
+"""The times of two points beside each other: the only place that makes an estimate of them, so that all quote the same.
+
+The estimand is the ratio of the *typical* run's times: of runs in the state in which most of a point's runs are. It is
+estimated on the logarithm from pairs of runs of one seed; pairs that are outliers are left out, and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+from ketscale.analysis import comparability
+from ketscale.analysis.intervals import FEWEST, Estimate, spread, typical
+from ketscale.analysis.points import Group, Point, Row, usable
+from ketscale.grid import BACKENDS, POINT
+
+# Times of single runs are not told apart below this ratio, whatever the spread over few seeds.
+RESOLUTION = 0.005
+# Points that differ in these alone do the same work.
+_LAYOUTS = ("simulator", "layout", "protocol")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How many times as fast a point is as another, or why that is not known.
+
+    ratio: None without a pair of seeds; without an interval from fewer than three. flag: as `points.usable` gives it, of
+    the point, or with ' reference' of the other. why: what stands in the way of the comparison, in words; there is no
+    ratio then. hosts: the class of host, or both if the study compares devices.
+    """
+
+    ratio: Estimate | None
+    flag: str = ""
+    why: str = ""
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times of all points of one results folder."""
+
+    points: Mapping[Point, Group]
+
+    def speedup(self, of: Group, over: Group, column: str = "step_s") -> Compared:
+        """How many times as fast the runs `of` are as `over`: t_over / t_of of the typical run, paired by seed.
+
+        of, over: all rows of one point each. column: the time that is compared.
+        """
+        (ours, flag), (theirs, other) = usable(of), usable(over)
+        flag = flag or (f"{other} reference" if other else "")
+        if not ours or not theirs:
+            return Compared(None, flag)
+        varied = {name for name in POINT if ours[0][name] != theirs[0][name]}
+        if BACKENDS[ours[0]["backend"]].device != BACKENDS[theirs[0]["backend"]].device:
+            varied.add("device")
+        hosts = tuple(dict.fromkeys(row["hardware"] for row in (*theirs, *ours)))
+        own = [comparability.hindrance(comparability.times(row) for row in side) for side in (ours, theirs)]
+        both = comparability.hindrance(comparability.times(row, varied) for row in (*ours, *theirs))
+        if why := next(filter(None, (*own, both)), ""):
+            return Compared(None, flag, why, hosts)
+        logs = _differences(ours, theirs, column)
+        return Compared(exponential(typical(logs, self.least)), flag, "", hosts)
+
+    def typical(self, group: Group, column: str = "step_s") -> Compared:
+        """The time of the typical run of a point, in the column's unit."""
+        ours, flag = usable(group)
+        why = comparability.hindrance(comparability.times(row) for row in ours)
+        hosts = tuple(dict.fromkeys(row["hardware"] for row in ours))
+        if not ours or why:
+            return Compared(None, flag, why, hosts)
+        logs = [math.log(row[column]) for row in ours if row[column]]
+        return Compared(exponential(typical(logs, self.least)), flag, "", hosts)
+
+    @cached_property
+    def least(self) -> float:
+        """The least standard deviation of a log ratio over seeds that is believed.
+
+        Three equal times do not show that there is no noise. So it is that of the quietest quarter of all pairs of points
+        that do the same work, a pool of the whole folder, and at least that of `RESOLUTION`.
+        """
+        groups: dict[tuple[Any, ...], list[Sequence[Row]]] = {}
+        for group in self.points.values():
+            used, flag = usable(group)
+            if len(used) >= FEWEST and not flag:
+                work = tuple(used[0][name] for name in POINT if name not in _LAYOUTS)
+                groups.setdefault((*work, used[0]["hardware"]), []).append(used)
+        logs = (
+            _differences(one, two, "step_s")
+            for found in groups.values()
+            for one, two in combinations(found, 2)
+        )
+        found = sorted(spread(values) for values in logs if len(values) >= FEWEST)
+        return max(RESOLUTION, found[len(found) // 4] if found else 0.0)
+
+
+def _differences(of: Iterable[Row], over: Iterable[Row], column: str) -> list[float]:
+    """log(t_over / t_of) of each seed that both have, in the order of seeds."""
+    times = {row["seed"]: row[column] for row in over}
+    pairs = sorted((row["seed"], row[column]) for row in of if row[column] and times.get(row["seed"]))
+    return [math.log(times[seed] / time) for seed, time in pairs]
+
+
+def exponential(found: Estimate | None) -> Estimate | None:
+    """From the estimate of a logarithm, that of a ratio."""
+    if found is None:
+        return None
+    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
+    return Estimate(math.exp(found.value), low, high, found.n, found.outliers)
