@@ -31,14 +31,11 @@ ENV := env -u PYTHONPATH -u PYTHONHOME -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR
 SIDE_BY_SIDE := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 ON_SLURM := --numprocesses 3 --dist loadfile
 
-# A live display on a terminal; a log file gets plain lines, which say more.
-LIVE := $(shell test -t 2 && echo --logger rich)
-
 .PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra docs-extra docs test test-all test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
-	@$(ENV) snakemake --profile profiles/local $(LIVE)
+	@$(ENV) snakemake --profile profiles/local
 	@echo "==> Done: open results/report.html"
 
 setup: $(SETUP) ## the environment .venv from envs/cpu.lock

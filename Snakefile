@@ -58,9 +58,7 @@ onstart:
     internals.lift_limit(workflow)
 
 
-# One line per failed run with the reason, after Snakemake's own messages.
 onerror:
-    say_why()
     end()
 
 

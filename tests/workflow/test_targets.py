@@ -269,5 +269,5 @@ def test_what_runs_need_is_known_where_it_is_asked(fresh: Path) -> None:
     needs = {"mem_mb", "runtime"}
     assert needs | {"group", "nodes", "gres"} <= functions_of_a_run(fresh, "--profile", "slurm")
     for limit in ("mem_mb=4000", "mem=4GB", "runtime=60"):
-        done = run_in(fresh, "--profile", "profiles/local", "--resources", limit, "-n", record(RUNS[0]))
+        done = run_in(fresh, "--profile", "profiles/local", "--resources", limit, "-np", record(RUNS[0]))
         assert all(f"{name}=" in done.stdout for name in needs)

@@ -4,10 +4,11 @@
 if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").exists():
     os.environ.update(KETSCALE_SITE=str(workflow.source_path("../../profiles/slurm/site.yaml")))
 
-from ketscale.jobs import cohorts, supervise
+from ketscale.jobs import cohorts
 from ketscale.jobs.slurm import check as cluster
 from ketscale.jobs.slurm import packs
 from ketscale.jobs.slurm import site as sites
+from ketscale.jobs.status.progress import Progress
 
 # Whether anything may ask what jobs need: a scheduler, to which Snakemake submits only with --jobs; the allocation that
 # this process is in; or a limit of --resources. If nothing does, jobs have no group and none of these resources:
@@ -128,18 +129,23 @@ if ASKED:
     }
 
 
-def say_why():
-    """Print why runs of this call failed, and how to go on."""
-    notes = {run: supervise.read_note(Path(RESULTS, run.folder)) for run in CALLED}
-    failed = {run: note for run, note in notes.items() if note and note.get("call") == finished.call()}
-    for run, note in failed.items():
-        print(f"{RESULTS}/{run.folder}: {note['reason']}", file=sys.stderr)
-    if failed:
-        print("`ketscale status` shows what is left; the same command runs it again.", file=sys.stderr)
+def planned_runs():
+    """The runs of this call, and the job of each."""
+    jobs = [job for job in internals.planned(workflow) if "seed" in job.wildcards_dict]
+    return {run_of(job.wildcards): job for job in jobs}
+
+
+# What speaks on the terminal, if the profile names it.
+TERMINAL = internals.terminal(workflow)
+if TERMINAL:
+    TERMINAL.follow(
+        Progress(CONFIG, SITE),
+        lambda: {run: internals.reason(workflow, job) for run, job in planned_runs().items()},
+    )
 
 
 def together():
-    """Write down which runs of this call are trained together."""
+    """Write down which runs of this call are trained together; each of their jobs may find its outputs there."""
     if CONFIG.cohorts:
         # Runs of a job group take turns in its allocation.
         cores, place = min(HOST, workflow.resource_settings.cores or HOST), lambda run: ""
@@ -148,6 +154,8 @@ def together():
         everything = [*RUNS, *(run for run in CALLED if run not in ORDER)]
         planned = cohorts.plan(map(CONFIG.settings, everything), cores, place, set(CALLED))
         cohorts.write(Path(RESULTS), planned)
+        members = {settings.run for cohort in planned for settings in cohort}
+        internals.expect_outputs(workflow, (job for run, job in planned_runs().items() if run in members))
 
 
 def begin():
@@ -157,10 +165,10 @@ def begin():
             launch.check_package()
         except UserError as error:
             sys.exit(f"Error: {error}")
-    jobs = internals.planned(workflow)
-    called = [grid.Run.of(job.wildcards) for job in jobs if job.rule.name == "train"]
-    CALLED.extend(sorted(called, key=lambda run: ORDER.get(run, len(RUNS))))
-    submitted = {job.rule.name for job in jobs if not workflow.is_local(job.rule)}
+    CALLED.extend(sorted(planned_runs(), key=lambda run: ORDER.get(run, len(RUNS))))
+    if TERMINAL:
+        TERMINAL.begin()
+    submitted = {job.rule.name for job in internals.planned(workflow) if not workflow.is_local(job.rule)}
     if not scheduled() or not submitted:
         together()
         return

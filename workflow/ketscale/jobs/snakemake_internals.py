@@ -6,6 +6,7 @@ Imports next to nothing: the Snakefile imports it at every start.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,22 @@ def make_again(workflow: Any, path: str) -> None:
 def planned(workflow: Any) -> list[Any]:
     """The jobs of this call, once they are planned."""
     return list(workflow.dag.needrun_jobs())
+
+
+def terminal(workflow: Any) -> Any:
+    """What speaks on the terminal, if it is `snakemake_logger_plugin_ketscale`; None otherwise, as in jobs."""
+    return next((one for one in workflow.logger_manager.get_log_handlers() if hasattr(one, "follow")), None)
+
+
+def reason(workflow: Any, job: Any) -> str:
+    """Why a job is planned, in Snakemake's words."""
+    return str(workflow.dag.reason(job))
+
+
+def expect_outputs(workflow: Any, jobs: Iterable[Any]) -> None:
+    """Let jobs find outputs of theirs, which other jobs of the call make: Snakemake would warn of each."""
+    for job in jobs:
+        workflow.dag.reason(job).missing_output.clear()
 
 
 def make_one_job(workflow: Any, group: str, component: str) -> None:

@@ -1,0 +1,189 @@
+"""How the runs of a call of Snakemake go: a line for each study, what is left of it, and why a run failed."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ketscale.grid import RECORD, RUNS, Run
+from ketscale.jobs import supervise
+from ketscale.jobs.ownership import finished
+from ketscale.jobs.slurm import site as sites
+from ketscale.words import aligned, counted, duration, rounded
+
+if TYPE_CHECKING:
+    from ketscale.config import Config
+    from ketscale.jobs.costs.forecast import Forecast
+
+# Early ends in words. A run that its limit ends has done what its protocol asks for.
+ENDS = {"timed_out": "ended by their limit", "diverged": "diverged", "out_of_memory": "ran out of memory"}
+
+
+class Result(msgspec.Struct):
+    """What is read of the record of a run that has just finished; the rule that collects records checks all of it."""
+
+    status: str
+    node_hours: float
+
+
+class Line(NamedTuple):
+    """A study of a call: how many runs it has there, how many of them are over, and failed, and all that in words."""
+
+    study: str
+    runs: int
+    over: int
+    failed: int
+    text: str
+
+
+class Progress:
+    """The runs of a call: which are left, which have a result, and which failed."""
+
+    def __init__(self, config: Config, site: sites.Site) -> None:
+        self._config = config
+        self._site = site
+        self._called: dict[Run, int] = {}
+        self._studies: dict[str, list[Run]] = {}
+        self._forecasts: dict[Run, Forecast] = {}
+        self._results: dict[Run, Result] = {}
+        self._failed: set[Run] = set()
+        self._began_s = 0.0
+
+    def begin(self, called: Iterable[Run]) -> None:
+        """Take note of the runs that the call trains. Records of earlier calls may tell what they cost."""
+        wanted = set(called)
+        # In the order in which they start; those that only the command line names come last.
+        order = dict.fromkeys(run for run in (*self._config.runs, *sorted(wanted)) if run in wanted)
+        self._called = {run: place for place, run in enumerate(order)}
+        parts = {study.name: [run for run in study.runs if run in wanted] for study in self._config.studies}
+        self._studies = {name: runs for name, runs in parts.items() if runs}
+        folder = Path(self._config.results)
+        if wanted and any((folder / RUNS).rglob(RECORD)):
+            from ketscale.jobs.costs.forecast import Forecaster
+
+            self._forecasts = Forecaster.of(folder).of_runs(map(self._config.settings, order))
+        self._began_s = time.monotonic()
+
+    def finish(self, run: Run) -> None:
+        """Take note that a run has left its record."""
+        self._failed.discard(run)
+        try:
+            self._results[run] = msgspec.json.decode(self._path(run).read_bytes(), type=Result)
+        except (OSError, msgspec.MsgspecError):
+            self._results[run] = Result(
+                "unknown", 0.0
+            )  # the rule that collects records says what is wrong with it
+
+    def fail(self, run: Run) -> None:
+        """Take note that a run's job has failed; another try may end well."""
+        self._failed.add(run)
+
+    def has_record(self, run: Run) -> bool:
+        """Whether the run has left its record."""
+        return self._path(run).exists()
+
+    def reason(self, run: Run) -> str | None:
+        """Why the run failed in this call, as it has noted; None if it has not."""
+        note = supervise.read_note(self._path(run).parent)
+        return str(note.get("reason")) if note and note.get("call") == finished.call() else None
+
+    def lines(self) -> list[Line]:
+        """How far each study of the call is."""
+        until = self._until()
+        lines, width = [], max(map(len, self._studies), default=0)
+        for name, runs in self._studies.items():
+            done = [self._results[run] for run in runs if run in self._results]
+            failed = sum(run in self._failed for run in runs)
+            left = [run for run in runs if run not in self._results and run not in self._failed]
+            words = [f"{len(done)} of {counted(len(runs), 'run')}", *_ends(done)]
+            words += [f"{failed} failed"] if failed else []
+            last = max(left, key=lambda run: self._called[run], default=None)
+            if last in until:
+                words.append(f"about {duration(until[last], 2)} left")
+            lines.append(
+                Line(name, len(runs), len(done) + failed, failed, f"{name:{width}}  {', '.join(words)}")
+            )
+        return lines
+
+    def end(self) -> tuple[bool, str] | None:
+        """Whether every run of the call has a result, and that in a line; None for a call that trains none."""
+        done, runs = len(self._results), len(self._called)
+        if not runs:
+            return None
+        words = [f"{done} of {counted(runs, 'run')} ended with a result", *_ends(self._results.values())]
+        words += [f"{len(self._failed)} failed"] if self._failed else []
+        text = f"{', '.join(words)}; {duration(time.monotonic() - self._began_s, 2)}"
+        if done == runs:
+            return True, text
+        return False, f"{text}\n`ketscale status` shows what is left; the same command runs it again."
+
+    def planned(self) -> list[str]:
+        """What a dry run says: the runs by study, and their node-hours."""
+        whole = {study.name: len(study.runs) for study in self._config.studies}
+        rows = [(f"  {name}", f"{len(runs)} of {whole[name]}") for name, runs in self._studies.items()]
+        others = len(self._called.keys() - self._config.run_set)
+        rows += [("  in no study", str(others))] if others else []
+        head = f"{counted(len(self._called), 'run')} to train, by study (one may be in several):"
+        return [head, *aligned(rows, right=[1]), *self._hours()]
+
+    def _hours(self) -> list[str]:
+        """The node-hours of the call: a forecast for the runs that have one, and a bound for the others."""
+        lines = []
+        known = [self._forecasts[run] for run in self._called if run in self._forecasts]
+        if known:
+            from ketscale.jobs.costs.forecast import total
+
+            hours = total(known)
+            lines.append(
+                f"planned: about {rounded(hours.middle)} node-hours ({rounded(hours.low)} to {rounded(hours.high)}) for "
+                f"{counted(len(known), 'run')}, as learned from records"
+            )
+        unknown = [run for run in self._called if run not in self._forecasts]
+        if unknown:
+            most = sum(self._site.minutes(run) * run.nodes for run in unknown) / 60
+            lines.append(
+                f"planned: on a cluster at most {rounded(most)} node-hours for {counted(len(unknown), 'run')}, by the "
+                f"time limits in {sites.PATH}; no record tells what they take"
+            )
+        return lines
+
+    def _until(self) -> dict[Run, float]:
+        """The seconds until each run that is left has ended, for those that come before the first of unknown cost.
+
+        At the pace so far, in node-hours of results in the time since the beginning.
+        """
+        points: dict[object, list[float]] = {}
+        for run, result in self._results.items():
+            points.setdefault(run.without("seed"), []).append(result.node_hours)
+        done = sum(result.node_hours for result in self._results.values())
+        if not done:
+            return {}
+        s_per_hour = (time.monotonic() - self._began_s) / done
+        until, hours = {}, 0.0
+        for run in self._called:
+            if run in self._results or run in self._failed:
+                continue
+            forecast = self._forecasts.get(run)
+            if alike := points.get(run.without("seed")):
+                hours += fmean(alike)
+            elif forecast and forecast.place != "beyond":
+                hours += forecast.node_hours.middle
+            else:
+                break
+            until[run] = hours * s_per_hour
+        return until
+
+    def _path(self, run: Run) -> Path:
+        return Path(self._config.results, run.path)
+
+
+def _ends(results: Iterable[Result]) -> list[str]:
+    """How many ended early, in words."""
+    number = Counter(result.status for result in results)
+    return [f"{number[status]} {words}" for status, words in ENDS.items() if number[status]]

@@ -1,0 +1,275 @@
+"""What Snakemake says on the terminal: the progress of each study and why something failed, in lines that fit.
+
+Snakemake's own words, which name every file and all settings of each job, are in its log. Snakemake finds this package by
+its name and imports it at every start, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from logging import WARNING, LogRecord
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+if TYPE_CHECKING:
+    from ketscale.grid import Run
+    from ketscale.jobs.status.progress import Line, Progress
+
+# No line is longer, no message has more lines, and no more failures are told one by one.
+WIDTH, LINES, FAILURES = 200, 12, 12
+# In a log, a study has a line whenever another of so many parts of its runs is over.
+_PARTS = 4
+_PAGE = "report.html"
+_RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+# Of what Snakemake says without an event, this is news; and this is said here in other words.
+_NEWS = ("Nothing to be done", "Terminating processes on user request", "Will exit after finishing")
+_KNOWN = ("CalledProcessError", "At least one job did not complete", "Exiting because a job execution failed")
+_LOG = "Complete log(s): "
+
+
+class _Job(NamedTuple):
+    """What is kept of a job: the run that it trains, or the page that it writes."""
+
+    run: Run | None
+    page: str | None
+
+
+class LogHandler(LogHandlerBase):
+    """Prints what happens; on a terminal, the lines of studies stay at the bottom and change."""
+
+    def __post_init__(self) -> None:
+        common = self.common_settings
+        # Who asks for more than usual gets Snakemake's own words.
+        self._full = common.verbose or common.printshellcmds or common.debug_dag
+        self._stream = sys.stdout if common.stdout else sys.stderr
+        self._live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._coloured = self._live and not common.nocolor
+        self._progress: Progress | None = None
+        self._planned: Callable[[], Mapping[Run, str]] = dict
+        self._reasons: Mapping[Run, str] = {}
+        self._jobs: dict[int, _Job] = {}
+        self._before: list[str] = []
+        self._parts: dict[str, int] = {}
+        self._rows: list[str] = []
+        self._drawn = self._failures = 0
+        self._executing = self._begun = False
+        self._page = self._log = ""
+
+    writes_to_stream = property(lambda self: True)
+    writes_to_file = property(lambda self: False)
+    needs_rulegraph = property(lambda self: False)
+    has_formatter = property(lambda self: False)
+    has_filter = property(lambda self: not self._full)
+
+    def follow(self, progress: Progress, planned: Callable[[], Mapping[Run, str]]) -> None:
+        """Be told by the Snakefile whose studies it trains, and how to ask for the runs of the call and their reasons."""
+        self._progress, self._planned = progress, planned
+
+    def begin(self) -> None:
+        """Take note of the runs of the call, before the first starts: reading what runs cost would disturb a timed one."""
+        assert self.lock is not None
+        with self.lock:
+            if self._begun or self._full or self._progress is None:
+                return
+            self._begun = True
+            self._reasons = self._planned()
+            self._progress.begin(self._reasons)
+            if self._reasons and not self.common_settings.dryrun:
+                self._print(f"{len(self._reasons)} runs to train")
+                self._refresh()
+
+    def emit(self, record: LogRecord) -> None:
+        try:
+            if self._full:
+                self._write(f"{self.format(record)}\n")
+            else:
+                self._take(record)
+        except BrokenPipeError:
+            self._stream = open(os.devnull, "w")  # noqa: SIM115
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Say how the call ended."""
+        assert self.lock is not None
+        with self.lock:
+            if self._before and not self._executing:
+                self._print("\n".join(self._before))
+                self._before.clear()
+            if self._begun and not self.common_settings.dryrun:
+                self._begun = False
+                self._end()
+        super().close()
+
+    def _take(self, record: LogRecord) -> None:
+        event, text, given = getattr(record, "event", None), record.getMessage(), vars(record)
+        if event == LogEvent.WORKFLOW_STARTED:
+            self._executing = True
+        elif event == LogEvent.JOB_INFO:
+            if not self.common_settings.dryrun:
+                self._start(given)
+        elif event == LogEvent.JOB_FINISHED:
+            self._finish(self._jobs.get(given["job_id"]))
+        elif event == LogEvent.JOB_ERROR:
+            self._fail(given)
+        elif event == LogEvent.GROUP_ERROR:
+            logs = f", see {given['aux_logs'][0]}" if given["aux_logs"] else ""
+            self._print(f"failed: a job of {len(given['job_error_info'])} runs{logs}", _RED)
+        elif event == LogEvent.RUN_INFO and self.common_settings.dryrun:
+            self._plan(text)
+        elif event == LogEvent.RUN_INFO:
+            self.begin()
+        elif record.levelno >= WARNING:
+            if not any(known in text for known in _KNOWN):
+                self._print(text, _RED, LINES)
+        elif event is None and text.startswith(_LOG):
+            self._log = os.path.relpath(text.removeprefix(_LOG))
+        elif event is None and text.startswith(_NEWS):
+            self._print(text)
+        elif event is None and not self._executing:
+            self._before.append(text)
+
+    def _start(self, given: dict[str, Any]) -> None:
+        wildcards, run = given["wildcards"] or {}, None
+        if "seed" in wildcards:
+            from ketscale.grid import Run
+
+            run = Run.of(wildcards)
+        page = next((path for path in given["output"] if Path(path).name == _PAGE), None)
+        self._jobs[given["jobid"]] = _Job(run, page)
+        if run is None and given["shellcmd"] and not self.common_settings.quiet:
+            self._print(" ".join([given["rule_name"], *map(str, wildcards.values())]))
+
+    def _finish(self, job: _Job | None) -> None:
+        if job and job.run and self._progress:
+            self._progress.finish(job.run)
+            self._refresh()
+        elif job and job.page:
+            self._page = job.page
+
+    def _fail(self, given: dict[str, Any]) -> None:
+        job, reason = self._jobs.get(given["jobid"]), None
+        run = job.run if job else None
+        if run and self._progress:
+            reason = self._progress.reason(run)
+            # Of a job of several runs each is told to have failed.
+            if reason is None and given["indent"] and self._progress.has_record(run):
+                self._progress.finish(run)
+                return
+            self._progress.fail(run)
+            if reason is None and given["indent"]:
+                return
+        self._failures += 1
+        if self._failures <= FAILURES:
+            reason = reason or given["rule_msg"] or _last_words(given["log"])
+            logs = f", see {given['log'][0]}" if given["log"] else ""
+            self._print(f"failed: {given['rule_name']}{logs}\n{textwrap.indent(reason, '    ')}", _RED)
+        elif self._failures == FAILURES + 1:
+            self._print("more fail; `ketscale status --failed` shows each with its reason", _RED)
+        self._refresh()
+
+    def _plan(self, stats: str) -> None:
+        """What a dry run says, once: the jobs by rule, then the runs by study, why, and for how many node-hours."""
+        if self._begun:
+            return
+        self._print(stats.rstrip())
+        self.begin()
+        if self._progress and self._reasons:
+            reasons = Counter(
+                part.partition(":")[0] for why in self._reasons.values() for part in why.split("; ")
+            )
+            why = ", ".join(
+                f"{reason[:1].lower()}{reason[1:]} ({count})" for reason, count in reasons.most_common(3)
+            )
+            self._print("\n".join([*self._progress.planned(), f"why: {why}"]))
+        self._print("This was a dry run (-n); with -p it shows each job in full.")
+
+    def _end(self) -> None:
+        """Say how the call ended, and where everything is."""
+        self._refresh()
+        self._rows, self._drawn = [], 0  # what is shown of the studies stays
+        ended = self._progress.end() if self._progress else None
+        if ended:
+            complete, text = ended
+            self._print(text, _GREEN if complete else _RED)
+        if self._page:
+            self._print(f"report: {self._page}")
+        if self._log:
+            self._print(f"log: {self._log}")
+
+    def _refresh(self) -> None:
+        """Tell how far the studies are: on a terminal all of them, in a log those of which another part is over."""
+        if not self._begun or self._progress is None or self.common_settings.quiet:
+            return
+        lines = self._progress.lines()
+        if self._live:
+            size = shutil.get_terminal_size()
+            # Where there is no room for all, the first that are not over.
+            room = sorted(lines, key=lambda line: line.over == line.runs)[: max(1, size.lines - 2)]
+            self._erase()
+            self._rows = [
+                self._in(_colour(line), line.text[: size.columns - 1]) for line in lines if line in room
+            ]
+            self._draw()
+        else:
+            for line in lines:
+                part = _PARTS * line.over // line.runs
+                if part > self._parts.get(line.study, 0):
+                    self._parts[line.study] = part
+                    self._print(line.text)
+
+    def _print(self, text: str, colour: str = "", most: int | None = None) -> None:
+        """Print a message, on a terminal above the lines of the studies. most: of its lines, if it may be long."""
+        stamp = (
+            "" if self._live or self.common_settings.dryrun or not self._begun else time.strftime("%H:%M:%S ")
+        )
+        fit = partial(
+            textwrap.wrap, width=WIDTH - len(stamp), drop_whitespace=False, replace_whitespace=False
+        )
+        lines = [part for line in text.splitlines() for part in fit(line) or [""]]
+        if most and len(lines) > most:
+            lines[most:] = [f"... and {len(lines) - most} more lines, which are in the log"]
+        self._erase()
+        self._write("".join(f"{stamp}{self._in(colour, line)}\n" for line in lines))
+        self._draw()
+
+    def _draw(self) -> None:
+        self._write("".join(f"{row}\n" for row in self._rows))
+        self._drawn = len(self._rows)
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._write(f"\x1b[{self._drawn}F\x1b[J")
+            self._drawn = 0
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+    def _in(self, colour: str, text: str) -> str:
+        return f"{colour}{text}{_PLAIN}" if colour and self._coloured else text
+
+
+def _colour(line: Line) -> str:
+    """Of a study: red if runs failed, green if all have a result, however they ended."""
+    return _RED if line.failed else _GREEN if line.over == line.runs else ""
+
+
+def _last_words(logs: Sequence[str]) -> str:
+    """Why a job failed, by the end of the first of its logs that says anything."""
+    from ketscale.jobs.supervise import explain
+
+    for log in filter(os.path.exists, logs):
+        if lines := Path(log).read_text(errors="replace").splitlines()[-200:]:
+            return explain(lines, 1, None)
+    return "it said nothing"
