@@ -52,7 +52,7 @@ def test_each_mistake_is_compared_with_one_fair_rank(tmp_path: Path) -> None:
     assert drawn["slowdown"].to_dict() == pytest.approx(
         {"cpu-n1r1t1": 1.0, "mpi-n1r2t1": 0.6, "mpi-n1r2t1, unsharded": 1.1}
     )
-    assert drawn["slowdown_high"]["mpi-n1r2t1"] == pytest.approx(0.6)
+    assert 0.6 < drawn["slowdown_high"]["mpi-n1r2t1"] < 0.61
     said = pd.read_csv(tmp_path / "tables/answers.csv").iloc[0]
     assert "1 of 1 misconfigurations surely take longer than one fair rank" in said["answer"]
     assert "2 MPI ranks (unsharded) take the longest, 1.1 times as long" in said["answer"]

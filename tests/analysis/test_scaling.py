@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from ketscale.analysis import intervals, laws, points
+from ketscale.analysis import laws, points
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.kinds import kinds, speed
 from ketscale.analysis.kinds.scaling import WEAK
@@ -29,7 +29,8 @@ def row(**changes: Any) -> dict[str, Any]:
         "workload": "digits", "model": "vqc", "size": "q4-l3", "family": "images", "qubits": 4, "layers": 3, "batch": 64,
         "simulator": "default.qubit", "layout": "cpu-n1r1t1", "protocol": "timing", "seed": 0,
         "status": "completed", "resumed": 0, "quiet": True, "timed": True, "precision": "fp32", "features": "cached",
-        "step_s": 1.0, "step_count": 10, "circuit_s": 0.25, "steps_per_epoch": 20, "sample_work": None, "hardware": "CPU, 2 cores", "code": "0.1.0",
+        "step_s": 1.0, "step_count": 10, "circuit_s": 0.25, "steps_per_epoch": 20, "sample_work": None, "hardware": "CPU, 2 cores", "code": "0.1.0", "imported": "namehash", "packages": "torch=2.9", "mpi_library": None,
+        "shared_cores": None, "data_hash": "d", "features_hash": "f",
     }  # fmt: skip
     made = {**usual, **changes}
     made["samples_per_s"] = made["step_s"] and made["batch"] / made["step_s"]
@@ -72,24 +73,6 @@ def test_karp_flatt_says_nothing_about_one_worker() -> None:
 
 def test_efficiency_is_its_textbook_ratio() -> None:
     assert laws.strong_efficiency(3.0, 4) == 0.75
-
-
-def test_a_summary_gives_median_and_range() -> None:
-    assert intervals.summarise([4.0, 1.0, 2.0]) == intervals.Summary(2.0, 1.0, 4.0, 3)
-    assert intervals.summarise([]) is None
-
-
-def test_ratios_pair_runs_of_the_same_seed() -> None:
-    reference = [row(seed=0, step_s=1.0), row(seed=1, step_s=10.0)]
-    ratio = intervals.paired_ratio(
-        reference, [row(seed=1, step_s=5.0), row(seed=0, step_s=0.5), row(seed=2, step_s=9.0)]
-    )
-    assert ratio is not None
-    assert (ratio.value, ratio.low, ratio.high, ratio.n) == (pytest.approx(2.0), None, None, 2)
-
-
-def test_ratios_never_pair_different_hardware() -> None:
-    assert intervals.paired_ratio([row()], [row(hardware="another CPU, 64 cores")]) is None
 
 
 def test_a_line_through_fewer_than_three_points_is_no_fit() -> None:

@@ -20,6 +20,8 @@ from ketscale.grid import BACKENDS, POINT
 
 # Times of single runs are not told apart below this ratio, whatever the spread over few seeds.
 RESOLUTION = 0.005
+# The flag of a comparison of which a side has lost more than half of its seeds, so that the rest are a choice.
+FAILED = "failed"
 # Points that differ in these alone do the same work.
 _LAYOUTS = ("simulator", "layout", "protocol")
 
@@ -28,9 +30,9 @@ _LAYOUTS = ("simulator", "layout", "protocol")
 class Compared:
     """How many times as fast a point is as another, or why that is not known.
 
-    ratio: None without a pair of seeds; without an interval from fewer than three. flag: as `points.usable` gives it, of
-    the point, or with ' reference' of the other. why: what stands in the way of the comparison, in words; there is no
-    ratio then. hosts: the class of host, or both if the study compares devices.
+    ratio: None without a pair of seeds; without an interval from fewer than three. flag: `FAILED`, or as `points.usable`
+    gives it, of the point, or with ' reference' of the other. why: what stands in the way of the comparison, in words;
+    there is no ratio then. hosts: the class of host, or both if the study compares devices.
     """
 
     ratio: Estimate | None
@@ -52,6 +54,7 @@ class Times:
         """
         (ours, flag), (theirs, other) = usable(of), usable(over)
         flag = flag or (f"{other} reference" if other else "")
+        flag = FAILED if any(2 * sum(map(_failed, side)) > len(side) for side in (of, over)) else flag
         if not ours or not theirs:
             return Compared(None, flag)
         varied = {name for name in POINT if ours[0][name] != theirs[0][name]}
@@ -62,7 +65,9 @@ class Times:
         both = comparability.hindrance(comparability.times(row, varied) for row in (*ours, *theirs))
         if why := next(filter(None, (*own, both)), ""):
             return Compared(None, flag, why, hosts)
-        logs = _differences(ours, theirs, column)
+        if not varied:
+            return Compared(Estimate(1.0, 1.0, 1.0, len(ours)), flag, "", hosts)  # a point beside itself
+        logs = differences(ours, theirs, column)
         return Compared(exponential(typical(logs, self.least)), flag, "", hosts)
 
     def typical(self, group: Group, column: str = "step_s") -> Compared:
@@ -89,7 +94,7 @@ class Times:
                 work = tuple(used[0][name] for name in POINT if name not in _LAYOUTS)
                 groups.setdefault((*work, used[0]["hardware"]), []).append(used)
         logs = (
-            _differences(one, two, "step_s")
+            differences(one, two, "step_s")
             for found in groups.values()
             for one, two in combinations(found, 2)
         )
@@ -97,11 +102,15 @@ class Times:
         return max(RESOLUTION, found[len(found) // 4] if found else 0.0)
 
 
-def _differences(of: Iterable[Row], over: Iterable[Row], column: str) -> list[float]:
+def differences(of: Iterable[Row], over: Iterable[Row], column: str) -> list[float]:
     """log(t_over / t_of) of each seed that both have, in the order of seeds."""
     times = {row["seed"]: row[column] for row in over}
     pairs = sorted((row["seed"], row[column]) for row in of if row[column] and times.get(row["seed"]))
     return [math.log(times[seed] / time) for seed, time in pairs]
+
+
+def _failed(row: Row) -> bool:
+    return row["status"] not in ("completed", "timed_out")
 
 
 def exponential(found: Estimate | None) -> Estimate | None:

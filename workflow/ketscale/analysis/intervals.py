@@ -14,7 +14,8 @@ from typing import Any
 LEVEL = 0.95
 # With fewer seeds there is no interval, so nothing is decided.
 FEWEST = 3
-# From this number of seeds on, the interval assumes no distribution.
+# From this number of seeds on, the interval of the typical one assumes no distribution.
+FREE_FROM = 15
 BOOTSTRAP_FROM = 15
 RESAMPLES = 9_999
 
@@ -83,19 +84,36 @@ def mean(values: Sequence[float]) -> Estimate | None:
 
 
 def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:
-    """The mean of the values that are no outliers, with its interval by Student's t; None without a value.
+    """What the typical one of some values is, one for each seed, with its interval; None without a value.
+
+    Below 15 values: the mean of those that are no outliers, with Student's interval (Biometrika 6, 1, 1908), which few
+    values need. From 15 on: the median, with the order statistics that the sign test gives (Thompson, Ann. Math. Stat. 7,
+    122, 1936); it assumes no distribution, so slow runs do not matter that are too many or too near to be outliers.
 
     least: the least standard deviation that is believed.
     """
     kept = inliers(values)
-    n = len(kept)
+    n, outliers = len(values), len(values) - len(kept)
     if n == 0:
         return None
-    centre = statistics.fmean(kept)
     if n < FEWEST:
-        return Estimate(centre, None, None, n, len(values) - n)
-    half = exceeded((1 - LEVEL) / 2, n - 1) * max(least, statistics.stdev(kept)) / math.sqrt(n)
-    return Estimate(centre, centre - half, centre + half, n, len(values) - n)
+        return Estimate(statistics.fmean(values), None, None, n)
+    if n < FREE_FROM:
+        n = len(kept)
+        centre, deviation = statistics.fmean(kept), max(least, statistics.stdev(kept))
+        half = exceeded((1 - LEVEL) / 2, n - 1) * deviation / math.sqrt(n)
+        return Estimate(centre, centre - half, centre + half, n, outliers)
+    ordered, centre, below = sorted(values), statistics.median(values), _below(n)
+    half = exceeded((1 - LEVEL) / 2, n - 1) * least / math.sqrt(n)
+    low, high = min(ordered[below], centre - half), max(ordered[n - 1 - below], centre + half)
+    return Estimate(centre, low, high, n, outliers)
+
+
+def _below(n: int) -> int:
+    """How many of n values lie below the interval of their median, as many as the sign test allows."""
+    from scipy.special import bdtrik
+
+    return math.floor(float(bdtrik((1 - LEVEL) / 2, n, 0.5)))
 
 
 def spread(values: Sequence[float]) -> float:

@@ -22,6 +22,8 @@ BUSY, TIMED_OUT = "busy", "timed_out"
 BUSY_RATIOS = (BUSY, "busy reference")
 # ... and of one whose ratios decide nothing: protocols that are not timed share the machine among themselves.
 SHARED_RATIOS = (*BUSY_RATIOS, "untimed", "untimed reference")
+# The flag of a point whose runs are not comparable, so that they have no median.
+MIXED = "mixed"
 # Flags of a point whose own time is hollow in figures and left out of fits, and of one whose ratios are hollow.
 HOLLOW = (BUSY, TIMED_OUT)
 HOLLOW_RATIOS = (*HOLLOW, *(f"{flag} reference" for flag in HOLLOW))

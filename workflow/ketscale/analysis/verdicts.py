@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ketscale.analysis import comparison
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.analysis.points import SHARED_RATIOS
@@ -142,6 +143,8 @@ def undecided(found: Compared) -> str:
         return APART
     if found.flag in SHARED_RATIOS:
         return DISTURBED
+    if found.flag == comparison.FAILED:
+        return FAILED
     return FEW if found.ratio is None or found.ratio.low is None else ""
 
 

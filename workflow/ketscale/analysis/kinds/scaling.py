@@ -231,7 +231,7 @@ class Weak(Scaling):
 
         Both are of samples; if the work of a sample differs, of work.
         """
-        first = reference.rows[0]
+        first = reference.group[0]
         work = row["sample_work"] / first["sample_work"] if row["sample_work"] is not None else 1
         factor = work * row["batch"] / first["batch"]
         throughput = ratio.times(factor)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ketscale.analysis import parity
+from ketscale.analysis import parity, verdicts
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.intervals import Estimate, paired_ratio, summarise
+from ketscale.analysis.comparison import Compared
+from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.points import (
     HOLLOW,
+    MIXED,
     Group,
     Point,
     Row,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     from ketscale.analysis.drawing.inputs import Inputs
 
+# The columns of an estimate, after its name.
+PARTS = ("", "_low", "_high", "_n", "_outliers")
 # The columns that are equal for points that do the same work.
 WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
 
@@ -41,34 +45,29 @@ def columns(config: Config) -> tuple[str, ...]:
     return (
         "study", "kind", *POINT, "family", *size_axes(config), "features", "workers", "varied", "value",
         "step_s", "step_low_s", "step_high_s", "circuit_s", "epoch_s", "epoch_estimated", "samples_per_s", "cost_s", "n", "timed_steps",
-        "busy", "timed_out", "failed", "absent", "flag",
-        "speedup_same", "speedup_same_low", "speedup_same_high", "speedup_same_n", "same_reference",
-        "speedup_best_serial", "speedup_best_serial_low", "speedup_best_serial_high", "speedup_best_serial_n",
-        "best_serial_reference", "efficiency", "karp_flatt", "dt", "error", "negativity", "difference", "parity", "hardware", "code",
+        "busy", "timed_out", "failed", "absent", "flag", "why",
+        *(f"speedup_same{part}" for part in PARTS), "same_reference", "verdict",
+        *(f"speedup_best_serial{part}" for part in PARTS), "best_serial_reference", "efficiency", "karp_flatt", "dt", "error", "negativity", "difference", "parity", "hardware", "code",
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A point's baseline: the usable runs that it is compared with, and their flag."""
+    """A point's baseline: all its runs, the median time of a step of those that count, and their flag."""
 
-    rows: list[Row]
+    group: Group
+    step_s: float
     flag: str
 
     @classmethod
     def of(cls, group: Group | None) -> Reference | None:
-        """The usable runs of a point; None if there are none."""
+        """The baseline that a point is; None without usable runs."""
         rows, flag = usable(group or ())
-        return cls(rows, flag) if rows else None
-
-    @property
-    def step_s(self) -> float:
-        """The median time of a step."""
-        return float(statistics.median(row["step_s"] for row in self.rows))
+        return cls(group or (), statistics.median(row["step_s"] for row in rows), flag) if rows else None
 
     def name(self, row: Row) -> str:
         """Its layout, and those of its size, batch, simulator and protocol that differ from the point's."""
-        first = self.rows[0]
+        first = self.group[0]
         others = [first["size"]] if first["size"] != row["size"] else []
         others += [f"b{first['batch']}"] if first["batch"] != row["batch"] else []
         others += [first[name] for name in ("simulator", "protocol") if first[name] != row[name]]
@@ -106,14 +105,18 @@ class Speed(Kind):
         return {"varied": self.varies, "value": group[0][self.varies]}
 
     def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
-        """Every point of the study that has a record."""
+        """Every point of the study that has a record, with verdicts that hold for all of them together."""
         seeds: dict[Point, set[int]] = {}
         for run in study.runs:
             seeds.setdefault(point_of(run), set()).add(run.seed)
         references = _serial_references(collected.points)
-        for key, asked in seeds.items():
-            if key in collected.points:
-                yield self._row(study, list(seeds), collected.points[key], references, collected, asked)
+        found = [
+            self._row(study, list(seeds), collected.points[key], references, collected, asked)
+            for key, asked in seeds.items()
+            if key in collected.points
+        ]
+        judged = iter(verdicts.gains([compared for _, compared in found if compared]))
+        yield from ({**row, "verdict": next(judged) if compared else ""} for row, compared in found)
 
     def _row(
         self,
@@ -123,29 +126,38 @@ class Speed(Kind):
         references: References,
         collected: Collected,
         seeds: set[int],
-    ) -> dict[str, Any]:
-        used, flag = usable(group)
-        first, time = group[0], summarise([row["step_s"] for row in used])
-        count = _workers(first)
+    ) -> tuple[dict[str, Any], Compared | None]:
+        """The row without its verdict, and the comparison that has one; None if the point is its own baseline."""
+        (used, flag), first, count = usable(group), group[0], _workers(group[0])
+        typical = collected.times.typical(group)
+        time = None if typical.why or not used else statistics.median(row["step_s"] for row in used)
         same = self.reference(first, asked, collected.points)
-        best = _best_serial(first, references)
-        ratio = paired_ratio(same.rows, used) if same else None
-        ratios = self.ratios(ratio, first, same) if ratio and same else Ratios(None)
-        flags = [flag, *(f"{found.flag} reference" for found in (same, best) if found and found.flag)]
-        return {
+        compared, to_best, best = Compared(None), Compared(None), None
+        if same:
+            compared = collected.times.speedup(group, same.group)
+        for best in _serial(first, references):
+            to_best = collected.times.speedup(group, best.group)
+            if not to_best.why:
+                break
+        else:
+            best = None
+        ratios = self.ratios(compared.ratio, first, same) if compared.ratio and same else Ratios(None)
+        flags = [MIXED if typical.why else "", flag]
+        flags += [f"{found.flag} reference" for found in (same, best) if found and found.flag]
+        row = {
             "study": study.name,
             "kind": study.kind,
             **{name: first[name] for name in (*POINT, "family", *size_axes(collected.config), "features")},
             "workers": count,
-            "step_s": time and time.median,
-            "step_low_s": time and time.low,
-            "step_high_s": time and time.high,
+            "step_s": time,
+            "step_low_s": typical.ratio and typical.ratio.low,
+            "step_high_s": typical.ratio and typical.ratio.high,
             "circuit_s": _median(row["circuit_s"] for row in used),
             "epoch_s": _median(row["epoch_s"] for row in used),
             "epoch_estimated": any(row["epoch_estimated"] for row in used),
-            "samples_per_s": time and used[0]["samples_per_s"] * used[0]["step_s"] / time.median,
+            "samples_per_s": time and used[0]["samples_per_s"] * used[0]["step_s"] / time,
             # Core-seconds, or GPU-seconds, of 1,000 samples.
-            "cost_s": time and 1000 * count * time.median / first["batch"],
+            "cost_s": time and 1000 * count * time / first["batch"],
             "n": len(used),
             "timed_steps": min((row["step_count"] for row in used), default=0),
             "busy": sum(not row["quiet"] for row in group),
@@ -153,17 +165,20 @@ class Speed(Kind):
             "failed": sum(row["status"] not in ("completed", "timed_out") for row in group),
             "absent": len(seeds - {row["seed"] for row in group}),
             "flag": next((text for text in flags if text), ""),
-            **_speedup("speedup_same", ratios.speedup),
+            "why": typical.why or compared.why,
+            **_estimate("speedup_same", ratios.speedup),
             "same_reference": same.name(first) if same else "",
-            **_speedup("speedup_best_serial", paired_ratio(best.rows, used) if best else None),
+            **_estimate("speedup_best_serial", to_best.ratio),
             "best_serial_reference": best.name(first) if best else "",
             "efficiency": ratios.efficiency,
             "karp_flatt": ratios.karp_flatt,
             **self.compared(study, group, collected),
             "parity": collected.held.get(parity.subject(first), "not run"),
-            "hardware": first["hardware"],
+            "hardware": "; ".join(typical.hosts) or first["hardware"],
             "code": first["code"],
         }  # fmt: skip
+        own = same is None or point(same.group[0]) == point(first)
+        return row, None if own else replace(compared, ratio=ratios.speedup)
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """The best layout for each model, size and batch, with its speedup and what it costs."""
@@ -194,14 +209,14 @@ def _serial_references(points: Mapping[Point, Group]) -> References:
     return found
 
 
-def _best_serial(row: Row, references: References) -> Reference | None:
-    """The fastest single-process runs that do the same work on at most as many cores."""
+def _serial(row: Row, references: References) -> list[Reference]:
+    """The single-process runs that do the same work on at most as many cores, the fastest first."""
     found = [
         reference
         for reference in references.get(_work(row), [])
-        if _workers(reference.rows[0]) <= _workers(row)
+        if _workers(reference.group[0]) <= _workers(row)
     ]
-    return min(found, key=lambda reference: (reference.flag in HOLLOW, reference.step_s), default=None)
+    return sorted(found, key=lambda each: (each.flag in HOLLOW, each.step_s, point(each.group[0])))
 
 
 def _workers(row: Row) -> int:
@@ -213,13 +228,11 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _speedup(name: str, ratio: Estimate | None) -> dict[str, Any]:
-    return {
-        name: ratio and ratio.value,
-        f"{name}_low": ratio and ratio.low,
-        f"{name}_high": ratio and ratio.high,
-        f"{name}_n": ratio.n if ratio else 0,
-    }
+def _estimate(name: str, found: Estimate | None) -> dict[str, Any]:
+    values = (
+        (found.value, found.low, found.high, found.n, found.outliers) if found else (None, None, None, 0, 0)
+    )
+    return {f"{name}{part}": value for part, value in zip(PARTS, values, strict=True)}
 
 
 def one_core(study: Study) -> Iterator[str]:
