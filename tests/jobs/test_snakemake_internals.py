@@ -20,11 +20,16 @@ def test_everything_that_is_used_of_snakemake_is_there():
     # Its modules import each other, and this order works.
     from snakemake import api
     from snakemake.dag import DAG
+    from snakemake.jobs import Job, Reason
+    from snakemake.logging import LoggerManager
     from snakemake.scheduling.job_scheduler import JobRateLimiter, JobScheduler
     from snakemake.settings.types import ExecutionSettings, SchedulingSettings
 
     assert "forcefiles" in DAG.__init__.__code__.co_names and callable(DAG.needrun_jobs)
     assert isinstance(api.Workflow.parent_groupids, property)
+    assert callable(LoggerManager.get_log_handlers) and "logger_manager" in api.Workflow.__annotations__
+    assert callable(DAG.reason) and Reason().missing_output == set()
+    assert "missing_output" in Job.prepare.__code__.co_names and "wildcards_dict" in Job.__slots__
     for settings, name in ((ExecutionSettings, "keep_going"), (SchedulingSettings, "max_jobs_per_timespan")):
         assert name in {field.name for field in dataclasses.fields(settings)}
     assert "job_rate_limiter" in JobScheduler.__init__.__code__.co_names
@@ -59,3 +64,20 @@ def test_a_long_path_is_read_from_the_marks_parts(tmp_path: Path):
     mark.parent.mkdir(parents=True)
     mark.touch()
     assert internals.incomplete(tmp_path) == {"results/metrics.json"}
+
+
+def test_what_speaks_on_the_terminal_is_found_among_others():
+    ours = SimpleNamespace(follow=None)
+    for handlers, found in (([], None), ([SimpleNamespace()], None), ([SimpleNamespace(), ours], ours)):
+        manager = SimpleNamespace(get_log_handlers=lambda handlers=handlers: handlers)
+        assert internals.terminal(SimpleNamespace(logger_manager=manager)) is found
+
+
+def test_outputs_that_other_jobs_make_surprise_no_job():
+    from snakemake.jobs import Reason
+
+    reasons = {name: Reason() for name in ("member", "alone")}
+    for name, reason in reasons.items():
+        reason.missing_output.add(f"{name}.json")
+    internals.expect_outputs(SimpleNamespace(dag=SimpleNamespace(reason=reasons.get)), ["member"])
+    assert not reasons["member"].missing_output and reasons["alone"].missing_output

@@ -168,7 +168,7 @@ def test_a_run_that_timed_out_is_done_and_says_how_long_its_siblings_take(capsys
     # Its minute, and the half second of its start before.
     assert estimated(config).wall_s.middle == pytest.approx(60.5)
     write_config(config, title="A study")
-    assert call(capsys).startswith("A study\n2 runs: 1 done (1 timed out), 1 missing\n")
+    assert call(capsys).startswith("A study\n2 runs: 1 done (1 ended by limit_s), 1 missing\n")
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ rule prepare:
         FEATURES,
     log:
         f"{RESULTS}/features/{{workload}}/features.log",
+    # Before any run, so that runs of all workloads go seed by seed.
+    priority: len(RUNS) + 1
     conda:
         "../../envs/ketscale.yaml"
     resources:

@@ -6,6 +6,7 @@ its name and imports it at every start, so it imports next to nothing.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -13,10 +14,9 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from logging import WARNING, LogRecord
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -51,7 +51,7 @@ class LogHandler(LogHandlerBase):
         common = self.common_settings
         # Who asks for more than usual gets Snakemake's own words.
         self._full = common.verbose or common.printshellcmds or common.debug_dag
-        self._stream = sys.stdout if common.stdout else sys.stderr
+        self._stream: TextIO = sys.stdout if common.stdout else sys.stderr
         self._live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._coloured = self._live and not common.nocolor
         self._progress: Progress | None = None
@@ -94,8 +94,6 @@ class LogHandler(LogHandlerBase):
                 self._write(f"{self.format(record)}\n")
             else:
                 self._take(record)
-        except BrokenPipeError:
-            self._stream = open(os.devnull, "w")  # noqa: SIM115
         except Exception:
             self.handleError(record)
 
@@ -162,13 +160,13 @@ class LogHandler(LogHandlerBase):
         run = job.run if job else None
         if run and self._progress:
             reason = self._progress.reason(run)
-            # Of a job of several runs each is told to have failed.
-            if reason is None and given["indent"] and self._progress.has_record(run):
-                self._progress.finish(run)
+            # Of a job of several runs, each is told to have failed: those that had ended, and those that never began too.
+            if reason is None and given["indent"]:
+                note = self._progress.finish if self._progress.has_record(run) else self._progress.fail
+                note(run)
+                self._refresh()
                 return
             self._progress.fail(run)
-            if reason is None and given["indent"]:
-                return
         self._failures += 1
         if self._failures <= FAILURES:
             reason = reason or given["rule_msg"] or _last_words(given["log"])
@@ -184,6 +182,7 @@ class LogHandler(LogHandlerBase):
             return
         self._print(stats.rstrip())
         self.begin()
+        self._begun = True
         if self._progress and self._reasons:
             reasons = Counter(
                 part.partition(":")[0] for why in self._reasons.values() for part in why.split("; ")
@@ -230,17 +229,15 @@ class LogHandler(LogHandlerBase):
 
     def _print(self, text: str, colour: str = "", most: int | None = None) -> None:
         """Print a message, on a terminal above the lines of the studies. most: of its lines, if it may be long."""
-        stamp = (
-            "" if self._live or self.common_settings.dryrun or not self._begun else time.strftime("%H:%M:%S ")
-        )
-        fit = partial(
-            textwrap.wrap, width=WIDTH - len(stamp), drop_whitespace=False, replace_whitespace=False
-        )
-        lines = [part for line in text.splitlines() for part in fit(line) or [""]]
+        timed = self._begun and not self._live and not self.common_settings.dryrun
+        lines: list[str] = []
+        for line in f"{time.strftime('%H:%M:%S ') if timed else ''}{text}".splitlines():
+            indent = " " * (len(line) - len(line.lstrip()))
+            lines += textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
         if most and len(lines) > most:
             lines[most:] = [f"... and {len(lines) - most} more lines, which are in the log"]
         self._erase()
-        self._write("".join(f"{stamp}{self._in(colour, line)}\n" for line in lines))
+        self._write("".join(f"{self._in(colour, line)}\n" for line in lines))
         self._draw()
 
     def _draw(self) -> None:
@@ -253,8 +250,11 @@ class LogHandler(LogHandlerBase):
             self._drawn = 0
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except BrokenPipeError:
+            self._stream = io.StringIO()  # nobody reads any more
 
     def _in(self, colour: str, text: str) -> str:
         return f"{colour}{text}{_PLAIN}" if colour and self._coloured else text

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ketscale.config import Config
     from ketscale.jobs.costs.forecast import Forecast
 
-# Early ends in words. A run that its limit ends has done what its protocol asks for.
-ENDS = {"timed_out": "ended by their limit", "diverged": "diverged", "out_of_memory": "ran out of memory"}
+# Early ends in words. A run that the limit of its protocol ends has done what was asked for.
+ENDS = {"timed_out": "ended by limit_s", "diverged": "diverged", "out_of_memory": "ran out of memory"}
 
 
 class Result(msgspec.Struct):
@@ -76,9 +76,8 @@ class Progress:
         try:
             self._results[run] = msgspec.json.decode(self._path(run).read_bytes(), type=Result)
         except (OSError, msgspec.MsgspecError):
-            self._results[run] = Result(
-                "unknown", 0.0
-            )  # the rule that collects records says what is wrong with it
+            # The rule that collects records says what is wrong with it.
+            self._results[run] = Result("unknown", 0.0)
 
     def fail(self, run: Run) -> None:
         """Take note that a run's job has failed; another try may end well."""

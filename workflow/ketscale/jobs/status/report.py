@@ -17,8 +17,8 @@ from ketscale.jobs.costs.forecast import Forecast, Forecaster
 from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm import site as sites
+from ketscale.jobs.status.progress import ENDS
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
-from ketscale.measure.form import EARLY_ENDS
 from ketscale.words import aligned, counted, duration, rounded
 
 _WIDTH = 118
@@ -153,7 +153,7 @@ def as_text(report: Report, trouble_only: bool = False) -> str:
 
 def _head(report: Report) -> list[str]:
     number = counts(report.seen)
-    ended = [f"{number[status]} {status.replace('_', ' ')}" for status in EARLY_ENDS if number[status]]
+    ended = [f"{number[status]} {words}" for status, words in ENDS.items() if number[status]]
     words = [f"{number[state]} {state}" for state in STATES if number[state] or state == "done"]
     if ended:
         words[0] += f" ({', '.join(ended)})"
