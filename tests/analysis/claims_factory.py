@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from dataclasses import replace as changed
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import yaml
 from msgspec.structs import replace
 
 from ketscale import analysis
-from ketscale.analysis.claims import estimates
-from ketscale.analysis.claims.estimates import Estimates
-from ketscale.analysis.claims.evidence import Evidence
-from ketscale.analysis.claims.verdicts import studies
+from ketscale.analysis.claims.evidence import Evidence, Filter
+from ketscale.analysis.claims.ledger import Claim
+from ketscale.analysis.claims.readings import LOSSES, SAME_LOSSES, Quantity, Reader, Reading, Spans
+from ketscale.analysis.claims.rules import rule
 from ketscale.analysis.points import workers
 from ketscale.config import Config
 from ketscale.grid import Run
@@ -25,13 +29,80 @@ from tests.record_maker import typed
 
 ROOT = factory.ROOT
 _CONFIG = factory.default_config()
-_RECORD = typed(factory.record(_CONFIG, _CONFIG.runs[0]))
+_TIMED = next(run for run in _CONFIG.runs if not _CONFIG.protocols[run.protocol].by_epochs)
+# Later than any rule.
+_RECORD = replace(typed(factory.record(_CONFIG, _TIMED)), started=datetime(2100, 1, 1, tzinfo=UTC))
 HOST = "Synthetic CPU, 128 cores"
 # Two tenths of a percent between seeds, and a factor of nine.
 CLOSE = {0: 0.999, 1: 1.0, 2: 1.001, 3: 0.999, 4: 1.001}
 WIDE = {0: 1 / 3, 1: 1.0, 2: 3.0, 3: 1 / 3, 4: 3.0}
-# A quantity of a run, such as step_s or 'share transfer', or 'losses', by its name without the seed.
-Amounts = Mapping[tuple[str, str], float]
+# What a run has of a quantity, by its point and the quantity.
+Amounts = dict[tuple[str, Quantity], float]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A reading that a rule asked for. name: without the group. sides: the planned runs of each of its sides."""
+
+    kind: str
+    name: str
+    quantity: Quantity
+    sides: list[list[Run]]
+
+
+@dataclass(frozen=True)
+class Tracer(Reader):
+    """A reader that notes what it is asked for."""
+
+    asked: list[Asked] = field(default_factory=list)
+
+    def ratio(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
+        self._note("ratio", name, quantity, of, over)
+        return super().ratio(name, quantity, of, over)
+
+    def efficiency(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
+        found = super().efficiency(name, quantity, of, over)
+        self.asked.append(changed(self.asked.pop(), kind="efficiency"))
+        return found
+
+    def difference(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
+        self._note("difference", name, quantity, of, over)
+        return super().difference(name, quantity, of, over)
+
+    def value(self, name: str, quantity: Quantity) -> Reading:
+        self._note("value", name, quantity, {})
+        return super().value(name, quantity)
+
+    def losses(self, name: str, of: Filter, over: Filter) -> Reading:
+        self._note("losses", name, LOSSES, of, over)
+        return super().losses(name, of, over)
+
+    def _note(self, kind: str, name: str, quantity: Quantity, *sides: Filter) -> None:
+        planned = [self.evidence.planned(names_of(self.claim), {**self.wanted, **side}) for side in sides]
+        self.asked.append(Asked(kind, name, quantity, planned))
+
+
+def asked(claim: Claim) -> list[Asked]:
+    """What a claim's rule asks for, with nothing measured."""
+    tracer = Tracer(claim, Evidence(config_of(claim), {}, {}, {}))
+    rule(claim.id)(tracer)
+    return tracer.asked
+
+
+def bounds(claim: Claim) -> dict[str, list[float]]:
+    """The thresholds that each reading is compared with; of one that is compared with others alone, all of the claim."""
+    found = defaultdict(set)
+
+    def note(self: Reading, bound: str | Reading, holds: Any) -> Any:
+        if isinstance(bound, str):
+            found[self.name.partition(" (")[0]].update(claim.limits(bound))
+        return compare(self, bound, holds)
+
+    compare = Reading._finding
+    with patch.object(Reading, "_finding", note):
+        every = asked(claim)
+    given = {end for name in claim.thresholds if name != SAME_LOSSES for end in claim.limits(name)}
+    return {each.name: sorted(found.get(each.name, given)) for each in every}
 
 
 @cache
@@ -46,27 +117,23 @@ def ready_made(file: str) -> Config:
     return analysis.of(given)
 
 
-def config_of(claim: Mapping[str, Any]) -> Config:
+def config_of(claim: Claim) -> Config:
     """The config that has a claim's studies."""
-    (file,) = {study.rpartition("#")[0] for study in studies(claim)}
+    (file,) = {study.rpartition("#")[0] for study in claim.studies}
     return ready_made(file)
 
 
-def names_of(claim: Mapping[str, Any]) -> list[str]:
+def names_of(claim: Claim) -> list[str]:
     """The names of a claim's studies."""
-    return [study.rpartition("#")[2] for study in studies(claim)]
-
-
-def planned(claim: Mapping[str, Any]) -> Estimates:
-    """A claim's estimates, with nothing measured."""
-    return Estimates(claim["test"], names_of(claim), Evidence(config_of(claim), {}, {}, {}))
+    return [study.rpartition("#")[2] for study in claim.studies]
 
 
 def row(config: Config, run: Run, **values: Any) -> dict[str, Any]:
     """A row of runs.csv as far as claims read it."""
     usual = {
         "status": "completed", "resumed": 0, "quiet": True, "timed": True, "hardware": HOST, "shared_cores": False,
-        "step_s": 1.0, "epoch_s": 1.0, "samples_per_s": 1.0, "test_accuracy": 0.5,
+        "imported": "", "packages": "", "mpi_library": "",
+        "precision": "fp64", "data_hash": "", "features_hash": "", "step_s": 1.0, "epoch_s": 1.0, "samples_per_s": 1.0, "test_accuracy": 0.5,
     }  # fmt: skip
     return {**asdict(run), **config.sizes(run), "layout": run.layout, **usual, **values}
 
@@ -94,86 +161,63 @@ def evidence(
 
 
 def doctored(
-    claim: Mapping[str, Any],
-    targets: Mapping[str, float],
-    spread: Mapping[int, float] = CLOSE,
-    seeds: int = 5,
+    claim: Claim, targets: Mapping[str, float], spread: Mapping[int, float] = CLOSE, seeds: int = 5
 ) -> Evidence:
-    """Evidence of a claim's studies in which each estimate is its target in all groups, as far as they allow that."""
-    test, empty = claim["test"], planned(claim)
-    amounts: dict[tuple[str, str], float] = {}
+    """Evidence of a claim's studies in which each reading is its target in all groups, as far as they allow that."""
+    config, readings = config_of(claim), asked(claim)
+    amounts: Amounts = {}
     for name, target in targets.items():
-        spec = test["estimates"][name]
-        quantity = "losses" if "losses" in spec else str(spec[estimates.kind(spec)])
-        for runs in points_of(empty, name):
-            _assign(amounts, quantity, estimates.kind(spec), runs, target)
-    numerators = {
-        run
-        for name in test["estimates"]
-        if empty.sides(name)
-        for sides in points_of(empty, name)
-        for run in sides[0]
-    }
+        for reading in readings:
+            if reading.name == name and all(reading.sides):
+                _assign(amounts, reading, target)
+    numerators = {run for reading in readings for run in reading.sides[0]}
     rows, records = [], {}
-    for run in empty.evidence.planned(names_of(claim), {}):
+    for run in planned(claim):
         if run.seed >= seeds:
             continue
         own = {quantity: value for (point, quantity), value in amounts.items() if point == _point(run)}
         # The denominator stays as it is, so that a ratio has the whole spread.
         sides = spread[run.seed] if run in numerators else 1.0
-        losses = own.pop("losses", 0.0) * spread[run.seed]
-        spans = {name: own.pop(name) for name in list(own) if " " in name}
-        rows.append(row(empty.evidence.config, run, **{name: value * sides for name, value in own.items()}))
+        losses = own.pop(LOSSES, 0.0) * spread[run.seed]
+        spans = {quantity: own.pop(quantity) for quantity in list(own) if isinstance(quantity, Spans)}
+        rows.append(row(config, run, **{str(name): value * sides for name, value in own.items()}))
         records[run] = _record(losses, spans, sides)
-    return evidence(empty.evidence.config, rows, records)
+    return evidence(config, rows, records)
 
 
-def points_of(empty: Estimates, name: str) -> Iterator[list[list[Run]]]:
-    """For each group of an estimate, the planned runs of each of its sides."""
-    for group in empty.groups(name):
-        yield [
-            empty.evidence.planned(
-                empty.studies, {**side, **{c: v for c, v in group.items() if estimates._open(side, c)}}
-            )
-            for side in empty.sides(name)
-        ]
+def planned(claim: Claim) -> list[Run]:
+    """All runs of a claim's studies."""
+    return Evidence(config_of(claim), {}, {}, {}).planned(names_of(claim), {})
 
 
 def _point(run: Run) -> str:
     return run.name.rpartition("/")[0]
 
 
-def _assign(
-    amounts: dict[tuple[str, str], float], quantity: str, kind: str, sides: list[list[Run]], target: float
-) -> None:
+def _assign(amounts: Amounts, reading: Asked, target: float) -> None:
     """Set the quantity of the runs `of`, or if that is set already, of those `over`."""
-    if not all(sides):
-        return
-    of = (_point(sides[0][0]), quantity)
+    kind, sides = reading.kind, reading.sides
+    of = (_point(sides[0][0]), reading.quantity)
     if kind == "value":
         amounts[of] = target
         return
-    over = (_point(sides[1][0]), quantity)
+    over = (_point(sides[1][0]), reading.quantity)
     counts = [workers(runs[0].backend, runs[0].ranks, runs[0].threads) for runs in sides]
-    add = {"difference": target, "losses": target}.get(kind, 0.0)
-    times: Callable[[], float] = {
-        "ratio": lambda: target,
-        "efficiency": lambda: target * counts[1] / counts[0],
-        "reduction": lambda: 1 / (1 - target),
-    }.get(kind, lambda: 1.0)
+    add = target if kind in ("difference", "losses") else 0.0
+    times = {"ratio": target, "efficiency": target * counts[1] / counts[0]}.get(kind, 1.0)
     if over not in amounts and of in amounts:
-        amounts[over] = (amounts[of] - add) / times()
+        amounts[over] = (amounts[of] - add) / times
         return
-    start = {"test_accuracy": 0.5, "losses": 0.0}.get(quantity, 1.0)
-    amounts[of] = amounts.setdefault(over, start) * times() + add
+    start = 0.5 if reading.quantity == "test_accuracy" else 0.0 if kind == "losses" else 1.0
+    amounts[of] = amounts.setdefault(over, start) * times + add
 
 
-def _record(losses: float, spans: Mapping[str, float], times: float) -> form.Record:
+def _record(losses: float, spans: Mapping[Quantity, float], times: float) -> form.Record:
     """A record with first losses that are so much larger than 1, and with spans that come to the given quantities."""
-    found = {word: value for name, value in spans.items() for word in [name.split()[0]]}
-    names = {part for name in spans for part in name.partition(" ")[2].split(" + ")}
-    seconds = found.get("span", found.get("share", 0.1))
-    step = seconds / found["share"] if "share" in found else 10 * seconds
+    found = {each.over: value for each, value in spans.items() if isinstance(each, Spans)}
+    names = {name for each in spans if isinstance(each, Spans) for name in each.names}
+    seconds = found.get("", found.get("the step", 0.1))
+    step = seconds / found["the step"] if "the step" in found else 10 * seconds
     made = dict.fromkeys(names, seconds * times / len(names)) if names else {}
-    made["optimiser"] = seconds / found.get("lead", 1e3)
+    made["optimiser"] = seconds / found.get("the largest other", 1e3)
     return record([1 + losses, 0.5 * (1 + losses)], step, **made)

@@ -58,9 +58,7 @@ def test_a_complete_study_gives_one_row_a_run_and_every_table(tmp_path: Path) ->
     assert {row["state"] for row in found["completeness"]} == {"completed"}
     assert [row["layout"] for row in found["scaling"]] == ["cpu-n1r1t1", "mpi-n1r2t1"]
     assert {row["parity"] for row in found["scaling"]} == {"held fp32"}
-    verdicts = {row["id"]: row["verdict"] for row in found["claims"]}
-    assert verdicts["4.2"] == "supported" and verdicts["1.5"] == "refuted"
-    assert verdicts["4.3"] == "not measured"
+    assert found["claims"] == []
 
 
 def test_spans_are_read_from_the_timed_records(tmp_path: Path) -> None:

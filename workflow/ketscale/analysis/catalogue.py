@@ -49,9 +49,9 @@ CAPTIONS = {
         "headline metric on validation data."
     ),
     "claims": (
-        "Published claims about speed and accuracy, with their verdicts. The rule of each was written down before its "
-        "study first ran. An effect has a 95 % interval over seeds, or the range over seeds where the rule is about "
-        "every seed. Each verdict is by itself, not adjusted for the number of claims: where an effect is just at its "
+        "The published claims that a study of the config tests, with their verdicts. The rule of each was written down "
+        "before its study first ran, and an effect has a 95 % interval. Each verdict is by itself, not adjusted for the "
+        "number of claims: where an effect is just at its "
         "threshold, chance alone decides the wrong way in one of 40 cases, so among 40 such claims expect one."
     ),
 }

@@ -57,15 +57,10 @@ class Times:
         flag = FAILED if any(2 * sum(map(_failed, side)) > len(side) for side in (of, over)) else flag
         if not ours or not theirs:
             return Compared(None, flag)
-        varied = {name for name in POINT if ours[0][name] != theirs[0][name]}
-        if BACKENDS[ours[0]["backend"]].device != BACKENDS[theirs[0]["backend"]].device:
-            varied.add("device")
         hosts = tuple(dict.fromkeys(row["hardware"] for row in (*theirs, *ours)))
-        own = [comparability.hindrance(comparability.times(row) for row in side) for side in (ours, theirs)]
-        both = comparability.hindrance(comparability.times(row, varied) for row in (*ours, *theirs))
-        if why := next(filter(None, (*own, both)), ""):
+        if why := apart(ours, theirs):
             return Compared(None, flag, why, hosts)
-        if not varied:
+        if not _varied(ours, theirs):
             return Compared(Estimate(1.0, 1.0, 1.0, len(ours)), flag, "", hosts)  # a point beside itself
         logs = differences(ours, theirs, column)
         return Compared(exponential(typical(logs, self.least)), flag, "", hosts)
@@ -107,6 +102,31 @@ def differences(of: Iterable[Row], over: Iterable[Row], column: str) -> list[flo
     times = {row["seed"]: row[column] for row in over}
     pairs = sorted((row["seed"], row[column]) for row in of if row[column] and times.get(row["seed"]))
     return [math.log(times[seed] / time) for seed, time in pairs]
+
+
+def apart(ours: Group, theirs: Group) -> str:
+    """Why the usable runs of two points cannot be compared, in words; '' if they can."""
+    varied = _varied(ours, theirs)
+    if BACKENDS[ours[0]["backend"]].device != BACKENDS[theirs[0]["backend"]].device:
+        varied.add("device")
+    own = [comparability.hindrance(comparability.times(row) for row in side) for side in (ours, theirs)]
+    both = comparability.hindrance(comparability.times(row, varied) for row in (*ours, *theirs))
+    return next(filter(None, (*own, both)), "")
+
+
+def paired(of: Mapping[int, float], over: Mapping[int, float], least: float) -> Estimate | None:
+    """`of` over `over` of the typical run, from amounts by seed that no column has; None without a pair.
+
+    least: as of `Times.least`.
+    """
+    pairs = [(of[seed], over[seed]) for seed in sorted(of.keys() & over.keys())]
+    logs = [math.log(one / two) for one, two in pairs if min(one, two) > 0]
+    return exponential(typical(logs, least))
+
+
+def _varied(ours: Group, theirs: Group) -> set[str]:
+    """The axes in which two points differ."""
+    return {name for name in POINT if ours[0][name] != theirs[0][name]}
 
 
 def _failed(row: Row) -> bool:

@@ -66,7 +66,7 @@ def collect(config: Config, results: Path) -> None:
     }
     made["answers"] = csv_of(answers.table(Inputs.parse(config, made)), answers.COLUMNS)
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
-    made["claims"] = csv_of(claims.table(claims.load(), Evidence.of(collected, why)), claims.COLUMNS)
+    made["claims"] = csv_of(claims.table(Evidence.of(collected, why)), claims.COLUMNS)
     files = {f"{name}.csv": content for name, content in made.items()}
     files[Path(catalogue.CONFIG_FILE).name] = f"{config.text}\n".encode()
     stamp.write_tables(config, results, files, digests, complete=not completeness.faults(findings))

@@ -1,9 +1,10 @@
-"""Published claims: the ledger, its executable rules, and the verdicts that records give.
+"""Published claims: the ledger, a rule for each, and the verdicts that records give.
 
 Imports nothing heavy, since the Snakefile imports it.
 """
 
 from ketscale.analysis.claims.ledger import LEDGER, Claim, load
 from ketscale.analysis.claims.table import COLUMNS, table
+from ketscale.analysis.claims.verdicts import tested
 
-__all__ = ["COLUMNS", "LEDGER", "Claim", "load", "table"]
+__all__ = ["COLUMNS", "LEDGER", "Claim", "load", "table", "tested"]

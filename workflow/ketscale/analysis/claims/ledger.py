@@ -2,91 +2,142 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from ketscale.analysis.claims import arithmetic, conditions, estimates
+import msgspec
+from msgspec import Meta
+
 from ketscale.errors import UserError
 from ketscale.files import read_text
-from ketscale.optional import needed_for
-
-Claim = Mapping[str, Any]
 
 LEDGER = Path(__file__).with_name("claims.yaml")
-SCHEMA = Path(__file__).with_name("claims.schema.yaml")
+
+Words = Annotated[str, Meta(min_length=2)]
 
 
-def load(path: Path = LEDGER) -> list[dict[str, Any]]:
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the ledger; it has no other keys than these."""
+
+
+class Number(_Part, frozen=True):
+    """A claimed quantity. unit: 'x' of a ratio."""
+
+    of: Words
+    low: float
+    high: float
+    unit: str
+
+    def __str__(self) -> str:
+        size = f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+        return f"{self.of}: {size} {self.unit}".rstrip()
+
+
+class Rule(_Part, frozen=True):
+    """In words, when a claim is supported, more than claimed or refuted; anything else is undecided."""
+
+    supported: Words
+    refuted: Words
+    more: str = ""
+
+    def __str__(self) -> str:
+        more = f"; more than claimed if {self.more}" if self.more else ""
+        return f"supported if {self.supported}; refuted if {self.refuted}{more}; otherwise undecided"
+
+
+class Amendment(_Part, frozen=True):
+    """A later change of a rule. was: the words that it replaces, by their place, such as 'supported'."""
+
+    date: datetime
+    reason: Words
+    was: dict[Literal["estimator", "supported", "refuted", "more"], str]
+
+
+class Claim(_Part, frozen=True):
+    """A published claim, with the rule for its verdict.
+
+    id: section and number. statement: in our own words. numbers: the claimed ones. source: the system that it was made
+    about. study: a study of config.yaml, or FILE#STUDY under workflow/studies, or several; null without one. needs: what a
+    verdict about the published setting still lacks. estimator: how the number is computed from records, in words.
+    smallest_effect: that would matter to a user. committed: when its rule was. thresholds: numbers of the rule by name, or
+    ranges, which `rules` reads; `same_losses`, the largest relative difference of the first losses of runs that are
+    compared, decides for all of them. verdict, reason: instead of a rule that can be executed.
+    """
+
+    id: Annotated[str, Meta(pattern=r"^[0-9]+\.[0-9]+$")]
+    statement: Annotated[str, Meta(min_length=10)]
+    source: Words
+    committed: datetime
+    study: Words | Annotated[list[str], Meta(min_length=2)] | None
+    estimator: Annotated[str, Meta(min_length=10)]
+    rule: Rule
+    smallest_effect: Words
+    numbers: list[Number] = []
+    needs: list[Words] = []
+    thresholds: Mapping[str, float | tuple[float, float]] = {}
+    amendments: list[Amendment] = []
+    verdict: Literal["", "supported", "refuted", "undecided", "not measured"] = ""
+    reason: str = ""
+
+    @property
+    def studies(self) -> list[str]:
+        """The studies that test the claim, each as STUDY or FILE#STUDY."""
+        return [] if self.study is None else [self.study] if isinstance(self.study, str) else self.study
+
+    @property
+    def since(self) -> datetime:
+        """When the rule got its words. An older record decides nothing."""
+        return max([self.committed, *(each.date for each in self.amendments)])
+
+    def limits(self, name: str) -> tuple[float, float]:
+        """The ends of a threshold: equal, unless it is a range."""
+        found = self.thresholds[name]
+        return found if isinstance(found, tuple) else (found, found)
+
+
+class _Ledger(_Part, frozen=True):
+    """sections: what all claims of a section have, by its number."""
+
+    sections: dict[str, dict[str, Any]]
+    claims: list[dict[str, Any]]
+
+
+def load(path: Path = LEDGER) -> list[Claim]:
     """The claims in the ledger's order.
 
     Raises:
-        UserError: the file is missing, not YAML, breaks its schema, or uses an id twice; or a rule is about an estimate
-            that its claim does not have. Names the claim.
+        UserError: the file is missing, not YAML or of another form, or uses an id twice. Names the claim.
     """
     import yaml
 
-    with needed_for("the ledger of claims"):
-        import jsonschema
-
     try:
-        ledger = yaml.safe_load(read_text(path))
+        ledger = msgspec.convert(yaml.safe_load(read_text(path)), _Ledger)
+        claims = [_claim(given, ledger.sections) for given in ledger.claims]
     except FileNotFoundError:
         raise UserError(f"{path}: no such claims ledger") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    schema = yaml.safe_load(read_text(SCHEMA))
-    problem = next(jsonschema.Draft202012Validator(schema).iter_errors(ledger), None)
-    if problem is not None:
-        problem = jsonschema.exceptions.best_match([problem])
-        raise UserError(f"{path}: {_where(ledger, list(problem.absolute_path))}: {problem.message}")
-    entries: list[dict[str, Any]] = ledger["claims"]
-    seen: set[str] = set()
-    for entry in entries:
-        if entry["id"] in seen:
-            raise UserError(f"{path}: two claims have the id {entry['id']}; ids must differ")
-        seen.add(entry["id"])
-        for fault in _faults(entry):
-            raise UserError(f"{path}: claim {entry['id']}: {fault}")
-    return entries
+    except msgspec.ValidationError as error:
+        raise UserError(f"{path}: {error}") from None
+    for number, claim in enumerate(claims):
+        if claim.id in {other.id for other in claims[:number]}:
+            raise UserError(f"{path}: two claims have the id {claim.id}; ids must differ")
+        if bool(claim.verdict) != bool(claim.reason):
+            raise UserError(f"{path}: claim {claim.id}: give verdict and reason, or neither")
+    return claims
 
 
-def _where(ledger: Any, place: list[str | int]) -> str:
-    """A place in the ledger in words: the claim's id, if it has one, and the setting."""
-    if len(place) < 2:
-        return ".".join(map(str, place)) or "the file"
-    claim = ledger["claims"][place[1]]
-    name = claim.get("id") if isinstance(claim, Mapping) else None
-    named = f"claim {name}" if isinstance(name, str) else f"claims.{place[1]}"
-    return ".".join([named, *map(str, place[2:])])
+def _claim(given: Mapping[str, Any], sections: Mapping[str, Mapping[str, Any]]) -> Claim:
+    """A claim, with what its section says.
 
-
-def _faults(claim: Claim) -> Iterator[str]:
-    """What the schema cannot say of a test."""
-    test = claim.get("test")
-    if test is None:
-        return
-    for verdict in ("supported", "refuted"):
-        for name in conditions.names(test[verdict]):
-            if name not in test["estimates"]:
-                known = ", ".join(test["estimates"])
-                yield f"test.{verdict}: no estimate is called {name}; the test has {known}"
-    for name, spec in test["estimates"].items():
-        where = f"test.estimates.{name}"
-        kinds = [kind for kind in estimates.KINDS if kind in spec]
-        if len(kinds) != 1:
-            yield f"{where}: give one of {', '.join(estimates.KINDS)}"
-            return
-        if (kinds[0] in (*estimates.PAIRED, estimates.LOSSES)) != ("of" in spec and "over" in spec):
-            yield f"{where}: {kinds[0]} {'has no' if 'of' in spec or 'over' in spec else 'needs'} of and over"
-        if kinds[0] == estimates.ARITHMETIC:
-            try:
-                arithmetic.evaluate(spec[kinds[0]])
-            except ValueError as error:
-                yield f"{where}: {error}"
-        elif claim["study"] is None:
-            yield f"{where}: {kinds[0]} needs a study; name it under study"
-        for wanted in estimates.sides(test, spec):
-            for column, value in wanted.items():
-                if isinstance(value, list) and column not in test.get("each", ()):
-                    yield f"{where}: {column} is a list, so each must have {column}"
+    Raises:
+        msgspec.ValidationError: it has another form. Names the claim.
+    """
+    name = given.get("id", "?")
+    shared = sections.get(str(name).partition(".")[0], {})
+    try:
+        return msgspec.convert({**shared, **given}, Claim)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(f"claim {name}: {error}") from None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ketscale.analysis.claims.conditions import Conditions, Finding
-from ketscale.analysis.claims.estimates import Estimates, Reading, filters
 from ketscale.analysis.claims.evidence import UNPLANNED, Evidence
-from ketscale.analysis.claims.ledger import Claim
+from ketscale.analysis.claims.ledger import Claim, load
+from ketscale.analysis.claims.readings import Reader, Reading
+from ketscale.analysis.claims.rules import rule
+from ketscale.analysis.verdicts import MORE, NOT_MEASURED, REFUTED, SUPPORTED, UNDECIDED
+from ketscale.config import Config
 
-SUPPORTED, REFUTED, UNDECIDED, NOT_MEASURED = "supported", "refuted", "undecided", "not measured"
-DECIDED = (SUPPORTED, REFUTED)
 # So many readings are told in a reason.
 MOST_READINGS = 8
 
@@ -28,20 +27,24 @@ class Verdict:
     records: tuple[str, ...] = ()
 
 
+def tested(config: Config) -> list[Claim]:
+    """The claims that a study of the config tests, in the ledger's order: with both sides of some comparison."""
+    nothing = Evidence(config, {}, {}, {})
+    ruled = (claim for claim in load() if not claim.verdict)
+    return [claim for claim in ruled if any(UNPLANNED not in each.fault for each in _asked(claim, nothing))]
+
+
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """The verdict on a claim. Records of different kinds of hosts are never mixed; they must not contradict each other."""
-    if "test" not in claim:
-        return Verdict(claim["verdict"], claim["reason"])
-    test, names = claim["test"], [study.rpartition("#")[2] for study in studies(claim)]
-    wanted = list(filters(test))
-    planned = {run for each in wanted for run in evidence.planned(names, each)}
-    if wanted and not planned:
+    if claim.verdict:
+        return Verdict(claim.verdict, claim.reason)
+    planned = {run for reading in _asked(claim, evidence) for run in reading.planned}
+    if not planned:
         return Verdict(NOT_MEASURED, _to_run(claim))
-    hosts: list[str | None] = sorted(
-        {evidence.rows[run]["hardware"] for run in planned if run in evidence.rows}
-    )
-    found = [_on(test, names, evidence, hardware) for hardware in hosts or [None]]
-    decided = [each for each in found if each.verdict in DECIDED]
+    new = evidence.since(claim.since)
+    hosts = sorted({new.rows[run]["hardware"] for run in planned if run in new.rows}) or [""]
+    found = [_on(host, claim, new) for host in hosts]
+    decided = [each for each in found if each.verdict not in (UNDECIDED, NOT_MEASURED)]
     if len({each.verdict for each in decided}) > 1:
         told = "; ".join(f"{each.verdict} on {each.hardware}" for each in decided)
         return Verdict(UNDECIDED, f"hosts differ: {told}")
@@ -51,51 +54,46 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     return best
 
 
-def studies(claim: Claim) -> list[str]:
-    """The studies that test a claim, each as STUDY or FILE#STUDY."""
-    named = claim["study"]
-    return [] if named is None else [named] if isinstance(named, str) else list(named)
+def _asked(claim: Claim, evidence: Evidence) -> list[Reading]:
+    """What the rule reads."""
+    ruling = rule(claim.id)(Reader(claim, evidence))
+    return [reading for found in ruling.values() for reading in found.readings]
 
 
-def _on(test: Mapping[str, Any], names: Sequence[str], evidence: Evidence, hardware: str | None) -> Verdict:
+def _on(host: str, claim: Claim, evidence: Evidence) -> Verdict:
     """The verdict on one kind of host."""
-    estimates = Estimates(test, names, evidence.on(hardware))
-    found = {}
-    for verdict in DECIDED:
-        conditions = Conditions(estimates)
-        found[verdict] = conditions.evaluate(test[verdict]), list(conditions.readings.values())
-    holding = [verdict for verdict in DECIDED if found[verdict][0].truth]
+    ruling = rule(claim.id)(Reader(claim, evidence.on(host)))
+    holding = [verdict for verdict, found in ruling.items() if found.truth]
+    # Of a claim with several numbers one may be more, and another less.
+    if MORE in holding and ruling[REFUTED].truth is not False:
+        holding.remove(MORE)
     if len(holding) == 1:
-        (finding, readings), verdict = found[holding[0]], holding[0]
-        return _verdict(verdict, finding, readings, evidence, hardware)
-    readings = list({reading.name: reading for _, part in found.values() for reading in part}.values())
-    unknown = [finding for finding, _ in found.values() if finding.truth is None]
+        found = ruling[holding[0]]
+        return _verdict(holding[0], [found.witness, *found.readings], evidence, host)
+    readings = list(dict.fromkeys(reading for found in ruling.values() for reading in found.readings))
+    unknown = [found.witness for found in ruling.values() if found.truth is None]
     absent = [reading for reading in readings if reading.absent]
-    # If both conditions are known to fail, nothing that is still absent can decide.
+    # If all conditions are known to fail, nothing that is still absent can decide.
     if unknown and absent:
-        return _verdict(NOT_MEASURED, Finding(None), [*absent, *readings], evidence, hardware)
-    return _verdict(UNDECIDED, [*unknown, found[SUPPORTED][0]][0], readings, evidence, hardware)
+        return _verdict(NOT_MEASURED, [*absent, *readings], evidence, host)
+    return _verdict(UNDECIDED, [*unknown[:1], ruling[SUPPORTED].witness, *readings], evidence, host)
 
 
-def _verdict(
-    verdict: str, finding: Finding, readings: Sequence[Reading], evidence: Evidence, hardware: str | None
-) -> Verdict:
-    """A verdict with its deciding reading first in the reason, if there is one."""
-    reading = finding.witness
-    told = list(dict.fromkeys(each.words for each in ([reading] if reading else []) + list(readings)))
+def _verdict(verdict: str, readings: Sequence[Reading], evidence: Evidence, host: str) -> Verdict:
+    """A verdict with the reading that decides it first, unless nothing is measured."""
+    told = list(dict.fromkeys(each.words for each in readings))
     more = [f"and {len(told) - MOST_READINGS} more"] if len(told) > MOST_READINGS else []
-    runs = dict.fromkeys(run for each in readings for run in each.runs)
+    runs = dict.fromkeys(run for each in dict.fromkeys(readings) for run in each.runs)
     paths = tuple(f"{evidence.config.results}/{run.path}" for run in runs)
-    return Verdict(
-        verdict, "; ".join(told[:MOST_READINGS] + more), reading, (hardware or "") if paths else "", paths
-    )
+    first = None if verdict == NOT_MEASURED else readings[0]
+    return Verdict(verdict, "; ".join(told[:MOST_READINGS] + more), first, host if paths else "", paths)
 
 
 def _to_run(claim: Claim) -> str:
     """What would measure a claim whose study is not in the config."""
     files: dict[str, list[str]] = {}
-    for study in studies(claim):
+    for study in claim.studies:
         file, _, name = study.rpartition("#")
         files.setdefault(f"workflow/studies/{file}" if file else "config.yaml", []).append(name)
     told = ", ".join(f"{file} ({', '.join(names)})" for file, names in files.items())
-    return f"run {told}" + (f"; it needs {'; '.join(claim['needs'])}" if claim["needs"] else "")
+    return f"run {told}" + (f"; it needs {'; '.join(claim.needs)}" if claim.needs else "")

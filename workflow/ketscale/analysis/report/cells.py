@@ -19,7 +19,7 @@ FACTORS = {"(ms)": 1e3, "(MB)": 1e-6}
 # Columns that stay in the table if all rows are alike, since links and readers look for them there.
 KEPT = ("results", "record", "run", "study", "studies", "id", "state", "verdict", "statement")
 # Their cells have a sign.
-VERDICTS = ("supported", "refuted", "undecided")
+VERDICTS = ("supported", "more than claimed", "refuted", "undecided")
 _INTERVAL = re.compile(r"-?[\d.,e+-]+ to -?[\d.,e+-]+")
 _RUN = re.compile(rf"\S*{RUNS}/\S+")
 

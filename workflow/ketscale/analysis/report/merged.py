@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ketscale import analysis, strict_json
-from ketscale.analysis import catalogue
-from ketscale.analysis.claims.verdicts import NOT_MEASURED
+from ketscale.analysis import catalogue, claims
 from ketscale.analysis.report.chapter import Chapter
 from ketscale.errors import UserError
 from ketscale.files import read_text
@@ -79,7 +78,7 @@ def tables(chapters: Sequence[Chapter]) -> dict[str, pd.DataFrame]:
         name: _joined([chapter.tables[name].assign(results=chapter.key) for chapter in chapters])
         for name in names
     }
-    return {**joined, "claims": _claims(joined["claims"], chapters)}
+    return {**joined, "claims": _claims(joined["claims"])}
 
 
 def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -89,26 +88,7 @@ def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([part for part in parts if len(part)] or parts[:1]).reset_index(drop=True)
 
 
-def _claims(rows: pd.DataFrame, chapters: Sequence[Chapter]) -> pd.DataFrame:
-    """A row of each claim for every folder that has records of it.
-
-    If no folder has, a row for every folder whose config has a study of the claim's name, with what is missing there;
-    else one row of no folder.
-    """
-    planned = {chapter.key: {study.name for study in chapter.config.studies} for chapter in chapters}
-    kept: list[int] = []
-    for _, group in rows.groupby("id", sort=False):
-        measured = group.index[group["records"].notna()]
-        asked = [
-            at
-            for at, folder, studies in zip(
-                group.index, group["results"], group["study"].astype(object).fillna(""), strict=True
-            )
-            if planned[folder] & {study.rpartition("#")[2] for study in studies.split(", ")}
-        ]
-        # Arithmetic and arguments are of no folder.
-        told = list(measured) or [at for at in asked if rows.loc[at, "verdict"] == NOT_MEASURED]
-        if not told:
-            rows.loc[group.index[0], "results"] = ""
-        kept += told or [group.index[0]]
-    return rows.loc[kept].reset_index(drop=True)
+def _claims(rows: pd.DataFrame) -> pd.DataFrame:
+    """The verdicts of all folders, claim by claim in the ledger's order."""
+    order = [claim.id for claim in claims.load()]
+    return rows.sort_values("id", key=lambda ids: ids.map(order.index), kind="stable").reset_index(drop=True)
