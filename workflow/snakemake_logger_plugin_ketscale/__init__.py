@@ -64,6 +64,7 @@ class LogHandler(LogHandlerBase):
         self._drawn = self._failures = 0
         self._executing = self._begun = False
         self._page = self._log = ""
+        self._rests = 0.0
 
     writes_to_stream = property(lambda self: True)
     writes_to_file = property(lambda self: False)
@@ -195,7 +196,7 @@ class LogHandler(LogHandlerBase):
 
     def _end(self) -> None:
         """Say how the call ended, and where everything is."""
-        self._refresh()
+        self._refresh(now=True)
         self._rows, self._drawn = [], 0  # what is shown of the studies stays
         ended = self._progress.end() if self._progress else None
         if ended:
@@ -206,11 +207,18 @@ class LogHandler(LogHandlerBase):
         if self._log:
             self._print(f"log: {self._log}")
 
-    def _refresh(self) -> None:
-        """Tell how far the studies are: on a terminal all of them, in a log those of which another part is over."""
+    def _refresh(self, now: bool = False) -> None:
+        """Tell how far the studies are: on a terminal all of them, in a log those of which another part is over.
+
+        Of tens of thousands of runs that takes some time, so it is not done whenever one has ended, but `now`.
+        """
+        start = time.monotonic()
         if not self._begun or self._progress is None or self.common_settings.quiet:
             return
+        if start < self._rests and not now:
+            return
         lines = self._progress.lines()
+        self._rests = time.monotonic() + 20 * (time.monotonic() - start) - 0.1
         if self._live:
             size = shutil.get_terminal_size()
             # Where there is no room for all, the first that are not over.

@@ -148,7 +148,7 @@ class Progress:
             most = sum(self._site.minutes(run) * run.nodes for run in unknown) / 60
             lines.append(
                 f"planned: on a cluster at most {rounded(most)} node-hours for {counted(len(unknown), 'run')}, by the "
-                f"time limits in {sites.PATH}; no record tells what they take"
+                f"time limits in {sites.PATH.name}; no record tells what they take"
             )
         return lines
 
