@@ -49,7 +49,6 @@ EXTRAS = {
     "workflow": Extra(
         "tables, figures, the report and the Snakemake workflow",
         {
-            "jsonschema": "jsonschema",
             "snakemake": "snakemake",
             "jinja2": "jinja2",
             "pandas": "pandas",
