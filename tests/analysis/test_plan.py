@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ketscale import cli
-from ketscale.analysis.advice import limits, priority
+from ketscale.analysis.advice import plan, priority
 from ketscale.analysis.points import sizes_of
 from ketscale.grid import Run
 from ketscale.jobs.costs.forecast import Forecast
@@ -82,7 +82,7 @@ def test_the_chosen_cost_no_more_than_the_budget():
 
 def test_limits_are_read_by_a_site_file_and_have_room():
     config, forecasts = points([1.0, 2.0])
-    said = limits.lines(forecasts.values(), lambda run: sizes_of(config, run))
+    said = plan.limits(config, forecasts.values())
     lines = yaml.safe_load("\n".join(said))
     site = Site(
         SiteFile(limits=[{"minutes": 1, "memory_mb": 100}, *lines]), lambda run: sizes_of(config, run)

@@ -1,4 +1,4 @@
 """Advice before runs start: `plan`, which of them first on a budget; `recommend`, on which layout.
 
-`priority` orders runs, `limits` says what to ask of SLURM, and `judge` how far off the cost model is.
+`priority` orders runs, and `judge` says how far off the cost model is.
 """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ketscale.analysis.advice import limits, priority, scaled
+from ketscale.analysis.advice import priority, scaled
 from ketscale.analysis.points import sizes_of
 from ketscale.config import Config
 from ketscale.errors import UserError
@@ -17,11 +18,15 @@ from ketscale.jobs.costs.features import known
 from ketscale.jobs.costs.forecast import Forecast, Forecaster, total
 from ketscale.jobs.costs.interval import Interval, between
 from ketscale.jobs.status import report
-from ketscale.words import counted, rounded
+from ketscale.words import aligned, counted, rounded
 
 # Runs that are not to be started: they have a result, or are on their way to one.
 _COMING = ("done", "running", "waiting", "queued")
 _POINTS, _NAMED = 20, 12
+_LIMITED = ("workload", "model", "simulator", "backend", "protocol", "batch")
+# On top of the upper ends of the intervals, of which 5 % are exceeded. A retry asks for more, but starts again later.
+_MORE_TIME, _MORE_MEMORY = 1.5, 1.25
+_MEGABYTES = 100
 _PLACES = {"repeat": "", "within": "between records", "beyond": "beyond the records"}
 
 
@@ -128,14 +133,29 @@ def as_targets(plan: Plan) -> str:
 def as_limits(plan: Plan) -> str:
     """Lines for the site file; of runs beyond the records none, since an upper end there is no promise."""
     within = [one for one in plan.forecasts.values() if one.place != "beyond"]
-    said = limits.lines(within, lambda run: sizes_of(plan.config, run))
-    beyond = len(plan.forecasts) - len(within)
-    if beyond:
+    said = limits(plan.config, within)
+    if beyond := len(plan.forecasts) - len(within):
         said.append(
             f"# {counted(beyond, 'run')} beyond the records: give their limits by hand, or measure smaller ones first"
         )
     none = "# no missing run has a forecast: measure first" if plan.missing else "# nothing is missing"
     return "\n".join(said or [none])
+
+
+def limits(config: Config, forecasts: Iterable[Forecast]) -> list[str]:
+    """A line of YAML for each model's size with a simulator, backend, batch and protocol; the layouts share it."""
+    alike: dict[tuple[tuple[str, object], ...], list[Forecast]] = {}
+    for one in forecasts:
+        axes = ((axis, getattr(one.run, axis)) for axis in _LIMITED)
+        alike.setdefault((*axes, *sizes_of(config, one.run).items()), []).append(one)
+    written = []
+    for key, of in alike.items():
+        minutes = max(1, math.ceil(_MORE_TIME * max(one.wall_s.high for one in of) / 60))
+        memory = _MORE_MEMORY * max(one.memory_bytes.high for one in of) / 1e6
+        named = ", ".join(f"{name}: {value}" for name, value in key)
+        megabytes = _MEGABYTES * math.ceil(memory / _MEGABYTES)
+        written.append(f"  - {{{named}, minutes: {minutes}, memory_mb: {megabytes}}}")
+    return written
 
 
 def as_json(plan: Plan) -> str:
@@ -183,27 +203,17 @@ def _table(plan: Plan) -> list[str]:
     if not points:
         return []
     costly = sorted(points.values(), key=lambda of: -sum(one.node_hours.middle for one in of))
-    rows = [("runs", "time of each", "step", "memory", "")]
+    rows = [["runs", "time of each", "step", "memory", ""]]
     for of in costly[:_POINTS]:
         one = of[0]
         per_node = one.memory_bytes.times(one.run.ranks / one.run.nodes / 1e6)
         bound = "at most " if one.at_most else ""
-        rows.append(
-            (
-                str(len(of)),
-                f"{bound}{between(one.wall_s)}",
-                between(one.step_s),
-                f"{rounded(per_node.middle)} MB (to {rounded(per_node.high)})",
-                " ".join(filter(None, (one.run.name.rpartition("/")[0], _placed(one)))),
-            )
-        )
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    lines = [
-        "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
-        for row in rows
-    ]
+        memory = f"{rounded(per_node.middle)} MB (to {rounded(per_node.high)})"
+        place = scaled.MARK if one.scaled else _PLACES[one.place]
+        name = one.run.name.rpartition("/")[0] + f" ({place})" * bool(place)
+        rows.append([str(len(of)), f"{bound}{between(one.wall_s)}", between(one.step_s), memory, name])
     more = len(costly) - _POINTS
-    return [*lines, *([f"... and {counted(more, 'cheaper point')}"] if more > 0 else [])]
+    return [*aligned(rows), *([f"... and {counted(more, 'cheaper point')}"] if more > 0 else [])]
 
 
 def _unknown(plan: Plan) -> list[str]:
@@ -239,8 +249,3 @@ def _call(plan: Plan, runs: Sequence[Run]) -> list[str]:
 
 def _hours(cost: Interval) -> str:
     return f"{rounded(cost.middle)} node-hours ({rounded(cost.low)} to {rounded(cost.high)})"
-
-
-def _placed(one: Forecast) -> str:
-    place = scaled.MARK if one.scaled else _PLACES[one.place]
-    return f"({place})" if place else ""

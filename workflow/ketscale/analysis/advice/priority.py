@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from ketscale.grid import Run
 from ketscale.jobs.costs.forecast import Forecast
 
 # An interval over seeds needs three of them.
 SEEDS = 3
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Runs that complete a point to some number of seeds: all of them, or none."""
-
-    runs: tuple[Run, ...]
-    hours: float
 
 
 def choose(
@@ -36,8 +27,8 @@ def choose(
     points: dict[object, list[Run]] = {}
     for run in runs:
         points.setdefault(run.without("seed"), []).append(run)
-    completing: list[_Step] = []
-    further: dict[int, list[_Step]] = {}
+    completing: list[list[Run]] = []
+    further: dict[int, list[Run]] = {}
     for seeds in points.values():
         finished = sum(run in have for run in seeds)
         lacking = [run for run in seeds if run not in have and run in forecasts]
@@ -45,26 +36,25 @@ def choose(
         if needed > len(lacking):
             continue
         if needed:
-            completing.append(_step(lacking[:needed], forecasts))
+            completing.append(lacking[:needed])
         for number, run in enumerate(lacking[needed:], needed + finished):
-            further.setdefault(number, []).append(_step([run], forecasts))
+            further.setdefault(number, []).append(run)
+
+    def hours(run: Run) -> float:
+        return forecasts[run].node_hours.middle
+
     chosen: list[Run] = []
     left = node_hours
-    for step in sorted(completing, key=lambda step: (len(step.runs), step.hours)):
-        if step.hours <= left:
-            left -= step.hours
-            chosen += step.runs
-    if len(chosen) < sum(len(step.runs) for step in completing):
+    for step in sorted(completing, key=lambda step: (len(step), sum(map(hours, step)))):
+        if sum(map(hours, step)) <= left:
+            left -= sum(map(hours, step))
+            chosen += step
+    if len(chosen) < sum(map(len, completing)):
         return chosen
     for number in sorted(further):
-        for step in sorted(further[number], key=lambda step: step.hours):
-            if step.hours > left:
+        for run in sorted(further[number], key=hours):
+            if hours(run) > left:
                 return chosen
-            left -= step.hours
-            chosen += step.runs
+            left -= hours(run)
+            chosen.append(run)
     return chosen
-
-
-def _step(runs: Iterable[Run], forecasts: Mapping[Run, Forecast]) -> _Step:
-    found = tuple(runs)
-    return _Step(found, sum(forecasts[run].node_hours.middle for run in found))

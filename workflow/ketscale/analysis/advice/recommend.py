@@ -18,6 +18,7 @@ from ketscale.jobs.costs.forecast import Forecast, Forecaster
 from ketscale.jobs.costs.interval import between
 from ketscale.jobs.costs.samples import Sample
 from ketscale.measure.form import Host
+from ketscale.words import aligned
 
 
 @dataclass(frozen=True)
@@ -179,25 +180,17 @@ def _ratio(choices: Sequence[Choice], tried: Trials) -> intervals.Estimate | Non
 
 def as_text(said: Recommendation) -> str:
     """The recommendation for people."""
-    rows = [("simulator", "layout", "step", "whole run", "")]
+    rows = [["simulator", "layout", "step", "whole run", ""]]
     for choice in said.choices:
         one = choice.forecast
-        step, wall = (
-            (between(one.step_s), f"{'at most ' if one.at_most else ''}{between(one.wall_s)}")
-            if one
-            else ("", "")
-        )
-        rows.append((choice.run.simulator, choice.run.layout, step, wall, _notes(choice)))
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    table = [
-        "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[4]]).rstrip()
-        for row in rows
-    ]
+        bound = "at most " if one and one.at_most else ""
+        times = [between(one.step_s), f"{bound}{between(one.wall_s)}"] if one else ["", ""]
+        rows.append([choice.run.simulator, choice.run.layout, *times, _notes(choice)])
     run = said.choices[0].run
     head = f"{run.model} {run.size}, batch {run.batch}, {run.protocol}, on {said.machine}; 90 % intervals"
     forecasts = [choice.forecast for choice in said.choices if choice.forecast]
     beyond = scaled.lines(forecasts, said.unplanned)
-    return "\n".join([head, "", *table, "", *([*beyond, ""] if beyond else []), *_answer(said)])
+    return "\n".join([head, "", *aligned(rows), "", *([*beyond, ""] if beyond else []), *_answer(said)])
 
 
 def _notes(choice: Choice) -> str:

@@ -5,6 +5,7 @@ A sampled step times its all-reduce after a barrier, so waiting for the slowest 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from ketscale.analysis.collected import Collected
@@ -23,18 +24,16 @@ def fits(collected: Collected) -> Iterator[Fitted]:
     """The law of each layout whose ranks summed gradients of several sizes, from all studies; and with log2(ranks) where three numbers of ranks ran."""
     layouts: dict[tuple[str, str], Timed] = {}
     series: dict[tuple[str, str], Timed] = {}
-    for group in collected.points.values():
-        for row in group:
-            seconds = _seconds(row, collected.records[Run.of(row)])
-            if seconds is not None:
-                layouts.setdefault((row["layout"], row["hardware"]), []).append((row, seconds))
-                series.setdefault((grows(row["layout"]), row["hardware"]), []).append((row, seconds))
-    for (name, hardware), runs in layouts.items():
-        if _values(runs, "gradient_bytes") > 1:
-            yield _series(name, hardware, runs, of_ranks=False).fit(HOCKNEY)
-    for (name, hardware), runs in series.items():
-        if _values(runs, "gradient_bytes") > 1 and _values(runs, "ranks") > 2:
-            yield _series(name, hardware, runs, of_ranks=True).fit(HOCKNEY_RANKS)
+    for row in itertools.chain(*collected.points.values()):
+        seconds = _seconds(row, collected.records[Run.of(row)])
+        if seconds is not None:
+            layouts.setdefault((row["layout"], row["hardware"]), []).append((row, seconds))
+            series.setdefault((grows(row["layout"]), row["hardware"]), []).append((row, seconds))
+    for found, law in ((layouts, HOCKNEY), (series, HOCKNEY_RANKS)):
+        for (name, _), runs in found.items():
+            of_ranks = law is HOCKNEY_RANKS
+            if _values(runs, "gradient_bytes") > 1 and (_values(runs, "ranks") > 2 or not of_ranks):
+                yield _series(name, runs, of_ranks).fit(law)
 
 
 def _seconds(row: Row, record: Record) -> float | None:
@@ -49,14 +48,14 @@ def _values(runs: Timed, column: str) -> int:
     return len({row[column] for row, _ in runs})
 
 
-def _series(name: str, hardware: str, runs: Timed, of_ranks: bool) -> Series:
+def _series(name: str, runs: Timed, of_ranks: bool) -> Series:
     """The runs by their bytes; where `of_ranks`, by ranks and bytes."""
     places: dict[tuple[float, ...], Timed] = {}
     for row, seconds in runs:
         ranks = (float(row["ranks"]),) if of_ranks else ()
         places.setdefault((*ranks, float(row["gradient_bytes"])), []).append((row, seconds))
     studies = dict.fromkeys(study for row, _ in runs for study in row["studies"].split())
-    named = {"study": " ".join(studies), "series": name, "hardware": hardware, "code": runs[0][0]["code"]}
+    named = {"study": " ".join(studies), "series": name, **{x: runs[0][0][x] for x in ("hardware", "code")}}
     made = (
         Place(
             ", ".join([*(f"{ranks:.0f} ranks" for ranks in key[:-1]), f"{key[-1]:.0f} B"]),
