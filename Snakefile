@@ -26,8 +26,7 @@ if not PARTIAL:
     include: "workflow/rules/train.smk"
 
 
-include: "workflow/rules/tables.smk"
-include: "workflow/rules/figures.smk"
+include: "workflow/rules/report.smk"
 
 
 # Lists every record: otherwise nobody would notice that a record was deleted after the tables were made.
@@ -44,7 +43,7 @@ rule runs:
 
 rule figures:
     input:
-        expand(f"{RESULTS}/figures/{{figure}}.{{format}}", figure=FIGURES, format=FORMATS),
+        f"{RESULTS}/figures",
 
 
 rule report:

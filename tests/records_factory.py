@@ -13,8 +13,8 @@ import msgspec
 import yaml
 
 from ketscale import analysis
+from ketscale.analysis.analysed import Analysed
 from ketscale.config import Config, fold_of, sources
-from ketscale.files import sha256
 from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.jobs import prepared
 from ketscale.measure import form
@@ -271,16 +271,22 @@ def write(config: Config, results: Path, made: Mapping[str, Any]) -> Path:
     return results / run.folder
 
 
-def stamp(results: Path) -> None:
-    """Make the stamps agree with tables, and figures if there are any, that a test has edited."""
-    made_from = {}
-    for folder in (results / "tables", results / "figures"):
-        path = folder / "stamp.json"
-        if path.exists():
-            said = json.loads(path.read_text()) | made_from
-            said["files"] = {name: sha256(folder / name) for name in said["files"]}
-            path.write_text(json.dumps(said))
-            made_from = {"tables": sha256(path)}
+def collect(config: Config, results: Path) -> Analysed:
+    """What the records below `results` say; the tables are written too, but no figure is drawn."""
+    analysed = Analysed.of(config, results)
+    (results / "tables").mkdir(exist_ok=True)
+    for name, rows in analysed.rows.items():
+        (results / f"tables/{name}.csv").write_bytes(rows.csv())
+    return analysed
+
+
+def draw(config: Config, results: Path) -> Analysed:
+    """The same with figures."""
+    analysed = collect(config, results)
+    for path, content in analysed.files().items():
+        (results / path).parent.mkdir(exist_ok=True)
+        (results / path).write_bytes(content)
+    return analysed
 
 
 Change = Callable[[Run], Mapping[str, Any] | None]

@@ -1,4 +1,4 @@
-"""How the workflow scales: dry run, status and tables of very many runs, beside a bare Snakemake of as many jobs.
+"""How the workflow scales: dry run, status and report of very many runs, beside a bare Snakemake of as many jobs.
 
     python -m tests.scale --runs 20000 [--folder FOLDER]
 
@@ -106,7 +106,7 @@ def main() -> None:
         )
         measured("dry run, all trained", folder, *ours, *dry, "runs", bare_s=bare_s)
         measured("status, all trained", folder, "ketscale", "status", bare_s=bare_s)
-        measured("tables", folder, "ketscale", "collect", bare_s=bare_s)
+        measured("report", folder, "ketscale", "report", bare_s=bare_s)
 
 
 if __name__ == "__main__":

@@ -44,9 +44,9 @@ def test_settings_of_another_run_are_refused_in_a_line(capsys, tmp_path, command
         (["train", f"results/{ONE.path}", "--settings", "{"], "--settings: not JSON"),
         (["train", f"results/{ONE.path}", "--settings", "[" * 100_000], "--settings: not JSON"),
         (["train", f"results/{ONE.path}", "--settings", "9" * 5000], "--settings: not JSON"),
-        (["collect", "--study", "{}", "--local", "{}"], "title is missing"),
+        (["report", "--study", "{}", "--local", "{}"], "title is missing"),
         (
-            ["collect", "--study", CONFIG.text, "--local", '{"digits": 3}'],
+            ["report", "--study", CONFIG.text, "--local", '{"digits": 3}'],
             "--local: digits is no workload of the study",
         ),
         (["prepare", "x", "--settings", '{"kind": []}'], "no kind of workload is called []"),
@@ -83,7 +83,7 @@ def test_no_command_works_on_a_config_whose_tables_would_be_refused(
     assert f"{old}\n" in text
     (tmp_path / "config.yaml").write_text(text.replace(f"{old}\n", f"{new}\n", 1))
     commands = [["train", f"results/{ONE.path}"], ["launch", f"results/{ONE.path}"], ["prepare", "digits"]]
-    commands += [["fetch", "digits"], ["collect"], ["figures"]]
+    commands += [["fetch", "digits"], ["report"]]
     # The others neither work on a study nor compare its runs.
     commands += [["status"], ["plan"], ["recover"]] if "study" not in said else []
     for command in commands:

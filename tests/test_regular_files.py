@@ -93,7 +93,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "config": ("config.yaml", load_config),
     "site": ("site.yaml", lambda p: site.load_site(lambda run: {}, (), p)),
     "claims": ("claims.yaml", ledger.load),
-    "stamp": ("stamp.json", lambda p: stamp._read(p.parent, stamp.OfTables, stamp.COLLECT)),
+    "stamp": ("stamp.json", lambda p: stamp._read(p.parent)),
     "csv": ("history.csv", files.read_csv),
     "hash": ("model.safetensors", files.sha256),
     "log": ("train.log", completeness._last_line),
@@ -201,7 +201,6 @@ ALLOWED = {
         "problems/sentences/sentences.py: read_prepared",
     ),
     "of what was read": (
-        "analysis/drawing/inputs.py: table",
         "problems/library.py: predictions",
         "problems/arrays.py: read_npz", "problems/images/idx.py: read", "problems/images/own.py: _opened",
     ),

@@ -61,5 +61,5 @@ def test_a_damaged_file_that_a_run_needs_is_named(tmp_path, damaged, name, read)
 
 def test_a_damaged_option_is_named(damaged, capsys):
     # An empty option is none.
-    assert cli.main(["collect", "--study", damaged or " "]) == 2
+    assert cli.main(["report", "--study", damaged or " "]) == 2
     assert "--study: not JSON (" in capsys.readouterr().err

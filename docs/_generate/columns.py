@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import tempfile
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import yaml
 from docs._generate.markdown import code, sentence, table
 
 from ketscale import analysis
-from ketscale.analysis import tables
+from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.catalogue import CAPTIONS
 from ketscale.analysis.points import metrics, size_axes
 from ketscale.config import Config
@@ -42,12 +41,8 @@ def default_study() -> Config:
 def written(config: Config) -> dict[str, list[str]]:
     """The columns of each table that the package writes, here without any run."""
     with tempfile.TemporaryDirectory() as folder:
-        tables.collect(config, Path(folder))
-        found = {}
-        for name in CAPTIONS:
-            with (Path(folder) / "tables" / f"{name}.csv").open(newline="") as file:
-                found[name] = next(csv.reader(file))
-    return found
+        rows = Analysed.of(config, Path(folder)).rows
+        return {name: list(rows[name].columns) for name in CAPTIONS}
 
 
 def meaning(name: str, column: str, config: Config) -> str:

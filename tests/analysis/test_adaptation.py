@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from ketscale.analysis import catalogue, figures, kinds, stamp, tables
+from ketscale.analysis import catalogue, figures, kinds
 from ketscale.config import Config, Metric, Model
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -91,8 +91,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The study, tabulated and drawn."""
     folder = tmp_path_factory.mktemp("results")
     factory.write_all(config(), folder, errors)
-    tables.collect(config(), folder)
-    figures.draw(config(), folder)
+    factory.draw(config(), folder)
     return folder
 
 
@@ -144,13 +143,11 @@ def test_workloads_are_side_by_side_with_the_optimum_as_a_level(
 
 
 def _drawn(results: Path) -> Any:
-    from ketscale.analysis.drawing.inputs import Inputs
 
     (asked,) = catalogue.figures_of(config())
-    return asked.draw(Inputs.parse(config(), stamp.tables(config(), results).by_name()))
+    return asked.draw(factory.collect(config(), results).inputs)
 
 
 def test_a_study_without_a_finished_run_says_so(tmp_path: Path) -> None:
-    tables.collect(config(), tmp_path)
-    figures.draw(config(), tmp_path)
+    factory.draw(config(), tmp_path)
     assert "No finished run" in (tmp_path / "figures/adaptation.svg").read_text()

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import answers, intervals, tables, verdicts
+from ketscale.analysis import answers, intervals, verdicts
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.wording import where
 from ketscale.config import Config
@@ -33,7 +33,7 @@ def study(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) ->
 def answered(config: Config, results: Path, change: factory.Change) -> pd.DataFrame:
     """The rows of answers.csv, by study."""
     factory.write_all(config, results, change)
-    tables.collect(factory.partial(config), results)
+    factory.collect(factory.partial(config), results)
     return pd.read_csv(results / "tables/answers.csv").set_index("study")
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import figures, tables
 from ketscale.analysis.kinds.break_even import crossing
 from ketscale.config import Config
 from ketscale.errors import UserError
@@ -32,8 +31,7 @@ def change(run: Run) -> dict[str, Any]:
 
 def drawn(config: Config, results: Path) -> pd.DataFrame:
     factory.write_all(config, results, change)
-    tables.collect(config, results)
-    figures.draw(config, results)
+    factory.draw(config, results)
     return pd.read_csv(results / "figures/break-even.csv").sort_values("work_s")
 
 
@@ -89,6 +87,6 @@ def test_points_of_equal_work_on_both_sides_of_one(tmp_path: Path) -> None:
         }
 
     factory.write_all(config, tmp_path, gains)
-    tables.collect(config, tmp_path)
+    factory.collect(config, tmp_path)
     said = pd.read_csv(tmp_path / "tables/answers.csv")["answer"].iloc[0]
     assert "begin to be faster on average at about 5 ms, between 5 ms (default.qubit: 0.5 times" in said

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import figures, tables
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from tests import records_factory as factory
@@ -80,8 +79,7 @@ def drawn(results: Path, learning_rate: float = 0.001) -> pd.DataFrame:
         return {"step_s": step * (1 + 0.5 * run.seed), "losses": losses}
 
     factory.write_all(config, results, measured)
-    tables.collect(config, results)
-    figures.draw(config, results)
+    factory.draw(config, results)
     data = pd.read_csv(results / "figures/changes.csv", keep_default_na=False, na_values=[""])
     return data.set_index(data["varied"] + ": " + data["value"])
 

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import figures, tables
 from ketscale.analysis.kinds.convergence import method, on_frontier
 from ketscale.config import Config
 from ketscale.engines.dynamics.settings import DynamicsSimulator
@@ -59,8 +58,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Path]
     """The drawn data by simulator, and the results."""
     config, results = analysis.of(given()), tmp_path_factory.mktemp("results")
     factory.write_all(config, results, lambda run: measured(config, run))
-    tables.collect(config, results)
-    figures.draw(config, results)
+    factory.draw(config, results)
     return pd.read_csv(results / "figures/convergence.csv").set_index("simulator"), results
 
 

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from ketscale.analysis import catalogue, figures, report, stamp, tables
+from ketscale.analysis import catalogue, report
 from ketscale.analysis.drawing import style
 from ketscale.config import Config
 from ketscale.errors import UserError
@@ -92,7 +92,7 @@ def test_the_table_has_the_drawn_curves_of_the_best_seed_on_validation(
     tmp_path: Path, best: int, others: float | None
 ) -> None:
     written(tmp_path, best, others)
-    tables.collect(CONFIG, tmp_path)
+    factory.collect(CONFIG, tmp_path)
     table = pd.read_csv(tmp_path / "tables/curves.csv")
     assert set(table["seed"]) == {best}
     assert set(table["panel"]) == {"envelope", "population"}
@@ -105,10 +105,10 @@ def test_the_table_has_the_drawn_curves_of_the_best_seed_on_validation(
 
 def test_the_figure_has_a_row_for_each_point_and_says_what_it_shows(tmp_path: Path) -> None:
     written(tmp_path)
-    tables.collect(CONFIG, tmp_path)
+    factory.collect(CONFIG, tmp_path)
     drawing = next(figure for figure in catalogue.figures_of(CONFIG) if figure.name == "curves")
     style.theme()
-    figure, drawn = drawing.draw(figures.Inputs.parse(CONFIG, stamp.tables(CONFIG, tmp_path).by_name()))
+    figure, drawn = drawing.draw(factory.collect(CONFIG, tmp_path).inputs)
     panels = [axes for axes in figure.axes if axes.lines]
     assert [len(axes.lines) for axes in panels] == [2, 2, 12, 7]
     assert [axes.get_title(loc="left") for axes in panels[::2]] == [
@@ -124,8 +124,7 @@ def test_the_figure_has_a_row_for_each_point_and_says_what_it_shows(tmp_path: Pa
 
 def test_a_study_without_any_run_gives_an_empty_figure_and_a_page(tmp_path: Path) -> None:
     empty = factory.partial(CONFIG)
-    for make in (tables.collect, figures.draw, report.build):
-        make(empty, tmp_path)
+    report.build(empty, tmp_path)
     assert (tmp_path / "figures/curves.svg").exists()
 
 
@@ -135,7 +134,7 @@ def test_a_study_without_any_run_gives_an_empty_figure_and_a_page(tmp_path: Path
 def test_without_curves_there_is_no_figure_and_no_error(tmp_path: Path, other: Config) -> None:
     assert "learning" in catalogue.figures(other) and "curves" not in catalogue.figures(other)
     factory.write_all(factory.default_config(), tmp_path)
-    tables.collect(factory.default_config(), tmp_path)
+    factory.collect(factory.default_config(), tmp_path)
     assert pd.read_csv(tmp_path / "tables/curves.csv").empty
 
 
@@ -149,4 +148,4 @@ def test_a_record_without_the_curves_that_its_run_wrote_is_refused(
     written(tmp_path)
     damage(tmp_path / next(run for run in CONFIG.runs if run.model == "cosine_pulse").folder / CURVES)
     with pytest.raises(UserError, match=why):
-        tables.collect(CONFIG, tmp_path)
+        factory.collect(CONFIG, tmp_path)

@@ -11,26 +11,23 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import catalogue, figures, report, stamp, tables
+from ketscale.analysis import catalogue, report
 from ketscale.analysis.drawing import style
-from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import paired_difference
 from ketscale.analysis.kinds import accuracy, quality, scaling, selection
 from ketscale.analysis.kinds.side_by_side import SIMULATOR
 from ketscale.config import Config, Metric
-from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests import records_factory as factory
 from tests.record_maker import beside
 
+FORMATS = ("svg", "png", "pdf", "narrow.svg", "csv")
 CONFIG = factory.three_seeds_config(title="A <b>bold</b> & risky title", partial=True)
 
 
 def draw(config: Config, results: Path) -> None:
     """Tables, figures and the page."""
-    tables.collect(config, results)
-    figures.draw(config, results)
     report.build(config, results)
 
 
@@ -55,11 +52,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_every_figure_of_the_catalogue_has_its_files_and_there_is_no_other_but_the_stamp(
+def test_every_figure_of_the_catalogue_has_its_files_and_there_is_no_other(
     results: Path,
 ) -> None:
-    expected = {f"{name}.{kind}" for name in catalogue.figures(CONFIG) for kind in catalogue.FORMATS}
-    assert {path.name for path in (results / "figures").iterdir()} == expected | {stamp.NAME}
+    expected = {f"{name}.{kind}" for name in catalogue.figures(CONFIG) for kind in FORMATS}
+    assert {path.name for path in (results / "figures").iterdir()} == expected
 
 
 def test_every_study_has_its_figure_and_the_overviews_follow_the_kinds() -> None:
@@ -71,16 +68,10 @@ def test_every_study_has_its_figure_and_the_overviews_follow_the_kinds() -> None
 
 def test_a_figure_is_the_same_file_when_drawn_again(results: Path, monkeypatch: Any) -> None:
     depth = [figure for figure in catalogue.figures_of(CONFIG) if figure.name == "depth"]
-    before = [(results / f"figures/depth.{kind}").read_bytes() for kind in catalogue.FORMATS]
+    before = [(results / f"figures/depth.{kind}").read_bytes() for kind in FORMATS]
     monkeypatch.setattr(catalogue, "figures_of", lambda config: depth)
-    figures.draw(CONFIG, results)
-    assert [(results / f"figures/depth.{kind}").read_bytes() for kind in catalogue.FORMATS] == before
-
-
-def test_each_figure_has_its_caption_beside_it(results: Path) -> None:
-    for figure in catalogue.figures_of(CONFIG):
-        assert (results / f"figures/{figure.name}.rst").read_text() == f"{figure.caption}\n"
-    assert all(catalogue.CAPTIONS[name] for name in catalogue.TABLES)
+    factory.draw(CONFIG, results)
+    assert [(results / f"figures/depth.{kind}").read_bytes() for kind in FORMATS] == before
 
 
 def test_fits_leave_out_what_is_flagged(results: Path) -> None:
@@ -94,7 +85,7 @@ def test_a_point_that_timed_out_before_it_had_a_time_is_drawn_in_words(results: 
     late = drawn.loc["default.qubit-loop-shift"]
     assert (late["steps"], late["first_step_s"], late["timed_out"]) == (1, 24.0, 3)
     assert drawn["step_s"].isna().sum() == 1
-    figure, _ = SIMULATOR.draw(Inputs.parse(CONFIG, stamp.tables(CONFIG, results).by_name()))
+    figure, _ = SIMULATOR.draw(factory.collect(CONFIG, results).inputs)
     words = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert "timed out after 1 step, the first of 24 s" in words
     assert "3 timed out" in str(figure.get_label())
@@ -123,11 +114,6 @@ def test_a_study_without_any_run_still_gives_every_figure_and_a_page(tmp_path: P
     config = factory.small_config({"weak": CONFIG.given["studies"]["weak"]}, partial=True)
     draw(config, tmp_path)
     assert "15 runs of the study have not completed" in (tmp_path / "report.html").read_text()
-
-
-def test_missing_tables_are_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"stamp\.json: no such file; run `ketscale collect` first"):
-        figures.draw(CONFIG, tmp_path)
 
 
 @pytest.mark.parametrize(

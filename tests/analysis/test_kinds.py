@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import catalogue, figures, kinds, report, tables
+from ketscale.analysis import catalogue, kinds, report
 from ketscale.config import Config, Families, Family, Metric, Model, Simulator, SizeAxis, Workload, load
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -212,8 +212,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path]:
         }
     )  # fmt: skip
     factory.write_all(config, results, lambda run: better_than_constant(run, config))
-    tables.collect(config, results)
-    figures.draw(config, results)
+    factory.draw(config, results)
     report.build(config, results)
     return config, results
 
@@ -275,7 +274,7 @@ def test_without_its_declared_control_a_model_is_compared_with_a_classical_one(t
         {"s": {"kind": "accuracy", "question": "?", "axes": axes, "points": points}}
     )
     factory.write_all(config, tmp_path)
-    tables.collect(config, tmp_path)
+    factory.collect(config, tmp_path)
     assert pd.read_csv(tmp_path / "tables/quality.csv")["control"].fillna("").tolist() == [
         "classical_mamba",
         "",
@@ -292,7 +291,7 @@ def test_accuracy_is_pooled_where_every_fold_was_the_test_once(tmp_path: Path) -
         return {"split": {"by": "runs", "fold": run.seed, "folds": 3, "held_out": 4 + run.seed, "shared": 0}}
 
     factory.write_all(config, tmp_path, fold)
-    tables.collect(config, tmp_path)
+    factory.collect(config, tmp_path)
     row = pd.read_csv(tmp_path / "tables/quality.csv").iloc[0]
     assert row["pooled_count"] == 3 * 200
     assert row["pooled"] == pytest.approx(0.95, abs=1e-3)

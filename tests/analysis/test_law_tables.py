@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ketscale.analysis import catalogue, tables
+from ketscale.analysis import catalogue
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing.inputs import table as parsed
 from ketscale.analysis.laws import cost, drawing, table
@@ -318,7 +318,7 @@ def test_the_table_is_collected(tmp_path: Path) -> None:
     }
     config = factory.small_config({"strong": strong})
     factory.write_all(config, tmp_path)
-    tables.collect(config, tmp_path)
+    factory.collect(config, tmp_path)
     laws = parsed("laws", (tmp_path / "tables/laws.csv").read_bytes())
     assert "laws" in catalogue.TABLES and tuple(laws) == table.COLUMNS
     assert list(laws["law"]) == ["Amdahl", "USL"]

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from ketscale.analysis import catalogue, stamp, tables
-from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis import catalogue
 from ketscale.analysis.overviews import layouts
 from ketscale.analysis.overviews.layouts import RATIO
 from ketscale.grid import POINT, Run
@@ -46,8 +45,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
         return {"step_s": 0.01 * (1 + run.seed) / gain, "quiet": {**quiet, "quiet": not busy}}
 
     factory.write_all(config, results, change)
-    tables.collect(config, results)
-    inputs = Inputs.parse(config, stamp.tables(config, results).by_name())
+    inputs = factory.collect(config, results).inputs
     figure, drawn = layouts.MAP.draw(inputs)
     words = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert len(words) == 8 and sum("(busy)" in text for text in words) == 4
@@ -135,8 +133,7 @@ def test_the_words_of_a_cell_are_within_it(tmp_path: Path) -> None:
     given = {"begins": {**STUDIES["begins"], "axes": {**AXES, "batch": [1, 8, 64, 256]}}}
     config = factory.small_config(given, partial=True)
     factory.write_all(config, tmp_path)
-    tables.collect(config, tmp_path)
-    figure, _ = layouts.MAP.draw(Inputs.parse(config, stamp.tables(config, tmp_path).by_name()))
+    figure, _ = layouts.MAP.draw(factory.collect(config, tmp_path).inputs)
     figure.canvas.draw()
     for axes in figure.axes:
         boxes = [patch.get_window_extent() for patch in axes.patches]
@@ -149,6 +146,5 @@ def test_a_speedup_over_another_batch_is_not_on_the_map(tmp_path: Path) -> None:
     given = factory.default_study()["studies"]["weak"]
     config = factory.small_config({"weak": given}, partial=True)
     factory.write_all(config, tmp_path)
-    tables.collect(config, tmp_path)
-    assert layouts.table(Inputs.parse(config, stamp.tables(config, tmp_path).by_name())).empty
+    assert layouts.table(factory.collect(config, tmp_path).inputs).empty
     assert "map" not in catalogue.figures(config)

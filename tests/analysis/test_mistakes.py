@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import figures, tables
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -38,8 +37,7 @@ def config() -> Config:
 
 def draw(results: Path, change: factory.Change) -> pd.DataFrame:
     factory.write_all(config(), results, change)
-    tables.collect(config(), results)
-    figures.draw(config(), results)
+    factory.draw(config(), results)
     return pd.read_csv(results / "figures/mistakes.csv")
 
 
@@ -95,6 +93,5 @@ def test_nothing_is_drawn_without_the_fair_rank(tmp_path: Path) -> None:
         return None if run.layout == "cpu-n1r1t1" else {}
 
     factory.write_all(config(), tmp_path, change)
-    tables.collect(config(), tmp_path)
-    figures.draw(config(), tmp_path)
+    factory.draw(config(), tmp_path)
     assert (tmp_path / "figures/mistakes.csv").read_text().strip() in ("", '""')

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import pytest
 import yaml
 
 import ketscale
-from ketscale.analysis import catalogue, figures, report, tables
+from ketscale.analysis import catalogue, report
+from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.report import cells, provenance
 from ketscale.analysis.report.columns import Group
 from ketscale.grid import Run
@@ -41,23 +43,22 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return {}
 
     factory.write_all(CONFIG, root, change)
-    tables.collect(CONFIG, root)
-    answer(root)
-    judge(root)
-    factory.stamp(root)
-    figures.draw(CONFIG, root)
-    report.build(CONFIG, root)
+    found = Analysed.of(CONFIG, root)
+    tables = {**found.tables, "answers": answered(), "claims": judged(found.tables["claims"])}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Analysed, "of", lambda *about: replace(found, tables=tables))
+        report.build(CONFIG, root)
     return root
 
 
-def answer(root: Path) -> None:
+def answered() -> pd.DataFrame:
     """An answer to one question."""
     row = {"study": "strong", "answer": "Two ranks <pay>.", "verdict": "pays", "of": "speedup of 2 ranks",
            "effect": 1.5, "low": 1.25, "high": 1.75, "n": 3}  # fmt: skip
-    pd.DataFrame([row]).to_csv(root / "tables/answers.csv", index=False)
+    return pd.DataFrame([row])
 
 
-def judge(root: Path) -> None:
+def judged(claims: pd.DataFrame) -> pd.DataFrame:
     """Verdicts on some claims, one with several records."""
     paths = [f"results/{run.path}" for run in FUSED[:3]]
     given = [
@@ -67,10 +68,10 @@ def judge(root: Path) -> None:
         ("0.4", "refuted", 1),
     ]
     rows = [
-        {"id": number, "verdict": word, "records": " ".join(paths[:count])} for number, word, count in given
+        {"id": number, "verdict": word, "records": " ".join(paths[:count]) or None}
+        for number, word, count in given
     ]
-    columns = pd.read_csv(root / "tables/claims.csv").columns
-    pd.DataFrame(rows, columns=columns).to_csv(root / "tables/claims.csv", index=False)
+    return pd.DataFrame(rows, columns=claims.columns)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,7 @@ class Page(HTMLParser):
 
 
 def test_the_page_is_small(page: str) -> None:
-    assert 100_000 < len(page) < report.LARGEST_BYTES
+    assert 100_000 < len(page) < 5_000_000
 
 
 def test_the_page_loads_nothing_and_its_links_lead_somewhere(results: Path, page: str) -> None:

@@ -1,4 +1,4 @@
-"""Tables, figures and page are used only for the config, the records and the data that they were made from."""
+"""Tables, figures and page are those of the config, the records and the data that they were made from, or made again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from ketscale import analysis, cli
-from ketscale.analysis import catalogue, report, stamp, tables
+from ketscale.analysis import analysed, report, stamp
 from ketscale.config import Config
 from ketscale.errors import UserError
 from tests import records_factory as factory
@@ -27,7 +27,6 @@ GIVEN = factory.small_study({"strong": STRONG}, title="Config A")
 CONFIG = analysis.of(GIVEN)
 PARTIAL = factory.partial(CONFIG)
 FIRST, *_, LAST = CONFIG.runs
-FILES = [f"{table}.csv" for table in catalogue.TABLES]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +37,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     factory.write_all(CONFIG, project / "results")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(project)
-        assert [cli.main([stage]) for stage in ("collect", "figures", "report")] == [0, 0, 0]
+        assert cli.main(["report"]) == 0
     return project
 
 
@@ -50,61 +49,47 @@ def made(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return Path("results")
 
 
-def refused(capsys: pytest.CaptureFixture[str], *command: str) -> str:
-    """What a command says that refuses, and changes nothing."""
-    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
-    assert cli.main(command) == 2
-    assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
-    return capsys.readouterr().err
+def why(made: Path, config: Config = CONFIG) -> str:
+    """Why the report must be made again."""
+    found = stamp.outdated(config, made)
+    assert found is not None
+    return found
 
 
-def test_what_is_as_it_was_made_is_used_again(made: Path) -> None:
+def test_what_is_as_it_was_made_is_not_made_again_and_would_be_the_same(made: Path) -> None:
     assert stamp.outdated(CONFIG, made) is None
-    page = (made / "report.html").read_bytes()
-    assert cli.main(["figures"]) == cli.main(["report"]) == 0
-    assert (made / "report.html").read_bytes() == page
+    before = {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
+    assert cli.main(["report"]) == 0
+    assert {path: path.read_bytes() for path in made.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("stage", ["figures", "report"])
-def test_another_config_gets_neither_figures_nor_a_page_of_these_numbers(
-    made: Path, capsys: pytest.CaptureFixture[str], stage: str
-) -> None:
-    Path("b.yaml").write_text(yaml.safe_dump({**GIVEN, "title": "Config B"}))
-    said = refused(capsys, stage, "--config", "b.yaml")
-    assert (
-        "results/tables: made for another config than this one ('Config B'); run `ketscale collect`" in said
-    )
-    assert cli.main(["collect", "--config", "b.yaml"]) == 0
-    # The figures are still those of the other tables.
-    assert "results/figures: drawn from other tables" in refused(capsys, "report", "--config", "b.yaml")
+def test_another_config_gets_no_page_of_these_numbers(made: Path) -> None:
+    other = analysis.of({**GIVEN, "title": "Config B"})
+    assert "report.html: made for another config than this one ('Config B')" in why(made, other)
+    report.build(other, made)
+    assert stamp.outdated(other, made) is None and stamp.outdated(CONFIG, made) is not None
 
 
-@pytest.mark.parametrize("name", ["answers.csv", "claims.csv", "config.json", "stamp.json"])
-def test_an_edited_table_is_named_whoever_reads_it(
-    made: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    path = made / "tables" / name
-    path.write_bytes(path.read_bytes()[:-3])
-    for stage in ("figures", "report"):
-        assert f"{path}: " in (said := refused(capsys, stage)) and "run `ketscale collect` again" in said
-    found = stamp.outdated(CONFIG, made)
-    assert found is not None and found[0] == "tables/stamp.json"
-    shutil.copytree(made, "other")
-    shutil.copy(made / "tables" / FILES[0], "other/tables")
-    assert "results/tables/" in refused(capsys, "merge", "results", "other")
-
-
-@pytest.mark.parametrize("name", ["strong.svg", "spans.csv"])
-def test_an_edited_or_deleted_figure_is_named(
-    made: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    path = made / "figures" / name
-    path.write_bytes(path.read_bytes() + b" ")
-    assert f"{path}: is not the file that was made" in refused(capsys, "report")
+@pytest.mark.parametrize(
+    "name",
+    ["tables/answers.csv", "tables/config.json", "figures/strong.svg", "figures/spans.csv", "report.html"],
+)
+def test_what_was_edited_or_deleted_is_named(made: Path, name: str) -> None:
+    path = made / name
+    before = path.read_bytes()
+    for changed in (before[:-3], before + b" ", before.replace(b"e", b"f", 1)):
+        path.write_bytes(changed)
+        assert why(made) == f"{path}: is not the file that was made: edited or damaged"
     path.unlink()
-    assert f"{path}: is missing; run `ketscale figures` again" in refused(capsys, "report")
-    found = stamp.outdated(CONFIG, made)
-    assert found is not None and found[0] == "figures/stamp.json"
+    assert why(made) == f"{path}: is missing"
+    assert cli.main(["report"]) == 0
+    assert path.read_bytes() == before and stamp.outdated(CONFIG, made) is None
+
+
+def test_a_figure_of_an_earlier_report_goes(made: Path) -> None:
+    fewer = analysis.of(factory.small_study({"other": STRONG}))
+    report.build(fewer, made)
+    assert not (made / "figures/strong.svg").exists() and (made / "figures/other.svg").exists()
 
 
 def other_record(results: Path) -> None:
@@ -124,58 +109,50 @@ def other_data(results: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [other_record, no_record, damaged_record, other_data])
-def test_other_records_or_data_need_other_tables(
-    made: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None]
-) -> None:
+def test_other_records_or_data_need_another_report(made: Path, change: Callable[[Path], None]) -> None:
     change(made)
-    said = refused(capsys, "report")
-    assert "changed" in said and "run `ketscale collect` again" in said
-    found = stamp.outdated(CONFIG, made)
-    assert found is not None and found[0] == "tables/stamp.json"
+    assert "changed" in why(made)
 
 
-def test_a_record_that_changes_while_tables_are_made_of_it_does_not_agree_with_them(
+def test_a_record_that_changes_while_the_report_is_made_does_not_agree_with_it(
     made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = tables.records.read
+    read = analysed.records.read
 
     def slowly(config: Config, results: Path) -> object:
         other_record(results)
         return read(config, results)
 
-    monkeypatch.setattr(tables.records, "read", slowly)
-    tables.collect(CONFIG, made)
-    with pytest.raises(UserError, match=f"{FIRST.seed}/metrics.json has changed or gone"):
-        stamp.tables(CONFIG, made)
+    monkeypatch.setattr(analysed.records, "read", slowly)
+    report.build(CONFIG, made)
+    assert f"{FIRST.seed}/metrics.json has changed or gone" in why(made)
 
 
-def test_tables_of_another_version_or_ledger_are_refused(made: Path) -> None:
-    path = made / "tables/stamp.json"
+def test_a_report_of_another_version_or_ledger_is_made_again(made: Path) -> None:
+    path = made / "stamp.json"
     for name, said in (("version", "made by KetScale 0.0.0"), ("ledger", "judged other claims")):
         before = path.read_text()
-        path.write_text(json.dumps(json.loads(before) | {name: "0.0.0"}))
-        with pytest.raises(UserError, match=said):
-            stamp.tables(CONFIG, made)
+        given = json.loads(before)
+        given["sources"][name] = "0.0.0"
+        path.write_text(json.dumps(given))
+        assert said in why(made)
         path.write_text(before)
 
 
-def test_a_folder_that_was_copied_without_its_runs_is_used(made: Path) -> None:
+def test_a_folder_that_was_copied_without_its_runs_is_not_made_again(made: Path) -> None:
     shutil.rmtree(made / "runs")
     shutil.rmtree(made / "features")
-    assert cli.main(["figures"]) == cli.main(["report"]) == 0
+    assert stamp.outdated(CONFIG, made) is None
 
 
-def test_a_partial_collection_stays_while_runs_end_but_is_not_a_whole_one(tmp_path: Path) -> None:
+def test_a_partial_report_is_not_a_whole_one(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path, lambda run: None if run == LAST else {})
-    tables.collect(PARTIAL, tmp_path)
+    report.build(PARTIAL, tmp_path)
     assert stamp.outdated(PARTIAL, tmp_path) is None
-    found = stamp.outdated(CONFIG, tmp_path)
-    assert found is not None and "had no record" in found[1]
+    assert "had no record" in why(tmp_path)
     factory.write(CONFIG, tmp_path, factory.record(CONFIG, LAST))
-    stamp.tables(CONFIG, tmp_path)
     # Snakemake makes a page of all runs that are there.
-    found = stamp.outdated(PARTIAL, tmp_path)
-    assert found is not None and "records came" in found[1]
+    assert "records came" in why(tmp_path, PARTIAL)
 
 
 def test_a_page_says_which_package_made_its_tables(made: Path) -> None:
@@ -184,30 +161,24 @@ def test_a_page_says_which_package_made_its_tables(made: Path) -> None:
     assert f"<dt>tables</dt><dd>KetScale {__version__}</dd>" in (made / "report.html").read_text()
 
 
-def test_two_calls_that_write_the_same_tables_both_end_well(tmp_path: Path) -> None:
-    """A reader finds the tables of one of them, meanwhile and afterwards."""
-    found, ended = stamp.records(CONFIG, tmp_path), threading.Event()
-    read: list[set[bytes]] = []
-    faults: list[Exception] = []
+def test_two_calls_that_write_the_same_report_both_end_well(tmp_path: Path) -> None:
+    """The files are those of one of them, meanwhile and afterwards."""
+    found, ended = stamp.Sources.of(PARTIAL, tmp_path), threading.Event()
+    files = [f"{folder}/{number}.csv" for folder in ("tables", "figures") for number in range(8)]
+    read: list[str | None] = []
 
     def write(content: bytes) -> None:
-        stamp.write_tables(PARTIAL, tmp_path, dict.fromkeys(FILES, content), found, complete=False)
-
-    def often(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:
-            faults.append(error)
+        stamp.write(tmp_path, dict.fromkeys(files, content), found, complete=False)
 
     def look() -> None:
         while not ended.is_set():
-            read.append(set(stamp.tables(CONFIG, tmp_path).contents.values()))
+            read.append(stamp.outdated(PARTIAL, tmp_path))
 
     write(b"neither")
-    reader = threading.Thread(target=often, args=[look])
+    reader = threading.Thread(target=look)
     reader.start()
     writers = [
-        threading.Thread(target=often, args=[lambda content=content: [write(content) for _ in range(8)]])
+        threading.Thread(target=lambda content=content: [write(content) for _ in range(8)])
         for content in (b"one", b"another")
     ]
     for writer in writers:
@@ -216,60 +187,39 @@ def test_two_calls_that_write_the_same_tables_both_end_well(tmp_path: Path) -> N
         writer.join()
     ended.set()
     reader.join()
-    assert not faults
-    assert all(len(contents) == 1 for contents in read)
-    assert set(stamp.tables(CONFIG, tmp_path).contents.values()) in ({b"one"}, {b"another"})
+    assert read and set(read) == {None} and stamp.outdated(PARTIAL, tmp_path) is None
+    assert {(tmp_path / name).read_bytes() for name in files} in ({b"one"}, {b"another"})
 
 
-def test_a_call_that_holds_the_tables_for_ever_is_not_waited_for(
-    made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_that_writes_for_ever_is_not_waited_for(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stamp, "_PATIENCE_S", 0.05)
-    with stamp._lock(made / "tables", stamp.fcntl.LOCK_EX), pytest.raises(UserError, match="another call"):
+    with stamp._lock(made, stamp.fcntl.LOCK_EX), pytest.raises(UserError, match="another call"):
         report.build(CONFIG, made)
 
 
-@pytest.mark.parametrize("gone", ["tables/stamp.json", "figures/stamp.json", "tables", "figures"])
-def test_what_has_no_stamp_any_more_is_made_again(made: Path, gone: str) -> None:
-    path = made / gone
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-    stage, why = stamp.outdated(CONFIG, made) or ("", "")
-    assert stage == f"{gone.partition('/')[0]}/stamp.json" and "is missing" in why
+def test_what_has_no_stamp_any_more_is_made_again(made: Path) -> None:
+    (made / "stamp.json").unlink()
+    assert "stamp.json: is missing" in why(made)
 
 
 def test_nothing_is_said_about_what_was_never_made(made: Path) -> None:
     for name in ("tables", "figures"):
         shutil.rmtree(made / name)
     (made / "report.html").unlink()
+    (made / "stamp.json").unlink()
     assert stamp.outdated(CONFIG, made) is None
 
 
 def test_a_pipe_in_place_of_a_stamp_is_named(made: Path) -> None:
-    (made / "tables/stamp.json").unlink()
-    os.mkfifo(made / "tables/stamp.json")
-    stage, why = stamp.outdated(CONFIG, made) or ("", "")
-    assert stage == "tables/stamp.json" and "is a pipe" in why
+    (made / "stamp.json").unlink()
+    os.mkfifo(made / "stamp.json")
+    assert "is a pipe" in why(made)
 
 
 @pytest.mark.parametrize("name", ["../../x.csv", "a\0b", "/etc/hostname"])
 def test_a_stamp_names_files_of_its_folder_alone(made: Path, name: str) -> None:
-    path = made / "tables/stamp.json"
+    path = made / "stamp.json"
     said = json.loads(path.read_text())
     said["files"][name] = "0" * 64
     path.write_text(json.dumps(said))
-    with pytest.raises(UserError, match=r"stamp\.json: damaged"):
-        stamp.tables(CONFIG, made)
-
-
-def test_a_page_that_was_edited_is_made_again(made: Path) -> None:
-    page = made / "report.html"
-    assert stamp.outdated(CONFIG, made) is None
-    for change in (lambda text: text.replace(b"</body>", b" </body>"), lambda text: text + b"\n"):
-        before = page.read_bytes()
-        page.write_bytes(change(before))
-        assert page.read_bytes() != before
-        assert stamp.outdated(CONFIG, made) == (
-            "report.html",
-            f"{page}: is not the file that was made: edited or damaged",
-        )
-        page.write_bytes(before)
+    assert "stamp.json: damaged (it names" in why(made)

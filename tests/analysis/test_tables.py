@@ -35,7 +35,7 @@ FIRST = next(run for run in RUNS if run.protocol == "timing")
 
 def collected(results: Path, config: Config = CONFIG) -> dict[str, list[dict[str, str]]]:
     """Every table after `collect`, by name."""
-    tables.collect(config, results)
+    factory.collect(config, results)
     texts = {name: (results / f"tables/{name}.csv").read_text() for name in catalogue.TABLES}
     return {name: list(csv.DictReader(io.StringIO(text))) for name, text in texts.items()}
 
@@ -81,7 +81,7 @@ def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
     written = []
     for folder in (tmp_path / "a", tmp_path / "b"):
         factory.write_all(CONFIG, folder)
-        tables.collect(CONFIG, folder)
+        factory.collect(CONFIG, folder)
         written.append([(folder / f"tables/{name}.csv").read_bytes() for name in catalogue.TABLES])
     assert written[0] == written[1]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ketscale import cli
 from ketscale.analysis import stamp
-from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures
+from ketscale.analysis.catalogue import CONFIG_FILE, TABLES, figures_of
 from ketscale.commands import results as of_study
 
 
@@ -39,24 +39,12 @@ def main() -> None:
     else:
         # The command itself reads the config so, before it does anything.
         config, results = of_study.study(cli._parser().parse_args(sys.argv[1:]))
-        if command == "collect":
-            made = {f"{table}.csv": f"{'--partial' in sys.argv}\n".encode() for table in TABLES}
-            made[Path(CONFIG_FILE).name] = config.text.encode()
-            found = stamp.records(config, results)
-            stamp.write_tables(config, results, made, found, complete=len(found) == len(config.runs))
-        elif command == "figures":
-            made = {
-                f"{figure}.{form}": b"<svg xmlns='http://www.w3.org/2000/svg'/>"
-                for figure in figures(config)
-                for form in FORMATS
-            }
-            made |= {f"{figure}.rst": f"Says what {figure} shows.\n".encode() for figure in figures(config)}
-            stamp.write_figures(results, made, stamp.tables(config, results))
-        elif command == "report":
-            drawn = stamp.figures(config, results, stamp.tables(config, results))
-            head = f'<meta name="ketscale-made-from" content="{drawn.digest}">'
-            page = stamp.sealed(f"<!doctype html>{head}{config.text}".encode())
-            write(f"{config.results}/report.html", page.decode())
+        made = {f"tables/{table}.csv": f"{'--partial' in sys.argv}\n".encode() for table in TABLES}
+        made |= {CONFIG_FILE: config.text.encode(), stamp.PAGE: f"<!doctype html>{config.text}".encode()}
+        for figure in figures_of(config):
+            made[f"figures/{figure.name}.svg"] = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+        found = stamp.Sources.of(config, results)
+        stamp.write(results, made, found, complete=len(found.records) == len(config.runs))
     with Path("calls.jsonl").open("a") as file:
         file.write(
             json.dumps({"command": command, "name": name, "start": start, "stop": time.monotonic()}) + "\n"

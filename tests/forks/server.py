@@ -31,13 +31,11 @@ _PLANS = (
 _SNAKEMAKE = (*_PLANS, "snakemake.cli", "snakemake.storage", "smart_open", "jsonschema", "packaging.version")
 _TRAINS = ("ketscale.jobs.session", "ketscale.jobs.cohort_session", "safetensors.torch")
 _DRAWS = (
-    "ketscale.analysis.tables",
-    "ketscale.analysis.figures",
     "ketscale.analysis.report",
     "seaborn",
     *(f"matplotlib.backends.backend_{name}" for name in ("agg", "pdf", "svg")),
 )
-_IMPORTS = {"train": _TRAINS, "prepare": _TRAINS, "collect": _DRAWS, "figures": _DRAWS, "report": _DRAWS}
+_IMPORTS = {"train": _TRAINS, "prepare": _TRAINS, "report": _DRAWS}
 
 
 def main(listening: int, lives: int) -> None:

@@ -1,6 +1,6 @@
 """Tables and figures of one `gpu.json`: `python -m tests.gpu.publish gpu-check/gpu.json [--docs docs/gpu] [--results .]`.
 
-Writes a page and its figures, named by the GPU and the day, and puts the records of whole runs where `ketscale collect`
+Writes a page and its figures, named by the GPU and the day, and puts the records of whole runs where `ketscale report`
 finds them: in the results folder of workflow/studies/one-gpu.yaml. A record of another host is never replaced.
 """
 

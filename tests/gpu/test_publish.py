@@ -127,7 +127,6 @@ def test_records_are_kept_below_the_studys_results_and_hosts_apart(
 
 def test_kept_records_are_tabulated_like_any_others(tmp_path: Path) -> None:
     from ketscale import analysis
-    from ketscale.analysis import tables
 
     config = analysis.read(publish.STUDY)
     runs = [run for run in config.runs if run.layout in ("cpu-n1r1t1", "gpu-n1r1t1") and run.batch == 128]
@@ -145,7 +144,7 @@ def test_kept_records_are_tabulated_like_any_others(tmp_path: Path) -> None:
         manifest.parent.mkdir(parents=True)
         manifest.write_text(json.dumps({"hash": factory.FEATURES}))
     config = factory.partial(config)
-    tables.collect(config, tmp_path / config.results)
+    factory.collect(config, tmp_path / config.results)
     text = (tmp_path / config.results / "tables" / "scaling.csv").read_text()
     assert "gpu-n1r1t1" in text
 

@@ -69,8 +69,7 @@ def test_what_is_missing_here_is_an_error_and_leaves_nothing(tmp_path, digits_fe
         (["prepare", "mnist"], "no workload is called mnist"),
         (["prepare", "imagenet"], "results/data/imagenet/fetched.json"),
         (["fetch", "digits"], "there is nothing to fetch"),
-        (["collect"], "missing"),
-        (["figures"], "results/tables"),
+        (["report"], "missing"),
     ],
 )
 def test_bad_calls_are_answered_in_two_lines_and_leave_nothing(tmp_path, arguments, message):

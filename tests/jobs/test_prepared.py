@@ -184,22 +184,22 @@ def test_a_damaged_manifest_has_no_hash(tmp_path, content):
     assert prepared.features_hash(None) is None
 
 
-def test_collect_asks_too_where_it_is_told_the_places(project, tmp_path, capsys):
+def test_a_report_asks_too_where_it_is_told_the_places(project, tmp_path, capsys):
     state(project, tmp_path)
     text = config(project).text
     replaced(project)
     local = json.dumps({"own": {"file": str(project)}})
-    assert cli.main(["collect", "--study", text, "--local", local]) == 2
+    assert cli.main(["report", "--study", text, "--local", local]) == 2
     assert "source files have changed" in capsys.readouterr().err
-    assert cli.main(["collect", "--study", text]) == 0
+    assert cli.main(["report", "--study", text]) == 0
 
 
 @pytest.mark.parametrize("local", [{"other": {}}, {"own": 3}, {"own": {"no_such_file": 1}}])
 def test_places_of_something_else_are_refused(project, local, capsys):
-    assert cli.main(["collect", "--study", config(project).text, "--local", json.dumps(local)]) == 2
+    assert cli.main(["report", "--study", config(project).text, "--local", json.dumps(local)]) == 2
     assert capsys.readouterr().err.startswith("ketscale: ")
 
 
 def test_places_do_not_hide_what_is_wrong_with_the_study(capsys):
-    assert cli.main(["collect", "--study", '{"workloads": 3}', "--local", "{}"]) == 2
+    assert cli.main(["report", "--study", '{"workloads": 3}', "--local", "{}"]) == 2
     assert capsys.readouterr().err.startswith("ketscale: ")

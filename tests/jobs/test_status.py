@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from ketscale import cli, process
-from ketscale.analysis import tables
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import config_hash
@@ -20,6 +19,7 @@ from ketscale.jobs.status.report import remainder
 from ketscale.jobs.status.survey import Queue, survey
 from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
+from tests import records_factory as factory
 
 NOW = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
 RESULTS = Path("results")
@@ -204,7 +204,7 @@ def test_what_tables_refuse_is_not_done(tmp_path):
     assert states == {"default.qubit": "done", "fused": "refused"}
     (seen,) = (seen for seen in see(config) if seen.state == "refused")
     with pytest.raises(UserError, match=r"1 of 2 runs cannot be used \(1 refused\)") as error:
-        tables.collect(config, RESULTS)
+        factory.collect(config, RESULTS)
     why = seen.reason.removesuffix("; delete it and run it again")
     assert "its first 2 losses differ" in why and why in str(error.value)
 

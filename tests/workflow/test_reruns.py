@@ -36,11 +36,11 @@ def test_each_run_gets_only_its_own_settings(finished: Path) -> None:
 
 def test_a_deleted_seed_is_trained_again_and_nothing_else(finished: Path) -> None:
     (finished / record(RUNS[0])).unlink()
-    expected = {"train": 1, "collect": 1, "draw": 1, "write_report": 1}
+    expected = {"train": 1, "write_report": 1}
     assert planned(run_in(finished, "--profile", "profiles/local", "-n")) == {**expected, "all": 1}
     assert planned(run_in(finished, "--profile", "profiles/local", "-n", record(RUNS[0]))) == {"train": 1}
     run_in(finished, "--profile", "profiles/local")
-    assert [call["name"] for call in calls(finished)] == [record(RUNS[0]), "collect", "figures", "report"]
+    assert [call["name"] for call in calls(finished)] == [record(RUNS[0]), "report"]
 
 
 def test_new_seeds_alone_are_trained(finished: Path) -> None:
@@ -90,7 +90,7 @@ def test_edits_that_change_no_number_rerun_no_training(finished: Path) -> None:
     for path in (finished / "workflow" / "rules").iterdir():
         path.write_text(path.read_text() + "\n# a comment\n")
     jobs = planned(run_in(finished, "--profile", "profiles/local", "-n"))
-    assert set(jobs) == {"collect", "draw", "write_report", "all"}
+    assert set(jobs) == {"write_report", "all"}
 
 
 def test_braces_in_title_and_question_are_text(fresh: Path) -> None:
@@ -149,7 +149,7 @@ def test_other_content_of_a_source_prepares_its_data_again_and_a_new_time_alone_
     partial = planned(
         run_in(fresh, "--profile", "profiles/local", "report", "--config", "partial=true", "-n")
     )
-    assert partial["collect"] == 1 and "prepare" not in partial
+    assert partial["write_report"] == 1 and "prepare" not in partial
     images.write_bytes(b"1")
     done = run_in(fresh, "--profile", "profiles/local", "-n")
     assert "Nothing to be done" in done.stdout + done.stderr
@@ -181,7 +181,7 @@ def test_data_and_weights_without_a_folder_are_fetched_by_local_rules(fresh: Pat
 
 # ---------------------------------------------------------------- results that came without Snakemake's notes
 
-AFTER_RUNS = {"collect": 1, "draw": 1, "write_report": 1, "all": 1}
+AFTER_RUNS = {"write_report": 1, "all": 1}
 
 
 def without_notes(project: Path) -> Path:
@@ -225,21 +225,15 @@ def test_copied_results_of_another_title_are_made_again(finished: Path) -> None:
 
 def test_what_was_not_made_from_the_records_is_made_again(finished: Path) -> None:
     """Whether or not Snakemake has notes, and though no time tells."""
-    page, drawn = {"write_report": 1, "all": 1}, {"draw": 1, "write_report": 1, "all": 1}
-    edited = {
-        "tables/answers.csv": AFTER_RUNS,
-        "tables/stamp.json": AFTER_RUNS,
-        "figures/batch.svg": drawn,
-        "report.html": page,
-        RUNS[0].path: AFTER_RUNS,
-    }
+    edited = ("tables/answers.csv", "stamp.json", "figures/batch.svg", "report.html", RUNS[0].path)
     assert (
         planned(edited_in(finished, "tables/answers.csv", lambda: run_in(finished, *LOCAL, "-n")))
         == AFTER_RUNS
     )
     without_notes(finished)
-    for name, again in edited.items():
-        assert planned(edited_in(finished, name, lambda: run_in(finished, *LOCAL, "-n"))) == again, name
+    for name in edited:
+        found = planned(edited_in(finished, name, lambda: run_in(finished, *LOCAL, "-n")))
+        assert found == AFTER_RUNS, name
     one = edited_in(finished, RUNS[0].path, lambda: run_in(finished, *LOCAL, "-n", record(RUNS[1])))
     assert planned(one) == {}
     refused = edited_in(
@@ -247,7 +241,7 @@ def test_what_was_not_made_from_the_records_is_made_again(finished: Path) -> Non
     )
     assert refused.returncode == 1 and "runs.csv: is not the file that was made" in refused.stderr
     edited_in(finished, "tables/answers.csv", lambda: run_in(finished, *LOCAL))
-    assert [call["name"] for call in calls(finished)] == ["collect", "figures", "report"]
+    assert [call["name"] for call in calls(finished)] == ["report"]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_each_profile_works_as_typed(fresh: Path, profile: str) -> None:
     before = files(fresh)
     jobs = planned(run_in(fresh, "--profile", profile, "-n"))
     assert jobs == {
-        "prepare": 1, "train": len(RUNS), "collect": 1, "draw": 1, "write_report": 1, "all": 1,
+        "prepare": 1, "train": len(RUNS), "write_report": 1, "all": 1,
     }  # fmt: skip
     assert files(fresh) == before
 
@@ -54,7 +54,7 @@ def test_the_profiles_say_nothing_that_profiles_default_overrides() -> None:
 def test_the_rules_are_these(fresh: Path) -> None:
     listed = [line.split()[0] for line in run_in(fresh, "--list-rules").stdout.splitlines()]
     assert sorted(listed) == [
-        "all", "collect", "draw", "fetch", "figures", "prepare", "report", "runs", "train", "write_report",
+        "all", "fetch", "figures", "prepare", "report", "runs", "train", "write_report",
     ]  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def test_one_failed_run_costs_neither_tables_nor_report(fresh: Path) -> None:
     assert not (fresh / record(failing)).exists()
     # Without `partial` the missing run is trained and the tables are made anew.
     jobs = planned(run_in(fresh, "--profile", "profiles/local", "-n"))
-    assert jobs == {"train": 1, "collect": 1, "draw": 1, "write_report": 1, "all": 1}
+    assert jobs == {"train": 1, "write_report": 1, "all": 1}
 
 
 def test_a_partial_report_trains_nothing_even_without_features(finished: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_partial_report_trains_nothing_even_without_features(finished: Path) -
     jobs = planned(
         run_in(finished, "--profile", "profiles/local", "report", "--config", "partial=true", "-n")
     )
-    assert set(jobs) == {"collect", "draw", "write_report", "report"}
+    assert set(jobs) == {"write_report", "report"}
 
 
 def test_a_partial_report_is_made_anew_when_a_record_goes(finished: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_partial_report_is_made_anew_when_a_record_goes(finished: Path) -> Non
     run_in(finished, *partial)
     assert "Nothing to be done" in (done := run_in(finished, *partial, "-n")).stdout + done.stderr
     (finished / record(RUNS[0])).unlink()
-    assert planned(run_in(finished, *partial, "-n"))["collect"] == 1
+    assert planned(run_in(finished, *partial, "-n"))["write_report"] == 1
 
 
 # ---------------------------------------------------------------- mistakes in the config

@@ -44,7 +44,7 @@ if workflow.is_main_process and PACKAGE != OWN and (OWN / "__init__.py").exists(
 from ketscale import analysis, grid
 from ketscale import config as settings
 from ketscale.analysis import stamp
-from ketscale.analysis.catalogue import CONFIG_FILE, FORMATS, TABLES, figures as figure_names
+from ketscale.analysis.catalogue import CONFIG_FILE, TABLES, figures_of
 from ketscale.errors import UserError
 from ketscale.jobs import launch, prepared
 from ketscale.jobs import snakemake_internals as internals
@@ -94,7 +94,6 @@ try:
     launch.check_length(CONFIG.text, PLACES)
 except UserError as error:
     sys.exit(f"Error: {error}")
-FIGURES = figure_names(CONFIG)
 ORDER = {run: index for index, run in enumerate(RUNS)}
 
 # Timed runs have the machine to themselves: they take all units of the resource `host`, others as many as they have
@@ -121,7 +120,7 @@ def record_of(run):
 
 
 def study(wildcards):
-    """The config that tables, figures and report are made for. A function, so that braces in it are no wildcards."""
+    """The config that the report is made for. A function, so that braces in it are no wildcards."""
     return CONFIG.text
 
 
@@ -130,46 +129,25 @@ def records(wildcards=None):
     return [record_of(run) for run in RUNS if not PARTIAL or Path(record_of(run)).exists()]
 
 
+def records_of_report(wildcards):
+    """The input of the report; if it is there and is not what these records say now, it is made again."""
+    if workflow.is_main_process:
+        why = outdated()
+        if why:
+            internals.make_again(workflow, f"{RESULTS}/{stamp.NAME}")
+    return records()
+
+
 @functools.cache
-def disagreement():
-    """The first of tables, figures and page whose stamp does not agree with what is there now, and why."""
-    found = stamp.outdated(CONFIG, RESULTS_PATH)
-    if found is None:
-        return None
-    stage, why = found
-    if any(word.partition("=")[0] == "--report" for word in sys.argv):
+def outdated():
+    """Why tables, figures and page must be made again although they are there; None if they must not."""
+    why = stamp.outdated(CONFIG, RESULTS_PATH)
+    if why and any(word.partition("=")[0] == "--report" for word in sys.argv):
         # Snakemake would pack what is there.
         raise WorkflowError(f"{why}; run Snakemake without --report first")
-    print(f"ketscale: {why}; it is made again", file=sys.stderr)
-    return stage
-
-
-def agreed(stage, files):
-    """The files, which are the input of a stage; if its outputs are there and not made from them, it is run again."""
-    if workflow.is_main_process and disagreement() == stage:
-        internals.make_again(workflow, f"{RESULTS}/{stage}")
-    return files
-
-
-def records_of_tables(wildcards):
-    """The input of the tables."""
-    return agreed(f"{stamp.TABLES}/{stamp.NAME}", records())
-
-
-def tables_of_figures(wildcards):
-    """The input of the figures."""
-    tables = [
-        f"{RESULTS}/{stamp.TABLES}/{name}" for name in (*(f"{table}.csv" for table in TABLES), stamp.NAME)
-    ]
-    return agreed(f"{stamp.FIGURES}/{stamp.NAME}", tables)
-
-
-def files_of_page(wildcards):
-    """The input of the page."""
-    figures = [f"{RESULTS}/{stamp.FIGURES}/{figure}.{form}" for figure in FIGURES for form in FORMATS]
-    return agreed(
-        stamp.PAGE, [*tables_of_figures(wildcards), *figures, f"{RESULTS}/{stamp.FIGURES}/{stamp.NAME}"]
-    )
+    if why:
+        print(f"ketscale: {why}; it is made again", file=sys.stderr)
+    return why
 
 
 def settings_of(run):

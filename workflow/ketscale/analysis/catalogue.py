@@ -61,8 +61,7 @@ CONFIG_FILE = "tables/config.json"
 
 # Figures of several studies.
 OVERVIEWS = (STRATEGIES, MAP, SPANS, TIME_TO_ACCURACY, CURVES)
-# Each figure NAME is figures/NAME.{svg,png,pdf,narrow.svg,csv,rst} in the results folder; csv: the data drawn, rst: the caption.
-FORMATS = ("svg", "png", "pdf", "narrow.svg", "csv", "rst")
+# A figure NAME is figures/NAME.{svg,png,pdf,narrow.svg,csv} in the results folder; csv: the data drawn.
 
 
 def figures_of(config: Config) -> tuple[Figure, ...]:

@@ -1,4 +1,4 @@
-"""Reads and checks every record and writes tidy tables: the only way from runs to numbers."""
+"""The rows of the tables, from the records: the only way from runs to numbers."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from ketscale.analysis import answers, catalogue, claims, completeness, parity, stamp
+from ketscale.analysis import claims, completeness, parity
 from ketscale.analysis.claims.evidence import Evidence
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparability import host_class
 from ketscale.analysis.completeness import Finding
-from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.drawing.inputs import Rows, number
 from ketscale.analysis.kinds import kinds, quality, speed
 from ketscale.analysis.kinds.sweep import Sweep
 from ketscale.analysis.laws import table as laws
 from ketscale.analysis.points import Point, metrics, point_of, size_axes, sizes_of
 from ketscale.config import Config, Metric
-from ketscale.files import csv_of, read_csv
+from ketscale.files import read_csv
 from ketscale.grid import AXES, CURVES, HISTORY, Run
-from ketscale.jobs import records
+from ketscale.jobs.records import Records
 from ketscale.measure.form import Host, Machine, Quality, Quartiles, Rank, Record, Timing
 
 SPLITS = ("test", "validation")
@@ -30,18 +30,17 @@ SPLITS = ("test", "validation")
 QUIET = ("quiet", "others_share", "steal_share", "throttled_share", "stalled_share", "oversubscribed")
 
 
-def collect(config: Config, results: Path) -> None:
-    """Write tables/*.csv, every table of the catalogue, with the config and the stamp, from the config's records.
+def of(config: Config, results: Path, found: Records) -> dict[str, Rows]:
+    """The rows of every table but the answers, by name.
 
     Args:
         config: the config of the studies; with `partial` the existing records are enough.
         results: the folder of all results.
+        found: the records below it.
 
     Raises:
         UserError: a run is missing, stale or refused, and `partial` does not allow it.
     """
-    digests = stamp.records(config, results)
-    found = records.read(config, results)
     findings, comparisons = completeness.of(config, results, found), found.comparisons
     if not config.partial:
         completeness.demand_all(findings, config.results)
@@ -53,23 +52,19 @@ def collect(config: Config, results: Path) -> None:
     curves = [row for finding in _best(config, trained) for row in _curves(config, results, finding)]
     spans = [row for finding in findings for row in _spans(config, finding)]
     collected = Collected.of(config, rows, parity.held(comparisons), known)
-    made = {
-        "runs": csv_of(rows, _runs_columns(config)),
-        "completeness": csv_of(completeness.table(findings, config.results), completeness.COLUMNS),
-        "scaling": csv_of(_of_studies("scaling", collected), speed.columns(config)),
-        "laws": csv_of(laws.rows(collected, _swept(config)), laws.COLUMNS),
-        "quality": csv_of(_of_studies("quality", collected), quality.columns(config)),
-        "parity": csv_of(parity.table(comparisons, config.results), parity.COLUMNS),
-        "spans": csv_of(spans, _spans_columns(config)),
-        "history": csv_of(history, _history_columns(config, history)),
-        "curves": csv_of(curves, (*_identity_columns(config), "curve", "panel", "time", "value")),
-    }
-    made["answers"] = csv_of(answers.table(Inputs.parse(config, made)), answers.COLUMNS)
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
-    made["claims"] = csv_of(claims.table(Evidence.of(collected, why)), claims.COLUMNS)
-    files = {f"{name}.csv": content for name, content in made.items()}
-    files[Path(catalogue.CONFIG_FILE).name] = f"{config.text}\n".encode()
-    stamp.write_tables(config, results, files, digests, complete=not completeness.faults(findings))
+    return {
+        "runs": Rows(rows, _runs_columns(config)),
+        "completeness": Rows(completeness.table(findings, config.results), completeness.COLUMNS),
+        "scaling": Rows(_of_studies("scaling", collected), speed.columns(config), {"value"}),
+        "laws": Rows(list(laws.rows(collected, _swept(config))), laws.COLUMNS),
+        "quality": Rows(_of_studies("quality", collected), quality.columns(config)),
+        "parity": Rows(parity.table(comparisons, config.results), parity.COLUMNS),
+        "spans": Rows(spans, _spans_columns(config)),
+        "history": Rows(history, _history_columns(config, history)),
+        "curves": Rows(curves, (*_identity_columns(config), "curve", "panel", "time", "value")),
+        "claims": Rows(claims.table(Evidence.of(collected, why)), claims.COLUMNS),
+    }
 
 
 def _of_studies(table: str, collected: Collected) -> list[Mapping[str, Any]]:
@@ -259,7 +254,8 @@ def _history(config: Config, results: Path, finding: Finding) -> list[dict[str, 
     if finding.record is None:
         return []
     rows = read_csv(results / finding.run.folder / HISTORY)
-    return [{**row, **_identity(config, finding)} for row in rows]
+    identity = _identity(config, finding)
+    return [{**{name: number(text) for name, text in row.items()}, **identity} for row in rows]
 
 
 def _best(config: Config, findings: Iterable[Finding]) -> list[Finding]:
@@ -285,7 +281,7 @@ def _curves(config: Config, results: Path, finding: Finding) -> list[dict[str, A
     time, *names = rows[0] if rows else [""]
     identity = _identity(config, finding)
     return [
-        {**identity, "curve": name, "panel": panel, "time": row[time], "value": row[name]}
+        {**identity, "curve": name, "panel": panel, "time": number(row[time]), "value": number(row[name])}
         for name in names
         if (panel := name.split("_")[0]) in panels
         for row in rows

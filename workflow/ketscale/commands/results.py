@@ -1,4 +1,4 @@
-"""`ketscale collect`, `figures`, `report`, `merge` and `compare`: what records say."""
+"""`ketscale report`, `merge` and `compare`: what records say."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 
 def add(command: Add) -> None:
     """Add the commands."""
-    collect = command("collect", _collect, "Check all records of a study and write its tables")
-    figures = command("figures", _figures, "Draw a study's figures from its tables")
-    report = command("report", _report, "Build a study's report.html from tables and figures")
-    for parser in (collect, figures, report):
-        add_source(parser, "--study", "the whole config as JSON, instead of a file")
-    collect.add_argument(
+    report = command(
+        "report", _report, "Check all records of a study, and write its tables, figures and page"
+    )
+    add_source(report, "--study", "the whole config as JSON, instead of a file")
+    report.add_argument(
         "--partial", action="store_true", help="use the runs that exist and list the missing ones"
     )
-    collect.add_argument(
+    report.add_argument(
         "--local", help="with --study: where the files of each workload are on this machine, as JSON"
     )
 
@@ -32,7 +31,7 @@ def add(command: Add) -> None:
         "merge",
         _merge,
         "Write one page of several results folders, such as those of several machines",
-        "Each folder keeps its answers, figures and rows apart. It needs their tables and figures.",
+        "Each folder keeps its answers, figures and rows apart. It needs their records.",
     )
     merge.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a results folder")
     merge.add_argument(
@@ -64,49 +63,37 @@ def add(command: Add) -> None:
 
 
 def study(options: argparse.Namespace) -> tuple[Config, Path]:
-    """The config that tables, figures or a page are made of, and its results folder."""
+    """The config that a report is made of, and its results folder."""
     from ketscale import analysis
     from ketscale.config import load
 
     given = json_object(options.study, "--study") if options.study else load(options.config)
-    partial = {"partial": True} if getattr(options, "partial", False) else {}
-    local = getattr(options, "local", None)
-    if options.study and local:
+    partial = {"partial": True} if options.partial else {}
+    if options.study and options.local:
         analysis.of(given, placed=False)  # so that there are workloads to be placed
         blocks = dict(given["workloads"])
-        for name, places in json_object(local, "--local").items():
+        for name, places in json_object(options.local, "--local").items():
             if name not in blocks or not isinstance(places, dict):
                 raise UserError(
                     f"--local: {name} is no workload of the study, or has no JSON object of its files"
                 )
             blocks[name] = {**blocks[name], **places}
         given = {**given, "workloads": blocks}
-    config = analysis.of({**given, **partial}, placed=not options.study or local is not None)
+    config = analysis.of({**given, **partial}, placed=not options.study or options.local is not None)
     return config, Path(config.results)
 
 
-def _collect(options: argparse.Namespace) -> None:
-    from ketscale.analysis import tables
-
-    tables.collect(*study(options))
-
-
-def _figures(options: argparse.Namespace) -> None:
+def _report(options: argparse.Namespace) -> None:
     # Figures are files. The variable, which matplotlib reads on import, may name a window, or a notebook's backend that
     # is not installed here.
     os.environ["MPLBACKEND"] = "agg"
-    from ketscale.analysis import figures
-
-    figures.draw(*study(options))
-
-
-def _report(options: argparse.Namespace) -> None:
     from ketscale.analysis import report
 
     report.build(*study(options))
 
 
 def _merge(options: argparse.Namespace) -> None:
+    os.environ["MPLBACKEND"] = "agg"
     from ketscale.analysis import report
 
     report.merge(options.folders, options.out)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Hashable, Mapping
+import contextlib
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from ketscale.analysis.comparison import Compared, Times
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.points import Row
 from ketscale.config import Config
-from ketscale.files import of_cell
+from ketscale.files import csv_of
 from ketscale.grid import AXES, POINT
 from ketscale.grid.run import INTEGERS
 
@@ -24,8 +24,6 @@ TEXT = {
     *(name for name in (*AXES, *POINT) if name not in INTEGERS),
     "id", "study", "studies", "kind", "family", "control", "flag",
 }  # fmt: skip
-# What a study of speed varies may be a name.
-TEXT_OF = {"scaling": {"value"}}
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,10 @@ class Inputs:
     parity: pd.DataFrame
 
     @classmethod
-    def parse(cls, config: Config, tables: Mapping[str, bytes]) -> Inputs:
-        """Parse the contents of CSV files, by the names of the tables."""
+    def from_tables(cls, config: Config, tables: Mapping[str, pd.DataFrame]) -> Inputs:
+        """Those of the tables that they are."""
         names = ("runs", "scaling", "laws", "quality", "spans", "history", "curves", "completeness", "parity")
-        return cls(config, **{name: table(name, tables[name]) for name in names})
+        return cls(config, **{name: tables[name] for name in names})
 
     def only(self, study: str) -> Inputs:
         """The same tables, for what asks about one study."""
@@ -132,20 +130,44 @@ class Inputs:
         return self.config.workloads[workload][1].generated
 
 
-def table(name: str, content: bytes) -> pd.DataFrame:
-    """A table of `tables.collect` from its CSV file. Names stay text: 'none' is a simulator, not a missing value."""
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a table, with None or no value where there is none, and its columns.
+
+    text: columns of names, besides `TEXT`.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    columns: Sequence[str]
+    text: Collection[str] = ()
+
+    def csv(self) -> bytes:
+        """The content of its file."""
+        return csv_of(self.rows, self.columns)
+
+    def frame(self) -> pd.DataFrame:
+        """The same as a table of values, which are missing where text is empty."""
+        import pandas as pd
+
+        text = {*TEXT, *self.text}
+        return pd.DataFrame(
+            {name: _values([row.get(name) for row in self.rows], name in text) for name in self.columns}
+        )
+
+
+def _values(values: list[Any], text: bool) -> pd.Series:
+    """The values of a column: of numbers, or of whatever it has."""
     import pandas as pd
 
-    columns = pd.read_csv(io.BytesIO(content), nrows=0).columns
-    text = (TEXT | TEXT_OF.get(name, set())).intersection(columns)
-    found = pd.read_csv(
-        io.BytesIO(content),
-        dtype=dict.fromkeys(text, str),
-        keep_default_na=False,
-        na_values=[""],
-        low_memory=False,
-    )
-    for column in found.select_dtypes(exclude=["number", "bool"]):
-        if any(isinstance(cell, str) and of_cell(cell) != cell for cell in found[column].unique()):
-            found[column] = found[column].map(lambda cell: of_cell(cell) if isinstance(cell, str) else cell)
-    return found.rename(columns=of_cell)
+    known = [None if value == "" else value for value in values]
+    if text:
+        return pd.Series([None if value is None else str(value) for value in known], dtype=str)
+    return pd.Series(known, dtype=float if all(value is None for value in known) else None)
+
+
+def number(text: str) -> Any:
+    """The number that a cell of a run's own tables is, or else its text."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text

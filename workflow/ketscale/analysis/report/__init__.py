@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ketscale.analysis.report.page import LARGEST_BYTES, build, merge
+from ketscale.analysis.report.page import build, merge
 
-__all__ = ["LARGEST_BYTES", "build", "merge"]
+__all__ = ["build", "merge"]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ketscale.analysis import catalogue, stamp
-from ketscale.analysis.drawing.inputs import table
+from ketscale.analysis import catalogue
+from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.kinds import Figure
 from ketscale.analysis.report import answered, cells, provenance
 from ketscale.analysis.report.answered import Answered
@@ -64,27 +63,19 @@ class Chapter:
     made_from: str
 
     @classmethod
-    def of(
-        cls, config: Config, results: Path, key: str = "", folder: str = "", cited: str = "ketscale"
-    ) -> Chapter:
+    def of(cls, analysed: Analysed, key: str = "", folder: str = "", cited: str = "ketscale") -> Chapter:
         """The chapter of a results folder.
 
         Args:
-            config: that of its studies.
-            results: the folder.
+            analysed: what its records say.
             key: its name on the page.
             folder: the folder seen from the page, with '/' at its end; '' if the page is in it.
             cited: the key of its BibTeX entry.
-
-        Raises:
-            UserError: tables or figures are not those of this config and its records; see `stamp.tables`.
         """
-        made = stamp.tables(config, results)
-        figures = stamp.figures(config, results, made)
-        contents = made.by_name()
-        tables = {name: table(name, contents[name]) for name in catalogue.TABLES}
-        drawn, runs = catalogue.figures_of(config), tables["runs"]
-        pictures = {figure.name: _picture(figure, figures.contents) for figure in drawn}
+        config, tables, figures = analysed.config, dict(analysed.tables), analysed.figures
+        drawn = [figure for figure in catalogue.figures_of(config) if figure.name in figures]
+        runs = tables["runs"]
+        pictures = {figure.name: _picture(figure, figures[figure.name]["svg"]) for figure in drawn}
         studies = answered.studies(tables["answers"], drawn, config)
         below = {study.figure for study in studies}
         names = frozenset(Run.of(row).name for row in cells.rows(runs))
@@ -110,7 +101,7 @@ class Chapter:
             provenance.commit(runs),
             text,
             digest,
-            figures.digest,
+            analysed.digest,
         )
 
 
@@ -120,6 +111,6 @@ def counts(values: Iterable[str]) -> list[tuple[str, int]]:
     return [(value, listed.count(value)) for value in sorted(set(listed))]
 
 
-def _picture(figure: Figure, files: Mapping[str, bytes]) -> Picture:
-    data = base64.b64encode(files[f"{figure.name}.svg"]).decode()
+def _picture(figure: Figure, svg: bytes) -> Picture:
+    data = base64.b64encode(svg).decode()
     return Picture(figure.name, figure.title, figure.caption, f"data:image/svg+xml;base64,{data}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ketscale import analysis, strict_json
 from ketscale.analysis import catalogue, claims
+from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.report.chapter import Chapter
 from ketscale.errors import UserError
 from ketscale.files import read_text
@@ -22,8 +23,8 @@ def chapters(folders: Sequence[Path], page: Path) -> list[Chapter]:
     """The chapters of some results folders on a page in the folder `page`.
 
     Raises:
-        UserError: there is but one folder, or one is given twice; a folder has no config of this version; or a table or
-            figure is missing.
+        UserError: there is but one folder, or one is given twice; a folder has no config of this version; or a
+            run is missing, stale or refused.
     """
     if len(folders) < 2:
         raise UserError("merge needs two results folders or more; a single one has its report.html")
@@ -34,16 +35,16 @@ def chapters(folders: Sequence[Path], page: Path) -> list[Chapter]:
             given = strict_json.loads(read_text(path))
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(
-                f"{path}: no such file; run `ketscale collect` and `ketscale figures` with the config of {folder} first"
+                f"{path}: no such file; run `ketscale report` with the config of {folder} first"
             ) from None
         except ValueError as error:
-            raise UserError(f"{path}: not JSON ({error}); run `ketscale collect` again") from None
+            raise UserError(f"{path}: not JSON ({error}); run `ketscale report` again") from None
         try:
-            config = analysis.of(given, placed=False)
+            config = analysis.of({**given, "partial": True}, placed=False)
         except UserError as error:
-            raise UserError(f"{path}: {error}; run `ketscale collect` again with this version") from None
+            raise UserError(f"{path}: {error}; run `ketscale report` again with this version") from None
         seen = f"{Path(os.path.relpath(folder, page)).as_posix()}/"
-        found.append(Chapter.of(config, folder, name, seen, f"ketscale-{number}"))
+        found.append(Chapter.of(Analysed.of(config, folder), name, seen, f"ketscale-{number}"))
     return found
 
 

@@ -8,50 +8,38 @@ from pathlib import Path
 import jinja2
 
 from ketscale.analysis import stamp
+from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.report import cells, merged
 from ketscale.analysis.report.chapter import Chapter, counts
 from ketscale.analysis.report.columns import groups
 from ketscale.config import Config
-from ketscale.errors import UserError
-from ketscale.files import clear, write_atomic
+from ketscale.files import write_atomic
 
 PAGE = "page.html.j2"
-LARGEST_BYTES = 5_000_000
 # The tables that the page shows; the others are only files.
 SHOWN = ("claims", "scaling", "laws", "quality", "parity", "runs", "completeness")
 
 
 def build(config: Config, results: Path) -> None:
-    """Write report.html from the CSV files in tables/ and the SVG files in figures/ of the results folder.
+    """Write tables, figures and report.html of the records below `results`, and their stamp.
 
     Raises:
-        UserError: a table or figure is missing, or the page would exceed 5 MB.
+        UserError: a run is missing, stale or refused, and the config is not `partial`.
     """
-    _write(
-        [Chapter.of(config, results)],
-        config.title,
-        results / "report.html",
-        "split the study into several configs",
-    )
-    clear(results)
+    analysed = Analysed.of(config, results)
+    page = _rendered([Chapter.of(analysed)], config.title).encode()
+    stamp.write(results, {**analysed.files(), stamp.PAGE: page}, analysed.sources, analysed.complete)
 
 
 def merge(folders: Sequence[Path], out: Path) -> None:
     """Write one page of several results folders, each with its own answers, figures and rows.
 
     Raises:
-        UserError: a folder has no config, a table or figure is missing, two folders have the same name on the page, or
-            the page would exceed 5 MB a folder.
+        UserError: a folder has no config, a run is missing, stale or refused, or two folders have the same name on the
+            page.
     """
     chapters = merged.chapters(folders, out.parent)
-    _write(chapters, merged.title(chapters), out, "merge fewer folders")
-
-
-def _write(chapters: Sequence[Chapter], title: str, out: Path, advice: str) -> None:
-    data = _rendered(chapters, title).encode()
-    if len(data) > LARGEST_BYTES * len(chapters):
-        raise UserError(f"{out}: {len(data) / 1e6:.1f} MB, more than 5 MB a folder; {advice}")
-    write_atomic(out, stamp.sealed(data))
+    write_atomic(out, _rendered(chapters, merged.title(chapters)).encode())
 
 
 def _rendered(chapters: Sequence[Chapter], title: str) -> str:

@@ -1,0 +1,94 @@
+"""All that the records of a results folder say, in memory: tables, answers and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ketscale.analysis import answers, catalogue, stamp, tables
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import Inputs, Rows
+from ketscale.analysis.kinds import kinds
+from ketscale.analysis.kinds.kind import Answer
+from ketscale.config import Config
+from ketscale.grid import Study
+from ketscale.jobs import records
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Part:
+    """The answer of a study on one class of hosts.
+
+    host: '' where all of the study's points are of one class. figure: its key in `Analysed.figures`, which has none
+    where nothing was drawn.
+    """
+
+    study: Study
+    host: str
+    answer: Answer
+    figure: str
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """What the records of a results folder say.
+
+    complete: whether every run has a record that can be used. sources: what all of it is made from. tables: by their
+    names, with the columns of their files. parts: in the config's order.
+    """
+
+    config: Config
+    results: Path
+    complete: bool
+    sources: stamp.Sources
+    rows: Mapping[str, Rows]
+    tables: Mapping[str, pd.DataFrame]
+    inputs: Inputs
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(cls, config: Config, results: Path) -> Analysed:
+        """Read and check the config's records below `results`.
+
+        Raises:
+            UserError: a run is missing, stale or refused, and the config is not `partial`.
+        """
+        sources = stamp.Sources.of(config, results)
+        rows = tables.of(config, results, records.read(config, results))
+        frames = {name: found.frame() for name, found in rows.items()}
+        inputs, known = Inputs.from_tables(config, frames), kinds(config.families)
+        parts = tuple(
+            Part(study, "", known[study.kind].answer(study, inputs), study.name) for study in config.studies
+        )
+        told = Rows(answers.table(inputs), answers.COLUMNS)
+        complete = not frames["completeness"]["state"].isin(tables.completeness.FAULTS).any()
+        frames["answers"] = told.frame()
+        return cls(config, results, complete, sources, {**rows, "answers": told}, frames, inputs, parts)
+
+    @property
+    def digest(self) -> str:
+        """The digest of what all of it is made from."""
+        return self.sources.digest
+
+    @cached_property
+    def figures(self) -> dict[str, dict[str, bytes]]:
+        """The files of each figure that was drawn, by its name and their endings."""
+        style.theme()
+        drawn = {
+            figure.name: style.files(figure.draw, self.inputs) for figure in catalogue.figures_of(self.config)
+        }
+        return {name: files for name, files in drawn.items() if files}
+
+    def files(self) -> dict[str, bytes]:
+        """The contents of the files of tables and figures, by their paths below the results folder."""
+        made = {f"{stamp.TABLES}/{name}.csv": self.rows[name].csv() for name in catalogue.TABLES}
+        made[catalogue.CONFIG_FILE] = f"{self.config.text}\n".encode()
+        for name, files in self.figures.items():
+            made |= {f"{stamp.FIGURES}/{name}.{ending}": content for ending, content in files.items()}
+        return made
