@@ -274,7 +274,7 @@ def write(config: Config, results: Path, made: Mapping[str, Any]) -> Path:
 def collect(config: Config, results: Path) -> Analysed:
     """What the records below `results` say; the tables are written too, but no figure is drawn."""
     analysed = Analysed.of(config, results)
-    (results / "tables").mkdir(exist_ok=True)
+    (results / "tables").mkdir(parents=True, exist_ok=True)
     for name, rows in analysed.rows.items():
         (results / f"tables/{name}.csv").write_bytes(rows.csv())
     return analysed

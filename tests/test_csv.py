@@ -16,7 +16,7 @@ import pytest
 from benchmarks import output
 from ketscale import files
 from ketscale.analysis.drawing import style
-from ketscale.analysis.drawing.inputs import table
+from ketscale.analysis.drawing.inputs import Rows
 
 # What a spreadsheet evaluates, or evaluates once it has cut off the white space.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -77,18 +77,26 @@ def test_a_row_with_a_column_too_many_is_an_error() -> None:
         files.csv_of([{"a": 1, "z": 2}], ["a"])
 
 
-def test_a_table_is_read_as_it_was_written() -> None:
-    names = [name for name in NAMES if name and not {"\r", "\n"} & set(name)]
+def test_a_table_of_values_has_what_its_file_says() -> None:
+    names = [name for name in NAMES if name]
     rows = [
-        {"study": name, "reason": name, "quiet": None if i % 3 else True, "value": -i / 8, "-x": name}
+        {
+            "study": name,
+            "reason": name,
+            "quiet": None if i % 3 else True,
+            "value": -i / 8,
+            "-x": name,
+            "flag": "",
+        }
         for i, name in enumerate(names)
     ]
-    found = table("runs", files.csv_of(rows, tuple(rows[0])))
+    found = Rows(rows, tuple(rows[0])).frame()
     assert list(found.columns) == list(rows[0])
     for column in ("study", "reason", "-x"):
         assert found[column].tolist() == names
     assert found["value"].tolist() == [row["value"] for row in rows]
     assert found["quiet"].dropna().tolist() == [True] * len(rows[::3])
+    assert found["flag"].isna().all()
 
 
 def test_the_data_of_a_figure_have_no_formula() -> None:

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from ketscale.analysis import catalogue, figures, kinds
+from ketscale.analysis import analysed, catalogue, kinds
 from ketscale.config import Config, Metric, Model
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -126,7 +126,7 @@ def test_a_curve_is_the_mean_and_range_over_finished_seeds(results: Path) -> Non
 def test_workloads_are_side_by_side_with_the_optimum_as_a_level(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures.style, "files", lambda *given: {})
+    monkeypatch.setattr(analysed.style, "files", lambda *given: {})
     figure, _ = _drawn(results)
     panels = figure.axes
     assert [axes.get_title(loc="left") for axes in panels] == ["asked: gate", "wide"]

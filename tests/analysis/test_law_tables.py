@@ -13,7 +13,6 @@ import pytest
 
 from ketscale.analysis import catalogue
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.drawing.inputs import table as parsed
 from ketscale.analysis.laws import cost, drawing, table
 from ketscale.analysis.points import Row
 from ketscale.config import Config
@@ -318,8 +317,7 @@ def test_the_table_is_collected(tmp_path: Path) -> None:
     }
     config = factory.small_config({"strong": strong})
     factory.write_all(config, tmp_path)
-    factory.collect(config, tmp_path)
-    laws = parsed("laws", (tmp_path / "tables/laws.csv").read_bytes())
+    laws = factory.collect(config, tmp_path).tables["laws"]
     assert "laws" in catalogue.TABLES and tuple(laws) == table.COLUMNS
     assert list(laws["law"]) == ["Amdahl", "USL"]
     # The records of the factory do not say whose cores they had.

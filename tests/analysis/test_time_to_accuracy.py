@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ketscale.analysis import figures
+from ketscale.analysis import catalogue
 from ketscale.analysis.overviews import time_to_accuracy
 from ketscale.analysis.overviews.time_to_accuracy import Part, progress, reached, times
 from ketscale.config import Metric
@@ -80,7 +80,7 @@ def test_the_figure_says_which_seeds_never_do(
     lost = [run for run in config.runs if run.model == "vqc" and run.seed < failed]
     factory.write_all(config, tmp_path, lambda run: {"status": "diverged"} if run in lost else {})
     factory.collect(config, tmp_path)
-    monkeypatch.setattr(figures.catalogue, "figures_of", lambda config: (time_to_accuracy.TIME_TO_ACCURACY,))
+    monkeypatch.setattr(catalogue, "figures_of", lambda config: (time_to_accuracy.TIME_TO_ACCURACY,))
     factory.draw(config, tmp_path)
     drawn = pd.read_csv(tmp_path / "figures/time_to_accuracy.csv")
     targets = drawn[drawn["target"].notna()]
