@@ -56,7 +56,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         claims = found.tables["claims"].astype(object)
         if results in verdicts:
             said = {"verdict": verdicts[results], "records": f"results/{SPEED.runs[0].path}"}
-            claims = pd.DataFrame([{"id": number, **said} for number in ("0.1", "0.10")], columns=claims.columns)
+            claims = pd.DataFrame(
+                [{"id": number, **said} for number in ("0.1", "0.10")], columns=claims.columns
+            )
         return replace(found, tables={**found.tables, "claims": claims})
 
     with pytest.MonkeyPatch.context() as patched:
