@@ -35,12 +35,8 @@ def tested(config: Config) -> list[Claim]:
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
-    """The verdict on a claim. Records of different kinds of hosts are never mixed; they must not contradict each other."""
-    if claim.verdict:
-        return Verdict(claim.verdict, claim.reason)
+    """The verdict on a claim by its rule. Records of several kinds of hosts are never mixed; they must not contradict."""
     planned = {run for reading in _asked(claim, evidence) for run in reading.planned}
-    if not planned:
-        return Verdict(NOT_MEASURED, _to_run(claim))
     new = evidence.since(claim.since)
     hosts = sorted({new.rows[run]["hardware"] for run in planned if run in new.rows}) or [""]
     found = [_on(host, claim, new) for host in hosts]
