@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, mean, ratio
+from ketscale.analysis.comparison import exponential
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -182,7 +183,7 @@ def _held_out(law: Law, terms: Array, measured: Array, name: str) -> HeldOut | N
     # A law that is beyond its range may even predict a negative time.
     if min(found) <= 0:
         return None
-    error = ratio([value / true for value, true in zip(found, last, strict=True)])
+    error = exponential(mean([math.log(value / true) for value, true in zip(found, last, strict=True)]))
     assert error is not None
     low, high = (None if end is None else end - 1 for end in (error.low, error.high))
     predicted, true = (statistics.geometric_mean(values) for values in (found, last))
