@@ -69,7 +69,7 @@ def test_a_study_says_how_far_it_is_and_where_its_report_and_the_log_are(fresh: 
     assert done.stdout == "" and len(said) <= 20
     of_study = [line for line in said if line.startswith("batch ")]
     assert of_study == [f"batch     {count} of 4 runs" for count in range(1, 5)]
-    assert said.index("6 runs to train") < said.index("prepare digits") < said.index(of_study[0])
+    assert said.index("runs to train: 6") < said.index("prepare digits") < said.index(of_study[0])
     assert any(line.startswith("6 of 6 runs ended with a result; ") for line in said)
     assert "report: results/report.html" in said
     (log,) = [line.removeprefix("log: ") for line in said if line.startswith("log: ")]
@@ -304,7 +304,7 @@ def test_a_terminal_keeps_the_lines_of_studies_below_what_happened(call: Config,
     leave(call, call.runs[2], status="timed_out")
     event(handler, LogEvent.JOB_FINISHED, job_id=2)
     assert handler._stream.rows() == [
-        "5 runs to train",
+        "runs to train: 5",
         f"failed: train, see {call.results}/{call.runs[0].folder}/train.log",
         "    out of memory",
         "fast  0 of 4 runs, 1 failed",
@@ -322,17 +322,19 @@ def test_a_terminal_keeps_the_lines_of_studies_below_what_happened(call: Config,
 def test_of_a_job_of_several_runs_only_those_failed_that_have_no_record(
     call: Config, handler: LogHandler
 ) -> None:
-    told = [job(handler, call, number) for number in range(3)]
+    told = [job(handler, call, number) for number in range(5)]
     leave(call, call.runs[0])
     supervise.leave_note(Path(call.results, call.runs[1].folder), "its node failed")
     event(handler, LogEvent.GROUP_ERROR, aux_logs=["slurm/7.log"], job_error_info=told)
     for one in told:
         event(handler, LogEvent.JOB_ERROR, **one)
     assert handler._stream.rows()[1:] == [
-        "failed: a job of 3 runs, see slurm/7.log",
         f"failed: train, see {call.results}/{call.runs[1].folder}/train.log",
         "    its node failed",
-        "fast  1 of 4 runs, 1 failed",
+        # Of the other three, once.
+        "failed: train, see slurm/7.log",
+        "    its job ended before this run began or could say why",
+        "fast  1 of 4 runs, 3 failed",
         "slow  0 of 1 run, 1 failed",
     ]
 

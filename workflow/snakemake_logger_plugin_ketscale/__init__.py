@@ -33,7 +33,7 @@ _PAGE = "report.html"
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 # Of what Snakemake says without an event, this is news; and this is said here in other words.
 _NEWS = ("Nothing to be done", "Terminating processes on user request", "Will exit after finishing")
-_KNOWN = ("CalledProcessError", "At least one job did not complete", "Exiting because a job execution failed")
+_KNOWN = ("CalledProcessError", "At least one job did not", "Exiting because a job", "--keep-incomplete mode")
 _LOG = "Complete log(s): "
 
 
@@ -65,6 +65,7 @@ class LogHandler(LogHandlerBase):
         self._executing = self._begun = False
         self._page = self._log = ""
         self._rests = 0.0
+        self._group: list[str] = []
 
     writes_to_stream = property(lambda self: True)
     writes_to_file = property(lambda self: False)
@@ -86,7 +87,7 @@ class LogHandler(LogHandlerBase):
             self._reasons = self._planned()
             self._progress.begin(self._reasons)
             if self._reasons and not self.common_settings.dryrun:
-                self._print(f"{len(self._reasons)} runs to train")
+                self._print(f"runs to train: {len(self._reasons)}")
                 self._refresh()
 
     def emit(self, record: LogRecord) -> None:
@@ -122,8 +123,7 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.JOB_ERROR:
             self._fail(given)
         elif event == LogEvent.GROUP_ERROR:
-            logs = f", see {given['aux_logs'][0]}" if given["aux_logs"] else ""
-            self._print(f"failed: a job of {len(given['job_error_info'])} runs{logs}", _RED)
+            self._group = given["aux_logs"]
         elif event == LogEvent.RUN_INFO and self.common_settings.dryrun:
             self._plan(text)
         elif event == LogEvent.RUN_INFO:
@@ -161,18 +161,23 @@ class LogHandler(LogHandlerBase):
         run = job.run if job else None
         if run and self._progress:
             reason = self._progress.reason(run)
-            # Of a job of several runs, each is told to have failed: those that had ended, and those that never began too.
-            if reason is None and given["indent"]:
-                note = self._progress.finish if self._progress.has_record(run) else self._progress.fail
-                note(run)
+            if reason is None and given["indent"] and self._progress.has_record(run):
+                # Of a job of several runs Snakemake says that each has failed, also those that had ended before.
+                self._progress.finish(run)
                 self._refresh()
                 return
             self._progress.fail(run)
+            if reason is None and given["indent"]:
+                given, self._group = given | {"log": self._group}, []
+                if not given["log"]:
+                    self._refresh()
+                    return
+                reason = "its job ended before this run began or could say why"
         self._failures += 1
         if self._failures <= FAILURES:
             reason = reason or given["rule_msg"] or _last_words(given["log"])
-            logs = f", see {given['log'][0]}" if given["log"] else ""
-            self._print(f"failed: {given['rule_name']}{logs}\n{textwrap.indent(reason, '    ')}", _RED)
+            where = f", see {os.path.relpath(given['log'][0])}" if given["log"] else ""
+            self._print(f"failed: {given['rule_name']}{where}\n{textwrap.indent(reason, '    ')}", _RED)
         elif self._failures == FAILURES + 1:
             self._print("more fail; `ketscale status --failed` shows each with its reason", _RED)
         self._refresh()
