@@ -21,7 +21,7 @@ def page() -> str:
     """The figures in the order of kinds, then those of every study."""
     own = [kind.figure for kind in kinds(FAMILIES).values() if kind.figure]
     overviews = (
-        catalogue.STRATEGIES, catalogue.MAP, catalogue.SPANS, catalogue.TIME_TO_ACCURACY, catalogue.CURVES,
+        catalogue.MAP, catalogue.SPANS, catalogue.TIME_TO_ACCURACY, catalogue.CURVES,
     )  # fmt: skip
     parts = []
     for figure in (*own, *overviews):

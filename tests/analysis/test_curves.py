@@ -132,7 +132,7 @@ def test_a_study_without_any_run_gives_an_empty_figure_and_a_page(tmp_path: Path
     "other", [config(keep_model=False), factory.default_config()], ids=["not kept", "no curves"]
 )
 def test_without_curves_there_is_no_figure_and_no_error(tmp_path: Path, other: Config) -> None:
-    assert "learning" in catalogue.figures(other) and "curves" not in catalogue.figures(other)
+    assert "curves" not in [figure.name for figure in catalogue.overviews(other)]
     factory.write_all(factory.default_config(), tmp_path)
     factory.collect(factory.default_config(), tmp_path)
     assert pd.read_csv(tmp_path / "tables/curves.csv").empty

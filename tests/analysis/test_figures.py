@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,13 @@ from ketscale.analysis.intervals import paired_difference
 from ketscale.analysis.kinds import accuracy, quality, scaling, selection
 from ketscale.analysis.kinds.side_by_side import SIMULATOR
 from ketscale.config import Config, Metric
+from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests import records_factory as factory
 from tests.record_maker import beside
 
-FORMATS = ("svg", "png", "pdf", "narrow.svg", "csv")
+FORMATS = ("svg", "png", "narrow.svg", "csv")
 CONFIG = factory.three_seeds_config(title="A <b>bold</b> & risky title", partial=True)
 
 
@@ -52,26 +55,50 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_every_figure_of_the_catalogue_has_its_files_and_there_is_no_other(
-    results: Path,
-) -> None:
-    expected = {f"{name}.{kind}" for name in catalogue.figures(CONFIG) for kind in FORMATS}
+def test_every_figure_has_its_files_and_there_is_no_other(results: Path) -> None:
+    names = [figure.name for figure in catalogue.figures_of(CONFIG) if figure.name != "map"]
+    expected = {f"{name}.{kind}" for name in names for kind in FORMATS}
     assert {path.name for path in (results / "figures").iterdir()} == expected
 
 
 def test_every_study_has_its_figure_and_the_overviews_follow_the_kinds() -> None:
     weak = factory.small_config({"weak": CONFIG.given["studies"]["weak"]})
-    assert catalogue.figures(weak) == ("weak", "spans")
+    assert [figure.name for figure in catalogue.figures_of(weak)] == ["weak", "spans"]
     studies = [study.name for study in CONFIG.studies if study.kind != "parity"]
-    assert catalogue.figures(CONFIG) == (*studies, "strategies", "map", "spans", "time_to_accuracy")
+    names = [figure.name for figure in catalogue.figures_of(CONFIG)]
+    assert names == [*studies, "map", "spans", "time_to_accuracy"]
 
 
-def test_a_figure_is_the_same_file_when_drawn_again(results: Path, monkeypatch: Any) -> None:
-    depth = [figure for figure in catalogue.figures_of(CONFIG) if figure.name == "depth"]
-    before = [(results / f"figures/depth.{kind}").read_bytes() for kind in FORMATS]
-    monkeypatch.setattr(catalogue, "figures_of", lambda config: depth)
-    factory.draw(CONFIG, results)
-    assert [(results / f"figures/depth.{kind}").read_bytes() for kind in FORMATS] == before
+def test_no_study_has_the_name_of_an_overview() -> None:
+    with pytest.raises(UserError, match=r"studies\.spans: spans is the name of a figure of all studies"):
+        factory.small_config({"spans": CONFIG.given["studies"]["weak"]})
+
+
+def test_a_figure_is_the_same_file_when_drawn_again(results: Path) -> None:
+    again = factory.collect(CONFIG, results).figures["depth"]
+    assert {kind: (results / f"figures/depth.{kind}").read_bytes() for kind in FORMATS} == again
+
+
+def test_figures_for_papers_have_two_widths_their_text_and_no_font_of_type_3(
+    results: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(results / "runs", tmp_path / "runs")
+    shutil.copytree(results / "features", tmp_path / "features")
+    report.papers(CONFIG, tmp_path)
+    made = {path.name for path in (tmp_path / "paper").iterdir()}
+    assert {"spans.svg", "spans.pdf", "spans.narrow.svg", "spans.narrow.pdf"} <= made
+    assert not (tmp_path / "report.html").exists()
+    for ending, width in style.WIDTHS.items():
+        text = (tmp_path / f"paper/spans.{ending}svg").read_text()
+        found = float(re.search(r'width="([\d.]+)pt"', text)[1]) / 72  # type: ignore[index]
+        assert width <= found < width + 0.2
+        # Text is text; where it was measured is in the metadata alone.
+        assert re.search(r"<text[^>]*>share of a sampled step</text>", text)
+        assert re.search("<dc:description>.*Synthetic CPU.*aaaaaaaaaa", text) and text.count("Synthetic") == 1
+        fonts = (tmp_path / f"paper/spans.{ending}pdf").read_bytes()
+        assert b"/Type3" not in fonts and b"/FontFile2" in fonts
+    shown = (results / "figures/spans.svg").read_text()
+    assert shown.count("Synthetic") == 2
 
 
 def test_fits_leave_out_what_is_flagged(results: Path) -> None:
@@ -85,7 +112,9 @@ def test_a_point_that_timed_out_before_it_had_a_time_is_drawn_in_words(results: 
     late = drawn.loc["default.qubit-loop-shift"]
     assert (late["steps"], late["first_step_s"], late["timed_out"]) == (1, 24.0, 3)
     assert drawn["step_s"].isna().sum() == 1
-    figure, _ = SIMULATOR.draw(factory.collect(CONFIG, results).inputs)
+    drawing = SIMULATOR.draw(factory.collect(CONFIG, results).inputs.only("simulators"))
+    assert drawing is not None
+    figure, _ = drawing
     words = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert "timed out after 1 step, the first of 24 s" in words
     assert "3 timed out" in str(figure.get_label())
@@ -104,16 +133,10 @@ def test_the_shares_of_a_step_add_up(results: Path) -> None:
     assert not spans["span"].str.endswith(".total").any()
 
 
-def test_totals_of_strategies_are_epochs_of_the_quality_runs(results: Path) -> None:
-    rows = pd.read_csv(results / "figures/strategies.csv")
-    assert (rows["total_s"] / rows["epoch_s"]).tolist() == pytest.approx(rows["epochs"].tolist())
-    assert rows["strategy"].iloc[0].startswith("fused")
-
-
-def test_a_study_without_any_run_still_gives_every_figure_and_a_page(tmp_path: Path) -> None:
+def test_a_study_without_any_run_has_a_page_and_no_figure(tmp_path: Path) -> None:
     config = factory.small_config({"weak": CONFIG.given["studies"]["weak"]}, partial=True)
     draw(config, tmp_path)
-    assert "15 runs of the study have not completed" in (tmp_path / "report.html").read_text()
+    assert "15 runs: 15 missing" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -254,7 +277,8 @@ def test_ratios_of_one_seed_are_drawn_without_error_bars(tmp_path: Path) -> None
     config = analysis.of(made)
     factory.write_all(config, tmp_path)
     draw(config, tmp_path)
-    assert pd.read_csv(tmp_path / "tables/scaling.csv")["speedup_same_low"].isna().all()
+    points = pd.read_csv(tmp_path / "tables/scaling.csv")
+    assert points[points["speedup_same"] != 1]["speedup_same_low"].isna().all()
     # The words beside a ratio are at the ratio itself.
     for name, words in (("changes", "2x as long"), ("mistakes", "0.65x"), ("break-even", "above 1 from")):
         drawn = (tmp_path / f"figures/{name}.svg").read_text()

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from scipy.stats import t
 
-from ketscale.analysis import catalogue
+from ketscale.analysis import catalogue, verdicts
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.overviews import layouts
 from ketscale.analysis.overviews.layouts import RATIO
 from ketscale.grid import POINT, Run
 from tests import records_factory as factory
+from tests.record_maker import beside
 
 LAYOUTS = ("cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1")
 AXES = factory.point(qubits=[2, 4, 6, 8], batch=[64, 256], simulator="fused", backend=list(LAYOUTS))
@@ -34,23 +36,29 @@ GAINS = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
-    """The map of doctored records; those of batch 256 are of a busy machine."""
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    """Doctored records; those of batch 256 are of a busy machine."""
     config, results = factory.small_config(STUDIES, partial=True), tmp_path_factory.mktemp("map")
-    quiet = factory.record(config, config.runs[0])["quiet"]
 
     def change(run: Run) -> dict[str, object]:
         gain = GAINS.get((run.size, run.layout), (1.0, 1.0, 1.0))[run.seed]
         busy = run.batch == 256 and run.layout != LAYOUTS[0]
-        return {"step_s": 0.01 * (1 + run.seed) / gain, "quiet": {**quiet, "quiet": not busy}}
+        quiet = beside(others_share=0.4 if busy else 0.0)
+        return {"step_s": 0.01 * (1 + run.seed) / gain, "quiet": quiet}
 
     factory.write_all(config, results, change)
-    inputs = factory.collect(config, results).inputs
-    figure, drawn = layouts.MAP.draw(inputs)
-    words = [text.get_text() for axes in figure.axes for text in axes.texts]
+    return factory.collect(config, results).inputs
+
+
+@pytest.fixture(scope="module")
+def found(inputs: Inputs) -> pd.DataFrame:
+    """Their map."""
+    style.theme()
+    drawn = layouts.MAP.draw(inputs)
+    assert drawn is not None
+    words = [text.get_text() for axes in drawn[0].axes for text in axes.texts]
     assert len(words) == 8 and sum("(busy)" in text for text in words) == 4
-    assert catalogue.figures(config).count("map") == 1
-    return drawn.set_index(["size", "batch"])
+    return drawn[1].set_index(["size", "batch"])
 
 
 def test_the_winner_of_each_cell(found: pd.DataFrame) -> None:
@@ -72,36 +80,29 @@ def test_a_busy_machine_has_no_winner(found: pd.DataFrame) -> None:
     assert set(found.xs(256, level="batch")["fastest"]) == {layouts.UNSURE}
 
 
-def test_by_how_much_with_an_interval_widened_for_two_layouts(found: pd.DataFrame) -> None:
+def test_a_cell_quotes_the_comparison_of_its_study(found: pd.DataFrame) -> None:
     cell = found.loc[("q6-l3", 64)]
-    logs = [math.log(gain) for gain in GAINS["q6-l3", "mpi-n1r2t1"]]
-    centre = sum(logs) / 3
-    spread = math.sqrt(sum((value - centre) ** 2 for value in logs) / 2)
-    half = t.ppf(1 - 0.05 / 2 / 2, 2) * spread / math.sqrt(3)
-    assert cell["compared"] == 2 and cell["n"] == 3
-    assert cell[RATIO] == pytest.approx(math.exp(centre))
-    assert [cell["low"], cell["high"]] == pytest.approx([math.exp(centre - half), math.exp(centre + half)])
+    assert cell[RATIO] == pytest.approx((1.8 * 1.9 * 1.7) ** (1 / 3)) and cell["n"] == 3
+    assert 1 < cell[f"{RATIO}_low"] < 1.8 < cell[f"{RATIO}_high"]
     assert cell["alone_s"] == pytest.approx(0.02)
 
 
-def cell(*rows: tuple[str, float, float | None, float | None, int, str]) -> dict[str, Any]:
-    """The cell of these layouts: of each the speedup with its interval, its seeds, and its flag."""
-    names = ["layout", RATIO, f"{RATIO}_low", f"{RATIO}_high", f"{RATIO}_n", "flag"]
-    group = pd.DataFrame(rows, columns=names).assign(workers=2, same_reference="cpu-n1r1t1")
-    return layouts._cell(group)
+def cell(*rows: tuple[str, float, str]) -> str:
+    """The fastest in the cell of these layouts: of each the speedup, and the verdict of its study."""
+    group = pd.DataFrame(rows, columns=["layout", RATIO, "verdict"])
+    return str(layouts._cell(group.assign(workers=2, same_reference="cpu-n1r1t1"))["fastest"])
 
 
 def test_one_worker_is_the_fastest_only_if_no_layout_may_be_faster() -> None:
-    slow = ("cpu-n1r1t2", 0.95, 0.94, 0.96, 3, "")
-    assert cell(slow)["fastest"] == "one core"
-    assert cell(slow, ("mpi-n1r2t1", 0.94, 0.3, 2.9, 3, ""))["fastest"] == layouts.UNSURE
-    assert cell(slow, ("mpi-n1r2t1", 3.0, 2.9, 3.1, 3, "busy"))["fastest"] == layouts.UNSURE
+    slow = ("cpu-n1r1t2", 0.95, verdicts.PAYS_NOT)
+    assert cell(slow) == "one core"
+    assert cell(slow, ("mpi-n1r2t1", 0.94, verdicts.NO_GAIN)) == layouts.UNSURE
+    assert cell(slow, ("mpi-n1r2t1", 3.0, verdicts.DISTURBED)) == layouts.UNSURE
 
 
-def test_a_layout_of_one_seed_hides_no_winner_and_widens_nothing() -> None:
-    found = cell(("cpu-n1r1t2", 1.8, 1.7, 1.9, 3, ""), ("mpi-n1r2t1", 1.82, None, None, 1, ""))
-    assert (found["fastest"], found["compared"]) == ("2 threads", 1)
-    assert [found["low"], found["high"]] == [1.7, 1.9]
+def test_a_layout_of_one_seed_hides_no_winner() -> None:
+    sure = ("cpu-n1r1t2", 1.8, verdicts.PAYS)
+    assert cell(sure, ("mpi-n1r2t1", 1.82, verdicts.FEW)) == "2 threads"
 
 
 def test_cores_and_gpus_have_cells_of_their_own(found: pd.DataFrame) -> None:
@@ -109,8 +110,8 @@ def test_cores_and_gpus_have_cells_of_their_own(found: pd.DataFrame) -> None:
         **dict.fromkeys([*POINT, *layouts.CELL], "a"),
         "qubits": 4.0,
         "layers": 3.0,
-        "batch": 64,
         "kind": "strong",
+        "verdict": verdicts.PAYS,
     }
     usual |= {"flag": "", "code": "c", f"{RATIO}_low": 1.5, f"{RATIO}_high": 1.7, f"{RATIO}_n": 3, "n": 3}
     one, two = {RATIO: 1.0, "workers": 1}, {RATIO: 1.6, "workers": 2}
@@ -123,23 +124,34 @@ def test_cores_and_gpus_have_cells_of_their_own(found: pd.DataFrame) -> None:
         ]
     )
     scaling["backend"] = scaling["layout"]  # so that they are points of their own
+    # A map has several sizes and batches.
+    scaling = pd.concat([scaling.assign(size=size, batch=batch) for size in "ab" for batch in (64, 256)])
     config = factory.small_config({"strong": factory.default_study()["studies"]["strong"]}, partial=True)
     told = layouts.table(SimpleNamespace(scaling=scaling, config=config))  # type: ignore[arg-type]
     assert not told.duplicated(layouts.CELL).any()
-    assert told.set_index("device")["fastest"].to_dict() == {"core": "2 MPI ranks", "GPU": "2 GPUs (DDP)"}
+    assert told.drop_duplicates("device").set_index("device")["fastest"].to_dict() == {
+        "core": "2 MPI ranks",
+        "GPU": "2 GPUs (DDP)",
+    }
 
 
-def test_the_words_of_a_cell_are_within_it(tmp_path: Path) -> None:
-    given = {"begins": {**STUDIES["begins"], "axes": {**AXES, "batch": [1, 8, 64, 256]}}}
-    config = factory.small_config(given, partial=True)
-    factory.write_all(config, tmp_path)
-    figure, _ = layouts.MAP.draw(factory.collect(config, tmp_path).inputs)
-    figure.canvas.draw()
-    for axes in figure.axes:
+@pytest.mark.parametrize("width", style.WIDTHS.values())
+def test_the_words_of_a_cell_are_within_it(inputs: Inputs, width: float) -> None:
+    with plt.rc_context({"figure.figsize": (width, 2.4)}):
+        drawn = layouts.MAP.draw(inputs)
+    assert drawn is not None
+    drawn[0].canvas.draw()
+    for axes in drawn[0].axes:
         boxes = [patch.get_window_extent() for patch in axes.patches]
         for text, box in zip(axes.texts, boxes, strict=True):
             words = text.get_window_extent()
             assert box.x0 <= words.x0 and words.x1 <= box.x1 and box.y0 <= words.y0 and words.y1 <= box.y1
+
+
+@pytest.mark.parametrize("column", ["size", "batch"])
+def test_a_single_row_or_column_is_no_map(inputs: Inputs, column: str) -> None:
+    one = inputs.scaling[inputs.scaling[column] == inputs.scaling[column].iloc[0]]
+    assert layouts.MAP.draw(replace(inputs, scaling=one)) is None
 
 
 def test_a_speedup_over_another_batch_is_not_on_the_map(tmp_path: Path) -> None:
@@ -147,4 +159,4 @@ def test_a_speedup_over_another_batch_is_not_on_the_map(tmp_path: Path) -> None:
     config = factory.small_config({"weak": given}, partial=True)
     factory.write_all(config, tmp_path)
     assert layouts.table(factory.collect(config, tmp_path).inputs).empty
-    assert "map" not in catalogue.figures(config)
+    assert layouts.MAP not in catalogue.overviews(config)

@@ -1,20 +1,16 @@
-"""One page of several results folders: every folder's answers, figures and rows are its own."""
+"""One page of several results folders, and of several machines in one folder: what is of each is its own."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from ketscale.analysis import catalogue, report
+from ketscale.analysis import report
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.report import merged
 from ketscale.config import Config
@@ -26,45 +22,35 @@ from tests.analysis.test_report import Page
 STUDIES = factory.default_study()["studies"]
 SPEED = factory.small_config({name: STUDIES[name] for name in ("strong", "parity")}, partial=True)
 DEPTH = factory.small_config({"depth": STUDIES["depth"]}, title="Depth", partial=True)
+KEYS = ("one", "two", "my_study")
+
+
+def on(config: Config, run: Run, cpu: str) -> dict[str, object]:
+    """The machine of a run, with this processor and a host of its own."""
+    machine = factory.record(config, run)["machine"]
+    return {"machine": {**machine, "host": cpu.split()[0], "cpu": cpu}}
 
 
 def measured(config: Config, results: Path, cpu: str, slower: float = 1.0) -> None:
-    """Records of a machine with this processor, with their tables and figures."""
+    """Records of a machine with this processor, and their report."""
 
     def change(run: Run) -> dict[str, object]:
-        machine = factory.record(config, run)["machine"]
-        step_s = slower * factory.step_time(run, config.sizes(run))
-        return {"machine": {**machine, "cpu": cpu}, "step_s": step_s}
+        return {**on(config, run, cpu), "step_s": slower * factory.step_time(run, config.sizes(run))}
 
     factory.write_all(config, results, change)
-    factory.draw(config, results)
+    report.build(config, results)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two machines with the same study and one of them with another one; a page beside them."""
     root = tmp_path_factory.mktemp("machines")
     measured(SPEED, root / "one", "Fast CPU")
     measured(SPEED, root / "far/two", "Slow CPU", 3.0)
     measured(DEPTH, root / "my study", "Fast CPU")
-    # Claims that two machines have measured.
-    verdicts = {root / "one": "supported", root / "far/two": "refuted"}
-    of = Analysed.of
-
-    def judged(config: Config, results: Path) -> Analysed:
-        found = of(config, results)
-        claims = found.tables["claims"].astype(object)
-        if results in verdicts:
-            said = {"verdict": verdicts[results], "records": f"results/{SPEED.runs[0].path}"}
-            claims = pd.DataFrame(
-                [{"id": number, **said} for number in ("0.1", "0.10")], columns=claims.columns
-            )
-        return replace(found, tables={**found.tables, "claims": claims})
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Analysed, "of", judged)
-        report.merge([root / "one", root / "far/two", root / "my study"], root / "pages/all.html")
-        yield root
+    (root / "pages").mkdir()
+    report.merge([root / "one", root / "far/two", root / "my study"], root / "pages/all.html")
+    return root
 
 
 @pytest.fixture(scope="module")
@@ -73,21 +59,18 @@ def page(place: Path) -> str:
     return (place / "pages/all.html").read_text()
 
 
-KEYS = ("one", "two", "my_study")
-
-
-def test_ids_are_unique_and_links_lead_to_rows_and_files(place: Path, page: str) -> None:
+def test_ids_are_unique_and_links_lead_to_sections_and_files(place: Path, page: str) -> None:
     found = Page(page)
     assert len(found.ids) == len(set(found.ids))
     assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
     files = {link for link in found.links if not link.startswith("#")}
-    assert f"../far/two/{SPEED.runs[0].path}" in files and "../my%20study/tables/claims.csv" in files
+    assert f"../far/two/{min(SPEED.runs).path}" in files and "../my%20study/tables/runs.csv" in files
     assert all((place / "pages" / link.replace("%20", " ")).exists() for link in files)
     assert all(link.startswith("data:") for link in found.loaded)
 
 
 def test_every_citation_has_a_key_of_its_own(page: str) -> None:
-    assert re.findall(r"@software\{(.*?),", page) == ["ketscale-1", "ketscale-2", "ketscale-3"]
+    assert re.findall(r"@software\{(.*?),", page) == [f"ketscale-{key}" for key in KEYS]
 
 
 def test_headings_skip_no_level(page: str) -> None:
@@ -96,40 +79,14 @@ def test_headings_skip_no_level(page: str) -> None:
     assert all(deeper <= level + 1 for level, deeper in pairwise(levels))
 
 
-def test_every_folder_has_its_machine_answers_and_figures(place: Path, page: str) -> None:
-    one, two, depth = KEYS
-    for key, config in ((one, SPEED), (two, SPEED), (depth, DEPTH)):
-        assert all(f'id="{key}-study-{study.name}"' in page for study in config.studies)
-        assert all(f'id="{key}-figure-{name}"' in page for name in catalogue.figures(config))
-    own = page.split(f'id="{two}-answers"')[1].split('<h3 class="folder"')[0]
-    assert "Slow CPU, 2 cores" in own and "Fast CPU" not in own
-    assert f'data-filter="results={two} study=strong"' in own
-
-
-def test_rows_name_their_folder(place: Path) -> None:
-    found = merged.tables(merged.chapters([place / "one", place / "far/two", place / "my study"], place))
-    one, two, depth = KEYS
-    runs = found["runs"]
-    assert runs["results"].value_counts().to_dict() == {
-        one: len(SPEED.runs),
-        two: len(SPEED.runs),
-        depth: len(DEPTH.runs),
-    }
-    assert all("Slow CPU, 2 cores" in words for words in runs.loc[runs["results"] == two, "hardware"])
-    step = runs[runs["simulator"] == "fused"].groupby("results")["step_s"].max()
-    assert step[two] == pytest.approx(3 * step[one])
-
-
-def test_a_claim_has_a_row_for_each_folder_that_tests_it(place: Path) -> None:
-    found = merged.tables(merged.chapters([place / "one", place / "far/two", place / "my study"], place))
-    one, two, _ = KEYS
-    told = found["claims"][["id", "results", "verdict"]].to_numpy().tolist()
-    assert told == [
-        ["0.1", one, "supported"],
-        ["0.1", two, "refuted"],
-        ["0.10", one, "supported"],
-        ["0.10", two, "refuted"],
-    ]
+def test_every_folder_has_its_machine_answers_and_figures(page: str) -> None:
+    opening = page.split('id="answers"')[1].split("</table>")[0]
+    for key, config in zip(KEYS, (SPEED, SPEED, DEPTH), strict=True):
+        assert all(f'href="#{key}-study-{study.name}"' in opening for study in config.studies)
+        assert all(f'<section id="{key}-study-{study.name}">' in page for study in config.studies)
+    two = page.split('<h2 id="two-answers">')[1].split("<h2")[0]
+    assert "Slow CPU, 2 cores" in two and "Fast CPU" not in two
+    assert 'href="#two-runs" data-filter="strong"' in two
 
 
 def test_folders_have_the_shortest_names_that_tell_them_apart(tmp_path: Path) -> None:
@@ -146,23 +103,42 @@ def test_what_cannot_be_merged_is_said(place: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=re.escape(said)):
             report.merge(folders, out)
-    broken = tmp_path / "broken"
-    shutil.copytree(place / "one", broken)
+    (tmp_path / "broken/tables").mkdir(parents=True)
     for content, said in (
         (b"{", "not JSON"),
         (b"\xff{}", "not JSON"),
         (b"{}", "config.json: config: title is missing"),
     ):
-        (broken / "tables/config.json").write_bytes(content)
+        (tmp_path / "broken/tables/config.json").write_bytes(content)
         with pytest.raises(UserError, match=said):
-            report.merge([place / "one", broken], out)
-    shutil.copy(place / "one/tables/config.json", broken / "tables")
-    (broken / SPEED.runs[0].path).write_text("{")
-    report.merge([place / "one", broken], out)
-    assert "refused" in out.read_text()
+            report.merge([place / "one", tmp_path / "broken"], out)
+    assert not out.exists()
+
+
+def test_a_study_that_two_machines_measured_is_told_for_each(tmp_path: Path) -> None:
+    given = factory.default_study()["studies"]["strong"]
+    given = {**given, "axes": {**given["axes"], "seed": [0, 1, 2, 3, 4, 5]}}
+    config = factory.small_config({"strong": given}, partial=True)
+
+    def change(run: Run) -> dict[str, object]:
+        slow = run.seed > 2
+        gain = (2.0 if slow else 1.0) if run.ranks * run.threads > 1 else 1.0
+        found = on(config, run, "Slow CPU" if slow else "Fast CPU")
+        return {**found, "step_s": (3 if slow else 1) * 0.01 * (1 + 0.01 * run.seed) / gain}
+
+    factory.write_all(config, tmp_path, change)
+    found = Analysed.of(config, tmp_path)
+    fast, slow = found.parts
+    assert "Fast" in fast.host and "Slow" in slow.host
+    assert {fast.figure, slow.figure} <= set(found.figures) and fast.figure != slow.figure
+    gains = found.tables["scaling"].groupby("on")["speedup_same"].max()
+    assert gains[fast.host] == pytest.approx(1.0) and gains[slow.host] == pytest.approx(2.0)
+    assert found.tables["scaling"]["absent"].sum() == 0
+    page = report.rendered([found]).decode()
+    assert page.count('<section id="study-strong') == 2 and f"On {slow.host}" in page
 
 
 def test_the_command(place: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ketscale", "merge", "one", "far/two", "--out", str(tmp_path / "m.html")]
     subprocess.run(command, cwd=place, check=True, capture_output=True, timeout=120)
-    assert '<h3 class="folder" id="two-answers">two</h3>' in (tmp_path / "m.html").read_text()
+    assert '<h2 id="two-answers">two</h2>' in (tmp_path / "m.html").read_text()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import re
 import shutil
 import subprocess
+import zipfile
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,23 +20,39 @@ import pytest
 import yaml
 
 import ketscale
-from ketscale.analysis import catalogue, report
+from ketscale.analysis import report, verdicts
 from ketscale.analysis.analysed import Analysed
+from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.kinds.kind import Answer, Told
 from ketscale.analysis.report import cells, provenance
-from ketscale.analysis.report.columns import Group
 from ketscale.grid import Run
 from tests import records_factory as factory
 
 KEPT = ("simulators", "strong", "depth", "accuracy", "parity")
 STUDIES = {name: factory.default_study()["studies"][name] for name in KEPT}
 CONFIG = factory.small_config(STUDIES, title="A <b>bold</b> & risky title", partial=True)
-FUSED = [run for run in CONFIG.runs if run.simulator == "fused" and run.protocol == "timing"]
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+LARGEST_BYTES = 5_000_000
+PAIR = Estimate(1.5, 1.25, 1.75, 3)
+# The answer to one question, with more rows than a page of them.
+POINTS = tuple(
+    Told(
+        f"batch {2**at}",
+        "one <core>",
+        PAIR.times(1 + at),
+        "times as fast",
+        verdicts.PAYS,
+        {"step": f"{at} ms"},
+    )
+    for at in range(30)
+)
+STRONG = Answer.by("Two ranks <pay>: 1.5 times as fast.", verdicts.PAYS, "speedup of 2 ranks", PAIR)
+STRONG = replace(STRONG, short="Two ranks <pay>.", rows=POINTS, notes=("A note.",))
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study with a missing and a diverged run, answered, judged, drawn and reported."""
+    """The records of a study with a missing and a diverged run, and its report and the file to send."""
     root = tmp_path_factory.mktemp("study")
 
     def change(run: Run) -> dict[str, object] | None:
@@ -43,41 +63,29 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return {}
 
     factory.write_all(CONFIG, root, change)
-    found = Analysed.of(CONFIG, root)
-    tables = {**found.tables, "answers": answered(), "claims": judged(found.tables["claims"])}
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Analysed, "of", lambda *about: replace(found, tables=tables))
-        report.build(CONFIG, root)
+    report.build(CONFIG, root, zipped=True)
     return root
 
 
-def answered() -> pd.DataFrame:
-    """An answer to one question."""
-    row = {"study": "strong", "answer": "Two ranks <pay>.", "verdict": "pays", "of": "speedup of 2 ranks",
-           "effect": 1.5, "low": 1.25, "high": 1.75, "n": 3}  # fmt: skip
-    return pd.DataFrame([row])
+@pytest.fixture(scope="module")
+def analysed(results: Path) -> Analysed:
+    """What they say, with an answer of our own to one question."""
+    found = Analysed.of(CONFIG, results)
+    parts = [replace(part, answer=STRONG) if part.study.name == "strong" else part for part in found.parts]
+    return changed(found, parts=tuple(parts))
 
 
-def judged(claims: pd.DataFrame) -> pd.DataFrame:
-    """Verdicts on some claims, one with several records."""
-    paths = [f"results/{run.path}" for run in FUSED[:3]]
-    given = [
-        ("0.1", "not measured", 0),
-        ("0.2", "undecided", 0),
-        ("0.3", "supported", 3),
-        ("0.4", "refuted", 1),
-    ]
-    rows = [
-        {"id": number, "verdict": word, "records": " ".join(paths[:count]) or None}
-        for number, word, count in given
-    ]
-    return pd.DataFrame(rows, columns=claims.columns)
+def changed(analysed: Analysed, **parts: Any) -> Analysed:
+    """The same with other parts; figures are not drawn again."""
+    found = replace(analysed, **{name: part for name, part in parts.items() if name != "figures"})
+    vars(found)["figures"] = parts.get("figures", analysed.figures)
+    return found
 
 
 @pytest.fixture(scope="module")
-def page(results: Path) -> str:
-    """The report's HTML."""
-    return (results / "report.html").read_text()
+def shown(analysed: Analysed) -> str:
+    """The page's HTML."""
+    return report.rendered([analysed]).decode()
 
 
 class Page(HTMLParser):
@@ -104,116 +112,173 @@ class Page(HTMLParser):
         self.levels += [int(tag[1])] if re.fullmatch("h[1-6]", tag) else []
 
 
-def test_the_page_is_small(page: str) -> None:
-    assert 100_000 < len(page) < 5_000_000
+def chapter(text: str, study: str) -> str:
+    """The part of a page about a study."""
+    return text.split(f'<section id="study-{study}">')[1].split("</section>")[0]
 
 
-def test_the_page_loads_nothing_and_its_links_lead_somewhere(results: Path, page: str) -> None:
-    found = Page(page)
+def test_the_page_loads_nothing_and_its_links_lead_somewhere(results: Path, shown: str) -> None:
+    found = Page(shown)
     assert found.loaded and all(link.startswith("data:") for link in found.loaded)
-    assert not re.search(r"https?://|@import|url\(|fetch\(|XMLHttpRequest", page)
+    assert not re.search(r"https?://|@import|url\(|fetch\(|XMLHttpRequest", shown)
     assert len(found.ids) == len(set(found.ids))
     assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
     files = {link for link in found.links if not link.startswith("#")}
-    assert {f"figures/strong.{kind}" for kind in ("svg", "pdf", "png", "csv")} <= files
-    assert {FUSED[0].path, "tables/runs.csv"} <= files
+    assert {f"figures/strong.{kind}" for kind in ("svg", "png", "csv")} <= files
+    assert "tables/runs.csv" in files and any(link.startswith("runs/") for link in files)
     assert all((results / link).exists() for link in files)
 
 
-def test_headings_skip_no_level_and_images_have_texts(page: str) -> None:
-    found = Page(page)
+def test_headings_skip_no_level_and_a_figure_says_its_sentence(analysed: Analysed, shown: str) -> None:
+    found = Page(shown)
     assert found.levels[0] == 1 and found.levels.count(1) == 1
     assert all(deeper <= level + 1 for level, deeper in zip(found.levels, found.levels[1:], strict=False))
-    assert len(found.alts) == len(catalogue.figures(CONFIG)) and all(found.alts)
+    assert len(found.alts) == len(analysed.figures) and all(found.alts)
+    assert {part.answer.text for part in analysed.parts if part.figure in analysed.figures} <= set(found.alts)
 
 
-def test_every_figure_is_there_once_with_its_caption(page: str) -> None:
-    for figure in catalogue.figures_of(CONFIG):
-        assert page.count(f'<figure id="figure-{figure.name}">') == 1
-        assert f"<figcaption>{figure.caption}</figcaption>" in page
+def test_the_page_opens_with_one_table_of_all_questions(analysed: Analysed, shown: str) -> None:
+    opening = shown.split('id="answers"')[1].split("</table>")[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", opening.split("<tbody>")[1], re.DOTALL)
+    assert len(rows) == len(CONFIG.studies) and shown.index('id="answers"') < shown.index("<section")
+    (strong,) = [row for row in rows if 'href="#study-strong"' in row]
+    told = [unescape(re.sub("<.*?>", "", cell)) for cell in re.findall("<td.*?>(.*?)</td>", strong)]
+    question = next(study.question for study in CONFIG.studies if study.name == "strong")
+    assert told == [question, "Two ranks <pay>.", "1.5 times as fast", "1.25 to 1.75", "pays"]
+    assert all(len((part.answer.short or "").split()) <= 12 for part in analysed.parts)
 
 
-def test_a_study_has_its_question_answer_effect_and_figure(page: str) -> None:
-    article = page.split('<article id="study-strong">')[1].split("</article>")[0]
-    question, said, effect, figure = (
-        article.index(text)
-        for text in (
-            "<h3>Does a second rank or thread shorten the step at a fixed global batch of 64?</h3>",
-            '<p class="answer">Two ranks &lt;pay&gt;.</p>',
-            "speedup of 2 ranks: 1.5 (95 % interval 1.25 to 1.75, n = 3)",
-            '<figure id="figure-strong">',
-        )
+def test_a_chapter_is_a_sentence_a_table_a_figure_and_folded_details(shown: str) -> None:
+    strong = chapter(shown, "strong")
+    parts = (
+        "<h2>Does a second rank or thread shorten the step at a fixed global batch of 64?</h2>",
+        "<strong>Two ranks &lt;pay&gt;: 1.5 times as fast.</strong>",
+        "one &lt;core&gt;",
+        "<figure>",
+        "<details>",
+        "A note.",
+        "figures/strong.csv",
+        'data-filter="strong"',
     )
-    assert question < said < effect < figure
-    assert page.index('id="study-strong"') < page.index('id="study-accuracy"') < page.index('id="verdicts"')
+    places = [strong.index(part) for part in parts]
+    assert places == sorted(places)
+    assert strong.count("<tr>") == 1 + cells.FIRST
+    data = json.loads(strong.split('<script type="application/json">')[1].split("</script>")[0])
+    assert [row[0] for row in data] == [point.point for point in POINTS]
+    assert data[1] == ["batch 2", "one <core>", "3 times as fast", "2.5 to 3.5", "3", "pays", "1 ms"]
 
 
-def test_a_verdict_names_its_records_and_their_rows(page: str) -> None:
-    verdicts = page.split('id="table-claims"')[1].split("</details>\n</td>")[0]
-    assert "<summary>3 records</summary>" in verdicts
-    for run in FUSED[:3]:
-        assert (
-            f'<a href="#run-{run.name}">{run.name}</a>' in verdicts
-            and f'<a href="{run.path}">record</a>' in verdicts
-        )
-        assert f'<tr id="run-{run.name}">' in page
+def test_a_verdict_leads_to_its_meaning(shown: str) -> None:
+    assert f'<dt id="verdict-pays">pays</dt><dd>{verdicts.MEANINGS[verdicts.PAYS]}</dd>' in shown
+    assert '<a class="verdict" href="#verdict-pays">pays</a>' in chapter(shown, "strong")
+    said = set(re.findall('class="verdict" href="#verdict-(.*?)"', shown))
+    assert set(re.findall('<dt id="verdict-(.*?)"', shown)) >= said
 
 
-def test_verdicts_on_what_was_measured_come_first(page: str) -> None:
-    verdicts = page.split('id="table-claims"')[1].split("<tbody>")[1].split("</tbody>")[0]
-    words = ("supported", "refuted", "undecided", "not measured")
-    found = [cell for cell in re.findall(r"<td[^>]*>([^<]*)</td>", verdicts) if cell in words]
-    assert found == list(words)
+def test_claims_are_on_the_page_only_if_a_study_tests_one(analysed: Analysed, shown: str) -> None:
+    claims = analysed.tables["claims"]
+    none = report.rendered([changed(analysed, tables={**analysed.tables, "claims": claims.head(0)})]).decode()
+    assert "Published claims" not in none
+    row = dict.fromkeys(claims.columns) | {
+        "id": "0.1",
+        "statement": "It <pays>.",
+        "verdict": verdicts.SUPPORTED,
+    }
+    one = changed(analysed, tables={**analysed.tables, "claims": pd.DataFrame([row])})
+    assert "It &lt;pays&gt;." in report.rendered([one]).decode().split("Published claims")[1]
 
 
-def test_the_page_shows_what_is_missing_and_why(page: str) -> None:
-    missing = "results/runs/digits/vqc/q4-l3-b64/qiskit/cpu-n1r1t1/timing/seed0/metrics.json"
-    assert re.search(rf"<strong>missing</strong>: <code>{re.escape(missing)}</code>: not run yet", page)
+def test_what_is_missing_comes_first_with_the_reason_and_what_ended_on_purpose_is_no_fault(
+    analysed: Analysed, shown: str
+) -> None:
+    assert re.search('<p class="warning"><a href="#runs">.* completed, 1 diverged and .* missing', shown)
+    runs = shown.split('id="runs"')[1].split("</table>")[0]
+    assert runs.index("not run yet") < runs.index("completed")
+    states = analysed.tables["completeness"].assign(state="completed")
+    states.loc[states.index[:3], "state"] = "timed_out"
+    whole = report.rendered([changed(analysed, tables={**analysed.tables, "completeness": states})]).decode()
+    assert 'class="warning"' not in whole
+    assert re.search('<p class="state"><a href="#runs">.* completed and 3 timed out</a>', whole)
 
 
-def test_all_text_is_escaped(page: str) -> None:
-    assert "A &lt;b&gt;bold&lt;/b&gt; &amp; risky title" in page
-    assert "loss is &lt;NaN&gt; at step 7" in page
-    assert "<b>" not in page
+def test_all_text_is_escaped(shown: str) -> None:
+    assert "A &lt;b&gt;bold&lt;/b&gt; &amp; risky title" in shown
+    assert "loss is <NaN>" not in shown and "loss is \\u003cNaN> at step 7" in shown
+    assert "<b>" not in shown
 
 
-def test_columns_of_one_name_or_count_are_said_once_and_empty_ones_left_out() -> None:
-    table = pd.DataFrame(
-        {
-            "study": ["a", "a"],
-            "batch": [64, 64],
-            "step_s": 0.5,
-            "low": [0.5, None],
-            "high": [0.75, 1.0],
-            "dt": None,
-        }
-    )
-    heads = {"study": "study", "batch": "batch", "step_s": "step (ms)", "low..high": "interval", "dt": "dt"}
-    nowhere = {"": cells.Place("", "", frozenset())}
-    found = cells.of("scaling", (Group("all", heads),), {"scaling": table}, nowhere)
-    assert found.heads == [("all", False, ["study", "step (ms)", "interval"])]
-    assert found.alike == [("batch", "64")]
-    assert [[cell.text for cell in row.cells] for row in found.rows] == [
-        ["a", "500", "0.5 to 0.75"],
-        ["a", "500", ""],
+@pytest.mark.parametrize(
+    ("value", "unit", "said"),
+    [
+        (1.5432, "times as fast", "1.54 times as fast"),
+        (1234.4, "times as long", "1,234 times as long"),
+        (0.0172, "points", "+1.7 points"),
+        (-0.0172, "points", "-1.7 points"),
+        (-0.0002, "points", "0.0 points"),
+        (0.9666, "%", "96.7 %"),
+        (0.00125, "", "0.00125"),
+    ],
+)
+def test_an_effect_is_said_with_its_unit(value: float, unit: str, said: str) -> None:
+    assert cells.effect(value, unit) == said
+
+
+def test_numbers_of_runs_have_four_digits() -> None:
+    assert [cells.shown(value) for value in (12345.6, True, float("nan"), None, "a")] == [
+        "12,346",
+        "yes",
+        "",
+        "",
+        "a",
+    ]
+    assert cells.shown(0.0012345, 1e3) == "1.234"
+
+
+def test_a_column_without_values_is_left_out() -> None:
+    rows = (Told("a"), Told("b", verdict="pays"))
+    found = cells.told("points", rows, "answers.csv", cells.Room(0))
+    assert [head.text for head in found.heads] == ["point", "verdict"] and found.rows == [
+        ["a", ""],
+        ["b", "pays"],
     ]
 
 
-def test_numbers_have_four_digits_and_the_unit_of_their_heading() -> None:
-    assert cells.cell(0.0012345, "step (ms)") == cells.Cell("1.234", "number")
-    assert cells.cell(4e8, "memory (MB)").text == "400"
-    assert cells.cell(12345.6).text == "12,346"
-    assert cells.cell(True).text == "yes" and cells.cell(float("nan")).text == ""
+def test_thousands_of_runs_in_many_studies_are_a_page_of_five_megabytes(analysed: Analysed) -> None:
+    strong = next(part for part in analysed.parts if part.study.name == "strong")
+    rows = tuple(
+        replace(POINTS[0], point=f"a point of many that a study has, number {at}") for at in range(80)
+    )
+    many = [
+        replace(
+            strong,
+            study=replace(strong.study, name=f"study{at}"),
+            answer=replace(STRONG, rows=rows),
+            figure="strong",
+        )
+        for at in range(64)
+    ]
+    figure = dict.fromkeys(("svg", "narrow.svg"), b"<svg>" + b" " * 60000)
+    config = replace(CONFIG, studies=tuple(part.study for part in many))
+    times = -(-5_000 // len(analysed.tables["completeness"]))
+    tables = {**analysed.tables, "completeness": pd.concat([analysed.tables["completeness"]] * times)}
+    large = changed(analysed, config=config, parts=tuple(many), figures={"strong": figure}, tables=tables)
+    made = report.rendered([large])
+    assert len(made) < LARGEST_BYTES
+    # What has no room is led to.
+    assert b'src="figures/strong.svg"' in made and b'src="data:image' in made
+    assert b"12 of 80 rows" in made and b"study63" in made
 
 
-def test_the_citation_is_that_of_the_project_with_the_commit_and_machine_of_the_runs(results: Path) -> None:
+def test_the_citation_is_that_of_the_project_with_the_commit_and_machine_of_the_runs(
+    analysed: Analysed,
+) -> None:
     cited = yaml.safe_load((factory.ROOT / "CITATION.cff").read_text())
     assert (cited["title"], cited["authors"]) == (provenance.TITLE, [{"name": provenance.AUTHOR}])
     assert (cited["license"], cited["version"]) == (provenance.LICENCE, ketscale.__version__)
-    entry = provenance.bibtex(pd.read_csv(results / "tables/runs.csv"), "ketscale")
+    entry = provenance.bibtex(analysed.tables["runs"], "ketscale")
     assert entry.startswith("@software{ketscale,\n  author = {{The KetScale developers}},\n")
     assert "  version = {0.1.0},\n  year = {2026},\n" in entry and "Commit aaaaaaaaaa. " in entry
-    assert "2026-01-01 00:00 to 2026-01-01 00:01 UTC on Synthetic CPU, 2 cores, 8 GiB of memory" in entry
+    assert "2026-01-01 00:00 to 2026-01-01 00:01 UTC on" in entry and "Synthetic CPU, 2 cores" in entry
     assert entry.count("{") == entry.count("}")
 
 
@@ -223,16 +288,31 @@ def test_the_config_of_the_page_makes_the_same_runs() -> None:
     assert set(again.runs) == set(CONFIG.runs) and provenance.config_text(again)[1] == digest
 
 
+def test_the_file_to_send_has_all_that_its_page_leads_to(results: Path) -> None:
+    data = (results / "report.zip").read_bytes()
+    with zipfile.ZipFile(io.BytesIO(data)) as sent:
+        files = {name: sent.read(name) for name in sent.namelist()}
+    found = Page(files["report.html"].decode())
+    paths = {link for link in found.links if not link.startswith("#")}
+    assert paths and paths <= set(files)
+    assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
+    assert "tables/config.json" in files and f"figures/{CONFIG.studies[0].name}.svg" in files
+    digests = dict(line.split("  ")[::-1] for line in files["records.sha256"].decode().splitlines())
+    records = {path.relative_to(results).as_posix(): path for path in results.glob("runs/**/metrics.json")}
+    assert digests == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in records.items()}
+
+
 # Loads the page in a frame of a phone's or a screen's width, uses it, and writes what it found as JSON.
 HARNESS = """<!doctype html><iframe src="report.html" width="{width}" height="800"></iframe><script>
 addEventListener("load", async () => {{
   const frame = document.querySelector("iframe").contentWindow, page = frame.document;
-  const pause = () => new Promise(done => setTimeout(done, 100));
-  const box = page.getElementById("table-runs"), search = box.querySelector("[type=search]");
-  const rows = () => [...box.querySelectorAll("tbody tr")].filter(row => !row.hidden);
+  const box = page.getElementById("runs"), search = box.querySelector("[type=search]");
+  const rows = () => [...box.querySelectorAll("tbody tr")];
   const column = name => [...box.querySelectorAll("th")].findIndex(head => head.textContent === name);
   const texts = name => rows().map(row => row.cells[column(name)].textContent);
-  const filter = text => {{ search.value = text; search.dispatchEvent(new frame.Event("input")); return rows().length; }};
+  const said = () => box.querySelector("output").textContent;
+  const filter = text => {{ search.value = text; search.dispatchEvent(new frame.Event("input")); return said(); }};
+  const [back, next] = [...box.querySelectorAll(".more button")];
   const found = {{inner: frame.innerWidth, wide: page.documentElement.scrollWidth}};
   for (const part of page.querySelectorAll("details")) part.open = true;
   found.wide = Math.max(found.wide, page.documentElement.scrollWidth);
@@ -242,31 +322,17 @@ addEventListener("load", async () => {{
   found.sorted = head().ariaSort;
   head().firstElementChild.click();
   found.down = texts("step (ms)");
-  found.all = rows().length;
-  found.fused = [filter("simulator=fused"), [...new Set(texts("simulator"))], box.querySelector("output").textContent];
-  found.two = filter("mpi seed=1");
+  found.pages = [said(), (next.click(), said()), back.disabled, (back.click(), said()), back.disabled];
+  found.fused = [filter("/fused/"), texts("run").every(text => text.includes("/fused/"))];
+  found.two = filter("/mpi seed1");
   found.none = filter("no such text");
   found.cleared = filter("");
-  const [check] = [...box.querySelectorAll("[type=checkbox]")].filter(each => each.checked).slice(-1);
-  const shown = () => [...box.querySelectorAll("th")].filter(each => !each.hidden).length;
-  found.columns = [shown(), (check.click(), shown()), (check.click(), shown())];
-  filter("no such text");
-  box.open = false;
-  const link = page.querySelector("#table-claims td a[href^='#run-']");
-  link.click();
-  await pause();
-  found.target = [box.open, page.querySelector("tr:target").hidden, page.querySelector("tr:target").id];
-  page.querySelector("[data-filter='study=strong']").click();
-  found.points = page.querySelector("#table-scaling output").textContent;
-  const button = page.querySelector("button.enlarge"), dialog = page.querySelector("dialog");
-  button.focus();
-  found.focusable = page.activeElement === button;
-  button.click();
-  found.enlarged = [dialog.open, dialog.querySelectorAll("img[alt]").length];
-  dialog.requestClose();
-  await pause();
-  found.closed = !dialog.open;
-  found.images = [...page.images].filter(image => image.complete && image.naturalWidth).length;
+  found.link = (filter("completed"), rows()[0].cells[0].querySelector("a").getAttribute("href"));
+  page.querySelector("[data-filter='strong']").click();
+  found.points = said();
+  const points = page.querySelector("#study-strong .rows");
+  found.verdict = points.querySelector("td.verdict a").hash;
+  found.images = await Promise.all([...page.images].map(image => image.decode().then(() => image.naturalWidth)));
   document.body.append(Object.assign(document.createElement("pre"), {{id: "found", textContent: JSON.stringify(found)}}));
 }});
 </script>"""
@@ -285,28 +351,28 @@ def browse(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
 @pytest.mark.parametrize("width", [390, 1280])
-def test_the_page_in_a_browser(results: Path, page: str, tmp_path: Path, width: int) -> None:
-    shutil.copy(results / "report.html", tmp_path)
+def test_the_page_in_a_browser(analysed: Analysed, shown: str, tmp_path: Path, width: int) -> None:
+    (tmp_path / "report.html").write_text(shown)
     (tmp_path / "harness.html").write_text(HARNESS.format(width=width))
     said = browse(tmp_path, "--dump-dom")
     dump = re.search(r'<pre id="found">(.*?)</pre>', said.stdout)
     assert dump, said.stderr
-    found: dict[str, Any] = json.loads(
-        dump[1].replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&")
-    )
+    found: dict[str, Any] = json.loads(unescape(dump[1]))
     assert "CONSOLE" not in said.stderr
     assert found["inner"] == width and found["wide"] <= width
-    steps = [float(text.replace(",", "")) for text in found["up"] if text]
-    assert found["sorted"] == "ascending" and steps == sorted(steps) and len(set(steps)) > 5
-    assert [float(text.replace(",", "")) for text in found["down"] if text] == steps[::-1]
-    runs = pd.read_csv(results / "tables/runs.csv")
-    count = int((runs["simulator"] == "fused").sum())
-    assert found["fused"] == [count, ["fused"], f"{count} of {len(runs)} rows"]
-    assert found["two"] == int(((runs["backend"] == "mpi") & (runs["seed"] == 1)).sum()) > 0
-    assert (found["none"], found["cleared"], found["all"]) == (0, len(runs), len(runs))
-    every, fewer, again = found["columns"]
-    assert fewer < every == again
-    assert found["target"] == [True, False, f"run-{FUSED[0].name}"]
-    assert re.fullmatch(r"5 of \d+ rows", found["points"])
-    assert found["focusable"] and found["enlarged"] == [True, 1] and found["closed"]
-    assert found["images"] == len(catalogue.figures(CONFIG)) + 1
+    up, down = ([float(text.replace(",", "")) for text in found[way]] for way in ("up", "down"))
+    runs = analysed.tables["runs"]
+    steps = [float(cells.shown(value, 1e3).replace(",", "")) for value in sorted(runs["step_s"].dropna())]
+    assert found["sorted"] == "ascending" and len(set(up)) > 3
+    assert up == steps[: cells.FIRST] and down == steps[: -cells.FIRST - 1 : -1]
+    count, every = int((runs["simulator"] == "fused").sum()), len(CONFIG.runs)
+    assert found["pages"] == [
+        f"1 to 12 of {every} rows", f"13 to 24 of {every} rows", False, f"1 to 12 of {every} rows", True,
+    ]  # fmt: skip
+    assert found["fused"] == [f"1 to 12 of {count} rows", True]
+    two = sum(run.backend == "mpi" and run.seed == 1 for run in CONFIG.runs)
+    assert found["two"] == f"1 to {two} of {two} rows" and two > 0
+    assert (found["none"], found["cleared"]) == ("0 to 0 of 0 rows", f"1 to 12 of {every} rows")
+    assert found["link"] in {run.path for run in CONFIG.runs}
+    assert re.fullmatch(r"1 to \d+ of \d+ rows", found["points"]) and found["verdict"] == "#verdict-pays"
+    assert len(found["images"]) == len(analysed.figures) and all(found["images"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -64,7 +64,9 @@ class Analysed:
         frames = {name: found.frame() for name, found in rows.items()}
         inputs, known = Inputs.from_tables(config, frames), kinds(config.families)
         parts = tuple(
-            Part(study, "", known[study.kind].answer(study, inputs), study.name) for study in config.studies
+            Part(study, host, known[study.kind].answer(study, inputs.only(study.name, host)), name)
+            for study in config.studies
+            for host, name in _named(study.name, inputs.hosts(study.name))
         )
         told = Rows(answers.table(inputs), answers.COLUMNS)
         complete = not frames["completeness"]["state"].isin(tables.completeness.FAULTS).any()
@@ -79,11 +81,19 @@ class Analysed:
     @cached_property
     def figures(self) -> dict[str, dict[str, bytes]]:
         """The files of each figure that was drawn, by its name and their endings."""
+        return self.drawn()
+
+    def drawn(self, paper: bool = False) -> dict[str, dict[str, bytes]]:
+        """The same, or those of the style for papers."""
         style.theme()
-        drawn = {
-            figure.name: style.files(figure.draw, self.inputs) for figure in catalogue.figures_of(self.config)
-        }
-        return {name: files for name, files in drawn.items() if files}
+        known, found = kinds(self.config.families), dict[str, dict[str, bytes]]()
+        for part in self.parts:
+            if figure := known[part.study.kind].figure:
+                inputs = self.inputs.only(part.study.name, part.host)
+                found[part.figure] = style.files(figure.draw, inputs, paper)
+        for figure in catalogue.overviews(self.config):
+            found[figure.name] = style.files(figure.draw, self.inputs, paper)
+        return {name: files for name, files in found.items() if files}
 
     def files(self) -> dict[str, bytes]:
         """The contents of the files of tables and figures, by their paths below the results folder."""
@@ -92,3 +102,9 @@ class Analysed:
         for name, files in self.figures.items():
             made |= {f"{stamp.FIGURES}/{name}.{ending}": content for ending, content in files.items()}
         return made
+
+
+def _named(study: str, hosts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each class of hosts with the name of the study's figure there."""
+    for number, host in enumerate(hosts, 1):
+        yield host, f"{study}@{number}" if host else study

@@ -8,9 +8,9 @@ from ketscale.analysis.kinds import Figure, kinds
 from ketscale.analysis.overviews.curves import CURVES
 from ketscale.analysis.overviews.layouts import MAP
 from ketscale.analysis.overviews.spans import SPANS
-from ketscale.analysis.overviews.strategies import STRATEGIES
 from ketscale.analysis.overviews.time_to_accuracy import TIME_TO_ACCURACY
 from ketscale.config import Config
+from ketscale.errors import UserError
 
 # Each NAME is tables/NAME.csv in the results folder. Every config has all of them; some may be empty.
 CAPTIONS = {
@@ -60,26 +60,37 @@ TABLES = tuple(CAPTIONS)
 CONFIG_FILE = "tables/config.json"
 
 # Figures of several studies.
-OVERVIEWS = (STRATEGIES, MAP, SPANS, TIME_TO_ACCURACY, CURVES)
-# A figure NAME is figures/NAME.{svg,png,pdf,narrow.svg,csv} in the results folder; csv: the data drawn.
+OVERVIEWS = (MAP, SPANS, TIME_TO_ACCURACY, CURVES)
+# A figure NAME is figures/NAME.{svg,png,narrow.svg,csv} in the results folder; csv: the data drawn.
 
 
 def figures_of(config: Config) -> tuple[Figure, ...]:
     """The figures of the config's studies: of each study that of its kind, by the study's name, and then the overviews."""
     known = kinds(config.families)
-    own = (_of_study(study.name, known[study.kind].figure) for study in config.studies)
-    return (*filter(None, own), *(figure for figure in OVERVIEWS if _asked(figure, config)))
+    own = ((study.name, known[study.kind].figure) for study in config.studies)
+    of_studies = [replace(figure, name=name) for name, figure in own if figure]
+    return (*of_studies, *overviews(config))
 
 
-def _of_study(name: str, figure: Figure | None) -> Figure | None:
-    return figure and replace(figure, name=name, draw=lambda inputs: figure.draw(inputs.only(name)))
+def overviews(config: Config) -> tuple[Figure, ...]:
+    """The figures of several of the config's studies."""
+    return tuple(figure for figure in OVERVIEWS if _asked(figure, config))
+
+
+def check(config: Config) -> None:
+    """Check that no study has the name of a figure that is of several.
+
+    Raises:
+        UserError: names the study.
+    """
+    taken = {figure.name for figure in OVERVIEWS}
+    for study in config.studies:
+        if study.name in taken:
+            raise UserError(
+                f"studies.{study.name}: {study.name} is the name of a figure of all studies; rename the study"
+            )
 
 
 def _asked(figure: Figure, config: Config) -> bool:
     runs = (study.runs for study in config.studies if not figure.kinds or study.kind in figure.kinds)
     return any(not figure.needs or any(figure.needs(config, run) for run in part) for part in runs)
-
-
-def figures(config: Config) -> tuple[str, ...]:
-    """Their names."""
-    return tuple(figure.name for figure in figures_of(config))

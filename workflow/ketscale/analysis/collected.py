@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 from ketscale.analysis.comparison import Times
-from ketscale.analysis.points import Group, Point, Row, point
+from ketscale.analysis.points import Group, Point, Row, point, point_of
 from ketscale.config import Config
-from ketscale.grid import Run
+from ketscale.grid import Run, Study
 from ketscale.measure.form import Record
 
 
@@ -18,13 +17,14 @@ class Collected:
     """What the tables of studies are made from.
 
     points: the rows of runs.csv by point. held: the precisions in which parity held, by `parity.subject`. records: those
-    of the rows.
+    of the rows. times: those of all points of the results folder.
     """
 
     config: Config
     points: Mapping[Point, Group]
     held: Mapping[Point, str]
     records: Mapping[Run, Record]
+    times: Times
 
     @classmethod
     def of(
@@ -38,9 +38,19 @@ class Collected:
         points: dict[Point, list[Row]] = {}
         for row in rows:
             points.setdefault(point(row), []).append(row)
-        return cls(config, points, held, records)
+        return cls(config, points, held, records, Times(points))
 
-    @cached_property
-    def times(self) -> Times:
-        """The times of all points."""
-        return Times(self.points)
+    def hosts(self, study: Study) -> tuple[str, ...]:
+        """The classes of hosts that a study is told for: '' for all at once, unless a point was measured on several."""
+        groups = [self.points[key] for key in {point_of(run) for run in study.runs} if key in self.points]
+        of_points = [{str(row["hardware"]) for row in group} for group in groups]
+        if all(len(hosts) == 1 for hosts in of_points):
+            return ("",)
+        return tuple(sorted(set.union(*of_points)))
+
+    def on(self, host: str) -> Collected:
+        """What was measured on one class of hosts; everything for ''."""
+        if not host:
+            return self
+        own = {key: [row for row in group if row["hardware"] == host] for key, group in self.points.items()}
+        return replace(self, points={key: group for key, group in own.items() if group})

@@ -27,6 +27,16 @@ def add(command: Add) -> None:
         "--local", help="with --study: where the files of each workload are on this machine, as JSON"
     )
 
+    report.add_argument(
+        "--zip", action="store_true", help="also write report.zip, the report in one file to send"
+    )
+    report.add_argument(
+        "--style",
+        choices=("page", "paper"),
+        default="page",
+        help="paper: write the figures for papers, into the folder paper, and nothing else",
+    )
+
     merge = command(
         "merge",
         _merge,
@@ -89,7 +99,10 @@ def _report(options: argparse.Namespace) -> None:
     os.environ["MPLBACKEND"] = "agg"
     from ketscale.analysis import report
 
-    report.build(*study(options))
+    if options.style == "paper":
+        report.papers(*study(options))
+    else:
+        report.build(*study(options), zipped=options.zip)
 
 
 def _merge(options: argparse.Namespace) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Columns of names, which stay text even if they look like numbers: claim 0.10 is not claim 0.1.
 TEXT = {
     *(name for name in (*AXES, *POINT) if name not in INTEGERS),
-    "id", "study", "studies", "kind", "family", "control", "flag",
+    "id", "study", "studies", "kind", "family", "control", "flag", "on",
 }  # fmt: skip
 
 
@@ -47,10 +47,21 @@ class Inputs:
         names = ("runs", "scaling", "laws", "quality", "spans", "history", "curves", "completeness", "parity")
         return cls(config, **{name: tables[name] for name in names})
 
-    def only(self, study: str) -> Inputs:
-        """The same tables, for what asks about one study."""
+    def hosts(self, study: str) -> list[str]:
+        """The classes of hosts that a study is told for: '' for all at once, unless a point was measured on several."""
+        return sorted(self.scaling[self.scaling["study"] == study]["on"].dropna().unique()) or [""]
+
+    def only(self, study: str, host: str = "") -> Inputs:
+        """What asks about one study gets: its rows, and of a class of hosts only what it measured."""
         studies = tuple(each for each in self.config.studies if each.name == study)
-        return replace(self, config=replace(self.config, studies=studies))
+        found = replace(self, config=replace(self.config, studies=studies))
+        if not host:
+            return found
+        return replace(
+            found,
+            runs=self.runs[self.runs["hardware"] == host],
+            scaling=self.scaling[self.scaling["on"] == host],
+        )
 
     def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:
         """The studies of this kind: each name with the points that have a step time."""

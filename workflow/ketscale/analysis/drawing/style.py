@@ -96,8 +96,8 @@ def theme() -> None:
 def files(draw: Draw, inputs: Inputs, paper: bool = False) -> dict[str, bytes]:
     """What `draw` draws of the inputs, at each width, and the drawn data as CSV: the contents of the files by their endings.
 
-    The files of a paper have their note (what was measured where, by which code) only in their metadata, and are vector
-    graphics; the others also show it. Nothing if there is nothing to draw.
+    The files of a paper are vector graphics, and have their note (what was measured where, by which code) only in their
+    metadata; the others also show it. Nothing if there is nothing to draw.
     """
     import matplotlib as mpl
 
@@ -108,21 +108,24 @@ def files(draw: Draw, inputs: Inputs, paper: bool = False) -> dict[str, bytes]:
             if drawn is None:
                 return {}
             figure, data = drawn
-            forms = ("svg", "pdf") if paper else ("svg",) if ending else ("svg", "png", "pdf")
+            forms = ("svg", "pdf") if paper else ("svg",) if ending else ("svg", "png")
             made |= {f"{ending}{form}": content for form, content in _saved(figure, forms, paper).items()}
     return made if paper else {**made, "csv": _csv(data)}
 
 
 def _saved(figure: Figure, forms: Sequence[str], paper: bool) -> dict[str, bytes]:
     import matplotlib.pyplot as plt
+    from matplotlib.transforms import Bbox
 
     note = str(figure.get_label())
     if note and not paper:
-        lines = textwrap.fill(note, int(figure.get_size_inches()[0] * 17))
+        lines = textwrap.fill(note, int(figure.get_size_inches()[0] * 20))
         figure.text(0.01, -0.01, lines, ha="left", va="top", fontsize=6.5, color=SOFT, linespacing=1.4)
     figure.canvas.draw()
     figure.set_layout_engine(None)  # lay out and measure once, not once per format
-    box = figure.get_tightbbox().padded(0.04)
+    tight = figure.get_tightbbox().padded(0.02)
+    # As wide as was asked for, so that text is equally large in all figures.
+    box = Bbox([[min(0.0, tight.x0), tight.y0], [max(figure.get_figwidth(), tight.x1), tight.y1]])
     made = {}
     for form in forms:
         buffer = io.BytesIO()

@@ -25,14 +25,14 @@ class Figure:
 
     name: of its files. title: text above it. caption: text below it, without the numbers of a study. kinds: it is
     drawn if the config has a study of one of these, or of any kind if there are none. draw: returns the drawing and the
-    data that were drawn. needs: what some run of these studies must be; None if any run will do.
+    data that were drawn, or None if there is nothing to see. needs: what some run of these studies must be; None if any run will do.
     """
 
     name: str
     title: str
     caption: str
     kinds: tuple[str, ...]
-    draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame]]
+    draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame] | None]
     needs: Callable[[Config, Run], bool] | None = None
 
 

@@ -43,7 +43,7 @@ WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "prot
 def columns(config: Config) -> tuple[str, ...]:
     """The columns of scaling.csv."""
     return (
-        "study", "kind", *POINT, "family", *size_axes(config), "features", "workers", "varied", "value",
+        "study", "kind", "on", *POINT, "family", *size_axes(config), "features", "workers", "varied", "value",
         "step_s", "step_low_s", "step_high_s", "circuit_s", "epoch_s", "epoch_estimated", "samples_per_s", "cost_s", "n", "timed_steps",
         "busy", "timed_out", "failed", "absent", "flag", "why",
         *(f"speedup_same{part}" for part in PARTS), "same_reference", "verdict",
@@ -105,10 +105,26 @@ class Speed(Kind):
         return {"varied": self.varies, "value": group[0][self.varies]}
 
     def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
-        """Every point of the study that has a record, with verdicts that hold for all of them together."""
+        """Every point of the study that has a record, with verdicts that hold for all of them together.
+
+        Each class of hosts has rows of its own, `on`, if some point was measured on several.
+        """
+        for host in collected.hosts(study):
+            yield from (
+                {**row, "on": host} for row in self._measured(study, collected.on(host), collected.points)
+            )
+
+    def _measured(
+        self, study: Study, collected: Collected, everywhere: Mapping[Point, Group]
+    ) -> Iterator[Mapping[str, Any]]:
         seeds: dict[Point, set[int]] = {}
         for run in study.runs:
             seeds.setdefault(point_of(run), set()).add(run.seed)
+        # What was measured elsewhere is not absent.
+        for key, group in everywhere.items():
+            if key in seeds:
+                here = {row["seed"] for row in collected.points.get(key, ())}
+                seeds[key] -= {row["seed"] for row in group} - here
         references = _serial_references(collected.points)
         found = [
             self._row(study, list(seeds), collected.points[key], references, collected, asked)

@@ -8,6 +8,7 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import Figure
 from ketscale.analysis.points import size_axes, variants
+from ketscale.analysis.wording import where
 from ketscale.grid import POINT
 from ketscale.words import duration
 
@@ -25,22 +26,26 @@ ORDER = (
 KINDS = ("simulator", "strong", "weak", "features")
 BAR = [*POINT, "features"]
 OTHER = "outside any span"
+# Bars of a figure.
+MOST = 20
 
 
-def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-    """The share of each span in a step, one bar per point, with the time of the whole step beside it."""
+def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
+    """The share of each span in a step, one bar per point, with the time of the whole step above it."""
     import matplotlib.pyplot as plt
     from matplotlib.ticker import PercentFormatter
 
     asked = set(inputs.asked(*KINDS))
     drawn = table(inputs, asked)
     if drawn.empty:
-        return style.empty(inputs, asked)
+        return None
     steps = drawn.drop_duplicates(BAR)
     steps = steps.sort_values(["workload", "model", "size", "batch", "sampled_step_s"], ignore_index=True)
+    labels, steps = _labels(steps, inputs)[:MOST], steps.head(MOST)
     names = [n for n in ORDER if n in set(drawn["span"])] + sorted(set(drawn["span"]) - {*ORDER, OTHER})
     names += [OTHER] * (OTHER in set(drawn["span"]))
-    figure, axes = plt.subplots(figsize=(9.5, 1.6 + 0.42 * len(steps)), layout="constrained")
+    height = 0.9 + 0.34 * len(steps) + 0.2 * len(names) / style.width() * 2
+    figure, axes = plt.subplots(figsize=(style.width(), height), layout="constrained")
     left = [0.0] * len(steps)
     wide = drawn.pivot_table(index=BAR, columns="span", values="share", fill_value=0.0)
     for number, name in enumerate(names):
@@ -49,24 +54,26 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
         hatch = "//" if number >= len(style.PALETTE) and name != OTHER else None
         label = name.replace(".", " ")
         axes.barh(
-            range(len(steps)), widths, left=left, color=colour, hatch=hatch, label=label, height=0.72, lw=0
+            range(len(steps)), widths, left=left, color=colour, hatch=hatch, label=label, height=0.42, lw=0
         )
         left = [start + width for start, width in zip(left, widths, strict=True)]
-    axes.set_yticks(range(len(steps)), _labels(steps, inputs))
-    axes.set_ylim(len(steps) - 0.4, -0.6)
-    axes.set(xlim=(0, 1), xlabel="share of a sampled step (%)")
+    for at, (label, (_, step)) in enumerate(zip(labels, steps.iterrows(), strict=True)):
+        busy = "" if step["quiet"] else " (busy)"
+        axes.text(
+            0, at - 0.25, f"{label}: {duration(step['sampled_step_s'])}{busy}", va="bottom", fontsize=6.5
+        )
+    axes.set_yticks([])
+    axes.set_ylim(len(steps) - 0.6, -0.8)
+    axes.set(xlim=(0, 1), xlabel="share of a sampled step")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.grid(False, axis="y")
-    whole = [
-        duration(s) + ("" if quiet else " (busy)")
-        for s, quiet in zip(steps["sampled_step_s"], steps["quiet"], strict=True)
-    ]
-    right = axes.secondary_yaxis("right")
-    right.set_yticks(range(len(steps)), whole)
-    right.tick_params(length=0)
-    right.spines["right"].set_visible(False)
-    figure.legend(loc="outside upper center", ncols=5)
-    note = "Median over seeds of steps that were sampled with the device synchronised; right: the whole step"
+    figure.legend(loc="outside upper left", ncols=5 if style.width() > 5 else 2)
+    note = "Median over seeds of steps that were sampled with the device synchronised"
+    note += (
+        f". {MOST} of {len(drawn.drop_duplicates(BAR))} points; the CSV file has all"
+        if len(steps) == MOST
+        else ""
+    )
     counts = steps.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
     style.footnote(figure, counts, inputs, asked, note)
     return figure, drawn
@@ -109,7 +116,7 @@ def table(inputs: Inputs, studies: set[str]) -> pd.DataFrame:
 
 
 def _labels(steps: pd.DataFrame, inputs: Inputs) -> list[str]:
-    """Simulator, layout, batch, and whatever else differs between the bars."""
+    """Simulator, layout, batch and whatever else differs between the bars, in words."""
     # If protocols differ only in their features, the label names the features instead.
     plain = steps.groupby("features")["protocol"].nunique().max() == 1
     others = variants(
@@ -117,7 +124,7 @@ def _labels(steps: pd.DataFrame, inputs: Inputs) -> list[str]:
     )
     return [
         ", ".join(
-            [step["simulator"], step["layout"], f"batch {step['batch']}", *filter(None, [other])]
+            [step["simulator"], where(step["layout"]), f"batch {step['batch']}", *filter(None, [other])]
             + (["inline features"] if step["features"] == "inline" else [])
         )
         for (_, step), other in zip(steps.iterrows(), others, strict=True)
@@ -127,8 +134,8 @@ def _labels(steps: pd.DataFrame, inputs: Inputs) -> list[str]:
 SPANS = Figure(
     "spans",
     "Where the time of a step goes",
-    "Exclusive time of each span in a few sampled steps, which are measured with the device synchronised. All other "
-    "steps run undisturbed. On the right is the time of the whole step.",
+    "Exclusive time of each part of a few sampled steps, which are measured with the device synchronised; above each bar, "
+    "the time of the whole step. All other steps run undisturbed.",
     KINDS,
     draw,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from ketscale.analysis.report.page import build, merge
+from ketscale.analysis.report.files import build, papers
+from ketscale.analysis.report.merged import merge
+from ketscale.analysis.report.page import rendered
 
-__all__ = ["build", "merge"]
+__all__ = ["build", "merge", "papers", "rendered"]

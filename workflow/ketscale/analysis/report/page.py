@@ -2,63 +2,65 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jinja2
 
-from ketscale.analysis import stamp
-from ketscale.analysis.analysed import Analysed
-from ketscale.analysis.report import cells, merged
-from ketscale.analysis.report.chapter import Chapter, counts
-from ketscale.analysis.report.columns import groups
-from ketscale.config import Config
-from ketscale.files import write_atomic
+from ketscale.analysis import verdicts
+from ketscale.analysis.report.cells import Room
+from ketscale.analysis.report.folder import Folder
+
+if TYPE_CHECKING:
+    from ketscale.analysis.analysed import Analysed
 
 PAGE = "page.html.j2"
-# The tables that the page shows; the others are only files.
-SHOWN = ("claims", "scaling", "laws", "quality", "parity", "runs", "completeness")
+# What figures, and rows beyond the first ones of each table, may take of a page, which stays below 5 MB with them. Others
+# are only in their files, to which the page leads.
+FIGURES_BYTES, ROWS_BYTES = 2_800_000, 1_200_000
 
 
-def build(config: Config, results: Path) -> None:
-    """Write tables, figures and report.html of the records below `results`, and their stamp.
+def rendered(
+    analysed: Sequence[Analysed],
+    folders: Sequence[str] = ("",),
+    keys: Sequence[str] = ("",),
+    records: bool = True,
+) -> bytes:
+    """The page of some results folders.
 
-    Raises:
-        UserError: a run is missing, stale or refused, and the config is not `partial`.
+    Args:
+        analysed: what the records of each folder say.
+        folders: each folder as seen from the page, with '/' at its end; empty if the page is in it.
+        keys: the name of each folder on the page; empty for a single one.
+        records: whether the records are where the page can lead to them.
     """
-    analysed = Analysed.of(config, results)
-    page = _rendered([Chapter.of(analysed)], config.title).encode()
-    stamp.write(results, {**analysed.files(), stamp.PAGE: page}, analysed.sources, analysed.complete)
-
-
-def merge(folders: Sequence[Path], out: Path) -> None:
-    """Write one page of several results folders, each with its own answers, figures and rows.
-
-    Raises:
-        UserError: a folder has no config, a run is missing, stale or refused, or two folders have the same name on the
-            page.
-    """
-    chapters = merged.chapters(folders, out.parent)
-    write_atomic(out, _rendered(chapters, merged.title(chapters)).encode())
-
-
-def _rendered(chapters: Sequence[Chapter], title: str) -> str:
-    tables = chapters[0].tables if len(chapters) == 1 else merged.tables(chapters)
-    # What was measured comes first; otherwise in the ledger's order.
-    decided = tables["claims"]["verdict"].map({verdict: at for at, verdict in enumerate(cells.VERDICTS)})
-    tables = {**tables, "claims": tables["claims"].loc[decided.sort_values(kind="stable").index]}
-    shown = groups([chapter.config for chapter in chapters])
-    places = {chapter.key: chapter.place for chapter in chapters} | {"": chapters[0].place}
+    figures, rows = Room(FIGURES_BYTES), Room(ROWS_BYTES)
+    shown = [
+        Folder.of(each, key, folder, records, figures, rows)
+        for each, key, folder in zip(analysed, keys, folders, strict=True)
+    ]
+    said = {word for folder in shown for word in folder.verdicts}
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return environment.get_template(PAGE).render(
-        title=title,
-        chapters=chapters,
-        several=len(chapters) > 1,
-        tables={name: cells.of(name, shown.get(name, ()), tables, places) for name in SHOWN},
-        verdicts=counts(tables["claims"]["verdict"]),
+    environment.filters["slug"] = slug
+    titles = {each.config.title for each in analysed}
+    text = environment.get_template(PAGE).render(
+        title=titles.pop() if len(titles) == 1 else f"Results of {len(shown)} folders",
+        folders=shown,
+        several=len(shown) > 1,
+        meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in said},
+        made_from=" ".join(each.digest for each in analysed),
     )
+    return text.encode()
+
+
+def slug(text: str) -> str:
+    """A text as an id of the page."""
+    return re.sub(r"\W+", "-", text).strip("-")

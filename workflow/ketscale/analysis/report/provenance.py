@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ketscale
 from ketscale.config import Config
@@ -23,8 +22,7 @@ def of(runs: pd.DataFrame) -> dict[str, list[str]]:
     """Date, machine, code and data of the runs' records, with all values if records differ."""
     found = {
         "measured": _dates(runs),
-        "machine": sorted({_machine(row) for row in runs.to_dict("records")}),
-        "host": _distinct(runs, "host"),
+        "machine": _distinct(runs, "hardware"),
         "MPI": _distinct(runs, "mpi_library"),
         "code": [_code(text) for text in _distinct(runs, "code")],
         # The tables' stamp has the version of this package, whatever trained the runs.
@@ -43,7 +41,7 @@ def packages(runs: pd.DataFrame) -> list[str]:
 def bibtex(runs: pd.DataFrame, key: str) -> str:
     """A BibTeX entry `key` of the software with version, commit, date and machine of these numbers."""
     code = _distinct(runs, "code")
-    machines = sorted({_machine(row) for row in runs.to_dict("records")})
+    machines = _distinct(runs, "hardware")
     version = ", ".join(sorted({text.split()[0] for text in code})) or ketscale.__version__
     known = {text.split(maxsplit=1)[1] for text in code} - {"no commit"}
     commits = ", ".join(sorted(known))
@@ -83,11 +81,6 @@ def _dates(runs: pd.DataFrame) -> list[str]:
         return []
     first, last = (text[:16].replace("T", " ") for text in (begun[0], ended[-1]))
     return [f"{first} to {last} UTC"]
-
-
-def _machine(row: Mapping[Any, Any]) -> str:
-    """For example 'AMD EPYC, 2 cores, 8 GiB of memory'."""
-    return f"{row['hardware']}, {row['memory_bytes'] / 2**30:.0f} GiB of memory"
 
 
 def _code(text: str) -> str:
