@@ -71,10 +71,6 @@ def test_karp_flatt_says_nothing_about_one_worker() -> None:
     assert laws.karp_flatt(1.0, 1) is None
 
 
-def test_efficiency_is_its_textbook_ratio() -> None:
-    assert laws.strong_efficiency(3.0, 4) == 0.75
-
-
 def test_a_line_through_fewer_than_three_points_is_no_fit() -> None:
     assert laws.fit_line([1, 3], [1.0, 2.0]) is None
     assert laws.fit_growth([1, 3], [1.0, 2.0]) is None

@@ -40,10 +40,14 @@ class Collected:
             points.setdefault(point(row), []).append(row)
         return cls(config, points, held, records, Times(points))
 
+    def groups(self, study: Study) -> list[Group]:
+        """The rows of each point of a study that was measured, in its order."""
+        points = dict.fromkeys(map(point_of, study.runs))
+        return [self.points[each] for each in points if each in self.points]
+
     def hosts(self, study: Study) -> tuple[str, ...]:
         """The classes of hosts that a study is told for: '' for all at once, unless a point was measured on several."""
-        groups = [self.points[key] for key in {point_of(run) for run in study.runs} if key in self.points]
-        of_points = [{str(row["hardware"]) for row in group} for group in groups]
+        of_points = [{str(row["hardware"]) for row in group} for group in self.groups(study)]
         if all(len(hosts) == 1 for hosts in of_points):
             return ("",)
         return tuple(sorted(set.union(*of_points)))

@@ -162,7 +162,7 @@ class Strong(Scaling):
     def ratios(self, ratio: Estimate, row: Row, reference: Reference) -> Ratios:
         """The speedup with its efficiency and serial fraction."""
         count = workers(row["backend"], row["ranks"], row["threads"])
-        return Ratios(ratio, laws.strong_efficiency(ratio.value, count), laws.karp_flatt(ratio.value, count))
+        return Ratios(ratio, ratio.value / count, laws.karp_flatt(ratio.value, count))
 
 
 class Weak(Scaling):

@@ -5,7 +5,7 @@ Imports nothing heavy: Snakemake imports this at every start.
 
 from __future__ import annotations
 
+from ketscale.analysis.laws.known import karp_flatt
 from ketscale.analysis.laws.line import Growth, Line, fit_growth, fit_line
-from ketscale.analysis.laws.ratios import karp_flatt, strong_efficiency
 
-__all__ = ["Growth", "Line", "fit_growth", "fit_line", "karp_flatt", "strong_efficiency"]
+__all__ = ["Growth", "Line", "fit_growth", "fit_line", "karp_flatt"]

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws.known import HOCKNEY, HOCKNEY_RANKS
-from ketscale.analysis.laws.series import Fitted, Place, Series, grows
+from ketscale.analysis.laws.law import Fit
+from ketscale.analysis.laws.series import Place, Series, grows
 from ketscale.analysis.points import Row
 from ketscale.grid import Run
 from ketscale.jobs.costs import messages
@@ -20,7 +21,7 @@ from ketscale.measure.form import Record
 Timed = list[tuple[Row, float]]
 
 
-def fits(collected: Collected) -> Iterator[Fitted]:
+def fits(collected: Collected) -> Iterator[Fit]:
     """The law of each layout whose ranks summed gradients of several sizes, from all studies; and with log2(ranks) where three numbers of ranks ran."""
     layouts: dict[tuple[str, str], Timed] = {}
     series: dict[tuple[str, str], Timed] = {}

@@ -16,8 +16,8 @@ from typing import Any
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws.known import cost
 from ketscale.analysis.laws.law import Fit
-from ketscale.analysis.laws.series import Fitted, Place, Series, common_size
-from ketscale.analysis.points import Group, Row, point_of, sizes_of
+from ketscale.analysis.laws.series import Place, Series, common_size
+from ketscale.analysis.points import Group, Row, sizes_of
 from ketscale.config import Family
 from ketscale.grid import BACKENDS, Run, Study
 
@@ -45,13 +45,10 @@ def load(family: Family, sizes: Mapping[str, int], batch: int, precision: str) -
     return Load(amplitudes * gates, amplitudes * COMPLEX[precision])
 
 
-def fits(study: Study, varies: str, collected: Collected) -> Iterator[Fitted]:
+def fits(study: Study, varies: str, collected: Collected) -> Iterator[Fit]:
     """The cost along each line of a sweep of one axis."""
     lines: dict[tuple[Any, ...], dict[int, Group]] = {}
-    for key in dict.fromkeys(map(point_of, study.runs)):
-        if key not in collected.points:
-            continue
-        group = collected.points[key]
+    for group in collected.groups(study):
         first = group[0]
         family, sizes = collected.config.family(first["workload"]), sizes_of(collected.config, Run.of(first))
         own = {"batch": first["batch"], **sizes}
@@ -66,7 +63,7 @@ def fits(study: Study, varies: str, collected: Collected) -> Iterator[Fitted]:
         yield _fit(groups, varies, collected)
 
 
-def _fit(groups: Mapping[int, Group], varies: str, collected: Collected) -> Fitted:
+def _fit(groups: Mapping[int, Group], varies: str, collected: Collected) -> Fit:
     places = []
     for value, group in groups.items():
         each = _load_of(group[0], collected)
@@ -94,23 +91,21 @@ def _splits(series: Series, limit: float) -> bool:
     return len({place.variables[1] > limit for place in series.places}) == 2
 
 
-def _with_break(series: Series) -> tuple[Fitted, float | None]:
+def _with_break(series: Series) -> tuple[Fit, float | None]:
     """The fit without a break; if it is rejected, that with the break that fits best, where it is accepted."""
     straight = series.fit(cost(None))
     sizes = sorted({place.variables[1] for place in series.places})
-    if straight.fit.verdict != "rejected":
+    if straight.verdict != "rejected":
         return straight, None
     # One point beyond the break would fit any slope.
     limits = [math.sqrt(low * high) for low, high in pairwise(sizes[1:-1])]
     broken = {limit: series.fit(cost(limit, chosen=1)) for limit in limits}
     accepted = {
-        limit: found
-        for limit, found in broken.items()
-        if found.fit.verdict == "accepted" and _slower(found.fit)
+        limit: found for limit, found in broken.items() if found.verdict == "accepted" and _slower(found)
     }
     if not accepted:
         return straight, None
-    best = max(accepted, key=lambda limit: accepted[limit].fit.p_value or 0.0)
+    best = max(accepted, key=lambda limit: accepted[limit].p_value or 0.0)
     return accepted[best], best
 
 
@@ -120,11 +115,11 @@ def _slower(found: Fit) -> bool:
     return beyond.value > inside.value
 
 
-def _regimes(series: Series, found: Fitted, cache: float | None) -> str:
+def _regimes(series: Series, found: Fit, cache: float | None) -> str:
     """The regime of each point, such as 'dispatch: 4 to 6; cache: 8'; '' unless the law is accepted."""
-    if found.fit.verdict != "accepted":
+    if found.verdict != "accepted":
         return ""
-    fixed, *slopes = (estimate.value for estimate in found.fit.estimates)
+    fixed, *slopes = (estimate.value for estimate in found.estimates)
     named: dict[str, list[str]] = {}
     for place in series.places:
         work, size = place.variables

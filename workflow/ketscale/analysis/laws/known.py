@@ -35,6 +35,13 @@ def usl(p: float, contention: float, coherency: float) -> float:
     return p / (1 + contention * (p - 1) + coherency * p * (p - 1))
 
 
+def karp_flatt(speedup: float, workers: int) -> float | None:
+    """Experimental serial fraction e = (1/S - 1/p) / (1 - 1/p) (Karp & Flatt 1990); None for p = 1."""
+    if workers == 1:
+        return None
+    return (1 / speedup - 1 / workers) / (1 - 1 / workers)
+
+
 # t = a + b / p.
 AMDAHL = Law(
     "Amdahl",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ketscale.analysis.comparison import exponential
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, mean
+from ketscale.words import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,15 +69,19 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Fit:
-    """What the runs say about a law.
+    """What the runs of a series say about a law.
 
-    verdict: refused where they cannot decide; rejected where they contradict it. estimates: of the parameters, in their
+    verdict: refused where they cannot decide; rejected where they contradict it. identity: the columns of laws.csv that
+    name the series. regimes: those of a sweep's points, in words. estimates: of the parameters, in their
     order. n: seeds. points: of the fit. p_value: of the F-test of lack of fit. residual: the largest relative distance of
     a point from the law. spread: the relative standard deviation over seeds.
     """
 
     verdict: Literal["accepted", "rejected", "refused"]
-    reason: str = ""
+    reason: str
+    law: Law
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    regimes: str = ""
     estimates: tuple[Estimate, ...] = ()
     n: int = 0
     points: int = 0
@@ -105,21 +110,17 @@ def fit(
 
     n, m = len(times), len(names)
     if m < law.fewest:
-        why = f"{_counted(m, 'point')}; the fewest that can contradict this law are {law.fewest}"
-        return Fit("refused", why, n=n, points=m)
+        why = f"{counted(m, 'point')}; the fewest that can contradict this law are {law.fewest}"
+        return Fit("refused", why, law, n=n, points=m)
     if n < FEWEST:
-        return Fit(
-            "refused",
-            f"{_counted(n, 'seed')} at every point; a fit with intervals needs {FEWEST}",
-            n=n,
-            points=m,
-        )
+        why = f"{counted(n, 'seed')} at every point; a fit with intervals needs {FEWEST}"
+        return Fit("refused", why, law, n=n, points=m)
     measured = np.asarray(times, dtype=float)
     if not (np.isfinite(measured).all() and (measured > 0).all()):
-        return Fit("refused", "a time is not a positive number", n=n, points=m)
+        return Fit("refused", "a time is not a positive number", law, n=n, points=m)
     terms = np.stack([np.broadcast_to(term, m) for term in law.terms(*map(np.asarray, variables))], axis=1)
     if np.linalg.matrix_rank(terms / np.abs(terms).max(axis=0)) < terms.shape[1]:
-        return Fit("refused", "its points do not tell its terms apart", n=n, points=m)
+        return Fit("refused", "its points do not tell its terms apart", law, n=n, points=m)
     values = [law.values(_coefficients(law, terms, row).tolist()) for row in measured]
     estimates = tuple(found for column in zip(*values, strict=True) if (found := mean(column)))
     residuals, p_value, spread = _lack_of_fit(law, terms, measured)
@@ -133,13 +134,14 @@ def fit(
     return Fit(
         "rejected" if why else "accepted",
         why,
-        estimates,
-        n,
-        m,
-        p_value,
-        float(abs(residuals[worst])),
-        spread,
-        _held_out(law, terms, measured, names[-1]),
+        law,
+        estimates=estimates,
+        n=n,
+        points=m,
+        p_value=p_value,
+        residual=float(abs(residuals[worst])),
+        spread=spread,
+        held_out=_held_out(law, terms, measured, names[-1]),
     )
 
 
@@ -210,7 +212,3 @@ def _ratios(law: Law, terms: Array, times: Array) -> Array:
 def _times(law: Law, terms: Array, coefficients: Array) -> Array:
     values = terms @ coefficients
     return 1 / values if law.inverse else values
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

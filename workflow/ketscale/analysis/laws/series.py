@@ -27,19 +27,6 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A law with its fit and the columns of laws.csv that identify its series.
-
-    regimes: those of a sweep's points, in words.
-    """
-
-    law: Law
-    fit: Fit
-    identity: Mapping[str, Any]
-    regimes: str = ""
-
-
-@dataclass(frozen=True)
 class Series:
     """Places in the order of their variables; the last is held out once. left_out: places that were not sound, and why."""
 
@@ -67,14 +54,14 @@ class Series:
                 sound.append(replace(place, rows=rows))
         return cls(sound, left_out, identity)
 
-    def fit(self, law: Law) -> Fitted:
+    def fit(self, law: Law) -> Fit:
         """The law fitted to the places, with what was left out among the reasons."""
         variables = list(zip(*(place.variables for place in self.places), strict=True))
         found = fit(law, variables, times(self.places), [place.name for place in self.places])
         if self.left_out:
             words = f"left out: {'; '.join(self.left_out)}"
             found = replace(found, reason=". ".join(filter(None, (found.reason, words))))
-        return Fitted(law, found, self.identity)
+        return replace(found, identity=self.identity)
 
 
 def times(places: Sequence[Place]) -> list[list[float]]:

@@ -7,13 +7,14 @@ from typing import Any
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws import communication, cost, workers
-from ketscale.analysis.laws.series import Fitted
+from ketscale.analysis.laws.law import Fit
 
 COLUMNS = (
     "study", "kind", "workload", "model", "size", "batch", "simulator", "series", "protocol", "law", "verdict", "reason",
     "parameter", "unit", "estimate", "low", "high", "n", "points", "p_value", "residual", "spread",
     "held_out", "predicted_s", "measured_s", "error", "error_low", "error_high", "regimes", "hardware", "code",
 )  # fmt: skip
+OF_FIT = ("verdict", "reason", "n", "points", "p_value", "residual", "spread", "regimes")
 
 
 def rows(collected: Collected, swept: dict[str, str]) -> Iterator[dict[str, Any]]:
@@ -27,29 +28,19 @@ def rows(collected: Collected, swept: dict[str, str]) -> Iterator[dict[str, Any]
             found = list(workers.fits(study, collected))
         elif study.kind in swept:
             found = list(cost.fits(study, swept[study.kind], collected))
-        for fitted in found:
-            yield from _rows({"study": study.name, "kind": study.kind}, fitted)
-    for fitted in communication.fits(collected):
-        yield from _rows({}, fitted)
+        for fit in found:
+            yield from _rows({"study": study.name, "kind": study.kind}, fit)
+    for fit in communication.fits(collected):
+        yield from _rows({}, fit)
 
 
-def _rows(of: dict[str, Any], fitted: Fitted) -> Iterator[dict[str, Any]]:
-    fit, held = fitted.fit, fitted.fit.held_out
-    shared = {
-        **of,
-        **fitted.identity,
-        "law": fitted.law.name,
-        **{
-            name: getattr(fit, name)
-            for name in ("verdict", "reason", "n", "points", "p_value", "residual", "spread")
-        },
-        "regimes": fitted.regimes,
-    }
-    if held:
+def _rows(of: dict[str, Any], fit: Fit) -> Iterator[dict[str, Any]]:
+    shared = {**of, **fit.identity, "law": fit.law.name, **{name: getattr(fit, name) for name in OF_FIT}}
+    if held := fit.held_out:
         shared |= {"held_out": held.point, "predicted_s": held.predicted_s, "measured_s": held.measured_s}
         shared |= {"error": held.error.value, "error_low": held.error.low, "error_high": held.error.high}
     if not fit.estimates:
         yield shared
-    for parameter, found in zip(fitted.law.parameters, fit.estimates, strict=False):
+    for parameter, found in zip(fit.law.parameters, fit.estimates, strict=False):
         own = {"parameter": parameter.name, "unit": parameter.unit, "estimate": found.value}
         yield {**shared, **own, "low": found.low, "high": found.high}

@@ -8,34 +8,25 @@ from typing import Any
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws.known import AMDAHL, GUSTAFSON, USL
 from ketscale.analysis.laws.law import Fit, Law
-from ketscale.analysis.laws.series import Fitted, Place, Series, grows, size_of
-from ketscale.analysis.points import Group, Row, point, point_of, serial, workers
+from ketscale.analysis.laws.series import Place, Series, grows, size_of
+from ketscale.analysis.points import Group, Row, point, serial, workers
 from ketscale.grid import BACKENDS, Study
 
+# What the points of a series share.
+SAME = ("workload", "model", "size", "simulator", "protocol")
 # By the kind of study.
 LAWS: dict[str, tuple[Law, ...]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFSON,)}
 
 
-def fits(study: Study, collected: Collected) -> Iterator[Fitted]:
+def fits(study: Study, collected: Collected) -> Iterator[Fit]:
     """The laws of each series of a study that has at least two numbers of workers."""
     series: dict[tuple[Any, ...], dict[int, Group]] = {}
-    for key in dict.fromkeys(map(point_of, study.runs)):
-        if key not in collected.points:
-            continue
-        first = collected.points[key][0]
+    for group in collected.groups(study):
+        first = group[0]
         # Each row of weak scaling has a batch of its own.
         batch = None if study.kind == "weak" else first["batch"]
-        alike = (
-            first["workload"],
-            first["model"],
-            first["size"],
-            batch,
-            first["simulator"],
-            first["protocol"],
-        )
-        series.setdefault((*alike, grows(first["layout"])), {})[size_of(first["layout"])] = collected.points[
-            key
-        ]
+        alike = (*(first[name] for name in SAME), batch, grows(first["layout"]))
+        series.setdefault(alike, {})[size_of(first["layout"])] = group
     for groups in series.values():
         of_one = _of_one(study, next(iter(groups.values()))[0], collected)
         if 1 not in groups and of_one:
@@ -53,14 +44,11 @@ def _of_one(study: Study, row: Row, collected: Collected) -> Group | None:
     return collected.points.get(point({**row, "layout": serial(row["backend"]), "batch": share}))
 
 
-def _fits(study: Study, groups: dict[int, Group], collected: Collected) -> Iterator[Fitted]:
+def _fits(study: Study, groups: dict[int, Group], collected: Collected) -> Iterator[Fit]:
     largest = groups[max(groups)][0]
     what = "ranks" if largest["ranks"] > 1 else "threads"
     identity = {
-        **{
-            name: largest[name]
-            for name in ("workload", "model", "size", "simulator", "protocol", "hardware", "code")
-        },
+        **{name: largest[name] for name in (*SAME, "hardware", "code")},
         "batch": None if study.kind == "weak" else largest["batch"],
         "series": grows(largest["layout"]),
     }
@@ -70,6 +58,6 @@ def _fits(study: Study, groups: dict[int, Group], collected: Collected) -> Itera
     for law in LAWS[study.kind]:
         if law is GUSTAFSON and collected.config.family(largest["workload"]).work:
             why = "a larger batch needs a larger model here, and the law is of a fixed share of work"
-            yield Fitted(law, Fit("refused", why), identity)
+            yield Fit("refused", why, law, identity)
         else:
             yield series.fit(law)
