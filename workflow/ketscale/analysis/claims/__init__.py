@@ -4,7 +4,6 @@ Imports nothing heavy, since the Snakefile imports it.
 """
 
 from ketscale.analysis.claims.ledger import LEDGER, Claim, load
-from ketscale.analysis.claims.table import COLUMNS, table
-from ketscale.analysis.claims.verdicts import tested
+from ketscale.analysis.claims.verdicts import COLUMNS, table, tested
 
 __all__ = ["COLUMNS", "LEDGER", "Claim", "load", "table", "tested"]

@@ -1,9 +1,10 @@
-"""Verdicts: what the records say about a claim, by the rule that was written down before."""
+"""Verdicts, the rows of claims.csv: what the records say about a claim, by the rule that was written down before."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ketscale.analysis.claims.evidence import UNPLANNED, Evidence
 from ketscale.analysis.claims.ledger import Claim, load
@@ -12,6 +13,10 @@ from ketscale.analysis.claims.rules import rule
 from ketscale.analysis.verdicts import MORE, NOT_MEASURED, REFUTED, SUPPORTED, UNDECIDED
 from ketscale.config import Config
 
+COLUMNS = (
+    "id", "statement", "number", "source", "study", "needs", "estimator", "rule", "smallest_effect",
+    "verdict", "reason", "effect_of", "effect", "low", "high", "n", "hardware", "records",
+)  # fmt: skip
 # So many readings are told in a reason.
 MOST_READINGS = 8
 
@@ -32,6 +37,14 @@ def tested(config: Config) -> list[Claim]:
     nothing = Evidence(config, {}, {}, {})
     ruled = (claim for claim in load() if not claim.verdict)
     return [claim for claim in ruled if any(UNPLANNED not in each.fault for each in _asked(claim, nothing))]
+
+
+def table(evidence: Evidence) -> list[dict[str, Any]]:
+    """A row of claims.csv with its verdict for each claim that a study of the config tests.
+
+    `effect` with the ends of its interval is the reading that decides; `reason` tells the others.
+    """
+    return [_row(claim, judge(claim, evidence)) for claim in tested(evidence.config)]
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
@@ -93,3 +106,29 @@ def _to_run(claim: Claim) -> str:
         files.setdefault(f"workflow/studies/{file}" if file else "config.yaml", []).append(name)
     told = ", ".join(f"{file} ({', '.join(names)})" for file, names in files.items())
     return f"run {told}" + (f"; it needs {'; '.join(claim.needs)}" if claim.needs else "")
+
+
+def _row(claim: Claim, verdict: Verdict) -> dict[str, Any]:
+    """A claim and its verdict in words and numbers."""
+    reading = verdict.reading
+    estimate = reading and reading.estimate
+    return {
+        "id": claim.id,
+        "statement": claim.statement,
+        "number": "; ".join(map(str, claim.numbers)),
+        "source": claim.source,
+        "study": ", ".join(claim.studies),
+        "needs": "; ".join(claim.needs),
+        "estimator": claim.estimator,
+        "rule": str(claim.rule),
+        "smallest_effect": claim.smallest_effect,
+        "verdict": verdict.verdict,
+        "reason": verdict.reason,
+        "effect_of": reading.name if reading and estimate else "",
+        "effect": estimate and estimate.value,
+        "low": estimate and estimate.low,
+        "high": estimate and estimate.high,
+        "n": estimate and estimate.n,
+        "hardware": verdict.hardware,
+        "records": " ".join(verdict.records),
+    }
