@@ -422,7 +422,9 @@ def test_rows_of_other_models_and_ambiguous_filters_decide_nothing(
 ) -> None:
     evidence = factory.evidence(CONFIG, rows(FAST))
     ruled(lambda runs: rules.higher([ratio(runs.of(model="hydra"))]))
-    assert judge(claim(), evidence).reason.endswith("not in the study; run config.yaml (strong); it needs time")
+    assert judge(claim(), evidence).reason.endswith(
+        "not in the study; run config.yaml (strong); it needs time"
+    )
     ruled(lambda runs: rules.higher([runs.of(backend="mpi").value("x", "step_s")]))
     assert judge(claim(), evidence).verdict == "undecided"
     assert "several points of the study" in judge(claim(), evidence).reason

@@ -23,7 +23,7 @@ from ketscale.jobs import supervise
 from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.status import progress
 from ketscale.jobs.status.progress import Progress
-from snakemake_logger_plugin_ketscale import FAILURES, WIDTH, LogHandler
+from snakemake_logger_plugin_ketscale import FAILURES, LINES, WIDTH, LogHandler
 from tests import record_maker as maker
 from tests.workflow.project import LOCAL, RUNS, TINY, planned, record, run_in
 
@@ -358,6 +358,24 @@ def test_lines_of_studies_are_cut_to_the_terminal_and_only_what_fits_is_shown(
     # The study that is over gives way.
     assert handler._stream.rows()[-1] == "fast  0 of 4 runs"[:9]
     assert "slow" not in "".join(handler._stream.rows())
+
+
+def test_whatever_was_left_out_on_the_way_is_said_at_the_end(call: Config, handler: LogHandler) -> None:
+    handler._rests = float("inf")
+    job(handler, call, 2)
+    leave(call, call.runs[2])
+    event(handler, LogEvent.JOB_FINISHED, job_id=2)
+    assert handler._stream.rows()[-1] == "slow  0 of 1 run"
+    handler.close()
+    assert handler._stream.rows()[-3] == "slow  1 of 1 run"
+
+
+def test_a_long_error_is_cut(call: Config, handler: LogHandler) -> None:
+    made = logging.LogRecord("snakemake", logging.ERROR, "", 0, "MissingInput:\n" + "a b " * 9999, (), None)
+    handler.handle(made)
+    rows = handler._stream.rows()[1:-2]
+    assert rows[0] == "MissingInput:" and len(rows) == LINES + 1 and max(map(len, rows)) <= WIDTH
+    assert re.fullmatch(r"\.\.\. and \d+ more lines \(-p prints all\)", rows[-1])
 
 
 def test_a_reader_that_goes_away_is_no_error(call: Config, handler: LogHandler) -> None:

@@ -107,6 +107,7 @@ class LogHandler(LogHandlerBase):
                 self._print("\n".join(self._before))
                 self._before.clear()
             if self._begun and not self.common_settings.dryrun:
+                self._refresh(now=True)
                 self._begun = False
                 self._end()
         super().close()
@@ -201,7 +202,6 @@ class LogHandler(LogHandlerBase):
 
     def _end(self) -> None:
         """Say how the call ended, and where everything is."""
-        self._refresh(now=True)
         self._rows, self._drawn = [], 0  # what is shown of the studies stays
         ended = self._progress.end() if self._progress else None
         if ended:
@@ -248,7 +248,7 @@ class LogHandler(LogHandlerBase):
             indent = " " * (len(line) - len(line.lstrip()))
             lines += textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
         if most and len(lines) > most:
-            lines[most:] = [f"... and {len(lines) - most} more lines, which are in the log"]
+            lines[most:] = [f"... and {len(lines) - most} more lines (-p prints all)"]
         self._erase()
         self._write("".join(f"{self._in(colour, line)}\n" for line in lines))
         self._draw()
