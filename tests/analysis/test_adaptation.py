@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 
-from ketscale.analysis import analysed, catalogue, kinds
+from ketscale.analysis import catalogue, kinds, verdicts
 from ketscale.config import Config, Metric, Model
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -98,7 +99,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_its_rows_are_those_of_quality(results: Path) -> None:
     rows = pd.read_csv(results / "tables/quality.csv").set_index(["workload", "model"])
     assert len(rows) == 6 and (rows["study"] == "asked").all()
-    assert rows["value"]["gate", "learner"] == pytest.approx(0.2)
+    # The geometric mean of 0.1, 0.2 and 0.3, and the mean of a quarter of them.
+    assert rows["value"]["gate", "learner"] == pytest.approx(6 ** (1 / 3) / 10)
     assert rows["error_2"]["gate", "learner"] == pytest.approx(0.05)
     assert pd.isna(rows["error_2"]["gate", "best"])
     assert rows[["n", "failed"]].loc[("wide", "fast")].tolist() == [2, 1]
@@ -106,48 +108,52 @@ def test_its_rows_are_those_of_quality(results: Path) -> None:
 
 
 def test_the_answer_has_the_gain_of_adaptation_and_the_optimum(results: Path) -> None:
-    said = pd.read_csv(results / "tables/answers.csv").iloc[0]["answer"]
-    # The learner is chosen on validation data: the optimum is better, but does not adapt.
-    assert "on gate (generated data), learner (2 qubits, 2 levels) reaches a test error of 0.2 " in said
-    assert "from 0.2 after 0 adaptation steps (each sample's own optimum, best, 0.02)" in said
-    assert said.count("learner") == 2 and "fast" not in said
+    found = factory.collect(config(), results).parts[0].answer
+    # Nothing here is a control; the optimum is better, but does not adapt.
+    assert found.verdict == verdicts.NO_CONTROL
+    rows = {row.point.split(",")[0]: row for row in found.rows}
+    assert set(rows) == {
+        f"{name} (generated data): {model}" for name in ("gate", "wide") for model in ("learner", "fast")
+    }
+    cells = rows["gate (generated data): learner"].more
+    assert cells["after 0 steps"] == "0.2" and cells["optimum of each sample"] == "0.0182 (best)"
+    assert cells["test error"].startswith("0.182 (")
+    assert "1 of 3 seeds of fast on gate (generated data) failed." in found.notes
 
 
-def test_a_curve_is_the_mean_and_range_over_finished_seeds(results: Path) -> None:
-    drawn = pd.read_csv(results / "figures/adaptation.csv").set_index("metric")
-    groups = dict(list(drawn.groupby(["workload", "curve"])))
-    fast = groups["gate", "fast"]
-    assert fast["after"].dropna().tolist() == list(STEPS)
-    assert fast["value"].tolist() == pytest.approx([0.3, 0.3 / 4, 0.3 / 2**7, 3.0])
-    assert fast.loc["error_0", ["n", "value_low", "value_high"]].tolist() == pytest.approx([2, 0.2, 0.4])
-    assert groups["wide", "best"].index.tolist() == ["error", "apart"]
+def test_a_curve_is_the_geometric_mean_over_finished_seeds_with_its_interval(results: Path) -> None:
+    drawn = pd.read_csv(results / "figures/asked.csv")
+    groups = {key: group.set_index("after") for key, group in drawn.groupby(["workload", "curve"])}
+    fast, learner = groups["gate", "fast"], groups["gate", "learner"]
+    assert fast.index.tolist() == list(STEPS) and set(fast["n"]) == {2}
+    assert fast["value"].tolist() == pytest.approx([0.08**0.5 / 2**steps for steps in STEPS])
+    assert fast["value_low"].isna().all(), "two seeds have no interval"
+    # By hand: t is 4.303, and the standard deviation of ln 1, ln 2, ln 3 is 0.5537.
+    factor = np.exp(4.302653 * np.std(np.log([1, 2, 3]), ddof=1) / 3**0.5)
+    assert learner["value_high"][2] == pytest.approx(6 ** (1 / 3) / 10 / 4 * factor, rel=1e-5)
+    assert groups["wide", "best"].index.isna().all()
 
 
-def test_workloads_are_side_by_side_with_the_optimum_as_a_level(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(analysed.style, "files", lambda *given: {})
+def test_workloads_are_side_by_side_with_the_optimum_as_a_level(results: Path) -> None:
     figure, _ = _drawn(results)
-    panels = figure.axes
-    assert [axes.get_title(loc="left") for axes in panels] == ["asked: gate", "wide"]
-    for axes, apart in zip(panels, ("3", "30"), strict=True):
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["gate", "wide"]
+    for axes in figure.axes:
         assert axes.get_yscale() == "log"
         assert [label.get_text() for label in axes.get_xticklabels()] == [str(steps) for steps in STEPS]
         dashed = [y for line in axes.lines if line.get_ls() == "--" for y in line.get_ydata()]
-        assert dashed == pytest.approx([0.02, 0.02])
-        names, numbers = (text.get_text().splitlines() for text in axes.texts)
-        assert names == ["columns, with best", "error", "distance of tasks (m)"]
-        assert numbers == ["", "0.02", apart]
-    assert any("2 diverged" in text.get_text() for text in figure.texts)
+        assert dashed == pytest.approx([6 ** (1 / 3) / 100] * 2)
+        assert {text.get_text() for text in axes.texts} == {"learner", "fast", "best"}, (
+            "lines are named directly"
+        )
+    assert "2 diverged" in figure.get_label()
     plt.close(figure)
 
 
 def _drawn(results: Path) -> Any:
-
     (asked,) = catalogue.figures_of(config())
     return asked.draw(factory.collect(config(), results).inputs)
 
 
 def test_a_study_without_a_finished_run_says_so(tmp_path: Path) -> None:
     factory.draw(config(), tmp_path)
-    assert "No finished run" in (tmp_path / "figures/adaptation.svg").read_text()
+    assert "No finished run" in (tmp_path / "figures/asked.svg").read_text()

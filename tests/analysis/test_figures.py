@@ -15,10 +15,9 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis import catalogue, report
 from ketscale.analysis.drawing import style
-from ketscale.analysis.intervals import paired_difference
-from ketscale.analysis.kinds import accuracy, quality, scaling, selection
+from ketscale.analysis.kinds import accuracy, scaling
 from ketscale.analysis.kinds.side_by_side import SIMULATOR
-from ketscale.config import Config, Metric
+from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
@@ -139,39 +138,6 @@ def test_a_study_without_any_run_has_a_page_and_no_figure(tmp_path: Path) -> Non
     assert "15 runs: 15 missing" in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("differences", "control", "verdict"),
-    [
-        ([0.01, -0.01, 0.0], 0.97, "too easy to tell apart"),
-        ([0.01, -0.01, 0.0], 0.80, "cannot be told apart"),
-        ([0.05, 0.06, 0.055], 0.80, "better than the control"),
-        ([-0.05, -0.06, -0.055], 0.97, "worse than the control"),
-        ([0.05, 0.06], 0.80, "fewer than three seeds cannot tell"),
-    ],
-)
-def test_the_interval_over_seeds_decides_about_accuracy(
-    differences: list[float], control: float, verdict: str
-) -> None:
-    base = dict.fromkeys(range(len(differences)), control)
-    values = {seed: control + value for seed, value in enumerate(differences)}
-    found = paired_difference(values, base)
-    assert found is not None
-    share = Metric("accuracy", "accuracy", "share correct", "up")
-    assert selection.verdict(found, share, control, quality.CEILING) == verdict
-    assert verdict in selection.CLAUSES
-    mirrored = {"better than the control": "worse than the control", "worse than the control": "better than the control",
-                "too easy to tell apart": "cannot be told apart"}  # fmt: skip
-    error = Metric("infidelity", "infidelity", "", "down")
-    assert selection.verdict(found, error, control, quality.CEILING) == mirrored.get(verdict, verdict)
-
-
-def test_the_interval_is_students() -> None:
-    found = paired_difference({0: 1.0, 1: 2.0, 2: 3.0, 9: 5.0}, {0: 0.0, 1: 0.0, 2: 0.0})
-    assert found is not None
-    assert (found.value, found.n) == (2.0, 3)
-    assert found.high == pytest.approx(2.0 + 4.302653 / 3**0.5, rel=1e-6)
-
-
 def test_a_ratio_to_a_busy_machine_is_hollow_and_a_quiet_time_is_not() -> None:
     _, panels = plt.subplots(1, 3)
     values = {"workers": [1], "speedup_best_serial": [1.0], "flag": ["busy reference"], "efficiency": [1.0]}
@@ -200,26 +166,21 @@ def test_a_diamond_is_beside_its_dot_and_above_it() -> None:
     assert marks["D"].get_zorder() > marks["o"].get_zorder()
 
 
-def test_a_seed_that_has_stopped_keeps_its_last_value() -> None:
-    history = pd.DataFrame(
-        [{"seed": 0, "epoch": epoch, "loss": 1.0} for epoch in (1, 2, 3)]
-        + [{"seed": 1, "epoch": epoch, "loss": 3.0} for epoch in (1,)]
-    )
-    line = accuracy.held(history, "loss")
-    assert line["mean"].tolist() == [2.0, 2.0, 2.0]
-    assert line["high"].tolist() == [3.0, 3.0, 3.0]
-
-
-def test_a_single_epoch_is_a_point_and_ticks_are_whole_epochs() -> None:
-    rows = [{"curve": "a", "seed": 0, "epoch": 0}, *({"curve": "b", "seed": 0, "epoch": e} for e in (0, 1))]
-    history = pd.DataFrame(rows).assign(validation_loss=1.0)
-    figure, axes = plt.subplots()
-    loss = FAMILIES["images"].loss
-    accuracy._learning(axes, history, ["a", "b"], "validation_loss", loss)
-    one, two = axes.lines
-    assert one.get_marker() not in ("", "None", None) and two.get_marker() in ("", "None", None)
+def test_a_seed_that_has_stopped_ends_there_and_epochs_are_whole() -> None:
+    models = pd.DataFrame({"curve": ["a"], "value": [0.5]})
+    part = accuracy.Part("s", "w", FAMILIES["images"].headline, models, 0)
+    rows = [
+        {"curve": "a", "seed": seed, "epoch": epoch, "v": 0.5}
+        for seed in (0, 1)
+        for epoch in range(1 + 2 * seed)
+    ]
+    _, (axes,) = style.panels(1)
+    accuracy._learning(axes, part, pd.DataFrame(rows), "v")
+    lines = [line.get_xdata().tolist() for line in axes.lines if line.get_marker() != "o"]
+    ends = [line.get_xdata().tolist() for line in axes.lines if line.get_marker() == "o"]
+    assert lines == [[0], [0, 1, 2]] and ends == [[0], [2]], "a single epoch is a point"
     assert all(tick == round(tick) for tick in axes.get_xticks())
-    plt.close(figure)
+    plt.close()
 
 
 def test_forty_curves_all_look_different() -> None:

@@ -252,8 +252,8 @@ def test_a_model_is_compared_with_its_control_seed_by_seed(tmp_path: Path) -> No
     values = [float(vqc[name]) for name in ("value", "auc", "chance")]
     assert values == pytest.approx([0.95, 0.949, 0.1])
     assert (vqc["control"], vqc["pairs"], mlp["control"]) == ("mlp", "3", "")
-    assert float(vqc["difference"]) == pytest.approx(-0.005)
-    assert vqc["verdict"] == "worse than the control"
+    assert float(vqc["effect"]) == pytest.approx(-0.5) and vqc["unit"] == "points"
+    assert vqc["verdict"] == "equal"
 
 
 def test_history_keeps_whatever_columns_there_are(tmp_path: Path) -> None:

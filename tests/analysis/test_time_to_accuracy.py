@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from ketscale.analysis import catalogue
+from ketscale.analysis.kinds.accuracy import Part
 from ketscale.analysis.overviews import time_to_accuracy
-from ketscale.analysis.overviews.time_to_accuracy import Part, progress, reached, times
+from ketscale.analysis.overviews.time_to_accuracy import Progress, progress
 from ketscale.config import Metric
 from ketscale.grid import POINT
 from tests import records_factory as factory
@@ -29,9 +30,11 @@ def history(metric: Metric, *seeds: list[tuple[float | None, float | None]]) -> 
     return pd.DataFrame(rows)
 
 
-def part(metric: Metric, *seeds: list[tuple[float | None, float | None]]) -> Part:
-    """The same as a part of the figure."""
-    return Part("s", "w", metric, progress(history(metric, *seeds), metric), {"a": len(seeds)}, None, 0)
+def trained(metric: Metric, **curves: list[list[tuple[float | None, float | None]]]) -> Progress:
+    """The training of models, each with the seconds and the metric of its seeds' epochs."""
+    epochs = [progress(history(metric, *seeds), metric).assign(curve=name) for name, seeds in curves.items()]
+    part = Part("s", "w", metric, pd.DataFrame(), 0)
+    return Progress(part, pd.concat(epochs), {name: len(seeds) for name, seeds in curves.items()}, 0)
 
 
 def test_times_add_up_and_the_best_so_far_stays() -> None:
@@ -51,25 +54,25 @@ def test_from_an_epoch_of_unknown_time_on_nothing_is_known() -> None:
 
 
 def test_a_seed_that_never_reaches_a_level_takes_forever() -> None:
-    found = part(SHARE, [(1, 0.5), (1, 0.8)], [(5, 0.5), (5, 0.5)], [(2, 0.9)])
-    assert sorted(reached(found.progress, 0.8, SHARE, 3)) == [2, 2, math.inf]
-    assert sorted(reached(found.progress, 0.8, SHARE, 4)) == [2, 2, math.inf, math.inf]
-    table = times(found, "a").set_index("level")
-    assert table["median"].to_dict() == {0.5: 2, 0.8: 2, 0.9: math.inf}
-    assert table["high"].to_dict() == {0.5: 5, 0.8: math.inf, 0.9: math.inf}
+    found = trained(SHARE, a=[[(1, 0.5), (1, 0.8)], [(5, 0.5), (5, 0.5)], [(2, 0.9)]])
+    assert sorted(found.reached("a", 0.8)) == [2, 2, math.inf]
+    assert sorted(found.reached("a", 0.5)) == [1, 2, 5]
+    assert sorted(found.reached("a", 0.95)) == [math.inf] * 3
+    down = trained(ERROR, a=[[(1, 0.5), (1, 0.125)], [(3, 0.5), (1, 0.25)]])
+    assert sorted(down.reached("a", 0.25)) == [2, 4]
 
 
-def test_of_two_seeds_one_that_fails_leaves_no_median() -> None:
-    found = part(ERROR, [(1, 0.5), (1, 0.125)], [(3, 0.5), (1, 0.25)])
-    table = times(found, "a").set_index("level")
-    assert table["median"].to_dict() == {0.5: 2, 0.25: 3, 0.125: math.inf}
-
-
-def test_the_levels_are_those_of_all_and_of_the_best() -> None:
-    good, bad = part(SHARE, [(1, 0.9)], [(1, 0.8)]), part(SHARE, [(1, 0.7)], [(1, 0.75)])
-    medians = {"good": times(good, "a"), "bad": times(bad, "a")}
-    assert list(time_to_accuracy._targets(good, medians)) == [0.7, 0.8]
-    assert list(time_to_accuracy._targets(good, {**medians, "failed": medians["bad"].head(0)})) == [0.8]
+def test_the_levels_are_those_that_the_median_seed_of_all_and_of_the_best_reaches() -> None:
+    good, bad = [[(1, 0.9)], [(1, 0.8)]], [[(1, 0.7)], [(1, 0.75)]]
+    both = trained(SHARE, good=good, bad=bad)
+    assert list(both.targets()) == [0.7, 0.8], "of two seeds both are needed"
+    for level in both.targets():
+        assert max(both.reached("good", level)) < math.inf
+    # A model whose seeds failed reaches nothing.
+    lost = Progress(both.part, both.epochs, {**both.seeds, "failed": 2}, 0)
+    assert list(lost.targets()) == [0.8]
+    three = trained(ERROR, a=[[(1, 0.5)], [(1, 0.2)], [(1, 0.1)]])
+    assert list(three.targets()) == [0.2], "of three seeds two are enough"
 
 
 @pytest.mark.parametrize("failed", [0, 1])
@@ -96,5 +99,5 @@ def test_the_figure_says_which_seeds_never_do(
 
 
 def test_a_median_that_most_seeds_never_reach_is_none() -> None:
-    assert time_to_accuracy._words(math.inf, 4, 8) == "no median; 4 of 8 seeds never"
-    assert time_to_accuracy._words(2.1, 1, 3) == "median 2.1 s; 1 of 3 seeds never"
+    assert time_to_accuracy.words_of(math.inf, 4, 8) == "no median; 4 of 8 seeds never"
+    assert time_to_accuracy.words_of(2.1, 1, 3) == "median 2.1 s; 1 of 3 seeds never"

@@ -35,8 +35,8 @@ CAPTIONS = {
         "that of predicting the largest point from the others."
     ),
     "quality": (
-        "The headline metric on test data with the best weights, and its difference from the classical control, "
-        "paired by seed with its 95 % interval (none below 3 seeds)."
+        "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples; of "
+        "each model the configuration that does best on validation data, beside the best of its controls."
     ),
     "parity": (
         "Comparisons of the first 20 losses of runs that must train alike. The limits are 1e-9 across simulators and "

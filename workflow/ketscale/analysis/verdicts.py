@@ -34,7 +34,7 @@ FEW, DISTURBED, APART = (
     "undecided: busy machine",
     "undecided: not comparable",
 )
-FAILED, OPEN = "undecided: most seeds failed", "open"
+FAILED, OPEN = "undecided: failed seeds", "open"
 NEVER = "never in the range measured"
 
 # Every verdict, and no other word is one. All that is said of an interval holds for all comparisons of a study together.
@@ -66,7 +66,7 @@ MEANINGS = {
     FEW: f"Fewer than {FEWEST} seeds have a result on both sides, so there is no interval.",
     DISTURBED: "Every run of a side was timed on a busy machine, or beside other runs.",
     APART: "The runs are of other code, packages, hosts or data; the answer says which.",
-    FAILED: "More than half of the seeds diverged, ran out of memory or stopped, and those that are left are a choice.",
+    FAILED: "Seeds diverged, ran out of memory or stopped; if they count as wrong, the others decide nothing.",
     NEVER: "No point of a break-even pays.",
     OPEN: "What is asked for has not been measured yet.",
 }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Columns of names, which stay text even if they look like numbers: claim 0.10 is not claim 0.1.
 TEXT = {
     *(name for name in (*AXES, *POINT) if name not in INTEGERS),
-    "id", "study", "studies", "kind", "family", "control", "flag", "on",
+    "id", "study", "studies", "kind", "family", "control", "flag", "on", "unit", "verdict", "why",
 }  # fmt: skip
 
 

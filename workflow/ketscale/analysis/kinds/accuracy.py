@@ -1,17 +1,17 @@
-"""Quality of trained models beside their classical controls: learning curves and test results."""
+"""Quality of trained models beside their controls: test results with intervals, and learning curves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.quality import Quality
-from ketscale.analysis.points import size_axes, size_words, variants
+from ketscale.analysis.points import variants
 from ketscale.config import Metric
-from ketscale.config.family import LOSS
 from ketscale.grid import POINT
 
 if TYPE_CHECKING:
@@ -20,137 +20,115 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 
+@dataclass(frozen=True)
+class Part:
+    """The models of one data set of a study that are drawn: the best configurations of at most six.
+
+    models: their rows of quality.csv, the best first, with the name of each as `curve`. left: how many more there are.
+    """
+
+    study: str
+    workload: str
+    metric: Metric
+    models: pd.DataFrame
+    left: int
+
+    def of(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of these models in a table with the columns of a point, with their `curve`."""
+        return table.merge(self.models[[*POINT, "curve"]], on=list(POINT))
+
+
 class Accuracy(Quality):
-    """Models that are trained by epochs, each compared with its control."""
+    """Models that are trained by epochs, each compared with its best control."""
 
     name = "accuracy"
     history = True
 
     def __init__(self) -> None:
         caption = (
-            "Loss and headline metric on validation data by epoch (mean and range over seeds), and the headline "
-            "metric on test data with the best weights of each seed, for models and their classical controls."
+            "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by "
+            "epoch: a line for each seed, which ends where its training ended."
         )
-        self.figure = Figure("learning", "Learning curves and test results", caption, (self.name,), self.draw)
+        self.figure = Figure("learning", "Test results and learning curves", caption, (self.name,), self.draw)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-        """Validation loss and metric by epoch, and each seed's test metric: a row of panels per study and family."""
-        import matplotlib.pyplot as plt
+        """Two panels for each data set: test results, and each seed's validation metric by epoch."""
         import pandas as pd
 
         asked = inputs.asked(self.name)
-        found = [part for name in asked for part in _parts(inputs, name)]
+        found = [part for name in asked for part in parts(inputs, name)]
         if not found:
             return style.empty(inputs, asked)
-        figure, grid = plt.subplots(
-            len(found),
-            3,
-            figsize=(11.5, 3.2 * len(found)),
-            layout="constrained",
-            width_ratios=(3, 3, 2),
-            squeeze=False,
-        )
+        figure, panels = style.panels(2 * len(found))
         drawn = []
-        for panels, (name, history, tests, metric, loss) in zip(grid, found, strict=True):
-            curves = sorted({*history["curve"], *tests["curve"]})
-            _learning(panels[0], history, curves, f"validation_{LOSS}", loss)
-            _learning(panels[1], history, curves, f"validation_{metric.name}", metric)
-            _tests(panels[2], tests, curves, metric)
-            for guessed in tests.groupby("workload")["test_chance"].mean().dropna():
-                for panel in panels[1:]:
-                    style.chance(panel, guessed)
-            panels[0].set_title(name)
-            for number, curve in enumerate(curves):
-                panels[2].plot([], [], lw=2, marker=style.marker(number), label=curve, **style.line(number))
-            style.legend(panels[2])
-            shown = ["epoch", "step", f"validation_{LOSS}", f"validation_{metric.name}"]
-            test = tests[["curve", "seed", f"test_{metric.name}"]]
-            both = [history[["curve", "seed", *(c for c in shown if c in history)]], test]
-            drawn.append(pd.concat(both).assign(study=name, metric=metric.name))
-        points = inputs.quality.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
-        note = (
-            "Lines: mean (a seed that has stopped keeps its last value); bands: range over seeds; test: each seed's "
-            "best weights on unseen data, and their mean unless a seed failed"
+        for number, part in enumerate(found):
+            results(panels[2 * number], part)
+            history = part.of(inputs.history)
+            column = f"validation_{part.metric.name}"
+            if column not in history:
+                history[column] = None
+            _learning(panels[2 * number + 1], part, history, column)
+            shown = [part.models[["curve", "n", "value", "value_low", "value_high", "chance"]]]
+            shown.append(history[["curve", "seed", "epoch", column]].rename(columns={column: "validation"}))
+            drawn.append(pd.concat(shown).assign(workload=part.workload, metric=part.metric.name))
+        points = pd.concat([part.models for part in found]).drop(columns="curve")
+        points = points.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
+        left = sum(part.left for part in found)
+        style.footnote(
+            figure, points, inputs, asked, f"{left} more models are in quality.csv" if left else ""
         )
-        style.footnote(figure, points, inputs, asked, note)
-        return figure, pd.concat(drawn).sort_values(["study", "metric", "curve", "seed", "epoch"])
+        return figure, pd.concat(drawn)
 
 
 ACCURACY = Accuracy()
 
 
-def held(history: pd.DataFrame, column: str) -> pd.DataFrame:
-    """One curve over seeds: a column's mean, low and high by epoch. A seed that has stopped keeps its last value."""
-    by_seed = history.pivot_table(index="epoch", columns="seed", values=column).sort_index()
-    by_seed = by_seed.reindex(range(int(by_seed.index.min()), int(by_seed.index.max()) + 1)).ffill()
-    ends = {"mean": by_seed.mean(axis=1), "low": by_seed.min(axis=1), "high": by_seed.max(axis=1)}
-    return by_seed.assign(**ends)[list(ends)].reset_index()
+def parts(inputs: Inputs, study: str) -> Iterator[Part]:
+    """The data sets of a study that have test results, in the study's order."""
+    mine = inputs.quality[(inputs.quality["study"] == study) & (inputs.quality["chosen"] == True)]  # noqa: E712 (NaN)
+    for workload, models in mine.groupby("workload", sort=False):
+        metric = inputs.config.family(str(workload)).headline
+        names = variants(models, inputs.config, but=("workload",))
+        named = models.assign(curve=names.where(names != "", models["model"])).dropna(subset="value")
+        ordered = named.sort_values(["value", "curve"], ascending=[metric.better == "down", True])
+        if len(ordered):
+            kept = ordered.head(style.SERIES)
+            yield Part(study, str(workload), metric, kept, len(ordered) - len(kept))
 
 
-def _parts(inputs: Inputs, study: str) -> list[tuple[str, pd.DataFrame, pd.DataFrame, Metric, Metric]]:
-    """A study's epochs and test results by family, with its headline metric and loss; empty without results."""
-    config = inputs.config
-    mine = inputs.quality[inputs.quality["study"] == study]
-    found = []
-    for family, points in mine.groupby("family", sort=False):
-        named = points[list(POINT)].assign(curve=curves(points, inputs))
-        history = inputs.history.merge(named, on=list(POINT))
-        tests = inputs.runs.merge(named, on=list(POINT))
-        spec = config.families[str(family)]
-        if len(history) and tests[f"test_{spec.headline.name}"].notna().any():
-            title = study if mine["family"].nunique() == 1 else f"{study}, {spec.title}"
-            found.append((title, history, tests, spec.headline, spec.loss))
-    return found
+def results(axes: Axes, part: Part) -> None:
+    """The test metric of each model with its interval; the best is at the top."""
+    models = part.models
+    for height, (_, row) in enumerate(models.iterrows()):
+        ends = [style.end(row[f"value_{end}"], row["value"]) for end in ("low", "high")]
+        axes.plot(ends, [height] * 2, lw=1.6, color=style.colour(height))
+        style.dot(axes, row["value"], height, style.colour(height), bool(row["failed"]), ms=6)
+    chance = models["chance"].mean()
+    # Far below all results it would hide their differences.
+    if chance == chance and (part.metric.is_share and chance > models["value_low"].min() - 0.1):
+        axes.axvline(chance, color=style.SOFT, lw=1, ls=(0, (1, 2)))
+        axes.annotate("guessing", (chance, 1), (2, -2), xycoords=("data", "axes fraction"), textcoords="offset points",
+                      fontsize=7, va="top", color=style.SOFT)  # fmt: skip
+    if not part.metric.is_share and models["value"].min() > 0:
+        style.log_numbers(axes.xaxis)
+    axes.set_yticks(range(len(models)), models["curve"])
+    axes.set_ylim(len(models) - 0.5, -0.5)
+    axes.grid(False, axis="y")
+    axes.set(title=part.workload, xlabel=f"test {style.label(part.metric)}")
 
 
-def curves(points: pd.DataFrame, inputs: Inputs) -> list[str]:
-    """The name of each point's curve: workload, model, size, and whatever else the study varies."""
-    others = variants(points, inputs.config, but=("workload", "model", *size_axes(inputs.config)))
-    names = []
-    for (_, row), other in zip(points.iterrows(), others, strict=True):
-        size = size_words(inputs.config, row["workload"], row["size"])
-        names.append(", ".join(filter(None, [f"{row['workload']} {row['model']}", size, other])))
-    return names
-
-
-def _learning(axes: Axes, history: pd.DataFrame, curves: Sequence[str], column: str, metric: Metric) -> None:
-    if column in history:
-        for number, name in enumerate(curves):
-            chosen = history[history["curve"] == name].dropna(subset=[column])
-            if chosen.empty:
-                continue
-            line, look = held(chosen, column), style.line(number)
-            # A single epoch makes no line.
-            mark = style.marker(number) if len(line) == 1 else None
-            axes.plot(line["epoch"], line["mean"], lw=1.8, marker=mark, **look)
-            axes.fill_between(line["epoch"], line["low"], line["high"], color=look["color"], alpha=0.2, lw=0)
-        if metric.better == "down" and style.wide(history[column]):
-            axes.set_yscale("log")
-    # Ticks at whole epochs only.
-    axes.locator_params(axis="x", integer=True)
-    axes.set(xlabel="epoch", ylabel=f"validation {style.label(metric)}")
-
-
-def _tests(axes: Axes, tests: pd.DataFrame, curves: Sequence[str], metric: Metric) -> None:
-    column = f"test_{metric.name}"
-    for number, name in enumerate(curves):
-        values, colour = tests[tests["curve"] == name][column], style.colour(number)
-        for value in values.dropna():
-            style.dot(axes, number, value, colour, False, marker=style.marker(number), ms=7, alpha=0.8)
-        failed = int(values.isna().sum())
-        if failed:
-            # The mean of the others would be that of survivors.
-            axes.annotate(
-                f"{failed} of {len(values)}\nfailed",
-                (number, 1),
-                xycoords=("data", "axes fraction"),
-                ha="center",
-                fontsize=8,
-            )
-        elif len(values):
-            axes.plot([number - 0.25, number + 0.25], [values.mean()] * 2, lw=2.5, color=colour)
-    if metric.better == "down" and style.wide(tests[column]):
+def _learning(axes: Axes, part: Part, history: pd.DataFrame, column: str) -> None:
+    """The seeds' validation metric by epoch, as measured; a dot is the end of a seed's training."""
+    ends = []
+    for number, curve in enumerate(part.models["curve"]):
+        mine = history[history["curve"] == curve].dropna(subset=column).sort_values(["seed", "epoch"])
+        for _, seed in mine.groupby("seed"):
+            axes.plot(seed["epoch"], seed[column], lw=0.9, alpha=0.6, color=style.colour(number))
+            axes.plot(seed["epoch"].iloc[-1], seed[column].iloc[-1], "o", ms=2.5, color=style.colour(number))
+        if len(mine):
+            ends.append((mine.groupby("seed")[column].last().median(), curve, style.colour(number)))
+    if part.metric.better == "down" and len(history) and style.wide(history[column]):
         axes.set_yscale("log")
-    axes.set(ylabel=f"test {style.label(metric)}", xlim=(-0.6, len(curves) - 0.4))
-    axes.set_xticks([])
-    axes.grid(False, axis="x")
+    axes.locator_params(axis="x", integer=True)
+    axes.set(title=part.workload, xlabel="epoch", ylabel=f"validation {part.metric.title}")
+    style.name_lines(axes, ends)

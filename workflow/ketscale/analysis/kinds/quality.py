@@ -1,20 +1,25 @@
-"""What kinds of studies of trained models share: the rows of quality.csv, one for each point compared with its control.
+"""What kinds of studies of trained models share: the rows of quality.csv, and the answer that they give.
 
-Models are compared by their family's headline metric, in the direction that the family calls better.
+Models are compared by their family's headline metric, in the direction that the family calls better. quality.csv has a row
+for each point; each data set and model has one verdict, of the point that `selection` chose.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from ketscale.analysis import verdicts
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.intervals import paired_difference, wilson
-from ketscale.analysis.kinds import selection
+from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.kinds.finding import Finding, counted
 from ketscale.analysis.kinds.kind import Answer, Kind
-from ketscale.analysis.points import Group, Row, metrics, point_of, size_axes
-from ketscale.config import Config, Metric
+from ketscale.analysis.kinds.selection import Candidate, Match, candidate, matches
+from ketscale.analysis.points import metrics, point_of, size_axes
+from ketscale.config import Config
 from ketscale.config.family import LOSS
 from ketscale.grid import POINT, Study
 
@@ -23,16 +28,14 @@ if TYPE_CHECKING:
 
     from ketscale.analysis.drawing.inputs import Inputs
 
-# If the control gets more than this share right, a model has no room to be better: the data set is too easy.
-CEILING = 0.95
-
 
 def columns(config: Config) -> tuple[str, ...]:
     """The columns of quality.csv: the headline metric as `value`, and every other metric by its name."""
     return (
-        "study", *POINT, "family", *size_axes(config), "n", "failed", "metric", "value", "value_low", "value_high", "chance", "shared",
-        *_others(config), "epochs", "pooled", "pooled_low", "pooled_high", "pooled_count",
-        "control", "difference", "difference_low", "difference_high", "pairs", "verdict",
+        "study", *POINT, "family", *size_axes(config), "n", "failed", "parameters", "metric", "value", "value_low", "value_high",
+        "chance", "shared", *_others(config), "epochs", "why", "chosen", "configurations",
+        "control", "control_value", "control_parameters", "control_configurations",
+        "effect", "effect_low", "effect_high", "unit", "pairs", "verdict",
     )  # fmt: skip
 
 
@@ -41,8 +44,6 @@ class Quality(Kind):
 
     varies = "model"
     table = "quality"
-    # What a model and its control have in common, besides the study.
-    alike: ClassVar[tuple[str, ...]] = ("workload", "batch", "protocol")
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require protocols with epochs."""
@@ -54,27 +55,54 @@ class Quality(Kind):
                 )
 
     def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
-        """Every point of the study that has a record, compared with its control."""
+        """Every point of the study that has a record; those that are chosen beside the best of their controls."""
         keys = dict.fromkeys(point_of(run) for run in study.runs)
-        groups = [collected.points[key] for key in keys if key in collected.points]
-        for group in groups:
-            yield _row(
-                study, group, _control(group[0], groups, self.alike, collected.config), collected.config
-            )
+        found = [candidate(key, collected.points[key], collected) for key in keys if key in collected.points]
+        config = collected.config
+        chosen = {
+            match.chosen.point: match
+            for match in matches(found, config, lambda name: self.eligible(config, name))
+        }
+        for each in found:
+            yield {"study": study.name, **_result(each, config), **_compared(chosen.get(each.point))}
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """For each workload, the configuration that is the best on validation data, beside its control on test data."""
+        """Of each data set and model the configuration that is the best on validation data, beside its best control."""
         points = inputs.quality[inputs.quality["study"] == study.name]
-        eligible = points[points["model"].map(lambda name: self.eligible(inputs.config, name)).astype(bool)]
-        return selection.answer(eligible, inputs, CEILING, lambda point: self.more(point, points, inputs))
+        chosen = points[points["chosen"] == True].sort_values(["workload", "model", "size"])  # noqa: E712 (it may be NaN)
+        if chosen.empty:
+            return Answer(
+                "No model has been trained and tested yet.", verdicts.OPEN, short="nothing trained yet"
+            )
+        found = [Finding.of(row, inputs.config) for row in chosen.to_dict("records")]
+        compared = [each for each in found if each.verdict]
+        lead = min(compared, key=Finding.order)
+        text, short = lead.said() if len(compared) == 1 else counted(compared, lead)
+        rows = []
+        for each in found:
+            same = points[
+                (points["model"] == each.row["model"]) & (points["workload"] == each.row["workload"])
+            ]
+            tied = (
+                same["size"] == each.row["size"]
+                if inputs.config.families[each.row["family"]].work
+                else same["chosen"].notna()
+            )
+            rows.append(each.told(inputs.config, same[tied], self.more(each.row, points, inputs)))
+        notes = tuple(dict.fromkeys(note for each in found for note in each.notes()))
+        effect = lead.effect or lead.reached or Estimate(math.nan, None, None, 0)
+        of = f"test {lead.metric.title} of {lead.row['model']}" + (
+            f" beside {lead.beside}" if lead.effect else ""
+        )
+        return replace(Answer.by(text, lead.verdict, of, effect), short=short, rows=tuple(rows), notes=notes)
 
     def eligible(self, config: Config, model: str) -> bool:
-        """Whether a model may be chosen."""
+        """Whether a model is compared."""
         return True
 
-    def more(self, point: pd.Series, points: pd.DataFrame, inputs: Inputs) -> str:
-        """What else this kind says of a chosen point, of the study's points."""
-        return ""
+    def more(self, point: Mapping[Any, Any], points: pd.DataFrame, inputs: Inputs) -> dict[str, str]:
+        """Further cells of a chosen point's row, by their headings."""
+        return {}
 
 
 def _others(config: Config) -> list[str]:
@@ -84,85 +112,56 @@ def _others(config: Config) -> list[str]:
     return [name for name in metrics(config) if name in found or name == LOSS]
 
 
-def _row(study: Study, group: Group, control: Group | None, config: Config) -> dict[str, Any]:
-    first = group[0]
-    metric = config.family(first["workload"]).headline
-    values = _values(group, metric)
-    against = _values(control, metric) if control else {}
-    difference = paired_difference(values, against)
+def _result(each: Candidate, config: Config) -> dict[str, Any]:
+    """What a configuration has reached by itself."""
+    first = each.group[0]
+    found = each.estimate()
     return {
-        "study": study.name,
         **{name: first[name] for name in (*POINT, "family", *size_axes(config))},
-        "n": len(values),
-        "failed": sum(row["status"] != "completed" for row in group),
-        "metric": metric.name,
-        "value": _mean(values.values()),
-        "value_low": min(values.values(), default=None),
-        "value_high": max(values.values(), default=None),
-        "chance": _mean(_finished(group, "test_chance")),
-        "shared": max(_finished(group, "shared"), default=None),
-        **{name: _mean(_finished(group, f"test_{name}")) for name in _others(config)},
-        "epochs": _mean(_finished(group, "epochs")),
-        **(_pooled(group, metric) if metric.is_share else {}),
-        "control": control[0]["model"] if control else "",
-        "difference": difference and difference.value,
-        "difference_low": difference and difference.low,
-        "difference_high": difference and difference.high,
-        "pairs": difference.n if difference else 0,
-        "verdict": selection.verdict(difference, metric, statistics.fmean(against.values()), CEILING)
-        if difference
-        else "",
+        "n": len(each.tests),
+        "failed": len(each.failed),
+        "parameters": first["parameters"],
+        "metric": each.metric.name,
+        **_ends("value", found),
+        "chance": each.chance,
+        "shared": max(_finished(each, "shared"), default=None),
+        **{name: _mean(_finished(each, f"test_{name}")) for name in _others(config)},
+        "epochs": _mean(_finished(each, "epochs")),
+        "why": each.why,
     }
 
 
-def _control(row: Row, groups: Iterable[Group], shared: Iterable[str], config: Config) -> Group | None:
-    """The runs of the model's control in the same study, or else those of any classical model."""
-    model = config.models[row["model"]][1]
-    alike = [
-        group
-        for group in groups
-        if group[0]["model"] != row["model"] and all(group[0][name] == row[name] for name in shared)
-    ]
-    if model.control is not None:
-        named = (group for group in alike if config.models[group[0]["model"]][0] == model.control)
-        declared = next(named, None)
-        if declared is not None:
-            return declared
-    if model.classical:
-        return None
-    return next((group for group in alike if config.models[group[0]["model"]][1].classical), None)
-
-
-def _pooled(group: Group, metric: Metric) -> dict[str, Any]:
-    """The share over all samples, each tested once (one fold left out at a time), with its 95 % interval.
-
-    If a fold has several runs, the first counts. Empty unless there is a run of every fold.
-    """
-    folds: dict[int, Row] = {}
-    for row in group:
-        if row["status"] == "completed" and row["fold"] is not None and row["test_samples"]:
-            folds.setdefault(row["fold"], row)
-    some = next(iter(folds.values()), None)
-    if some is None or len(folds) < some["folds"]:
-        return {}
-    count = sum(row["test_samples"] for row in folds.values())
-    right = round(sum(row[f"test_{metric.name}"] * row["test_samples"] for row in folds.values()))
-    low, high = wilson(right, count)
-    return {"pooled": right / count, "pooled_low": low, "pooled_high": high, "pooled_count": count}
-
-
-def _values(group: Group, metric: Metric) -> dict[int, float]:
-    """The test metric of each completed seed."""
-    column = f"test_{metric.name}"
+def _compared(match: Match | None) -> dict[str, Any]:
+    """What a chosen configuration is compared with, and what comes of it; empty for the others."""
+    if match is None:
+        return {"chosen": False}
+    control = match.control
+    reached = control and control.estimate()
+    effect = match.effect() if match.verdict else None
+    shown = effect.times(100) if effect and match.unit == "points" else effect
     return {
-        row["seed"]: row[column] for row in group if row["status"] == "completed" and row[column] is not None
-    }
+        "chosen": True,
+        "why": match.why,
+        "configurations": match.tried,
+        "control": match.beside if match.verdict else "",
+        "control_value": reached.value if reached else match.chosen.chance if match.verdict and match.beside else None,
+        "control_parameters": control.group[0]["parameters"] if control else None,
+        "control_configurations": match.control_tried or None,
+        **_ends("effect", shown),
+        "unit": match.unit,
+        "pairs": effect.n if effect else 0,
+        "verdict": match.verdict,
+    }  # fmt: skip
 
 
-def _finished(group: Group, name: str) -> list[float]:
-    return [row[name] for row in group if row["status"] == "completed" and row.get(name) is not None]
+def _ends(name: str, found: Estimate | None) -> dict[str, float | None]:
+    ends = (found.value, found.low, found.high) if found else (None, None, None)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    listed = list(values)
-    return statistics.fmean(listed) if listed else None
+def _finished(each: Candidate, name: str) -> list[float]:
+    return [row[name] for row in each.group if row["status"] == "completed" and row.get(name) is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None

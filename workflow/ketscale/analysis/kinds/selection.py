@@ -1,166 +1,228 @@
-"""The answer of studies of trained models: the best on validation data, and what it is worth on test data.
+"""Which configuration of each model is compared with which control, and what comes of it.
 
-The configuration is chosen on validation data alone. Choosing it on test data would make its test result too good.
+Configurations are chosen on validation data alone: choosing on test data would make the test result too good. The control
+is the best of all that a model has, at its own best configuration. Nothing depends on an order: ties break by name.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
-from ketscale.analysis import verdicts
-from ketscale.analysis.intervals import Estimate, mean
-from ketscale.analysis.kinds.kind import Answer
-from ketscale.analysis.points import size_axes
-from ketscale.analysis.wording import data, distinct, interval, sentence, subject
+from ketscale.analysis import comparability, metrics, verdicts
+from ketscale.analysis.collected import Collected
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
+from ketscale.analysis.points import Group, Point
 from ketscale.config import Config, Metric
-from ketscale.grid import POINT
+from ketscale.grid import AXES, Run
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from ketscale.analysis.drawing.inputs import Inputs
-
-BETTER, WORSE, EQUAL = "better than the control", "worse than the control", "cannot be told apart"
-EASY, FEW, ALONE = "too easy to tell apart", "fewer than three seeds cannot tell", "no control"
-CLAUSES = {
-    BETTER: "it is better than its control",
-    WORSE: "it is worse than its control",
-    EQUAL: "the seeds cannot tell the two apart",
-    EASY: "the data are too easy to tell the two apart",
-    FEW: "fewer than three seeds cannot tell the two apart",
-}
+# Shares whose difference is smaller by all of its interval are equal.
+EQUAL_WITHIN = 0.02
+# What stands beside a model that has no control.
+GUESSING = "guessing"
 
 
-def verdict(difference: Estimate, metric: Metric, control: float, ceiling: float) -> str:
-    """What the interval of the difference from the control, which reaches `control`, says of a model.
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A configuration of a model, as a study tested it.
 
-    ceiling: the share from which on the control leaves no room to be better.
+    task: the data set, and the size if that is part of the task. tests: of its completed seeds. failed: the seeds that
+    ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. why: what keeps its own runs from
+    being joined, '' if nothing does.
     """
-    if difference.low is None or difference.high is None:
-        return FEW
-    low, high = sorted(
-        (1 if metric.better == "up" else -1) * end for end in (difference.low, difference.high)
-    )
-    if low > 0:
-        return BETTER
-    if high < 0:
-        return WORSE
-    return EASY if metric.is_share and control >= ceiling else EQUAL
+
+    point: Point
+    group: Group
+    metric: Metric
+    task: tuple[str, str]
+    model: str
+    tests: metrics.Tests
+    failed: tuple[int, ...]
+    validation: float | None
+    chance: float | None
+    why: str
+
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """Smaller is better: no failed seeds, then the better validation, then the name."""
+        assert self.validation is not None
+        value = -self.validation if self.metric.better == "up" else self.validation
+        return bool(self.failed), value, self.model, tuple(map(str, self.point))
+
+    def estimate(self) -> Estimate | None:
+        """The headline metric on test data."""
+        return None if self.why else metrics.estimate(self.tests, self.metric)
 
 
-def chosen(points: pd.DataFrame, inputs: Inputs) -> pd.Series | None:
-    """Of the points that have a control (or of all, if none has), the best by its mean on validation data.
+@dataclass(frozen=True, eq=False)
+class Match:
+    """A chosen configuration beside the best of its controls, or beside guessing.
 
-    A point with failed seeds is chosen only if all have some: the mean of survivors is too good.
+    beside: the control's name, or `GUESSING`; '' if there is nothing. tried, control_tried: numbers of configurations of
+    both.
     """
-    metric = inputs.config.families[points.iloc[0]["family"]].headline
-    compared = points[points["pairs"] > 0]
-    best: tuple[tuple[bool, float], pd.Series] | None = None
-    for _, point in (compared if len(compared) else points).iterrows():
-        found = mean(_results(inputs, point, f"validation_{metric.name}"))
-        if found is None:
-            continue
-        rank = bool(point["failed"]), -found.value if metric.better == "up" else found.value
-        if best is None or rank < best[0]:
-            best = rank, point
-    return best and best[1]
+
+    chosen: Candidate
+    tried: int
+    control: Candidate | None = None
+    control_tried: int = 0
+    verdict: str = ""
+
+    @property
+    def beside(self) -> str:
+        """What it is compared with."""
+        if self.control is not None:
+            return self.control.model
+        return "" if self._guessed is None else GUESSING
+
+    @cached_property
+    def why(self) -> str:
+        """What keeps the two from being compared; '' if nothing does."""
+        sides = (self.chosen, self.control) if self.control else (self.chosen,)
+        return comparability.hindrance(comparability.quality(row) for side in sides for row in side.group)
+
+    @property
+    def unit(self) -> str:
+        """Of the effect: 'points' of a share, 'times' of a ratio, else that of the metric."""
+        one, other = self.chosen, self.control
+        if (
+            other is not None
+            and one.tests
+            and other.tests
+            and metrics.is_ratio(one.tests, other.tests, one.metric)
+        ):
+            return "times"
+        return "points" if one.metric.is_share else one.metric.unit
+
+    @property
+    def _guessed(self) -> float | None:
+        return self.chosen.chance if self.chosen.metric.is_share else None
+
+    def effect(self, level: float = LEVEL) -> Estimate | None:
+        """How much more the model has than what it is compared with, at a level; None if nothing is known of it.
+
+        A difference, also where `unit` is 'points'; a ratio if it is 'times'.
+        """
+        if self.why or not self.beside:
+            return None
+        return self._against(self.chosen.tests, self.control.tests if self.control else {}, level)
+
+    def decide(self, level: float) -> str | None:
+        """The verdict of the interval at this level, which failed seeds must not overturn; None if it decides nothing."""
+        effect = self.effect(level)
+        word = self._side(effect)
+        control = self.control or replace(self.chosen, tests={}, failed=())
+        if word == verdicts.BETTER and self.chosen.failed:
+            worst = self._wrong(self.chosen, control)
+            return word if worst and self._side(self._against(worst, control.tests, level)) == word else None
+        if word == verdicts.WORSE and control.failed:
+            worst = self._wrong(control, self.chosen)
+            return (
+                word if worst and self._side(self._against(self.chosen.tests, worst, level)) == word else None
+            )
+        return None if word == verdicts.EQUAL and (self.chosen.failed or control.failed) else word
+
+    def undecided(self) -> str:
+        """Why no interval decides, as a verdict; '' if one may."""
+        if not self.beside:
+            return verdicts.NO_CONTROL
+        if self.why:
+            return verdicts.APART
+        effect = self.effect()
+        return verdicts.FEW if effect is None or effect.n < FEWEST else ""
+
+    def _against(self, one: metrics.Tests, other: metrics.Tests, level: float) -> Estimate | None:
+        if self.control is not None:
+            return metrics.difference(one, other, self.chosen.metric, level)
+        found = metrics.estimate(one, self.chosen.metric, level)
+        guessed = self._guessed
+        if found is None or found.low is None or found.high is None or guessed is None:
+            return None
+        return replace(found, value=found.value - guessed, low=found.low - guessed, high=found.high - guessed)
+
+    def _side(self, found: Estimate | None) -> str | None:
+        if found is None or found.low is None or found.high is None:
+            return None
+        if self.unit == "points" and self.control and max(-found.low, found.high) < EQUAL_WITHIN:
+            return verdicts.EQUAL
+        none = 1 if self.unit == "times" else 0
+        if found.low <= none <= found.high:
+            return None
+        more = found.low > none
+        return verdicts.BETTER if more == (self.chosen.metric.better == "up") else verdicts.WORSE
+
+    def _wrong(self, side: Candidate, other: Candidate) -> metrics.Tests | None:
+        """The tests of a side, with those of its failed seeds, which got nothing right; None if the metric is no share."""
+        if not side.metric.is_share:
+            return None
+        # Of a seed that both sides lost nothing is known, and it is no pair.
+        lost = {seed: other.tests[seed].all_wrong() for seed in side.failed if seed in other.tests}
+        return {**side.tests, **lost}
 
 
-def answer(
-    points: pd.DataFrame, inputs: Inputs, ceiling: float, more: Callable[[pd.Series], str] = lambda point: ""
-) -> Answer:
-    """For each workload (and size, if it is part of the task) the chosen configuration beside its control, on test data.
+def candidate(point: Point, group: Group, collected: Collected) -> Candidate:
+    """What a point's runs have shown, whose order does not matter."""
+    config, rows = collected.config, sorted(group, key=lambda row: int(row["seed"]))
+    first = rows[0]
+    family = config.family(first["workload"])
+    metric = family.headline
+    completed = [row for row in rows if row["status"] == "completed"]
+    validation = _known(completed, f"validation_{metric.name}")
+    chance = _known(completed, "test_chance")
+    return Candidate(
+        point, rows, metric, (first["workload"], first["size"] if family.work else ""), first["model"],
+        metrics.tested([collected.records[Run(**{name: row[name] for name in AXES})] for row in completed], metric),
+        tuple(row["seed"] for row in rows if row["status"] != "completed"),
+        statistics.fmean(validation) if validation else None,
+        statistics.fmean(chance) if chance else None,
+        comparability.hindrance(comparability.quality(row) for row in completed),
+    )  # fmt: skip
 
-    points: of one study, from quality.csv. more: what else there is to say of a chosen point.
+
+def matches(candidates: Iterable[Candidate], config: Config, eligible: Callable[[str], bool]) -> list[Match]:
+    """Each model of each task at its best configuration, with the best of its controls, and the verdicts of a study.
+
+    eligible: whether a model of this name is compared; a control need not be.
     """
-    tested = points[points["value"].notna()]
-    # Where the batch follows from the size, the size is what is asked for, and not how it is done.
-    tied = tested["family"].map(lambda name: inputs.config.families[name].work is not None).astype(bool)
-    tasks = tested.assign(task=tested["size"].where(tied, "")).groupby(["workload", "task"], sort=False)
-    picked = [(chosen(group, inputs), group) for _, group in tasks]
-    found = [(point, group) for point, group in picked if point is not None]
-    if not found:
-        return Answer("No model has been trained and tested yet.", verdicts.OPEN)
-    compared = (point for point, _ in found if point["pairs"])
-    count = verdicts.decided(verdicts.estimate(point, "difference", "pairs") for point in compared)
-    clauses = [_clause(point, group, inputs, count, ceiling, more(point)) for point, group in found]
-    lead = next((clause for clause in clauses if clause.verdict != ALONE), clauses[0])
-    text = sentence("by validation data, the best", [clause.text for clause in clauses])
-    return replace(lead, text=text + verdicts.about_together(count))
+    tried: dict[tuple[tuple[str, str], str], list[Candidate]] = {}
+    for each in candidates:
+        if each.validation is not None and each.tests:
+            tried.setdefault((each.task, each.model), []).append(each)
+    best = {key: min(found, key=lambda each: each.rank) for key, found in sorted(tried.items())}
+    made = []
+    for (task, model), chosen in best.items():
+        if eligible(model):
+            controls = [
+                other for (of, name), other in best.items() if of == task and _controls(config, name, model)
+            ]
+            control = min(controls, key=lambda each: each.rank, default=None)
+            number = len(tried[task, control.model]) if control else 0
+            made.append(Match(chosen, len(tried[task, model]), control, number))
+    return _judged(made)
 
 
-def _clause(
-    point: pd.Series, points: pd.DataFrame, inputs: Inputs, comparisons: int, ceiling: float, more: str
-) -> Answer:
-    metric = inputs.config.families[point["family"]].headline
-    named = _named(point, points, inputs.config)
-    tested = mean(_results(inputs, point, f"test_{metric.name}"))
-    assert tested is not None  # the point has a value
-    reached = f"{_reached(tested.value, metric)} ({'; '.join(_certain(point, tested, metric))})"
-    text = f"on {data(point['workload'], inputs.config)}, {named} reaches {reached}{more}"
-    if point.get("shared", 0) > 0:  # NaN without a split
-        text += (
-            f", although {point['shared']:.0f} samples of validation and test are not new: they equal, overlap or share a "
-            "group with samples of training (or of validation, if they are of test)"
-        )
-    if point["failed"]:
-        text += f", of the seeds that did not fail ({point['n']:.0f} of {point['n'] + point['failed']:.0f})"
-    if not point["pairs"]:
-        text += ", with nothing to compare it with yet"
-        return Answer.by(text, ALONE, f"test {metric.title} of {named}", tested)
-    found = verdicts.estimate(point, "difference", "pairs")
-    found = verdicts.together(found, comparisons, of_ratio=False)
-    judged = verdict(found, metric, point["value"] - point["difference"], ceiling)
-    between = interval(found, lambda value: difference(value, metric, unit=False))
-    text += f", {difference(found.value, metric)} from {point['control']}, its control ({between}): {CLAUSES[judged]}"
-    return Answer.by(text, judged, f"test {metric.title} of {named} less that of {point['control']}", found)
+def _controls(config: Config, name: str, model: str) -> bool:
+    """Whether a model is a control of another: of the kind that this declares, or any classical one of a quantum one."""
+    kind, of = config.models[name][0], config.models[model][1]
+    return name != model and (kind == of.control or (config.models[name][1].classical and not of.classical))
 
 
-def _named(point: pd.Series, points: pd.DataFrame, config: Config) -> str:
-    """A model with its size, and whatever else its points vary."""
-    mine = points[points["model"] == point["model"]]
-    others = distinct(mine, config, ("workload", "model", *size_axes(config)))
-    other = others[(mine[list(POINT)] == point[list(POINT)]).all(axis=1)].iloc[0]
-    sized = subject(mine[mine["size"] == point["size"]], config, ("workload", "batch", "simulator"))
-    return f"{sized} {other}".rstrip()
+def _judged(made: Sequence[Match]) -> list[Match]:
+    """The matches with their verdicts, which hold together. A task's models without a control have none beside others."""
+    tasks = {match.chosen.task for match in made if match.control}
+    compared = [match for match in made if match.control or match.chosen.task not in tasks]
+    words = {id(match): match.undecided() for match in compared}
+    open_ = [match for match in compared if not words[id(match)]]
+    for match, word in zip(open_, verdicts.holm([match.decide for match in open_]), strict=True):
+        failed = match.chosen.failed or (match.control and match.control.failed)
+        effect = match.effect()
+        hidden = failed and effect is not None and match.decide(LEVEL) is None and match._side(effect)
+        words[id(match)] = word or (verdicts.FAILED if hidden else verdicts.CANNOT_TELL)
+    return [replace(match, verdict=words.get(id(match), "")) for match in made]
 
 
-def _results(inputs: Inputs, point: pd.Series, column: str) -> list[float]:
-    rows = [row for row in inputs.rows(point) if row["status"] == "completed"]
-    return [row[column] for row in rows if row[column] is not None]
-
-
-def _certain(point: pd.Series, tested: Estimate, metric: Metric) -> list[str]:
-    """The intervals of a result, over seeds and over the samples of all folds if each was the test once; and chance."""
-    told = [interval(tested, lambda end: value(end, metric))]
-    low, high, chance = tested.low, tested.high, point["chance"]
-    if not math.isnan(point.get("pooled", math.nan)):
-        low, high = point["pooled_low"], point["pooled_high"]
-        ends = f"95 % interval {value(low, metric)} to {value(high, metric)}, {point['pooled_count']:.0f} samples"
-        told.append(f"pooled over all folds {value(point['pooled'], metric)}, {ends}")
-    if not math.isnan(chance):
-        better = low is None or high is None or (low > chance if metric.better == "up" else high < chance)
-        told.append(f"{'chance is' if better else 'not surely better than chance,'} {value(chance, metric)}")
-    return told
-
-
-def _reached(found: float, metric: Metric) -> str:
-    """'96.1 % test accuracy', or 'a test infidelity of 0.0012'."""
-    if metric.is_share:
-        return f"{value(found, metric)} test {metric.title}"
-    return f"a test {metric.title} of {value(found, metric)}"
-
-
-def value(found: float, metric: Metric) -> str:
-    """A value of a metric with its unit."""
-    return f"{100 * found:.1f} %" if metric.is_share else f"{found:.3g} {metric.unit}".rstrip()
-
-
-def difference(found: float, metric: Metric, unit: bool = True) -> str:
-    """A difference of two values of a metric, of shares in points."""
-    if metric.is_share:
-        return f"{100 * found:+.1f}" + (" points" if unit else "")
-    return f"{found:+.3g}" + (f" {metric.unit}" if unit and metric.unit else "")
+def _known(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    return [row[name] for row in rows if row[name] is not None]

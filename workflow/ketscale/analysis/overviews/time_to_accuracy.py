@@ -7,14 +7,15 @@ survivors. As in MLPerf Training (Mattson et al., MLSys 2020), the time to a qua
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import Figure
-from ketscale.analysis.kinds.accuracy import curves
+from ketscale.analysis.kinds.accuracy import Part, parts
 from ketscale.config import Metric
 from ketscale.grid import POINT
 from ketscale.words import duration
@@ -29,55 +30,56 @@ RUN = [*POINT, "seed"]
 
 
 @dataclass(frozen=True)
-class Part:
-    """The trained models of one workload of a study.
+class Progress:
+    """The training of the models of one data set.
 
-    progress: curve, seed, epoch, trained_s (seconds of training epochs so far) and best (the best of the metric so far).
-    seeds: how many each curve has. chance: what guessing gives. untimed: how many runs have unknown times.
+    epochs: curve, seed, trained_s (seconds of training epochs so far) and best (the best of the metric so far). seeds: how
+    many each curve has. untimed: how many runs have unknown times.
     """
 
-    study: str
-    workload: str
-    metric: Metric
-    progress: pd.DataFrame
-    seeds: dict[str, int]
-    chance: float | None
+    part: Part
+    epochs: pd.DataFrame
+    seeds: Mapping[str, int]
     untimed: int
+
+    def reached(self, curve: str, level: float) -> list[float]:
+        """Seconds until each seed of a curve first reaches a level; infinite for those that never do."""
+        mine = self.epochs[self.epochs["curve"] == curve]
+        up = self.part.metric.better == "up"
+        enough = mine["best"] >= level if up else mine["best"] <= level
+        first = mine[enough].groupby("seed")["trained_s"].min().tolist()
+        return [*first, *[math.inf] * (self.seeds[curve] - len(first))]
+
+    def targets(self) -> dict[float, str]:
+        """The level that the median seed of every curve reaches, and the best that that of some curve does."""
+        up = self.part.metric.better == "up"
+        ends = []
+        for curve, seeds in self.seeds.items():
+            best = self.epochs[self.epochs["curve"] == curve].groupby("seed")["best"].last().dropna()
+            # As many seeds as a finite median needs.
+            ends += sorted(best, reverse=up)[seeds // 2 : seeds // 2 + 1]
+        if not ends:
+            return {}
+        lowest, highest = (min(ends), max(ends)) if up else (max(ends), min(ends))
+        found = {highest: "of the best model"}
+        return found if len(ends) < len(self.seeds) else {lowest: "of every model"} | found
 
 
 def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-    """The level reached against time, and the times to two levels: a row of panels for each study and workload."""
-    import matplotlib.pyplot as plt
+    """The times to two levels: a panel for each data set and level."""
     import pandas as pd
 
     asked = inputs.asked(KIND)
-    found = [part for name in asked for part in _parts(inputs, name)]
-    if not found:
+    found = [each for name in asked for part in parts(inputs, name) if (each := trained(part, inputs))]
+    shown = [(each, level, who) for each in found for level, who in each.targets().items()]
+    if not shown:
         return style.empty(inputs, asked)
-    figure, grid = plt.subplots(
-        len(found),
-        3,
-        figsize=(11.5, 3.3 * len(found)),
-        layout="constrained",
-        width_ratios=(4, 3, 3),
-        squeeze=False,
-    )
-    drawn = []
-    for panels, part in zip(grid, found, strict=True):
-        medians = {curve: times(part, curve) for curve in part.seeds}
-        _levels(panels[0], part, medians)
-        targets = _targets(part, medians)
-        for panel, (target, who) in zip(panels[1:], targets.items(), strict=False):
-            drawn.append(_times_to(panel, part, target, who))
-        for panel in panels[1 + len(targets) :]:
-            panel.set_axis_off()
-        drawn.append(part.progress.assign(study=part.study, workload=part.workload, metric=part.metric.name))
-    points = inputs.quality[inputs.quality["study"].isin(asked)]
+    figure, panels = style.panels(len(shown))
+    drawn = [_times(axes, *what) for axes, what in zip(panels, shown, strict=True)]
+    points = pd.concat([each.part.models for each in found])
     points = points.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
-    style.footnote(figure, points, inputs, asked, _note(inputs, found, asked))
-    return figure, pd.concat(drawn)[
-        ["study", "workload", "metric", "curve", "seed", "epoch", "trained_s", "best", "target", "reached_s"]
-    ]
+    style.footnote(figure, points, inputs, asked, ". ".join(_notes(inputs, found, asked)))
+    return figure, pd.concat(drawn)
 
 
 def progress(history: pd.DataFrame, metric: Metric) -> pd.DataFrame:
@@ -91,170 +93,79 @@ def progress(history: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     return ordered.assign(best=ordered.groupby(RUN, sort=False)["best"].ffill())
 
 
-def reached(progress: pd.DataFrame, level: float, metric: Metric, seeds: int) -> list[float]:
-    """Seconds until each seed of one curve first reaches a level; infinite for those that never do."""
-    enough = progress["best"] >= level if metric.better == "up" else progress["best"] <= level
-    first = progress[enough].groupby("seed")["trained_s"].min().tolist()
-    return [*first, *[math.inf] * (seeds - len(first))]
+def trained(part: Part, inputs: Inputs) -> Progress | None:
+    """The training of a data set's models; None if no epoch has their headline metric."""
+    runs = part.of(inputs.runs)
+    history = inputs.history.merge(runs[[*RUN, "curve", "status"]], on=RUN)
+    if f"validation_{part.metric.name}" not in history or history.empty:
+        return None
+    known = progress(history, part.metric)
+    untimed = known[known["trained_s"].isna()][RUN].drop_duplicates()
+    # Of a run that failed, or whose time is unknown, no level is reached: it has no usable model, or no time.
+    whole = known.merge(untimed.assign(untimed=True), on=RUN, how="left")
+    whole = whole[whole["untimed"].isna() & (whole["status"] == "completed")]
+    if not whole["best"].notna().any():
+        return None
+    seeds = runs.groupby("curve")["seed"].nunique()
+    ordered = {str(curve): int(seeds[curve]) for curve in part.models["curve"]}
+    return Progress(part, whole[["curve", "seed", "trained_s", "best"]], ordered, len(untimed))
 
 
-def times(part: Part, curve: str) -> pd.DataFrame:
-    """Of each level that a seed of a curve has reached: the median, shortest and longest time over all seeds."""
-    import numpy as np
-    import pandas as pd
-
-    mine = part.progress[part.progress["curve"] == curve]
-    levels = sorted(mine["best"].dropna().unique(), reverse=part.metric.better == "down")
-    rows = []
-    for level in levels:
-        seconds = reached(mine, level, part.metric, part.seeds[curve])
-        rows.append((level, float(np.median(seconds)), min(seconds), max(seconds)))
-    return pd.DataFrame(rows, columns=["level", "median", "low", "high"])
-
-
-def _parts(inputs: Inputs, study: str) -> Iterator[Part]:
-    """The study's workloads whose history has the headline metric, with its best and the time after each epoch."""
-    mine = inputs.quality[inputs.quality["study"] == study]
-    for workload, points in mine.groupby("workload", sort=False):
-        metric = inputs.config.family(str(workload)).headline
-        named = points[list(POINT)].assign(curve=curves(points, inputs))
-        runs = inputs.runs.merge(named, on=list(POINT))
-        history = inputs.history.merge(runs[[*RUN, "curve", "status"]], on=RUN)
-        if f"validation_{metric.name}" not in history or history.empty:
-            continue
-        known = progress(history, metric)
-        untimed = known[known["trained_s"].isna()][RUN].drop_duplicates()
-        # Of a run that failed, or whose time is unknown, no level is reached: it has no usable model, or no time.
-        whole = known.merge(untimed.assign(untimed=True), on=RUN, how="left")
-        whole = whole[whole["untimed"].isna() & (whole["status"] == "completed")]
-        if whole["best"].notna().any():
-            seeds = runs.groupby("curve")["seed"].nunique()
-            chance = runs["test_chance"].dropna()
-            columns = ["curve", "seed", "epoch", "trained_s", "best"]
-            yield Part(
-                study, str(workload), metric, whole[columns], {str(c): int(n) for c, n in seeds.items()},
-                float(chance.mean()) if len(chance) else None, len(untimed),
-            )  # fmt: skip
-
-
-def _targets(part: Part, medians: dict[str, pd.DataFrame]) -> dict[float, str]:
-    """The level that the median seed of every curve reaches, and the best that that of some curve does."""
-    better = max if part.metric.better == "up" else min
-    worse = min if part.metric.better == "up" else max
-    ends = [better(found["level"][found["median"] < math.inf], default=None) for found in medians.values()]
-    known = [end for end in ends if end is not None]
-    if not known:
-        return {}
-    best = {better(known): "of the best model"}
-    return best if len(known) < len(ends) else {worse(known): "of every model"} | best
-
-
-def _levels(axes: Axes, part: Part, medians: dict[str, pd.DataFrame]) -> None:
-    """The level against the median time to it, with the range over seeds, and the end of each seed's training."""
-    longest = part.progress["trained_s"].max() * 1.5
-    for number, (curve, found) in enumerate(medians.items()):
-        look = style.line(number)
-        certain = found[found["median"] < math.inf]
-        axes.step(certain["median"], certain["level"], where="post", lw=1.8, label=curve, **look)
-        axes.fill_betweenx(
-            found["level"],
-            found["low"],
-            found["high"].clip(upper=longest),
-            color=look["color"],
-            alpha=0.15,
-            lw=0,
-            step="post",
-        )
-        ends = part.progress[part.progress["curve"] == curve].groupby("seed")[["trained_s", "best"]].last()
-        style.dot(
-            axes, ends["trained_s"], ends["best"], look["color"], False, marker=style.marker(number), ms=5
-        )
-    if part.chance is not None:
-        style.chance(axes, part.chance)
-    style.log_seconds(axes.xaxis)
-    if part.metric.better == "down" and style.wide(part.progress["best"]):
-        axes.set_yscale("log")
-    axes.set(
-        title=f"{part.study}: {part.workload}",
-        xlabel="training time (log scale)",
-        ylabel=f"best validation\n{style.label(part.metric)} so far",
-    )
-    axes.legend(loc="upper left", bbox_to_anchor=(0, -0.22), ncols=1)
-
-
-def _times_to(axes: Axes, part: Part, target: float, who: str) -> pd.DataFrame:
+def _times(axes: Axes, found: Progress, level: float, who: str) -> pd.DataFrame:
     """Each seed's time to a level, with the median over all seeds, and how many never reach it; the data drawn."""
-    import numpy as np
     import pandas as pd
 
-    rows, names = [], list(part.seeds)
-    for height, curve in enumerate(names):
-        mine = part.progress[part.progress["curve"] == curve]
-        seconds = reached(mine, target, part.metric, part.seeds[curve])
+    rows = []
+    for height, curve in enumerate(found.seeds):
+        seconds, colour = found.reached(curve, level), style.colour(height)
         known = [value for value in seconds if value < math.inf]
-        look = style.colour(height)
-        style.dot(
-            axes, known, [height] * len(known), look, False, marker=style.marker(height), ms=7, alpha=0.8
-        )
-        median = float(np.median(seconds))
+        style.dot(axes, known, [height] * len(known), colour, False, ms=5, alpha=0.8)
+        median = statistics.median(seconds)
         if median < math.inf:
-            axes.plot([median] * 2, [height - 0.25, height + 0.25], lw=2.5, color=look)
+            axes.plot([median] * 2, [height - 0.2, height + 0.2], lw=2.5, color=colour)
         rows += [(curve, value if value < math.inf else None) for value in seconds]
-        text = _words(median, len(seconds) - len(known), len(seconds))
+        words = words_of(median, len(seconds) - len(known), len(seconds))
         axes.annotate(
-            text, (0.02, height + 0.42), xycoords=("axes fraction", "data"), fontsize=8.5, va="center"
+            words, (0.02, height + 0.4), xycoords=("axes fraction", "data"), fontsize=7, va="center"
         )
     style.log_seconds(axes.xaxis)
-    axes.set_yticks(range(len(names)), [""] * len(names))
-    axes.set_ylim(len(names) - 0.3, -0.6)
+    axes.set_yticks(range(len(found.seeds)), list(found.seeds))
+    axes.set_ylim(len(found.seeds) - 0.3, -0.6)
     axes.grid(False, axis="y")
-    axes.set(title=f"{part.metric.title} {target:.3g}, {who}", xlabel="training time (log scale)")
+    metric, workload = found.part.metric, found.part.workload
+    axes.set(title=f"{workload}: {metric.title} {level:.3g}, {who}", xlabel="training time (log scale)")
     data = pd.DataFrame(rows, columns=["curve", "reached_s"])
-    return data.assign(study=part.study, workload=part.workload, metric=part.metric.name, target=target)
+    return data.assign(study=found.part.study, workload=workload, metric=metric.name, target=level)
 
 
-def _words(median: float, never: int, seeds: int) -> str:
+def words_of(median: float, never: int, seeds: int) -> str:
     """For example 'median 2.1 s; 1 of 3 seeds never'."""
     said = f"median {duration(median)}" if median < math.inf else "no median"
     return f"{said}; {never} of {seeds} seeds never" if never else said
 
 
-def _note(inputs: Inputs, found: Sequence[Part], asked: Sequence[str]) -> str:
-    notes = [
-        "Time: measured training epochs, without start and validation. Line: median over seeds of the time to a level, "
-        "in which a seed that never reaches it counts as never; band: range; dots: the end of each seed's training. A run "
-        "that failed reaches no level"
-    ]
-    untimed = sum(part.untimed for part in found)
-    if untimed:
-        notes.append(
-            f"{untimed} runs were resumed within an epoch, so their times are unknown, and count as never"
-        )
-    shown = {(part.study, part.workload) for part in found}
-    mine = inputs.quality[inputs.quality["study"].isin(asked)][["study", "workload"]].drop_duplicates()
-    absent = [f"{s} {w}" for s, w in mine.itertuples(index=False) if (s, w) not in shown]
-    if absent:
-        notes.append(f"Left out, since no epoch has the headline metric: {', '.join(absent)}")
-    runs = inputs.runs[
-        inputs.runs["studies"].fillna("").map(lambda text: bool(set(asked) & set(text.split())))
-    ]
-    if not runs["timed"].all():
-        notes.append("Runs that are not timed may have shared the machine")
-    together = int((runs["cohort"] > 1).sum())
-    if together:
-        notes.append(
+def _notes(inputs: Inputs, found: Sequence[Progress], asked: Sequence[str]) -> Iterator[str]:
+    yield (
+        "Time: measured training epochs, without start and validation. A run that failed reaches no level, and a median "
+        "includes seeds that never do"
+    )
+    if untimed := sum(each.untimed for each in found):
+        yield f"{untimed} runs were resumed within an epoch, so their times are unknown, and count as never"
+    studies = inputs.runs["studies"].fillna("").map(lambda text: bool(set(asked) & set(text.split())))
+    if not inputs.runs[studies]["timed"].all():
+        yield "Runs that are not timed may have shared the machine"
+    if together := int((inputs.runs[studies]["cohort"] > 1).sum()):
+        yield (
             f"{together} runs were trained together with others of their shape, and have their share of the time; to time "
             "models alone, set timed: true or cohorts: false"
         )
-    return ". ".join(notes)
 
 
 TIME_TO_ACCURACY = Figure(
     "time_to_accuracy",
     "Accuracy against training time",
-    "The best validation result so far against the time of training, and the time until it first reaches two levels: "
-    "the best that the median seed of every model reaches, and the best that that of some model does. A seed that "
-    "never reaches a level counts as never, and is said.",
+    "The time of training until the validation metric first reaches two levels: the best that the median seed of every "
+    "model reaches, and the best that that of some model does. A seed that never reaches a level counts as never.",
     (KIND,),
     draw,
 )

@@ -1,0 +1,263 @@
+"""What a study of trained models says of records whose truth is known, and that no order of anything changes it."""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pytest
+
+from ketscale import analysis
+from ketscale.analysis import verdicts
+from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.kinds import finding
+from ketscale.analysis.kinds.kind import Answer
+from ketscale.config import Config, Metric
+from ketscale.grid import Run
+from ketscale.measure.right import packed
+from tests import records_factory as factory
+
+FAILED = {"status": "diverged", "reason": "NaN at step 3", "quality": None}
+NONE = {"qubits": 0, "layers": 0, "simulator": "none"}
+# Of a run: its accuracy on validation data, and which samples of the test it gets right; None if it failed.
+Truth = Callable[[Run], tuple[float, np.ndarray[Any, Any]] | None]
+
+
+def given(seeds: int = 8, controls: tuple[str, ...] = ("mlp",), **axes: Any) -> dict[str, Any]:
+    """A circuit and its controls, classical models by these names."""
+    points = [{}, *({"model": name, **NONE} for name in controls)]
+    study = {
+        "kind": "accuracy",
+        "question": "?",
+        "axes": factory.point(protocol="quality", seed=[*range(seeds)], **axes),
+    }
+    study["points"] = points
+    blocks = {name: {"kind": "mlp", "width": 4 + number} for number, name in enumerate(controls)}
+    return factory.small_study({"asked": study}, models=blocks)
+
+
+def asked(
+    config: Config, results: Path, truth: Truth, change: factory.Change = lambda run: {}
+) -> tuple[Answer, pd.DataFrame]:
+    """The study's answer and its rows of quality.csv, by model."""
+
+    def made(run: Run) -> Mapping[str, Any]:
+        found = truth(run)
+        if found is None:
+            return FAILED
+        validation, right = found
+        figures = {**factory.metrics(config, run), "accuracy": validation}
+        test = {**figures, "accuracy": float(right.mean()), "count": len(right)}
+        cases = msgspec.to_builtins(packed([[int(case)] for case in right]))
+        return {"quality": {"epochs": 30, "best_epoch": 20, "validation": figures, "test": test, "right": cases},
+                **(change(run) or {})}  # fmt: skip
+
+    factory.write_all(config, results, made)
+    found = factory.collect(factory.partial(config), results)
+    return found.parts[0].answer, found.inputs.quality.set_index("model")
+
+
+def right(share: float, samples: int, seed: int, kept: float = 0.9) -> np.ndarray[Any, Any]:
+    """A seed's right samples: the easy ones, but for some that chance exchanges."""
+    draw, found = np.random.default_rng([seed, samples]), np.arange(samples) < round(share * samples)
+    moved = draw.random(samples) > kept
+    found[moved] = draw.permutation(found[moved])
+    return found
+
+
+def shares(samples: int = 180, validation: Mapping[str, float] | None = None, **of: float) -> Truth:
+    """Accuracies by model, and by the same names on validation data."""
+    return lambda run: (
+        (validation or of)[run.model],
+        right(of[run.model], samples, run.seed + 100 * len(run.model)),
+    )
+
+
+def lost(truth: Truth, model: str, seeds: int) -> Truth:
+    """The same, but for so many failed seeds of a model."""
+    return lambda run: None if run.model == model and run.seed < seeds else truth(run)
+
+
+CASES: dict[str, tuple[dict[str, Any], Truth, str, str]] = {
+    "clearly better": (
+        {}, shares(vqc=0.9, mlp=0.6), verdicts.BETTER,
+        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control mlp.",
+    ),
+    "clearly worse": (
+        {}, shares(vqc=0.6, mlp=0.9), verdicts.WORSE,
+        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control mlp.",
+    ),
+    "one seed": (
+        {"seeds": 1}, shares(vqc=0.9, mlp=0.6), verdicts.FEW,
+        "On digits, fewer than 3 seeds cannot tell vqc from its best control mlp.",
+    ),
+    "five of eight seeds failed, and the others are better": (
+        {}, lost(shares(vqc=0.9, mlp=0.6), "vqc", 5), verdicts.FAILED,
+        "On digits, nothing tells vqc from its best control mlp, since 5 of 8 seeds of vqc failed.",
+    ),
+    "five of eight seeds failed, and the others are worse": (
+        {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 5), verdicts.WORSE,
+        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control mlp.",
+    ),
+    "one of eight seeds failed, and the others are better by more than it can take": (
+        {}, lost(shares(vqc=0.95, mlp=0.3), "vqc", 1), verdicts.BETTER,
+        "On digits, the accuracy of vqc is 65.0 points higher (N to N) than that of its best control mlp.",
+    ),
+    "the control's seeds failed, and the others are worse": (
+        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 5), verdicts.BETTER,
+        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control mlp.",
+    ),
+    "all 27 samples right": (
+        {}, shares(27, vqc=1.0, mlp=1.0), verdicts.CANNOT_TELL,
+        "On digits, nothing tells vqc from its best control mlp: accuracy differs by -6.8 to 6.8 points.",
+    ),
+    "too easy, but enough samples": (
+        {}, shares(1000, vqc=1.0, mlp=1.0), verdicts.EQUAL,
+        "On digits, vqc and its best control mlp are equal: their accuracy differs by -0.2 to 0.2 points.",
+    ),
+    "the second control in the file is the better one": (
+        {"controls": ("narrow", "wide")}, shares(vqc=0.6, narrow=0.3, wide=0.9), verdicts.WORSE,
+        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control wide.",
+    ),
+    "exchanged names of controls": (
+        {"controls": ("narrow", "wide")}, shares(vqc=0.6, narrow=0.9, wide=0.3), verdicts.WORSE,
+        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control narrow.",
+    ),
+    "the control that is best on validation, not on test": (
+        {"controls": ("narrow", "wide")},
+        shares(validation={"vqc": 0.6, "narrow": 0.8, "wide": 0.7}, vqc=0.6, narrow=0.3, wide=0.9), verdicts.BETTER,
+        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control narrow.",
+    ),
+    "no control": (
+        {"controls": ()}, shares(vqc=0.6), verdicts.BETTER,
+        "On digits, the accuracy of vqc is 50.0 points higher (N to N) than guessing.",
+    ),
+    "at chance": (
+        {"controls": ()}, shares(vqc=0.1), verdicts.CANNOT_TELL,
+        "On digits, nothing tells vqc from guessing: accuracy differs by N to N points.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_doctored_records_give_the_expected_sentence(case: str, tmp_path: Path) -> None:
+    axes, truth, verdict, sentence = CASES[case]
+    found, rows = asked(analysis.of(given(**axes)), tmp_path, truth)
+    assert found.verdict == verdict
+    pattern = re.escape(sentence).replace("N\\ to\\ N", r"-?\d+\.\d to -?\d+\.\d")
+    assert re.fullmatch(pattern, found.text), found.text
+    assert len(found.text.split()) <= 25 and len(re.findall(r"\d+(?:\.\d+)?", found.text)) <= 3
+    assert 0 < len(found.short.split()) <= 12
+    assert [row.verdict for row in found.rows].count(verdict) == 1, "one verdict for each data set and model"
+    text = " ".join([found.text, found.short, *found.notes, *(str(row) for row in found.rows)])
+    assert not re.search(r"-0\.0\b|\bnan\b|None %", text)
+    known = rows.dropna(subset=["value_low"])
+    assert (known["value_low"].between(0, 1) & known["value_high"].between(0, 1)).all()
+    assert (
+        rows["effect_low"].dropna().between(-100, 100).all()
+        and rows["effect_high"].dropna().between(-100, 100).all()
+    )
+
+
+def test_one_seed_has_the_interval_of_its_samples(tmp_path: Path) -> None:
+    _, rows = asked(analysis.of(given(seeds=1)), tmp_path, shares(vqc=175 / 180, mlp=0.9))
+    # Wilson by statsmodels.stats.proportion.proportion_confint(175, 180, method="wilson").
+    assert rows.loc["vqc", ["value_low", "value_high"]].tolist() == pytest.approx([0.9367, 0.9881], abs=1e-4)
+
+
+def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path: Path) -> None:
+    """The control was tried at three batches, of which one is good: that one counts, and three is more than one."""
+    study = given(controls=("mlp",))
+    study["studies"]["asked"]["points"][1]["batch"] = [16, 64, 256]
+
+    def truth(run: Run) -> tuple[float, np.ndarray[Any, Any]]:
+        share = 0.8 if run.model == "vqc" else {16: 0.5, 64: 0.9, 256: 0.3}[run.batch]
+        return share, right(share, 180, run.seed)
+
+    found, rows = asked(analysis.of(study), tmp_path, truth)
+    assert found.verdict == verdicts.WORSE and found.effect == pytest.approx(-10, abs=0.1)
+    assert (
+        found.rows[-1].more["configurations"] == "1 / 3"
+        and found.rows[-1].more["parameters"] == "70,186 / 70,186"
+    )
+    assert any("vqc was chosen out of 1 and mlp out of 3 configurations" in note for note in found.notes)
+    assert rows.loc["mlp"].set_index("batch")["chosen"].tolist() == [False, True, False]
+
+
+def test_other_data_are_not_compared(tmp_path: Path) -> None:
+    found, rows = asked(
+        analysis.of(given()), tmp_path, shares(vqc=0.9, mlp=0.6), lambda run: {"data_hash": run.model}
+    )
+    assert found.verdict == verdicts.APART and rows["effect"].isna().all()
+    assert found.text.startswith("On digits, vqc and its best control mlp cannot be compared: other data")
+
+
+def test_several_comparisons_are_counted(tmp_path: Path) -> None:
+    study = given()
+    study["workloads"]["second"] = {"kind": "digits", **study["workloads"]["digits"], "split_seed": 1}
+    study["studies"]["asked"]["axes"]["workload"] = ["digits", "second"]
+    config = analysis.of(study)
+    found, _ = asked(
+        config, tmp_path,
+        lambda run: (0.5, right(0.9 if (run.model, run.workload) == ("vqc", "second") else 0.6, 180, run.seed)),
+    )  # fmt: skip
+    assert (
+        found.text
+        == "Of 2 comparisons with the best control 1 is better (vqc on second), none worse, the other is equal."
+    )
+    assert found.verdict == verdicts.BETTER and len(found.rows) == 4
+
+
+def test_an_error_is_compared_by_its_ratio(tmp_path: Path) -> None:
+    """Of the metric of gates, smaller is better: infidelities that differ by a factor of four."""
+    effect = Estimate(0.25, 0.2, 0.4, 5)
+    made = finding.Finding(
+        {},
+        Metric("infidelity", "infidelity", "", "down"),
+        "gate",
+        verdicts.BETTER,
+        "b",
+        "times",
+        None,
+        effect,
+    )
+    assert made._amount() == "4 times lower (2.5 to 5)"
+
+
+def shuffled(value: Any, draw: random.Random) -> Any:
+    """The same settings in another order of blocks, points and seeds."""
+    if isinstance(value, dict):
+        items = [(name, shuffled(item, draw)) for name, item in value.items()]
+        return dict(draw.sample(items, len(items)))
+    return draw.sample(value, len(value)) if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("order", range(4))
+def test_no_order_changes_a_word_or_a_number(order: int, tmp_path: Path) -> None:
+    """Two data sets, three controls of which two tie on validation, two configurations; some seeds failed."""
+    study = given(seeds=5, controls=("b", "a", "c"))
+    study["workloads"]["second"] = {"kind": "digits", **study["workloads"]["digits"], "split_seed": 1}
+    study["studies"]["asked"]["axes"]["workload"] = ["second", "digits"]
+    study["studies"]["asked"]["points"][0] = {"batch": [64, 256]}
+    truth = lost(
+        shares(40, validation={"vqc": 0.8, "a": 0.9, "b": 0.9, "c": 0.7}, vqc=0.8, a=0.7, b=0.6, c=0.9),
+        "c",
+        1,
+    )
+    expected, table = asked(analysis.of(copy.deepcopy(study)), tmp_path / "one", truth)
+    other = shuffled(copy.deepcopy(study), random.Random(order))
+    found, rows = asked(analysis.of(other), tmp_path / "other", truth)
+    assert found == expected
+    assert {row.beside for row in found.rows if row.verdict} == {"a"}, "ties break by name"
+    key = ["workload", "batch"]
+    pd.testing.assert_frame_equal(
+        rows.reset_index().sort_values(["model", *key], ignore_index=True),
+        table.reset_index().sort_values(["model", *key], ignore_index=True),
+    )

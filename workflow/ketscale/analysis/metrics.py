@@ -1,0 +1,179 @@
+"""Estimates of test metrics and of their differences: over seeds and test samples together, inside what is possible.
+
+Seeds share one test set, so that both are drawn at random and crossed: a share is the mean of a table of seeds and
+samples, y_si = share + seed_s + sample_i + rest_si. Its variance is that of both together,
+
+    half^2 = (t^2 MS_seeds + z^2 max(0, MS_samples - MS_rest)) / (seeds * samples),
+
+with the mean squares of a two-way analysis of variance (Searle, Casella & McCulloch, Variance Components, 1992), Student's
+t for the seeds, which are few, and the normal z for the samples. Where each seed leaves another fold out, folds are the
+replicates. Other metrics are estimated over seeds alone.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
+from ketscale.config import Metric
+from ketscale.measure.form import Record
+from ketscale.measure.right import unpacked
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Table = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """The test of one run.
+
+    value: the headline metric. row: where that is a share, what each sample adds to it, (samples,); the mean is the share.
+    fold: None if the workload has one split.
+    """
+
+    value: float
+    row: Table | None = None
+    fold: int | None = None
+
+    def all_wrong(self) -> Tested:
+        """The test of a run that gets nothing right on the same samples."""
+        return Tested(0.0, None if self.row is None else 0 * self.row, self.fold)
+
+
+Tests = Mapping[int, Tested]
+
+
+def tested(records: Iterable[Record], metric: Metric) -> dict[int, Tested]:
+    """The test of each seed whose run was completed and has this metric."""
+    found = {}
+    for record in records:
+        quality = record.quality
+        value = quality.test.get(metric.name) if quality else None
+        if quality and isinstance(value, (int, float)):
+            row = None if quality.right is None else _row(unpacked(quality.right))
+            found[int(record.run["seed"])] = Tested(float(value), row, record.split.fold)
+    return dict(sorted(found.items()))
+
+
+def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | None:
+    """The mean over seeds with its interval; None without a seed.
+
+    Of a share: by Wilson's formula (J. Am. Stat. Assoc. 22, 209, 1927), whose number of samples is the one that would give the
+    variance of seeds and samples together, at most that of the test. Of a positive metric: the geometric mean.
+    """
+    if not tests:
+        return None
+    if not metric.is_share:
+        return over_seeds([test.value for test in tests.values()], level)
+    share, half, samples = _spread(
+        [(test.fold, test.row) for _, test in sorted(tests.items()) if test.row is not None], level
+    )
+    effective = float(samples)
+    if half > 0 and 0 < share < 1:
+        effective = min(effective, _normal(level) ** 2 * share * (1 - share) / half**2)
+    return Estimate(share, *wilson(share, effective, level), len(tests))
+
+
+def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVEL) -> Estimate | None:
+    """How much more a model has than its control, paired by seed and by sample; None without a seed that both have.
+
+    Of a share: the difference, from -1 to 1, with two samples more, of which one is right in either alone, so that samples
+    that never differ do not give certainty (Agresti & Min, Biometrics 61, 515, 2005). Of a positive metric: the ratio.
+    """
+    seeds = sorted(tests.keys() & control.keys())
+    if not seeds:
+        return None
+    pairs = [(tests[seed], control[seed]) for seed in seeds]
+    if not metric.is_share:
+        if is_ratio(tests, control, metric):
+            return over_seeds([one.value / other.value for one, other in pairs], level)
+        return over_seeds([one.value - other.value for one, other in pairs], level, positive=False)
+    rows = [
+        (one.fold, one.row - other.row)
+        for one, other in pairs
+        if one.row is not None and other.row is not None
+    ]
+    mean, half, samples = _spread(rows, level)
+    centre = mean * samples / (samples + 2)
+    half = math.hypot(half * samples, _normal(level)) / (samples + 2)
+    low, high = max(-1.0, min(centre - half, mean)), min(1.0, max(centre + half, mean))
+    return Estimate(mean, low, high, len(pairs))
+
+
+def is_ratio(tests: Tests, control: Tests, metric: Metric) -> bool:
+    """Whether two sides are compared by their ratio: a metric that is no share, all of whose values are positive."""
+    values = [test.value for side in (tests, control) for test in side.values()]
+    return not metric.is_share and min(values) > 0
+
+
+def wilson(share: float, count: float, level: float = LEVEL) -> tuple[float, float]:
+    """The interval of a share of so many samples, or as many as carry its variance."""
+    square = _normal(level) ** 2 / count
+    centre, spread = share + square / 2, math.sqrt(square * (share * (1 - share) + square / 4))
+    low, high = (centre - spread) / (1 + square), (centre + spread) / (1 + square)
+    return max(0.0, min(low, share)), min(1.0, max(high, share))
+
+
+def _spread(rows: Sequence[tuple[int | None, Table]], level: float) -> tuple[float, float, int]:
+    """The mean of all seeds' rows, the half width of its interval, and the number of samples.
+
+    rows: of each seed its fold, and what each of its samples adds.
+    """
+    import numpy as np
+
+    folds: dict[int | None, list[Table]] = {}
+    for fold, row in rows:
+        folds.setdefault(fold, []).append(row)
+    tables = [np.array(folds[fold]) for fold in sorted(folds, key=lambda fold: fold or 0)]
+    samples = sum(table.shape[1] for table in tables)
+    mean = math.fsum(float(table.mean(1).sum()) for table in tables) / len(rows)
+    if len(tables) > 1:
+        apart = [float((table.mean(1) - mean).sum()) / len(rows) for table in tables]
+        variance = len(apart) / (len(apart) - 1) * math.fsum(part**2 for part in apart)
+        return mean, _student(level, len(apart)) * math.sqrt(variance), samples
+    (table,) = tables
+    seeds = table.shape[0]
+    of_seed, of_sample = table.mean(1) - mean, table.mean(0) - mean
+    rest = table - mean - of_seed[:, None] - of_sample
+    by_sample = seeds * float((of_sample**2).mean())
+    squared = _normal(level) ** 2 * by_sample
+    if seeds > 1:
+        inside = float((rest**2).sum()) / max(1, (seeds - 1) * (samples - 1))
+        by_seed = samples * float((of_seed**2).sum()) / (seeds - 1)
+        squared = _student(level, seeds) ** 2 * by_seed + _normal(level) ** 2 * max(0.0, by_sample - inside)
+    return mean, math.sqrt(squared / (seeds * samples)), samples
+
+
+def _row(cases: Sequence[tuple[int, int]]) -> Table:
+    """What each sample adds to the share: of cases (right, all) of each, so that the mean over samples is the share."""
+    import numpy as np
+
+    right, counts = np.array(cases, float).T
+    return right / counts.mean()
+
+
+def over_seeds(values: Sequence[float], level: float = LEVEL, positive: bool = True) -> Estimate:
+    """The mean with Student's interval; of positive values on the logarithm. No interval if all seeds are equal."""
+    logarithmic = positive and min(values) > 0
+    scaled = [math.log(value) for value in values] if logarithmic else list(values)
+    back = math.exp if logarithmic else float
+    mean, n = statistics.fmean(scaled), len(values)
+    spread = statistics.stdev(scaled) if n > 1 else 0.0
+    if n < FEWEST or spread <= 1e-12 * max(map(abs, scaled)):
+        return Estimate(back(mean), None, None, n)
+    half = _student(level, n) * spread / math.sqrt(n)
+    return Estimate(back(mean), back(mean - half), back(mean + half), n)
+
+
+def _student(level: float, n: int) -> float:
+    return exceeded((1 - level) / 2, n - 1)
+
+
+def _normal(level: float) -> float:
+    return statistics.NormalDist().inv_cdf((1 + level) / 2)
