@@ -49,7 +49,12 @@ def test_the_ledger_has_every_claim_of_its_sections() -> None:
 
 
 def test_every_claim_without_a_study_says_what_it_needs() -> None:
-    assert all(claim.needs for claim in claims.load() if claim.study is None)
+    lacking = [
+        claim
+        for claim in claims.load()
+        if claim.study is None and claim.verdict not in ("supported", "refuted")
+    ]
+    assert all(claim.needs for claim in lacking)
 
 
 def test_thresholds_are_those_of_the_words() -> None:

@@ -18,7 +18,7 @@ COLUMNS = (
     "verdict", "reason", "effect_of", "effect", "low", "high", "n", "hardware", "records",
 )  # fmt: skip
 # So many readings are told in a reason.
-MOST_READINGS = 8
+MOST_READINGS = 4
 
 
 @dataclass(frozen=True)
