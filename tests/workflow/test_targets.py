@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from ketscale.analysis.catalogue import TABLES, figures
+from ketscale.analysis.catalogue import TABLES, figures_of
 from ketscale.grid import Run
 from tests import ROOT
 from tests.workflow.project import LOCAL, RUNS, TINY, calls, files, planned, record, run_in
@@ -93,7 +93,7 @@ def test_partial_report_and_zip_report_work_as_typed(finished: Path) -> None:
     run_in(finished, "--report", "report.zip")
     with zipfile.ZipFile(finished / "report.zip") as archive:
         names = archive.namelist()
-    assert sum(name.endswith(".svg") for name in names) >= len(figures(TINY)) > 1
+    assert sum(name.endswith(".svg") for name in names) >= len(figures_of(TINY)) > 1
     assert sum(name.endswith(".csv") for name in names) >= len(TABLES)
     assert sum("/data/" in name and name.endswith("/report.html") for name in names) == 1
 
