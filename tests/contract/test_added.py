@@ -79,7 +79,7 @@ def test_it_is_trained_tabulated_drawn_and_reported(toy: Project) -> None:
     assert {"levels", "segments"} <= set(row)
     page = (toy.results / "report.html").read_text()
     assert "infidelity" in page
-    for figure in ("learning", "simulators"):
+    for figure in ("accuracy", "simulators"):
         assert (toy.results / "figures" / f"{figure}.svg").exists()
 
 

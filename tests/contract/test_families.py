@@ -44,7 +44,7 @@ def test_every_run_is_finished_and_the_report_is_made(project: Project) -> None:
     assert 10_000 < len(page) < 5e6
     assert not [line for line in page.splitlines() if 'src="http' in line or '<link rel="stylesheet"' in line]
     assert not (project.folder / "results").exists(), "something was written outside the results folder"
-    for figure in ("learning", "simulators"):
+    for figure in ("accuracy", "simulators"):
         assert (project.results / "figures" / f"{figure}.svg").stat().st_size > 1000
 
 
