@@ -31,6 +31,29 @@ def rounded(number: float, digits: int = 2) -> str:
     return f"{float(f'{number:.{digits}g}'):,.15g}"
 
 
+# The numbers that a sentence spells.
+_SPELLED = [
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+]
+
+
+def spelled(number: int) -> str:
+    """A count in a sentence: 'two', '1,024'."""
+    return _SPELLED[number] if number < len(_SPELLED) else f"{number:,}"
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things, such as '1 run' and '2 runs'."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

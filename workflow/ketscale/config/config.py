@@ -107,6 +107,10 @@ class Config:
         """The family of a workload of this config."""
         return _family_of(self.families, self.workloads[workload][0])
 
+    def samples(self, workload: str) -> str:
+        """What the samples of a workload are called, such as 'images'."""
+        return self.workloads[workload][1].sample_name or self.family(workload).samples
+
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """Every run of every study once, in scheduling order."""

@@ -79,6 +79,11 @@ class Workload(Part, frozen=True, kw_only=True):
     generated: ClassVar[bool] = False
 
     @property
+    def sample_name(self) -> str:
+        """What its samples are called; '' if as those of its family (`Family.samples`)."""
+        return ""
+
+    @property
     def folded(self) -> bool:
         """Whether its data have several folds, of which a run's seed chooses one (`fold_of`)."""
         return False

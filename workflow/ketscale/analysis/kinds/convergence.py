@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +10,15 @@ import msgspec
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import WORK, Speed
-from ketscale.analysis.points import BUSY, HOLLOW, Group, usable, variants
-from ketscale.analysis.wording import digits, distinct, interval, listed, sentence, subject
+from ketscale.analysis.points import HOLLOW, Group, usable, variants
+from ketscale.analysis.wording import SHORT, fitting, takes
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
 from ketscale.grid import Study
-from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,10 +41,8 @@ class Convergence(Speed):
 
     def __init__(self) -> None:
         caption = (
-            "How far each simulator's results are from exact ones, against the length of its steps and against the time "
-            "of a training step. The error is the simulator's own, at random inputs, whatever was trained. No other "
-            "simulator is both as fast and as exact as one on the frontier; errors up to that of a simulator without "
-            "steps are rounding and count as equal. Crosses mark simulators whose states are not physical."
+            "How far each simulator's results are from exact ones, at random inputs, against the length of its steps and the "
+            "time of a training step. No other simulator is both as fast and as exact as one on the frontier."
         )
         self.figure = Figure(self.name, "Error against step and cost", caption, (self.name,), self.draw)
 
@@ -82,79 +79,75 @@ class Convergence(Speed):
         return found
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """The cheapest simulator at each of several errors, with its factor over the next that is as exact."""
-        points = inputs.points(study.name)
-        points = points[points["error"].notna()]
+        """The cheapest simulator at each of several errors, and each beside the fastest that is as exact."""
+        points = gains.points(study.name, inputs)
+        points = points[points["error"].notna()].reset_index(drop=True)
         if points.empty:
-            return Answer("No simulator has an error and a step time yet.", verdicts.OPEN)
-        quiet = points[points["flag"] != BUSY]
-        if quiet.empty:
-            return Answer(
-                "Every simulator was timed on a busy machine, so costs are not known.", verdicts.DISTURBED
-            )
-        words = distinct(quiet, inputs.config, ("simulator",))
-        # By name and cheapest simulator: the errors at which it is, and all that reach the smallest of them.
-        found: dict[tuple[str, str], tuple[list[float], pd.DataFrame]] = {}
-        for name, group in quiet.assign(words=words).groupby("words", sort=False):
-            for most in ERRORS:
-                able = group[group["error"] <= most].sort_values("step_s")
-                if len(able):
-                    key = str(name), str(able.iloc[0]["simulator"])
-                    found[key] = ([*found.get(key, ([], able))[0], most], able)
-        if not found:
-            least = quiet.sort_values("error").iloc[0]
-            reached = f"the least is {least['error']:.1e}, of {least['simulator']}"
-            text = f"No simulator has an error of at most {ERRORS[0]:g}; {reached}."
-            return Answer(text, "none is exact enough", "error", float(least["error"]))
-        ratios = {
-            key: inputs.faster(able.iloc[0], able.iloc[1])
-            for key, (_, able) in found.items()
-            if len(able) > 1
-        }
-        count = verdicts.decided(ratios.values())
-        clauses = [
-            _cheapest(name, *found[name, simulator], ratios.get((name, simulator)), count)
-            for name, simulator in found
+            return gains.nothing((), "no simulator has an error and a step time")
+        points = points.assign(work=variants(points, inputs.config, ("simulator",)))
+        names = [
+            point["simulator"] + (f" ({point['work']})" if point["work"] else "")
+            for _, point in points.iterrows()
         ]
-        compared = [clause for clause in clauses if clause.effect is not None]
-        about = f"for {subject(quiet, inputs.config, ('simulator',))}"
-        text = sentence(about, [clause.text for clause in clauses]) + verdicts.about_together(count)
-        return replace((compared or clauses)[-1], text=text)
+        rivals = fastest_as_exact(points)
+        beaten = {at: rival for at, rival in rivals.items() if rival not in (None, at)}
+        others = [points.loc[beaten[at]] if at in beaten else None for at in points.index]
+        beside = ["" if other is None else str(other["simulator"]) for other in others]
+        found = gains.longer(points, others, inputs)
+        lines = points.assign(line=_methods(points, inputs)).groupby("line")
+        orders = {name: order(group) for _, group in lines for name in group["simulator"]}
 
-    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-        """Error against step and against time, both logarithmic; one row of panels per study."""
-        import matplotlib.pyplot as plt
-        import pandas as pd
+        def more(point: pd.Series) -> dict[str, str]:
+            slope = orders.get(point["simulator"], float("nan"))
+            return {
+                "error": f"{point['error']:.1e}",
+                "order": f"{slope:.1f}" if slope == slope else "",
+                "states": f"unphysical by {point['negativity']:.1e}"
+                if point["negativity"] > PHYSICAL
+                else "",
+            }
 
-        named = [(name, points[points["error"].notna()]) for name, points in inputs.of(self.name)]
-        studies = [(name, points) for name, points in named if len(points)]
-        if not studies:
+        words = gains.judged(found, **gains.SLOWNESS)
+        rows = gains.entries(points, names, beside, found, words, gains.LONGER, more)
+        return _answer(rows, inputs)
+
+    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
+        """Error against step and against time, both logarithmic; two panels for each data set."""
+        points = inputs.points_of(self.name)
+        points = points[points["error"].notna()].reset_index(drop=True)
+        if len(points) < 2:
             return style.empty(inputs, inputs.asked(self.name))
-        figure, grid = plt.subplots(
-            len(studies),
-            2,
-            figsize=(9.5, 3.8 * len(studies)),
-            squeeze=False,
-            sharey="row",
-            layout="constrained",
-        )
-        drawn = []
-        for panels, (name, points) in zip(grid, studies, strict=True):
-            others = variants(points, inputs.config, but=("simulator",))
-            methods = points["simulator"].map(lambda each: method(inputs.config.simulators[each]))
-            points = points.assign(
-                line=methods.where(others == "", methods + ", " + others), on_frontier=on_frontier(points)
-            ).sort_values(["line", "dt"])
-            orders = {line: order(group) for line, group in points.groupby("line")}
-            points["order"] = points["line"].map(orders)
-            _study((panels[0], panels[1]), points, name, inputs)
-            drawn.append(points)
-        shown = pd.concat(drawn)
+        methods = _methods(points, inputs)
+        others = variants(points, inputs.config, but=(self.varies, "workload"))
+        points = points.assign(
+            line=methods.where(others == "", methods + ", " + others),
+            on_frontier=on_frontier(points),
+            hollow=points["flag"].isin(HOLLOW),
+            # Zero has no logarithm.
+            height=points["error"].clip(lower=LEAST),
+            shape=points["negativity"].gt(PHYSICAL).map({True: "X", False: "o"}),
+        ).sort_values(["line", "dt"])
+        orders = {line: order(group) for line, group in points.groupby("line")}
+        points["order"] = points["line"].map(orders)
+        metric = inputs.config.family(points["workload"].iloc[0]).about("error")
+        workloads = list(points.groupby("workload", sort=True))
+        figure, grid = style.panels(2 * len(workloads))
+        for number, axes in enumerate(grid):
+            workload, part = workloads[number // 2]
+            column, words = (("dt", "length of a step"), ("step_s", "time of a training step"))[number % 2]
+            ends = plots.curves(axes, part, column, "height")
+            axes.set(
+                title=str(workload), xlabel=f"{words} (log scale)", ylabel=metric.title if metric else "error"
+            )
+            style.log_numbers(axes.yaxis)
+            (style.log_numbers if column == "dt" else style.log_seconds)(axes.xaxis)
+            if column == "step_s":
+                _frontiers(axes, part)
+            style.name_lines(axes, ends)
         note = (
-            "Median time over seeds; order: the slope of the error on logarithmic axes, median over neighbouring steps; "
-            f"errors below {LEAST:.0e} are drawn there"
+            f"Typical time; errors below {LEAST:.0e} are drawn there; crosses: states that are not physical"
         )
-        style.footnote(figure, shown, inputs, [name for name, _ in studies], note)
+        style.footnote(figure, points, inputs, inputs.asked(self.name), note)
         columns = [
             "study",
             "line",
@@ -166,8 +159,12 @@ class Convergence(Speed):
             "step_s",
             "on_frontier",
         ]
-        rest = [column for column in shown if column not in columns]
-        return figure, shown[[*columns, *rest]]
+        return figure, points[[*columns, *(column for column in points if column not in columns)]]
+
+
+def _methods(points: pd.DataFrame, inputs: Inputs) -> pd.Series[str]:
+    """The method of each point."""
+    return points["simulator"].map(lambda name: method(inputs.config.simulators[name]))
 
 
 def method(simulator: Simulator) -> str:
@@ -191,78 +188,97 @@ def order(points: pd.DataFrame) -> float:
 
 
 def on_frontier(points: pd.DataFrame) -> pd.Series[bool]:
-    """Whether no other point that does the same work is as good in time and error, and better in one of them.
+    """Whether no other point that does the same work is as good in time and error, and better in one of them."""
+    import pandas as pd
 
-    Times of a busy machine, and of runs that timed out, do not count.
+    rivals = fastest_as_exact(points)
+    return pd.Series([rivals[at] == at for at in points.index], index=points.index, dtype=bool)
+
+
+def fastest_as_exact(points: pd.DataFrame) -> dict[Any, Any]:
+    """For each point, by index, the fastest of those that do the same work with no larger error; None without one.
+
+    Times of a busy machine, and of runs that timed out, do not count. Errors up to that of a simulator without steps are
+    rounding, and equal.
     """
-    hollow = points["flag"].isin(HOLLOW)
     rounding = points["error"].where(points["dt"].isna(), 0.0)
     floor = rounding.groupby([points[name] for name in WORK]).transform("max")
-    levelled = points.assign(error=points[["error"]].assign(floor=floor).max(axis=1))[~hollow]
+    levelled = points.assign(level=points[["error"]].assign(floor=floor).max(axis=1))
+    sound = levelled[~levelled["flag"].isin(HOLLOW)].sort_values(["step_s", "level", "simulator"])
 
-    def beaten(point: pd.Series) -> bool:
-        rivals = levelled[(levelled[list(WORK)] == point[list(WORK)]).all(axis=1)]
-        faster, closer = point["step_s"] - rivals["step_s"], point["error"] - rivals["error"]
-        return bool(((faster >= 0) & (closer >= 0) & (faster + closer > 0)).any())
+    def rival(point: pd.Series) -> Any:
+        able = sound[
+            (sound[list(WORK)] == point[list(WORK)]).all(axis=1) & (sound["level"] <= point["level"])
+        ]
+        return able.index[0] if len(able) else None
 
-    found: pd.Series[bool] = ~levelled.apply(beaten, axis=1).astype(bool)
-    return found.reindex(points.index, fill_value=False)
+    return {at: rival(point) for at, point in levelled.iterrows()}
 
 
 CONVERGENCE = Convergence()
 
 
-def _cheapest(
-    name: str, errors: list[float], able: pd.DataFrame, ratio: Estimate | None, comparisons: int
-) -> Answer:
-    """The clause about the cheapest simulator at some errors; `ratio`: its factor over the next, if there is one."""
-    first, of = able.iloc[0], f"speed of {able.iloc[0]['simulator']}"
-    text = (
-        f"{name}{', ' if name else ''}at an error of at most {listed(f'{error:g}' for error in errors)} the cheapest "
-        f"is {first['simulator']} ({duration(first['step_s'])} a step, error {first['error']:.1e})"
-    )
-    if ratio is None:
-        return Answer(text, "only one is exact enough", of)
-    wide, other = verdicts.together(ratio, comparisons), able.iloc[1]["simulator"]
-    verdict = verdicts.gain(wide)
-    text += f", {digits(wide.value)} times as fast as {other}, the next at the smallest of these errors ({interval(wide)}): {verdicts.CLAUSES[verdict]}"
-    return Answer.by(text, verdict, f"{of} over {other}", wide)
+def _answer(rows: Sequence[gains.Entry], inputs: Inputs) -> Answer:
+    """The cheapest simulator at the smallest of `ERRORS` that one reaches, beside the next that is as exact.
 
-
-def _study(panels: tuple[Axes, Axes], points: pd.DataFrame, name: str, inputs: Inputs) -> None:
-    left, right = panels
-    # Zero has no logarithm.
-    points = points.assign(height=points["error"].clip(lower=LEAST))
-    for number, (line, group) in enumerate(points.groupby("line", sort=True)):
-        look = style.line(number)
-        shapes = group["negativity"].gt(PHYSICAL).map({True: "X", False: style.marker(number)})
-        stepped = group[group["dt"].notna()]
-        for axes, column in ((left, "dt"), (right, "step_s")):
-            axes.plot(stepped[column], stepped["height"], lw=1.5, alpha=0.7, **look)
-            for (_, point), marker in zip(group.iterrows(), shapes, strict=True):
-                hollow = point["flag"] in HOLLOW and column == "step_s"
-                more = {"marker": marker, "ms": 7, "zorder": 3}
-                style.dot(axes, point[column], point["height"], look["color"], hollow, **more)
-        for height in group["height"][group["dt"].isna()]:
-            left.axhline(height, lw=1.5, color=look["color"], ls="--", alpha=0.7)
-        slope = group["order"].iloc[0]
-        label = f"{line} (order {slope:.1f})" if slope == slope else str(line)
-        right.plot([], [], marker=shapes.mode()[0], label=label, **look)
-    for axes, words in ((left, "length of a step"), (right, "time per training step")):
-        axes.set(xlabel=f"{words} (log scale)")
-    first = points.iloc[0]
-    metric = inputs.config.family(first["workload"]).about("error")
-    left.set(title=name, ylabel=metric.title if metric else "error")
-    style.log_numbers(left.yaxis)
-    right.yaxis.set_tick_params(labelleft=False)
-    style.log_numbers(left.xaxis)
-    style.log_seconds(right.xaxis)
-    _frontiers(right, points)
-    worst = points["negativity"].max()
-    if worst > PHYSICAL:
-        label = f"states leave the physical\nones by up to {worst:.1e}"
-        right.plot([], [], ls="", marker="X", color=style.SOFT, ms=7, label=label)
-    style.legend(right)
+    Of several kinds of work it is about the first; rows are about all.
+    """
+    table = tuple(each.told for each in rows)
+    first = min(each.point["work"] for each in rows)
+    sound = [
+        each
+        for each in rows
+        if each.point["flag"] not in HOLLOW and each.point["step_s"] > 0 and each.point["work"] == first
+    ]
+    if not sound:
+        return replace(
+            gains.nothing(table, "no simulator was timed on a quiet machine"), verdict=verdicts.DISTURBED
+        )
+    sound.sort(key=lambda each: each.point["step_s"])
+    able = {most: [each for each in sound if each.point["error"] <= most] for most in ERRORS}
+    reached = {most: some for most, some in able.items() if some}
+    if not reached:
+        least = min(sound, key=lambda each: each.point["error"])
+        text = f"No simulator has an error of at most {ERRORS[0]:g}; the least is {least.point['error']:.1e}, of {least.told.point}."
+        return Answer(
+            text,
+            verdicts.OPEN,
+            "error",
+            float(least.point["error"]),
+            short="None is exact enough",
+            rows=table,
+        )
+    notes = [
+        f"At an error of at most {most:g} the cheapest is {some[0].told.point}."
+        for most, some in reached.items()
+    ]
+    most, (cheapest, *others) = list(reached.items())[-1]
+    name, at = cheapest.point["simulator"], f" ({first})" if first else ""
+    if not others:
+        text = f"At an error of at most {most:g} the only simulator is {name}."
+        return Answer(
+            text,
+            verdicts.OPEN,
+            f"speed of {name}",
+            short=f"Only {name} is exact enough",
+            rows=table,
+            notes=tuple(notes),
+        )
+    found, other = inputs.compared(cheapest.point, others[0].point), others[0].point["simulator"]
+    verdict = verdicts.gains([found], **gains.SLOWNESS)[0]
+    start = f"At an error of at most {most:g} the cheapest is {name}"
+    if found.ratio is None:
+        text, answer = f"{start}: {gains.said(verdict)}.", Answer("", verdict)
+    else:
+        said = (
+            takes(found.ratio.value)
+            if verdict == verdicts.SLOWER
+            else f"is not surely slower: {gains.said(verdict)}"
+        )
+        text = fitting(*(f"{start}{words}: {other}, the next, {said}." for words in (at, "")))
+        answer = Answer.by("", verdict, f"step time of {other} beside {name}", found.ratio)
+    short = fitting(f"The cheapest at an error of {most:g}: {name}", name, limits=SHORT)
+    return replace(answer, text=text, short=short, rows=table, notes=tuple(notes))
 
 
 def _frontiers(axes: Axes, points: pd.DataFrame) -> None:

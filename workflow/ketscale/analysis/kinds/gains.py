@@ -1,15 +1,31 @@
-"""The answer of studies of layouts: for each model, size and batch, the best number of workers and what it costs."""
+"""Points of a study of speed beside what they are compared with: rows, verdicts, and the sentence about the best."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from ketscale.analysis import verdicts
-from ketscale.analysis.kinds.kind import Answer
-from ketscale.analysis.points import BUSY_RATIOS, HOLLOW
-from ketscale.analysis.wording import digits, distinct, interval, listed, sentence, subject, where
-from ketscale.grid import BACKENDS, layout
+from ketscale.analysis.comparison import Compared
+from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.kinds.kind import Answer, Told
+from ketscale.analysis.points import HOLLOW, HOLLOW_RATIOS, size_axes, variants
+from ketscale.analysis.wording import (
+    SHORT,
+    capital,
+    device,
+    digits,
+    fast,
+    fitting,
+    listed,
+    plain,
+    samples,
+    share,
+    times,
+    where,
+)
+from ketscale.grid import POINT
 from ketscale.words import duration
 
 if TYPE_CHECKING:
@@ -18,87 +34,216 @@ if TYPE_CHECKING:
     from ketscale.analysis.drawing.inputs import Inputs
 
 RATIO = "speedup_same"
+ENDS = (f"{RATIO}_low", f"{RATIO}_high")
+FASTER, LONGER = "times as fast", "times as long"
+SLOWNESS = {"above": verdicts.SLOWER, "below": verdicts.NOT_SLOWER, "between": verdicts.NO_LOSS}
+# Verdicts that decide nothing.
+UNDECIDED = frozenset({verdicts.FEW, verdicts.DISTURBED, verdicts.APART, verdicts.FAILED, verdicts.OPEN})
+# What can keep a seed out of a median: columns of scaling.csv, and their words.
+LEFT_OUT = {"busy": "busy", "timed_out": "timed out", "failed": "failed", "absent": "absent"}
 
 
-def answer(
-    points: pd.DataFrame,
-    inputs: Inputs,
-    but: Sequence[str],
-    says: str,
-    cost: Callable[[pd.Series], str],
-) -> Answer:
-    """The best layout of each group of points that differ in nothing but the columns `but`, device by device.
+class Entry(NamedTuple):
+    """A point of a study: its row of the answer's table, and of scaling.csv."""
 
-    points: of one study, with a step time. says: what a layout is beside one worker, such as 'make a step {factor} times
-    as fast as {one}'. cost: what a point's gain costs, in words.
-    """
-    several = points[(points["workers"] > 1) & points[RATIO].notna()]
-    if several.empty:
-        return Answer(
-            "No layout with more than one worker has been timed together with one worker yet.", verdicts.OPEN
-        )
-    count = verdicts.decided(verdicts.estimate(row, RATIO) for _, row in several.iterrows())
-    named = several.assign(words=distinct(several, inputs.config, but), device=several["layout"].map(device))
-    clauses, found = [], []
-    for (name, _), group in named.groupby(["words", "device"], sort=False):
-        point = best(group)
-        ratio = verdicts.together(verdicts.estimate(point, RATIO), count)
-        verdict, one = verdicts.gain(ratio, point["flag"]), where(point["same_reference"].split()[0])
-        said = says.format(factor=digits(ratio.value), one=one)
-        clauses.append(
-            f"{name}{', ' if name else ''}{where(point['layout'])} {said} ({interval(ratio)}): "
-            f"{verdicts.CLAUSES[verdict]}, {cost(point)}{_others(group, point)}"
-        )
-        found.append((ratio, verdict, f"{where(point['layout'])} over {one}"))
-    ratio, verdict, of = max(found, key=lambda each: (each[1] != verdicts.DISTURBED, each[0].value))
-    text = sentence(f"for {subject(several, inputs.config, but)}", clauses) + verdicts.about_together(count)
-    return Answer.by(text, verdict, f"gain of {of}", ratio)
+    told: Told
+    point: pd.Series
+
+    @property
+    def effect(self) -> Estimate:
+        """Its effect, which it must have."""
+        assert self.told.effect is not None
+        return self.told.effect
 
 
-def best(points: pd.DataFrame) -> pd.Series:
-    """The point with the largest ratio, of those whose ratio is not from a busy machine if there are any."""
-    ordered = points.assign(disturbed=points["flag"].isin(BUSY_RATIOS), less=-points[RATIO])
-    return ordered.sort_values(["disturbed", "less", "workers"]).iloc[0]
+def points(study: str, inputs: Inputs) -> pd.DataFrame:
+    """The points of a study that have a record, whether or not they have a step time; the order is that of their values."""
+    found = inputs.scaling[inputs.scaling["study"] == study]
+    sizes = list(size_axes(inputs.config))
+    order = ["workload", "model", *sizes, "batch", "simulator", "workers", *POINT]
+    return found.sort_values(list(dict.fromkeys(order)), kind="stable", ignore_index=True)
 
 
-def _others(points: pd.DataFrame, chosen: pd.Series) -> str:
-    """The best layouts of the other backends, with their ratios."""
-    backends = points["layout"].map(lambda text: layout(text)["backend"])
-    others = [
-        best(group)
-        for name, group in points.groupby(backends, sort=False)
-        if name != layout(chosen["layout"])["backend"]
+def named(points: pd.DataFrame, inputs: Inputs, but: Sequence[str]) -> list[str]:
+    """The layout of each point in words, and in brackets what else tells it apart, except the columns `but`."""
+    others = variants(points, inputs.config, ("layout", *but))
+    return [
+        where(layout) + (f" ({other})" if other else "")
+        for layout, other in zip(points["layout"], others, strict=True)
     ]
-    told = [f"{where(point['layout'])} {digits(point[RATIO])} times" for point in others]
-    return f" (the best others: {listed(told)})" if told else ""
 
 
-def device(text: str) -> str:
-    """What a worker of a layout is: 'core' or 'GPU'."""
-    return "GPU" if BACKENDS[layout(text)["backend"]].device == "gpu" else "core"
+def entries(
+    points: pd.DataFrame,
+    names: Iterable[str],
+    beside: Sequence[str],
+    found: Sequence[Compared | None],
+    words: Sequence[str],
+    unit: str,
+    more: Callable[[pd.Series], Mapping[str, str]] = lambda point: {},
+) -> list[Entry]:
+    """The points as rows.
+
+    names: of the points. beside: what each is compared with, '' for a baseline. found: what each is beside it, a factor of
+    `unit`; words: its verdict. more: other cells of a row.
+    """
+    rows = []
+    for name, other, each, word, (_, point) in zip(
+        names, beside, found, words, points.iterrows(), strict=True
+    ):
+        why = each.why if each else ""
+        cells = {
+            "step": duration(point["step_s"]) if point["step_s"] > 0 else "",
+            **more(point),
+            "left out": left_out(point, why),
+        }
+        effect = each.ratio if each else None
+        told = (
+            Told(name, other, effect, unit if effect else "", word, cells)
+            if other
+            else Told(name, more=cells)
+        )
+        rows.append(Entry(told, point))
+    return rows
 
 
-def cost(point: pd.Series, samples: str) -> str:
-    """The efficiency of a point, and what its samples cost beside those of its baseline."""
-    efficiency = point[RATIO] / point["workers"]
-    return (
-        f"at an efficiency of {100 * efficiency:.0f} %, so 1,000 {samples} cost {digits(point['cost_s'])} "
-        f"{device(point['layout'])}-seconds, {digits(1 / efficiency)} times as many as alone"
-    )
+def longer(points: pd.DataFrame, others: Sequence[pd.Series | None], inputs: Inputs) -> list[Compared | None]:
+    """How many times as long each point takes as the other that it is compared with; None where there is none."""
+    listed = zip(others, (point for _, point in points.iterrows()), strict=True)
+    return [
+        None if other is None or not point["step_s"] > 0 else inputs.compared(other, point)
+        for other, point in listed
+    ]
 
 
-def devices(points: pd.DataFrame, inputs: Inputs) -> str:
-    """The sentence that compares GPUs with cores, by the fastest layout of each at the same work; may be empty."""
-    named = points.assign(
-        words=distinct(points, inputs.config, ("layout",)), device=points["layout"].map(device)
-    )
-    clauses = []
-    for name, group in named.groupby("words", sort=False):
-        quiet = group[~group["flag"].isin(HOLLOW)]
-        fastest = quiet.sort_values("step_s").drop_duplicates("device")
-        if len(fastest) > 1:
-            told = (
-                f"{where(point['layout'])} {duration(point['step_s'])}" for _, point in fastest.iterrows()
+def judged(found: Sequence[Compared | None], **words: str) -> list[str]:
+    """The verdicts of a study's comparisons; of points that could not be compared, that they are open."""
+    known = iter(verdicts.gains([each for each in found if each], **words))
+    return [next(known) if each else verdicts.OPEN for each in found]
+
+
+def left_out(point: pd.Series, why: str = "") -> str:
+    """Why seeds of a point are in no median, or the point in no comparison, such as '1 busy, 2 failed'."""
+    counts = [f"{point[name]:.0f} {words}" for name, words in LEFT_OUT.items() if point[name] > 0]
+    return "; ".join(filter(None, (", ".join(counts), why)))
+
+
+def with_one(points: pd.DataFrame, inputs: Inputs, but: Sequence[str] = ()) -> list[Entry]:
+    """The layouts of a study, each beside one worker of its kind, as scaling.csv compares them."""
+
+    def beside(point: pd.Series) -> str:
+        reference = point["same_reference"]
+        if point["workers"] == 1:
+            return ""
+        return where(reference.split()[0]) if isinstance(reference, str) else f"one {device(point['layout'])}"
+
+    def more(point: pd.Series) -> dict[str, str]:
+        if not point["cost_s"] > 0:
+            return {}
+        cells = {
+            f"{device(point['layout'])}-seconds for 1,000 {samples(points, inputs.config)}": digits(
+                point["cost_s"]
             )
-            clauses.append(f"{name}{': ' if name else ''}{listed(told)}")
-    return f" The fastest step of each device (median): {'; '.join(clauses)}." if clauses else ""
+        }
+        if point["workers"] > 1 and point[RATIO] > 0:
+            cells["efficiency"] = f"{100 * efficiency(point):.0f} %"
+        if point["speedup_best_serial"] > 0:
+            cells["beside the best serial run"] = times(point["speedup_best_serial"])
+        return cells
+
+    listed = [point for _, point in points.iterrows()]
+    found, others = [compared(point) for point in listed], [beside(point) for point in listed]
+    return entries(
+        points, named(points, inputs, but), others, found, points["verdict"].fillna("").tolist(), FASTER, more
+    )
+
+
+def efficiency(point: pd.Series) -> float:
+    """The share of its workers that a point makes use of."""
+    return float(point["efficiency"] if point["efficiency"] > 0 else point[RATIO] / point["workers"])
+
+
+def compared(point: pd.Series) -> Compared:
+    """A point beside its baseline, from scaling.csv."""
+    flag, why = (point[name] if isinstance(point[name], str) else "" for name in ("flag", "why"))
+    if not point[RATIO] > 0:
+        return Compared(None, flag, why)
+    low, high = (float(point[end]) if point[end] > 0 else None for end in ENDS)
+    n, outliers = (int(point[f"{RATIO}_{column}"]) for column in ("n", "outliers"))
+    return Compared(Estimate(float(point[RATIO]), low, high, n, outliers), flag, why)
+
+
+def best(rows: Sequence[Entry]) -> Entry:
+    """The point with the largest factor: of those that pay, else of those from a quiet machine. Of equal ones the first."""
+
+    def rank(each: Entry) -> tuple[bool, bool, float]:
+        verdict = each.told.verdict
+        return verdict in (verdicts.PAYS, verdicts.SLOWER), verdict != verdicts.DISTURBED, each.effect.value
+
+    return max(rows, key=rank)
+
+
+def answer(rows: Sequence[Entry], what: str, notes: Sequence[str] = ()) -> Answer:
+    """Where it pays, and the best point.
+
+    rows: those of the study. what: what is faster, such as 'a step'. notes: what is folded.
+    """
+    table = tuple(each.told for each in rows)
+    known = [each for each in rows if each.told.effect is not None]
+    if not known:
+        return nothing(table, "no point was timed together with its baseline")
+    lead, effect = best(known).told, best(known).effect
+    factor, verdict = effect.value, lead.verdict
+    of = f"speed of {what} with {lead.point} beside {lead.beside}"
+    is_fast = f"{what} {fast(factor, f'with {lead.beside}')}"
+    if len(known) == 1:
+        texts = [f"With {name} {is_fast}: {said(verdict)}." for name in (lead.point, plain(lead.point))]
+        short = f"{capital(said(verdict))}: {times(factor)} as with {lead.beside}"
+    else:
+        count = sum(each.told.verdict == verdicts.PAYS for each in known)
+        undecided = {each.told.verdict for each in known} <= UNDECIDED
+        start = capital(said(verdict) if undecided else f"it pays in {share(count, len(known))}")
+        most = "most" if count else "at best"
+        texts = [f"{start}, {most} with {name}: {is_fast}." for name in (lead.point, plain(lead.point))]
+        short = f"{start}, {most} {times(factor)}"
+    short = fitting(short, f"{capital(said(verdict))}: {times(factor)}", limits=SHORT)
+    found = Answer.by(fitting(*texts), verdict, of, effect)
+    return replace(found, short=short, rows=table, notes=(*tallied(known), *notes))
+
+
+def said(verdict: str) -> str:
+    """A verdict as a clause."""
+    if verdict in (verdicts.PAYS, verdicts.PAYS_NOT):
+        return f"it {verdict}"
+    word, _, why = verdict.replace("fewer than 3", "too few").partition(": ")
+    return f"{word} ({why})" if why else word
+
+
+def devices(rows: Sequence[Entry]) -> list[str]:
+    """The note that compares GPUs with cores, by the fastest quiet layout of each; none where there is one kind."""
+    fastest: dict[str, Entry] = {}
+    for each in sorted(
+        (each for each in rows if each.point["step_s"] > 0), key=lambda each: each.point["step_s"]
+    ):
+        if each.point["flag"] not in HOLLOW:
+            fastest.setdefault(device(each.point["layout"]), each)
+    told = [f"{each.told.point} {duration(each.point['step_s'])}" for each in fastest.values()]
+    return [f"The fastest step of each device: {listed(told)}."] if len(told) > 1 else []
+
+
+def row_columns(points: pd.DataFrame) -> pd.DataFrame:
+    """The points with the columns of `plots.rows` for their ratios to their baselines."""
+    columns = {"value": points[RATIO], "low": points[ENDS[0]], "high": points[ENDS[1]]}
+    return points.assign(**columns, said=points[RATIO].map(times), hollow=points["flag"].isin(HOLLOW_RATIOS))
+
+
+def tallied(known: Sequence[Entry]) -> tuple[str, ...]:
+    """How many comparisons have each verdict, as a note."""
+    words = sorted(each.told.verdict for each in known)
+    counts = (f"{verdict} ({words.count(verdict)})" for verdict in dict.fromkeys(words))
+    return (f"Of {len(words)} comparisons: {', '.join(counts)}.",) if len(words) > 1 else ()
+
+
+def nothing(rows: Sequence[Told], why: str) -> Answer:
+    """The answer of a study that has no comparison yet."""
+    return Answer(f"Open: {why} yet.", verdicts.OPEN, short="Open: nothing to compare yet", rows=tuple(rows))

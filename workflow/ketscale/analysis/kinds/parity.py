@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import verdicts
-from ketscale.analysis.kinds.kind import Answer, Kind
+from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.kinds import gains
+from ketscale.analysis.kinds.kind import Answer, Kind, Told
+from ketscale.analysis.wording import capital, fitting, share, where
 from ketscale.config import Config
 from ketscale.grid import Run, Study
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ketscale.analysis.drawing.inputs import Inputs
 
 
@@ -34,22 +39,42 @@ class Parity(Kind):
         mine = {f"{inputs.config.results}/{run.path}": run for run in study.runs}
         found = inputs.parity[inputs.parity["run"].isin(mine) & inputs.parity["reference"].isin(mine)]
         if found.empty:
-            return Answer("No two runs that must train alike have finished yet.", verdicts.OPEN)
-        broken = int((~found["held"].astype(bool)).sum())
-        worst = found.iloc[int((found["difference"] / found["limit"]).to_numpy().argmax())]
-        said = (
-            f"all {len(found)} comparisons held"
-            if not broken
-            else f"{broken} of {len(found)} comparisons did not hold"
+            return gains.nothing((), "no two runs that must train alike have finished")
+        found = found.assign(share=found["difference"] / found["limit"]).sort_values(
+            ["share", "run", "reference"], ascending=False
         )
-        text = (
-            f"The first losses are {'not ' if broken else ''}the same everywhere: {said}, and the nearest to its "
-            f"limit, {_named(mine[worst['run']])} beside {_named(mine[worst['reference']])}, differs by "
-            f"{worst['difference']:.1e} relative ({worst['precision']}, {worst['steps']} steps, limit {worst['limit']:.0e})."
+        rows = tuple(_told(row, mine) for _, row in found.iterrows())
+        broken, worst = int((~found["held"].astype(bool)).sum()), found.iloc[0]
+        differ = f"{worst['difference']:.2g} (limit {worst['limit']:g})"
+        count = share(broken or len(rows), len(rows)) if len(rows) > 1 else "the comparison"
+        if broken:
+            text = f"{capital(count)} did not hold: first losses of {rows[0].point} and {rows[0].beside} differ by {differ}."
+            text = fitting(text, f"{capital(count)} did not hold: first losses differ by {differ}.")
+        else:
+            same = f", which differ by at most {differ}" if worst["difference"] else ", bit by bit"
+            text = f"The first losses are the same: {count} held{same}."
+        short = (
+            f"{'Not the' if broken else 'The'} same numbers: {count} {'did not hold' if broken else 'held'}"
         )
-        of = "relative difference of first losses that is the nearest to its limit"
-        return Answer(text, "not held" if broken else "held", of, float(worst["difference"]))
+        return Answer(
+            text,
+            rows[0].verdict,
+            "relative difference of first losses",
+            float(worst["difference"]),
+            short=short,
+            rows=rows,
+        )
+
+
+def _told(row: pd.Series, mine: Mapping[str, Run]) -> Told:
+    effect = Estimate(float(row["difference"]), None, None, 1)
+    word = verdicts.HELD if row["held"] else verdicts.NOT_HELD
+    cells = {"limit": f"{row['limit']:g}", "precision": row["precision"], "steps": str(row["steps"])}
+    return Told(
+        _named(mine[row["run"]]), _named(mine[row["reference"]]), effect, "relative difference", word, cells
+    )
 
 
 def _named(run: Run) -> str:
-    return f"{run.simulator} on {run.layout}"
+    simulated = run.model if run.simulator == "none" else run.simulator
+    return f"{simulated} on {where(run.layout)}"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ketscale.analysis import parity, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.intervals import Estimate
-from ketscale.analysis.kinds import gains
-from ketscale.analysis.kinds.kind import Answer, Kind
+from ketscale.analysis.kinds.kind import Kind
 from ketscale.analysis.points import (
     HOLLOW,
     MIXED,
@@ -28,11 +27,6 @@ from ketscale.analysis.points import (
 )
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, POINT, Study
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from ketscale.analysis.drawing.inputs import Inputs
 
 # The columns of an estimate, after its name.
 PARTS = ("", "_low", "_high", "_n", "_outliers")
@@ -195,15 +189,6 @@ class Speed(Kind):
         }  # fmt: skip
         own = same is None or point(same.group[0]) == point(first)
         return row, None if own else replace(compared, ratio=ratios.speedup)
-
-    def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """The best layout for each model, size and batch, with its speedup and what it costs."""
-
-        def cost(point: pd.Series) -> str:
-            return gains.cost(point, inputs.config.family(point["workload"]).samples)
-
-        says = "make a step {factor} times as fast as {one}"
-        return gains.answer(inputs.points(study.name), inputs, ("layout",), says, cost)
 
 
 def _work(row: Row) -> tuple[Any, ...]:

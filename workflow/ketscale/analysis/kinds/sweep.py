@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import laws, verdicts
-from ketscale.analysis.drawing import style
+from ketscale.analysis.comparison import Compared
+from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Speed
-from ketscale.analysis.laws.drawing import with_regimes
-from ketscale.analysis.points import HOLLOW, SHARED_RATIOS, TIMED_OUT, sizes_of, variants
-from ketscale.analysis.wording import digits, interval, sentence, subject
+from ketscale.analysis.laws.drawing import regimes
+from ketscale.analysis.points import HOLLOW, sizes_of, variants
+from ketscale.analysis.wording import SHORT, capital, digits, fitting, samples, takes, times, where
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Run, Study
 from ketscale.words import duration
@@ -33,10 +34,13 @@ STRAIGHT = 0.1
 class Sweep(Speed):
     """The step time against one axis, with one line for all points that differ in nothing else."""
 
+    # Of a factor by which time grows.
+    unit = gains.LONGER
+
     def __init__(self, name: str, varies: str, axis: str, caption: str) -> None:
         """name: of the kind and its figure. varies: the column on the axis. axis: its title."""
         self.name, self.varies, self.axis = name, varies, axis
-        self.figure = Figure(name, f"Time per step against {axis}", caption, (name,), self.draw)
+        self.figure = Figure(name, f"Time against {axis}", caption, (name,), self.draw)
 
     def value(self, config: Config, run: Run) -> int | None:
         """The run's value on the axis; None if its family has no such axis."""
@@ -51,135 +55,167 @@ class Sweep(Speed):
             yield f"a study of kind {self.name} compares values of {self.varies}, but has only one; give a list of them"
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """How many times as long a step takes at the largest value as at the smallest, and by which law it grows."""
-        points = inputs.points(study.name)
-        if len(points):
-            points = points.assign(line=self.lines(points, inputs), at=points[self.varies].astype(float))
-        ends = [
-            (str(line), group, inputs.faster(group.iloc[0], group.iloc[-1]))
-            for line, group in (points.sort_values("at").groupby("line", sort=False) if len(points) else ())
-            if group["at"].nunique() > 1
+        """How much longer a step takes at each value than at the line's smallest, and by which law it grows."""
+        points = self._lines(gains.points(study.name, inputs), inputs)
+        timed = points[points["step_s"].notna()]
+        first = {line: group.iloc[0] for line, group in timed.groupby("line")}
+        others = [first.get(line) for line in points["line"]]
+        others = [
+            None if one is None or one["at"] >= at else one
+            for one, at in zip(others, points["at"], strict=True)
         ]
+        beside = ["" if other is None else f"{self.axis} {other['at']:,.0f}" for other in others]
+        found = gains.longer(points, others, inputs)
+        growth = [
+            1.0 if other is None else at / other["at"] for other, at in zip(others, points["at"], strict=True)
+        ]
+        names = [
+            ", ".join(filter(None, (f"{self.axis} {point['at']:,.0f}", point["line"])))
+            for _, point in points.iterrows()
+        ]
+        told, words = self.judged(found, growth)
+        rows = gains.entries(points, names, beside, told, words, self.unit, self.cells)
+        # Of each line its largest value.
+        ends = {each.point["line"]: each for each in rows if each.told.effect is not None}
+        table = tuple(each.told for each in rows)
         if not ends:
-            return Answer(f"Fewer than two values of {self.axis} have been timed yet.", verdicts.OPEN)
-        count = verdicts.decided(found for _, _, found in ends)
-        several = len(ends) > 1
-        clauses = [
-            self._clause(f"{line}: " if several else "", group, verdicts.together(found, count))
-            for line, group, found in ends
-        ]
-        tied = ("batch",) if _tied(points, inputs) else ()
-        but = (self.varies, *tied, *(("layout", "simulator") if several else ("layout",)))
-        text = sentence(f"for {subject(points, inputs.config, but)}", [clause.text for clause in clauses])
-        lead = max(clauses, key=lambda clause: clause.effect or 0)
-        return replace(lead, text=text + verdicts.about_together(count))
-
-    def _clause(self, line: str, group: pd.DataFrame, growth: Estimate) -> Answer:
-        """The clause about one line of points, in the order of their values."""
-        first, last = group.iloc[0], group.iloc[-1]
-        share = growth.times(first["at"] / last["at"])
-        verdict = _proportion(share, bool({first["flag"], last["flag"]} & {*SHARED_RATIOS, TIMED_OUT}))
-        law = _law(group[group["flag"].isna()], self.axis)
-        ends = f"{first['at']:.0f} to {last['at']:.0f}"
-        ends = f"{self.axis} {ends}" if self.varies == "batch" else f"{ends} {self.axis}"
-        text = (
-            f"{line}from {ends} a step takes {digits(growth.value)} times as long ({duration(first['step_s'])} to "
-            f"{duration(last['step_s'])}; {interval(growth)}), {verdict}{self.saved(share)}{law}"
+            return gains.nothing(table, f"fewer than two values of {self.axis} were timed")
+        # The longest time, or the largest gain, leads.
+        lead = max(ends.values(), key=lambda each: each.effect.value)
+        answer = self.told(
+            lead, first[lead.point["line"]]["at"], len(ends) > 1, samples(points, inputs.config)
         )
-        return Answer.by(text, verdict, f"step time, {ends}", growth)
+        notes = [*self._laws(timed, inputs), *gains.tallied([each for each in rows if each.told.effect])]
+        return replace(answer, rows=table, notes=tuple(notes))
 
-    def saved(self, share: Estimate) -> str:
-        """What the growth relative to that of the axis says besides, in words."""
-        return ""
+    def cells(self, point: pd.Series) -> dict[str, str]:
+        """Other cells of a row."""
+        return {}
 
-    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-        """Time per step, with a straight line if one fits; one panel per study."""
-        import matplotlib.pyplot as plt
-        import pandas as pd
+    def judged(
+        self, found: Sequence[Compared | None], growth: Sequence[float]
+    ) -> tuple[Sequence[Compared | None], list[str]]:
+        """What rows tell, and their verdicts, from how many times as long a step takes, and by how much the axis grows."""
+        known = [_times(each, 1 / axis) for each, axis in zip(found, growth, strict=True) if each]
+        words = iter(
+            verdicts.changes(known, verdicts.WORTH, verdicts.MORE_THAN, verdicts.LESS, verdicts.ABOUT)
+        )
+        return found, [next(words) if each else verdicts.OPEN for each in found]
 
-        studies = inputs.of(self.name)
-        if not studies:
+    def told(self, lead: gains.Entry, smallest: float, several: bool, named: str) -> Answer:
+        """The answer that the point with the longest time leads; named: what samples are called."""
+        found, verdict = lead.effect, lead.told.verdict
+        ends = f"from {smallest:,.0f} to {lead.point['at']:,.0f} {self.axis}"
+        grown = takes(found.value, "up to" if several else "")
+        texts = (
+            f"{capital(ends)} a step {grown}{name}: {gains.said(verdict)}."
+            for name in (f" ({lead.point['line']})" if several else "", "")
+        )
+        short = fitting(f"{grown} {ends}", grown, limits=SHORT)
+        return replace(Answer.by(fitting(*texts), verdict, f"step time {ends}", found), short=capital(short))
+
+    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
+        """Time per step, with a straight line if one fits; one panel for each data set."""
+        points = _with_fits(self._lines(inputs.points_of(self.name), inputs))
+        points = points.assign(hollow=points["flag"].isin(HOLLOW), value=points["at"])
+        if points.empty or points.groupby("line")["at"].nunique().max() < 2:
             return style.empty(inputs, inputs.asked(self.name))
-        figure, grid = plt.subplots(
-            len(studies), figsize=(9.5, 3.3 * len(studies)), squeeze=False, layout="constrained"
-        )
-        drawn = []
-        for axes, (name, points) in zip(grid[:, 0], studies, strict=True):
-            points = points.assign(line=self.lines(points, inputs), value=points[self.varies])
-            fitted = _with_fits(with_regimes(points, inputs.laws))
-            _curves(axes, fitted, "step_s", inputs)
-            _circuits(axes, fitted)
-            values = sorted(int(value) for value in points["value"].unique())
-            axes.set(title=name, xlabel=self.axis, xticks=values, ylabel="time per step")
-            if points["step_s"].max() < WIDE * points["step_s"].min():
-                _draw_fits(axes, fitted, self.axis)
-                axes.set_xlim(0, None)
-                axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
-                axes.yaxis.set_major_formatter(style.seconds_or_zero)
-            else:
-                style.log_seconds(axes.yaxis)
-            style.legend(axes)
-            drawn.append(fitted)
-        note = (
-            "Median over seeds; small dots: seeds; dashed: least-squares line through the medians, shown if it is "
-            f"within {STRAIGHT:.0%} of each"
-        )
-        if any(points["circuit_s"].notna().any() for points in drawn):
-            note += ". Dotted: the circuits alone, forward and backward, in a few sampled steps"
-        style.footnote(figure, pd.concat(drawn), inputs, [name for name, _ in studies], note)
-        return figure, pd.concat(drawn)
 
-    def lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.Series[str]:
-        """The name of each point's line: simulator, layout, and whatever else the study varies."""
-        varied = (self.varies, "simulator", "layout", *(["batch"] if _tied(points, inputs) else []))
-        others = variants(points, inputs.config, but=varied)
-        named = points["simulator"] + " on " + points["layout"]
-        return named.where(others == "", named + ", " + others)
+        def finish(axes: Axes, part: pd.DataFrame) -> None:
+            axes.set(xlabel=self.axis, xticks=sorted(set(part["at"])), ylabel="time per step")
+            axes.xaxis.set_major_formatter("{x:g}")
+            if part["step_s"].max() >= WIDE * part["step_s"].min():
+                style.log_seconds(axes.yaxis)
+                return
+            for number, (_, line) in enumerate(part.groupby("line", sort=True)):
+                _draw_fit(axes, line, style.colour(number))
+            axes.set(xlim=(0, None), ylim=(0, 1.05 * axes.get_ylim()[1]))
+            axes.yaxis.set_major_formatter(style.seconds_or_zero)
+
+        note = (
+            f"Typical time; dashed: straight line fitted to them, where it is within {STRAIGHT:.0%} of each"
+        )
+        return plots.lines(points, inputs, "at", "step_s", ("step_low_s", "step_high_s"), finish, note)
+
+    def _lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
+        """The points with their value `at` on the axis, and the name of their `line`: whatever else the study varies."""
+        tied = _tied(points, inputs)
+        others = variants(
+            points, inputs.config, but=(self.varies, "layout", "workload", *(["batch"] if tied else []))
+        )
+        several = points["layout"].nunique() > 1
+        layouts = points["layout"].map(where) if several else ""
+        named = others.where(others == "", others + (" on " if several else "")) + layouts
+        return points.assign(line=named, at=points[self.varies].astype(float)).sort_values(
+            ["line", "at"], kind="stable", ignore_index=True
+        )
+
+    def _laws(self, timed: pd.DataFrame, inputs: Inputs) -> Iterator[str]:
+        """For each line the law that its medians follow, and its regimes."""
+        for line, group in timed.groupby("line", sort=True):
+            words = filter(None, (_law(group[group["flag"].isna()], self.axis), regimes(inputs.laws, group)))
+            for found in words:
+                yield f"{line}: {found}." if str(line) else f"{capital(found)}."
 
 
 class Batch(Sweep):
-    """The time per step and per epoch against the batch."""
+    """The time of a sample against the batch."""
+
+    unit = gains.FASTER
 
     def value(self, config: Config, run: Run) -> int:
         """The global batch."""
         return run.batch
 
-    def saved(self, share: Estimate) -> str:
-        """What a sample costs at the largest batch."""
-        return f", so a sample costs {digits(share.value)} times as much"
+    def cells(self, point: pd.Series) -> dict[str, str]:
+        """The time of an epoch, where it is known."""
+        about = "about " if point["epoch_estimated"] else ""
+        return {"epoch": f"{about}{duration(point['epoch_s'])}"} if point["epoch_s"] > 0 else {}
 
-    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-        """Time per step and per epoch on logarithmic axes; one row of panels per study."""
-        import matplotlib.pyplot as plt
-        import pandas as pd
+    def judged(
+        self, found: Sequence[Compared | None], growth: Sequence[float]
+    ) -> tuple[Sequence[Compared | None], list[str]]:
+        """How many times as many samples a second, and whether that pays."""
+        speeds = [
+            each and _times(replace(each, ratio=each.ratio and each.ratio.inverse()), axis)
+            for each, axis in zip(found, growth, strict=True)
+        ]
+        return speeds, gains.judged(speeds)
 
-        studies = inputs.of(self.name)
-        if not studies:
+    def told(self, lead: gains.Entry, smallest: float, several: bool, named: str) -> Answer:
+        """The answer that the largest gain leads."""
+        found, verdict = lead.effect, lead.told.verdict
+        slowly = found.value < 1 and digits(found.value) != "1"
+        fast = f"{digits(1 / found.value)} times as slowly" if slowly else times(found.value)
+        ends = f"batch {lead.point['at']:,.0f} instead of {smallest:,.0f}"
+        most = "at most " if several else ""
+        texts = (
+            f"With {ends}, {named} are trained {most}{fast}{name}: {gains.said(verdict)}."
+            for name in (f" ({lead.point['line']})" if several else "", "")
+        )
+        short = fitting(f"{fast} with batch {lead.point['at']:,.0f}", fast, limits=SHORT)
+        of = f"{named} a second, {ends}"
+        return replace(Answer.by(fitting(*texts), verdict, of, found), short=capital(short))
+
+    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
+        """The time of 1,000 samples on logarithmic axes; one panel for each data set."""
+        points = self._lines(inputs.points_of(self.name), inputs)
+        if points.empty or points.groupby("line")["at"].nunique().max() < 2:
             return style.empty(inputs, inputs.asked(self.name))
-        figure, grid = plt.subplots(
-            len(studies), 2, figsize=(9.5, 3.3 * len(studies)), squeeze=False, layout="constrained"
+        each = {
+            f"thousand{end}_s": 1000 * points[f"step{end}_s"] / points["batch"]
+            for end in ("", "_low", "_high")
+        }
+        points = points.assign(hollow=points["flag"].isin(HOLLOW), value=points["at"], **each)
+
+        def finish(axes: Axes, part: pd.DataFrame) -> None:
+            axes.set(xlabel="batch (log scale)", ylabel=f"time of 1,000 {samples(part, inputs.config)}")
+            style.log_values(axes.xaxis, part["batch"].tolist())
+            style.log_seconds(axes.yaxis)
+
+        return plots.lines(
+            points, inputs, "at", "thousand_s", ("thousand_low_s", "thousand_high_s"), finish, "Typical time"
         )
-        drawn = []
-        for panels, (name, points) in zip(grid, studies, strict=True):
-            points = points.assign(line=self.lines(points, inputs), value=points["batch"])
-            points = with_regimes(points, inputs.laws)
-            for axes, column, of in zip(panels, ("step_s", "epoch_s"), ("step", "epoch"), strict=True):
-                _curves(axes, points, column, inputs if column == "step_s" else None)
-                axes.set(
-                    title=f"{name}: {of}",
-                    xlabel=f"batch ({_samples(inputs, points)}, log scale)",
-                    ylabel=f"time per {of} (log scale)",
-                )
-                style.log_values(axes.xaxis, points["batch"].tolist())
-                style.log_seconds(axes.yaxis)
-            style.legend(panels[1])
-            drawn.append(points)
-        note = (
-            "Median over seeds; small dots: seeds. The time per epoch is the median of whole epochs; where none was "
-            "timed, an estimate: the mean step times the steps per epoch"
-        )
-        style.footnote(figure, pd.concat(drawn), inputs, [name for name, _ in studies], note)
-        return figure, pd.concat(drawn)
 
 
 def _tied(points: pd.DataFrame, inputs: Inputs) -> bool:
@@ -187,15 +223,8 @@ def _tied(points: pd.DataFrame, inputs: Inputs) -> bool:
     return any(inputs.config.family(name).work for name in points["workload"].unique())
 
 
-def _proportion(share: Estimate, busy: bool) -> str:
-    """The verdict on the growth of a time over that of the axis."""
-    if busy:
-        return verdicts.DISTURBED
-    if share.low is None or share.high is None:
-        return verdicts.FEW
-    if share.high < 1 / verdicts.WORTH:
-        return "less than in proportion"
-    return "more than in proportion" if share.low > verdicts.WORTH else "about in proportion"
+def _times(found: Compared, factor: float) -> Compared:
+    return replace(found, ratio=found.ratio and found.ratio.times(factor))
 
 
 def _law(sound: pd.DataFrame, axis: str) -> str:
@@ -205,10 +234,10 @@ def _law(sound: pd.DataFrame, axis: str) -> str:
     if line is None or growth is None:
         return ""
     if line.intercept >= 0 and line.slope >= 0 and _straight(line, sound["at"], sound["step_s"]):
-        return f", as {duration(line.intercept)} + {duration(line.slope)} x {axis}"
+        return f"a step takes {duration(line.intercept)} + {duration(line.slope)} x {axis}"
     if growth.exponential:
-        return f", about {growth.rate:.3g} times as long for each one more (R² {growth.r2:.2f})"
-    return f", about as the power {growth.rate:.2g} of {axis} (R² {growth.r2:.2f})"
+        return f"a step takes about {growth.rate:.3g} times as long for each one more (R² {growth.r2:.2f})"
+    return f"a step takes about as the power {growth.rate:.2g} of {axis} (R² {growth.r2:.2f})"
 
 
 def _straight(line: laws.Line, x: pd.Series[float], y: pd.Series[float]) -> bool:
@@ -216,84 +245,40 @@ def _straight(line: laws.Line, x: pd.Series[float], y: pd.Series[float]) -> bool
     return bool(((y - line.intercept - line.slope * x).abs() <= STRAIGHT * y).all())
 
 
-def _samples(inputs: Inputs, points: pd.DataFrame) -> str:
-    """What the batch counts."""
-    words = {inputs.config.family(str(workload)).samples for workload in points["workload"]}
-    return words.pop() if len(words) == 1 else "samples"
-
-
-def _curves(axes: Axes, points: pd.DataFrame, column: str, inputs: Inputs | None) -> None:
-    """Draw each line through its medians, and if `inputs` are given, seeds as small dots."""
-    for number, (name, group) in enumerate(points.groupby("line", sort=True)):
-        look, marker, ordered = style.line(number), style.marker(number), group.sort_values("value")
-        axes.plot(ordered["value"], ordered[column], lw=1.5, alpha=0.7, **look)
-        for _, point in ordered.iterrows():
-            hollow = point["flag"] in HOLLOW
-            style.dot(
-                axes, point["value"], point[column], look["color"], hollow, marker=marker, ms=7, zorder=3
-            )
-        if inputs is not None:
-            for _, seed in inputs.seeds(ordered).iterrows():
-                style.dot(
-                    axes, seed["value"], seed["step_s"], look["color"], seed["hollow"], ms=3.5, alpha=0.6
-                )
-        label = "\n".join(filter(None, (str(name), group["regimes"].iloc[0])))
-        axes.plot([], [], marker=marker, label=label, **look)
-
-
-def _circuits(axes: Axes, points: pd.DataFrame) -> None:
-    """Draw the time of the circuits alone below each line."""
-    for number, (_, group) in enumerate(points.groupby("line", sort=True)):
-        ordered = group.sort_values("value")
-        axes.plot(ordered["value"], ordered["circuit_s"], ls=":", lw=1.5, color=style.line(number)["color"])
-
-
 def _with_fits(points: pd.DataFrame) -> pd.DataFrame:
     """The points with the intercept_s, slope_s and r2 of a straight fit to their line's unflagged points."""
-    import pandas as pd
-
-    fitted = []
-    for _, group in points.groupby("line", sort=True):
-        sound = group[group["flag"].isna()]
-        x, y = (
-            [float(value) for value in sound["value"]],
-            [float(value) for value in sound["step_s"]],
+    fits = {}
+    for name, group in points[points["flag"].isna()].groupby("line"):
+        line = laws.fit_line(
+            [float(value) for value in group["at"]], [float(value) for value in group["step_s"]]
         )
-        line = laws.fit_line(x, y)
-        found = (line.intercept, line.slope, line.r2) if line else (float("nan"),) * 3
-        fitted.append(group.assign(**dict(zip(("intercept_s", "slope_s", "r2"), found, strict=True))))
-    return pd.concat(fitted)
+        if line:
+            fits[name] = line.intercept, line.slope, line.r2
+    nothing = (float("nan"),) * 3
+    columns = (
+        zip(*(fits.get(line, nothing) for line in points["line"]), strict=True) if len(points) else ((),) * 3
+    )
+    return points.assign(**dict(zip(("intercept_s", "slope_s", "r2"), columns, strict=True)))
 
 
-def _draw_fits(axes: Axes, points: pd.DataFrame, unit: str) -> None:
-    for number, (_, group) in enumerate(points.groupby("line", sort=True)):
-        first = group.iloc[0]
-        line = laws.Line(first["intercept_s"], first["slope_s"], first["r2"])
-        if not _straight(line, group["value"], group["step_s"]):
-            continue
-        ends = [0.0, float(group["value"].max())]
-        start, slope = (float(first[name]) for name in ("intercept_s", "slope_s"))
-        words = f"{'-' if start < 0 else ''}{duration(abs(start))} {'-' if slope < 0 else '+'} {duration(abs(slope))}"
-        label = f"{words} x {unit} (R² {first['r2']:.3f})"
-        heights = [start + slope * end for end in ends]
-        axes.plot(ends, heights, ls=(0, (4, 3)), color=style.colour(number), lw=1, label=label)
+def _draw_fit(axes: Axes, group: pd.DataFrame, colour: str) -> None:
+    line = laws.Line(*(float(group[name].iloc[0]) for name in ("intercept_s", "slope_s", "r2")))
+    if _straight(line, group["at"], group["step_s"]):
+        ends = [0.0, float(group["at"].max())]
+        axes.plot(
+            ends, [line.intercept + line.slope * end for end in ends], ls=(0, (4, 3)), color=colour, lw=1
+        )
 
 
 BATCH = Batch(
     "batch",
     "batch",
     "batch",
-    "Time per step and per epoch against the batch. Larger batches save time only while the step time grows more "
-    "slowly than the batch. Whether they cost accuracy is another question.",
+    "The time of 1,000 samples against the batch. Whether a larger batch costs accuracy is another question.",
 )
 
 
 def of_size(axis: SizeAxis) -> Sweep:
     """The sweep of one size axis."""
-    return Sweep(
-        axis.sweep or axis.name,
-        axis.name,
-        axis.title,
-        f"Time per step against {axis.title}. If a straight line fits, its intercept is the part of the time that "
-        f"does not depend on {axis.title}.",
-    )
+    caption = f"Time per step against {axis.title}. The intercept of a straight line is what does not depend on {axis.title}."
+    return Sweep(axis.sweep or axis.name, axis.name, axis.title, caption)

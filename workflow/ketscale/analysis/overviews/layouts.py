@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.kinds import Figure, gains
+from ketscale.analysis.kinds import Figure
 from ketscale.analysis.points import BUSY_RATIOS, serial, size_axes, size_words, workers
-from ketscale.analysis.wording import digits, where
+from ketscale.analysis.wording import device, digits, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Run, layout
 from ketscale.words import duration
@@ -79,7 +79,7 @@ def table(inputs: Inputs) -> pd.DataFrame:
     import pandas as pd
 
     points = inputs.scaling[inputs.scaling["step_s"].notna() & (inputs.scaling["kind"] != "weak")]
-    points = points.assign(device=points["layout"].map(gains.device))
+    points = points.assign(device=points["layout"].map(device))
     # Not over another size, batch or protocol.
     several = points[(points["workers"] > 1) & ~points["same_reference"].astype(str).str.contains(" ")]
     several = several[several[RATIO].notna()].drop_duplicates([*POINT, "hardware"])

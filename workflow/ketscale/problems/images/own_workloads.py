@@ -62,6 +62,11 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
             yield "features: need no network; leave weights and image_size out"
 
     @property
+    def sample_name(self) -> str:
+        """Rows of a table where no network makes features of images."""
+        return "rows" if self.weights is None else ""
+
+    @property
     def split_by(self) -> str:
         """`labels`, or `given` if the file gives the split."""
         return "given" if self.split == "given" else "labels"

@@ -1,0 +1,31 @@
+"""What every sentence of a report keeps: its length, its numbers, and words that nobody says."""
+
+from __future__ import annotations
+
+import re
+
+from ketscale.analysis.kinds.kind import Answer
+
+# A number stands by itself: fp64, q4-l3 and euler-0.02 are names.
+NUMBER = re.compile(r"(?<![\w.\-])[-+]?\d[\d.,]*(?:e[-+]?\d+)?")
+NOBODY_SAYS = (
+    r"(?<![\d.])1 times\b", r"(?<!\d)0?\.\d+ times\b", r"(?<!\d)0\.\d+x\b", r"\ball 1\b", r"-0\.0\b", r"\bnan\b", r"\bNone\b(?! of)", r"\binf\b",
+    r"\b1 comparisons\b", r"takes takes", r"  ", r"\(\)", r": \.", r"\.\.",
+)  # fmt: skip
+
+
+def faults(answer: Answer) -> list[str]:
+    """In what an answer is not one finding that is read in a second."""
+    found = []
+    for words, numbers, text in ((25, 3, answer.text), (12, 2, answer.short)):
+        count = len([word for word in text.split() if re.search(r"\w", word)])
+        if not text or count > words:
+            found.append(f"{count} words: {text!r}")
+        if len(NUMBER.findall(text)) > numbers:
+            found.append(f"numbers {NUMBER.findall(text)}: {text!r}")
+    told = [answer.text, answer.short, answer.of, *answer.notes]
+    told += [cell for row in answer.rows for cell in (row.point, row.beside, row.verdict, *row.more.values())]
+    found += [f"{pattern}: {text!r}" for pattern in NOBODY_SAYS for text in told if re.search(pattern, text)]
+    if not re.fullmatch(r"[A-Z0-9].*\.", answer.text) or ". " in answer.text:
+        found.append(f"no sentence: {answer.text!r}")
+    return found

@@ -1,0 +1,115 @@
+"""The two drawings of studies of speed: rows with intervals, and lines with intervals, with a panel for each data set."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.wording import data
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# The height of a row and the width of a character of its words, in inches.
+ROW, CHARACTER = 0.36, 0.065
+RATIOS = "Ratios are of pairs of the same seed, with 95 % intervals (none below 3 seeds)"
+
+
+def rows(
+    points: pd.DataFrame, inputs: Inputs, label: str, factors: bool = True, note: str = RATIOS
+) -> tuple[Figure, pd.DataFrame]:
+    """A row for each point, in their order, on a logarithmic axis of factors or seconds.
+
+    points: with the columns `name`, `said` (words about the value), `value`, `low` and `high`, `hollow`, and, if there are
+    any, `colour` (a number) and `dots` (the values of seeds). The words are above a mark, so that they need no room beside.
+    """
+    panels = list(_parts(points, inputs, "workload"))
+    figure, grid = style.panels(
+        len(panels), height=ROW * max(len(part) for _, part in panels) + 0.7, least=3.4
+    )
+    room = int(style.width() / (CHARACTER * min(len(panels), max(1, int(style.width() / 3.4)))))
+    for axes, (title, part) in zip(grid, panels, strict=True):
+        for height, (_, row) in enumerate(part.iterrows()):
+            colour = style.colour(int(row.get("colour", 0)))
+            axes.hlines(height, row["low"], row["high"], color=colour, lw=2)
+            for dot in row.get("dots", ()):
+                style.dot(axes, dot, height, colour, row["hollow"], ms=3, alpha=0.5, mew=0.5)
+            style.dot(axes, row["value"], height, colour, row["hollow"], ms=6)
+            name = textwrap.shorten(row["name"], max(12, room - len(row["said"])), placeholder=" …")
+            for x, words, side in ((0.0, name, "left"), (1.0, row["said"], "right")):
+                place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": side, "va": "bottom"}
+                axes.annotate(words, (x, height - 0.3), fontsize=8, **place)
+        (style.log_factors if factors else style.log_seconds)(axes.xaxis)
+        if factors:
+            axes.axvline(1, ls="--", color=style.FRAME, lw=1, zorder=0)
+        axes.set(title=title, xlabel=label, yticks=[], ylim=(len(part) - 0.6, -0.95))
+        axes.margins(x=0.1)
+        axes.grid(False, axis="y")
+    return _noted(figure, points, inputs, note)
+
+
+def lines(
+    points: pd.DataFrame,
+    inputs: Inputs,
+    x: str,
+    y: str,
+    ends: tuple[str, str],
+    finish: Callable[[Axes, pd.DataFrame], None],
+    note: str = RATIOS,
+) -> tuple[Figure, pd.DataFrame]:
+    """A line for each value of the column `line`, at most six in a panel; hollow where `hollow` is true.
+
+    x, y, ends: columns of the values and of the ends of their intervals. finish: adds labels and scales to a panel, whose
+    points it is given.
+    """
+    panels = list(_parts(points, inputs, "line"))
+    figure, grid = style.panels(len(panels))
+    for axes, (title, part) in zip(grid, panels, strict=True):
+        axes.set_title(title)
+        named = curves(axes, part, x, y, ends)
+        finish(axes, part)
+        style.name_lines(axes, named)
+    return _noted(figure, points, inputs, note)
+
+
+def curves(
+    axes: Axes, points: pd.DataFrame, x: str, y: str, ends: tuple[str, str] | None = None
+) -> list[tuple[float, str, Any]]:
+    """The lines of one panel, in the order of `x`; what `style.name_lines` takes once the axes have their limits."""
+    named = []
+    for number, (name, group) in enumerate(points.groupby("line", sort=True)):
+        group = group.dropna(subset=[x, y]).sort_values([x, y])
+        if group.empty:
+            continue
+        look: dict[str, Any] = style.line(number)
+        axes.plot(group[x], group[y], lw=1.3, alpha=0.7, **look)
+        if ends:
+            axes.vlines(group[x], group[ends[0]], group[ends[1]], color=look["color"], lw=1.5)
+        for _, point in group.iterrows():
+            shape = point.get("shape", "o")
+            style.dot(axes, point[x], point[y], look["color"], point["hollow"], marker=shape, ms=5, zorder=3)
+        named.append((float(group[y].iloc[-1]), textwrap.fill(str(name), 22), look["color"]))
+    return named
+
+
+def _parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The points of each panel with its title: those of one data set, and at most six values of the column `by`."""
+    for workload, group in points.groupby("workload", sort=True):
+        names = sorted(group[by].unique())
+        chunks = [names[at : at + style.SERIES] for at in range(0, len(names), style.SERIES)]
+        for number, chunk in enumerate(chunks, 1):
+            title = data(str(workload), inputs.config)
+            yield (
+                f"{title} ({number} of {len(chunks)})" if len(chunks) > 1 else title,
+                group[group[by].isin(chunk)],
+            )
+
+
+def _noted(figure: Figure, points: pd.DataFrame, inputs: Inputs, note: str) -> tuple[Figure, pd.DataFrame]:
+    style.footnote(figure, points, inputs, sorted(set(points["study"])), note)
+    return figure, points
