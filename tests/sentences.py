@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.kinds.kind import Answer
+from ketscale.config import Config
+from tests import records_factory as factory
 
 # A number stands by itself: fp64, q4-l3 and euler-0.02 are names.
 NUMBER = re.compile(r"(?<![\w.\-])[-+]?\d[\d.,]*(?:e[-+]?\d+)?")
@@ -17,7 +21,7 @@ NOBODY_SAYS = (
 def faults(answer: Answer) -> list[str]:
     """In what an answer is not one finding that is read in a second."""
     found = []
-    for words, numbers, text in ((25, 3, answer.text), (12, 2, answer.short)):
+    for words, numbers, text in ((25, 3, answer.text), (12, 3, answer.short)):
         count = len([word for word in text.split() if re.search(r"\w", word)])
         if not text or count > words:
             found.append(f"{count} words: {text!r}")
@@ -29,3 +33,9 @@ def faults(answer: Answer) -> list[str]:
     if not re.fullmatch(r"[A-Z0-9].*\.", answer.text) or ". " in answer.text:
         found.append(f"no sentence: {answer.text!r}")
     return found
+
+
+def answers_of(config: Config, results: Path) -> dict[str, Answer]:
+    """The answers of a config's studies to the records in a results folder, by name."""
+    parts = Analysed.of(factory.partial(config), results).parts
+    return {part.study.name: part.answer for part in parts}

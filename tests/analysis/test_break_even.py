@@ -10,10 +10,12 @@ import pytest
 
 from ketscale import analysis
 from ketscale.analysis.kinds.break_even import crossing
+from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from tests import records_factory as factory
+from tests.sentences import answers_of, faults
 
 # A step of batch * 2 ms on one rank; on two half of that and 2 ms of talking.
 BATCHES = (1, 2, 4, 8)
@@ -32,7 +34,7 @@ def change(run: Run) -> dict[str, Any]:
 def drawn(config: Config, results: Path) -> pd.DataFrame:
     factory.write_all(config, results, change)
     factory.draw(config, results)
-    return pd.read_csv(results / "figures/break-even.csv").sort_values("work_s")
+    return pd.read_csv(results / "figures/pays.csv").sort_values("work_s")
 
 
 def test_the_figure_has_speedup_over_work_and_where_it_crosses_one(tmp_path: Path) -> None:
@@ -40,7 +42,7 @@ def test_the_figure_has_speedup_over_work_and_where_it_crosses_one(tmp_path: Pat
     assert found["work_s"].tolist() == pytest.approx([0.001 * batch for batch in BATCHES])
     assert found["speedup_same"].tolist() == pytest.approx([2 / 3, 1.0, 4 / 3, 1.6])
     # At 2 ms of work a rank both take the same.
-    assert found["pays_from_s"].tolist() == pytest.approx([0.002] * 4)
+    assert found["faster_from_s"].tolist() == pytest.approx([0.002] * 4)
 
 
 def test_batches_and_simulators_are_along_a_line_and_layouts_beside_one_another(tmp_path: Path) -> None:
@@ -50,7 +52,7 @@ def test_batches_and_simulators_are_along_a_line_and_layouts_beside_one_another(
         ),
         tmp_path,
     )
-    assert set(found["line"]) == {"cpu-n1r1t2", "mpi-n1r2t1"}
+    assert set(found["line"]) == {"two threads", "two MPI ranks"}
 
 
 def points(*pairs: tuple[float, float]) -> pd.DataFrame:
@@ -61,14 +63,14 @@ def points(*pairs: tuple[float, float]) -> pd.DataFrame:
     "found, expected",
     [
         (points((1, 0.5), (100, 1.5)), 10.0),
-        (points((1, 1.2), (100, 1.5)), 1.0),
+        (points((1, 1.2), (100, 1.5)), None),
         (points((1, 0.5), (100, 0.9)), None),
         (points((1, 1.5), (10, 0.9), (1000, 1.1)), 100.0),
     ],
     ids=["between", "always", "never", "the last crossing counts"],
 )
 def test_the_crossing_is_found_on_logarithmic_work(found: pd.DataFrame, expected: float | None) -> None:
-    assert crossing(found) == (None if expected is None else pytest.approx(expected))
+    assert crossing(found, "speedup_same") == (None if expected is None else pytest.approx(expected))
 
 
 def test_one_layout_is_refused() -> None:
@@ -76,17 +78,79 @@ def test_one_layout_is_refused() -> None:
         analysis.of(factory.small_study(study(backend="cpu-n1r1t1")))
 
 
-def test_points_of_equal_work_on_both_sides_of_one(tmp_path: Path) -> None:
-    assert crossing(points((1.0, 2.0), (1.0, 0.5))) == pytest.approx(1.0)
-    config = factory.small_config(study(batch=8, simulator=["fused", "default.qubit"], seed=[0, 1, 2]))
+def answer(results: Path, talk_s: float, **axes: Any) -> Answer:
+    """A step of batch * 2 ms on one rank; on two half of that and `talk_s` of talking, with noise of 1 % by seed."""
+    config = factory.small_config(study(seed=[0, 1, 2, 3], **axes))
 
-    def gains(run: Run) -> dict[str, Any]:
-        return {
-            "step_s": 0.01
-            / (2.0 if run.simulator == "fused" and run.ranks == 2 else 1.0 if run.ranks == 1 else 0.5)
-        }
+    def change(run: Run) -> dict[str, Any]:
+        alone = 0.002 * run.batch
+        return {"step_s": alone if run.ranks == 1 else (alone / 2 + talk_s) * (1 + 0.01 * (run.seed - 1.5))}
 
-    factory.write_all(config, tmp_path, gains)
-    factory.collect(config, tmp_path)
-    said = pd.read_csv(tmp_path / "tables/answers.csv")["answer"].iloc[0]
-    assert "begin to be faster on average at about 5 ms, between 5 ms (default.qubit: 0.5 times" in said
+    factory.write_all(config, results, change)
+    (found,) = answers_of(config, results).values()
+    assert not faults(found)
+    return found
+
+
+def test_a_break_even_is_told_from_where_it_surely_pays_and_has_an_interval(tmp_path: Path) -> None:
+    found = answer(tmp_path, 0.003)
+    # Equal at batch 3, with 3 ms of work per rank; interpolated between 2 and 4 ms.
+    assert (found.text, found.short) == (
+        "Two MPI ranks pay from 4 ms of work per worker.",
+        "Two MPI ranks pay from 4 ms",
+    )
+    assert found.effect and found.low and found.high
+    assert 0.002 < found.low < found.effect < found.high < 0.004
+    assert [row.verdict for row in found.rows if row.beside] == [
+        "does not pay",
+        "does not pay",
+        "pays",
+        "pays",
+    ]
+    assert [row.more["work per worker"] for row in found.rows if row.beside] == [
+        "1 ms",
+        "2 ms",
+        "4 ms",
+        "8 ms",
+    ]
+
+
+def test_a_speedup_of_a_thousandth_does_not_pay(tmp_path: Path) -> None:
+    found = answer(tmp_path, 0.0079, batch=[4, 8])
+    assert found.text == "Two MPI ranks do not surely pay up to 8 ms of work per worker."
+    assert (
+        found.verdict == "no clear gain" and found.rows[-1].effect and 1 < found.rows[-1].effect.value < 1.01
+    )
+
+
+def test_a_break_even_may_be_beyond_the_range_or_below_it(tmp_path: Path) -> None:
+    beyond, below = answer(tmp_path / "beyond", 1.0), answer(tmp_path / "below", 1e-5)
+    assert (
+        beyond.text == "Two MPI ranks do not pay up to 8 ms of work per worker."
+        and beyond.verdict == "does not pay"
+    )
+    assert (
+        below.text == "Two MPI ranks pay everywhere, from 1 ms of work per worker."
+        and below.verdict == "pays"
+    )
+    assert beyond.effect is None and below.effect is None
+
+
+def test_every_layout_has_its_break_even(tmp_path: Path) -> None:
+    config = factory.small_config(study(backend=["cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1", "ddp-cpu-n1r2t1"]))
+    talk = {"cpu-n1r1t2": 0.001, "mpi-n1r2t1": 0.003, "ddp-cpu-n1r2t1": 1.0}
+    factory.write_all(
+        config,
+        tmp_path,
+        lambda run: {"step_s": 0.002 * run.batch / (1 + (run.layout in talk)) + talk.get(run.layout, 0)},
+    )
+    (found,) = answers_of(config, tmp_path).values()
+    assert (
+        found.text
+        == "Two threads pay from 2 ms of work per worker; two MPI ranks from 4 ms; two DDP (Gloo) ranks not up to 8 ms."
+    )
+    assert not faults(found)
+
+
+def test_points_of_equal_work_on_both_sides_of_one() -> None:
+    assert crossing(points((1.0, 2.0), (1.0, 0.5)), "speedup_same") == pytest.approx(1.0)

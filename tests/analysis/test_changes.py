@@ -9,9 +9,11 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
+from ketscale.analysis.kinds.kind import Answer
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from tests import records_factory as factory
+from tests.sentences import faults
 
 LOSSES = [2.3 * 0.9**step for step in range(20)]
 SIMULATORS: dict[str, Any] = {
@@ -50,8 +52,8 @@ def given(points: list[dict[str, Any]], **axes: Any) -> dict[str, Any]:
     return made
 
 
-def drawn(results: Path, learning_rate: float = 0.001) -> pd.DataFrame:
-    """The drawn data by change; the losses drift further apart with each step."""
+def drawn(results: Path, learning_rate: float = 0.001) -> tuple[pd.DataFrame, Answer]:
+    """The rows of the study by change, and its answer; the losses drift further apart with each step."""
     made = given([change for change, *_ in CHANGES.values()])
     for name in ("double", "single"):
         made["protocols"][name]["learning_rate"] = learning_rate
@@ -79,45 +81,41 @@ def drawn(results: Path, learning_rate: float = 0.001) -> pd.DataFrame:
         return {"step_s": step * (1 + 0.5 * run.seed), "losses": losses}
 
     factory.write_all(config, results, measured)
-    factory.draw(config, results)
-    data = pd.read_csv(results / "figures/changes.csv", keep_default_na=False, na_values=[""])
-    return data.set_index(data["varied"] + ": " + data["value"])
+    analysed = factory.draw(config, results)
+    data = analysed.tables["scaling"]
+    return data.set_index(data["varied"] + ": " + data["value"]), analysed.parts[0].answer
 
 
 def test_each_change_is_named_and_compared_with_the_baseline_seed_by_seed(tmp_path: Path) -> None:
-    data = drawn(tmp_path)
+    data, answer = drawn(tmp_path)
     assert data.index.tolist() == list(CHANGES)
+    rows = {row.point: row for row in answer.rows}
     for name, (_, step, sample, off) in CHANGES.items():
-        row = data.loc[name]
-        assert row["per_step"] == pytest.approx(step)
+        assert data.loc[name]["speedup_same"] == pytest.approx(1 / step)
+        assert (off is None and pd.isna(data.loc[name]["difference"])) or data.loc[name][
+            "difference"
+        ] == pytest.approx(off)
+        if name.startswith("baseline"):
+            continue
+        row = rows[name.replace(":", "", 1)]
+        assert row.effect and row.effect.value == pytest.approx(1 / sample)
         # Two seeds have no interval.
-        assert row[["per_step_low", "per_step_high"]].isna().all()
-        assert row["per_sample"] == pytest.approx(sample)
-        assert (
-            row["difference"] == pytest.approx(off, nan_ok=off is None)
-            if off is not None
-            else pd.isna(row["difference"])
-        )
-    said = pd.read_csv(tmp_path / "tables/answers.csv").iloc[0]
-    assert said["answer"].startswith(
-        "Of 9 changes to policy on tasks (1 qubit, 20 control segments, batch 4, literal)"
+        assert row.effect.low is None and row.beside == "the baseline" and row.unit == "times as fast"
+    assert rows["batch 4 -> 1"].more["losses"] == "other work"
+    assert rows["batching loop -> broadcast"].more["losses"] == "same numbers, bitwise"
+    assert rows["dt 0.01 -> 0.025"].more["losses"] == "losses differ by 1.0e-04"
+    assert not faults(answer)
+    assert answer.text == (
+        "Undecided (too few seeds), at best with simulator literal -> exact: a sample is 1,000 times as fast as with the baseline."
     )
-    assert "most of all, simulator literal -> exact is 1,000 times as fast a sample" in said["answer"]
-    assert "least of all, batch 4 -> 1 is 0.5 times as fast a sample" in said["answer"]
-    assert said["verdict"] == "undecided: fewer than 3 seeds" and said["effect"] == pytest.approx(1000)
-    words = (tmp_path / "figures/changes.svg").read_text()
-    for said in (
-        "batch: 4 → 1",
-        "other work",
-        "same numbers, bitwise",
-        "losses differ by 1.0e-04",
-        "1,000x faster",
-    ):
-        assert f"<!-- {said} -->" in words
+    words = (tmp_path / "figures/causes.svg").read_text()
+    for said in ("batch: 4 → 1", "2 times as long, other work", "1,000 times as fast"):
+        assert said in words
 
 
 def test_where_losses_are_chaotic_only_those_of_the_same_weights_are_compared(tmp_path: Path) -> None:
-    assert drawn(tmp_path, learning_rate=0.02)["difference"]["dt: 0.01 -> 0.025"] == pytest.approx(1e-4 / 20)
+    data, _ = drawn(tmp_path, learning_rate=0.02)
+    assert data["difference"]["dt: 0.01 -> 0.025"] == pytest.approx(1e-4 / 20)
 
 
 @pytest.mark.parametrize(

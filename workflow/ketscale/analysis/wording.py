@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # The most words and numbers of a sentence, and of its short form.
-SENTENCE, SHORT = (25, 3), (12, 2)
+SENTENCE, SHORT = (25, 3), (12, 3)
 # A number, which is no part of a name such as fp64 or default-2.
 NUMBER = re.compile(r"(?<![\w.-])\d[\d,.]*(?:e[+-]?\d+)?")
 
@@ -49,29 +49,26 @@ def digits(value: float) -> str:
 
 def times(factor: float) -> str:
     """A speed beside another; less than one is a slowdown: '1.5 times as fast', '2 times as long'."""
-    if digits(factor) == "1":
+    if even(factor):
         return "as fast"
     return f"{digits(factor)} times as fast" if factor > 1 else f"{digits(1 / factor)} times as long"
 
 
+def even(factor: float) -> bool:
+    """Whether a factor is 1 as far as it is told."""
+    return digits(max(factor, 1 / factor)) == "1"
+
+
 def fast(factor: float, other: str) -> str:
     """The same as a predicate, such as 'takes 2 times as long as with one core'."""
-    return (
-        f"is {times(factor)} as {other}"
-        if factor > 1 or digits(factor) == "1"
-        else f"{takes(1 / factor)} as {other}"
-    )
+    return f"{'is' if factor > 1 or even(factor) else 'takes'} {times(factor)} as {other}"
 
 
 def takes(factor: float, most: str = "") -> str:
     """How long a step takes beside another, as a predicate; most: a word of bounds, such as 'at least'."""
-    if factor < 1 and digits(factor) != "1":
-        return f"is {digits(1 / factor)} times as fast"
-    return (
-        f"takes {most} {digits(factor)} times as long".replace("  ", " ")
-        if digits(factor) != "1"
-        else "takes as long"
-    )
+    if even(factor):
+        return "takes as long"
+    return " ".join(filter(None, ("takes" if factor > 1 else "is", most, times(1 / factor))))
 
 
 def capital(text: str) -> str:
@@ -97,11 +94,13 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def share(count: int, total: int) -> str:
-    """'all eight comparisons', 'three of eight comparisons'."""
+def share(count: int, total: int, noun: str = "comparison") -> str:
+    """'all eight comparisons', 'three of eight comparisons', 'no comparison'."""
+    if not count:
+        return f"no {noun}"
     if count == total:
-        return "both comparisons" if total == 2 else f"all {spelled(total)} comparisons"
-    return f"{'none' if not count else spelled(count)} of {spelled(total)} comparisons"
+        return f"both {noun}s" if total == 2 else f"all {spelled(total)} {noun}s"
+    return f"{spelled(count)} of {spelled(total)} {noun}s"
 
 
 def plain(name: str) -> str:

@@ -25,7 +25,7 @@ def rows(
 ) -> tuple[Figure, pd.DataFrame]:
     """A row for each point, in their order, on a logarithmic axis of factors or seconds.
 
-    points: with the columns `name`, `said` (words about the value), `value`, `low` and `high`, `hollow`, and, if there are
+    points: with the columns `name`, `said` (words about the value), `middle`, `low` and `high`, `hollow`, and, if there are
     any, `colour` (a number) and `dots` (the values of seeds). The words are above a mark, so that they need no room beside.
     """
     panels = list(_parts(points, inputs, "workload"))
@@ -39,7 +39,7 @@ def rows(
             axes.hlines(height, row["low"], row["high"], color=colour, lw=2)
             for dot in row.get("dots", ()):
                 style.dot(axes, dot, height, colour, row["hollow"], ms=3, alpha=0.5, mew=0.5)
-            style.dot(axes, row["value"], height, colour, row["hollow"], ms=6)
+            style.dot(axes, row["middle"], height, colour, row["hollow"], ms=6)
             name = textwrap.shorten(row["name"], max(12, room - len(row["said"])), placeholder=" …")
             for x, words, side in ((0.0, name, "left"), (1.0, row["said"], "right")):
                 place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": side, "va": "bottom"}

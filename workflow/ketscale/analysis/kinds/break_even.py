@@ -94,7 +94,7 @@ class BreakEven(Speed):
         points = with_work(inputs.points_of(self.name), inputs)
         drawn = points[(points["workers"] > 1) & points[gains.RATIO].notna() & points["work_s"].notna()]
         if drawn.empty or drawn.groupby("line")["work_s"].nunique().max() < 2:
-            return style.empty(inputs, inputs.asked(self.name))
+            return None
         crossings = {name: crossing(line, gains.RATIO) for name, line in drawn.groupby("line")}
         found = drawn.assign(
             hollow=drawn["flag"].isin(HOLLOW_RATIOS), faster_from_s=drawn["line"].map(crossings)

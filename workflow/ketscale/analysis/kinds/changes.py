@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ketscale.analysis import verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparison import Compared
-from ketscale.analysis.drawing import plots, style
+from ketscale.analysis.drawing import plots
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
@@ -111,12 +111,12 @@ class Changes(Speed):
         points = points.assign(change=points["varied"] + ": " + points["value"].str.replace("->", "→"))
         drawn = points[points[gains.RATIO].notna() & (points["varied"] != BASELINE)].reset_index(drop=True)
         if len(drawn) < 2:
-            return style.empty(inputs, inputs.asked(self.name))
+            return None
         found = gains.row_columns(drawn)
         found = found.assign(
-            **{column: found[column] * found["more_samples"] for column in ("value", "low", "high")}
+            **{column: found[column] * found["more_samples"] for column in ("middle", "low", "high")}
         )
-        said = [f"{times(point['value'])}, {_numbers(point)}" for _, point in found.iterrows()]
+        said = [f"{times(point['middle'])}, {_numbers(point)}" for _, point in found.iterrows()]
         return plots.rows(
             found.assign(name=found["change"], said=said),
             inputs,

@@ -116,7 +116,7 @@ class Convergence(Speed):
         points = inputs.points_of(self.name)
         points = points[points["error"].notna()].reset_index(drop=True)
         if len(points) < 2:
-            return style.empty(inputs, inputs.asked(self.name))
+            return None
         methods = _methods(points, inputs)
         others = variants(points, inputs.config, but=(self.varies, "workload"))
         points = points.assign(

@@ -233,7 +233,7 @@ def devices(rows: Sequence[Entry]) -> list[str]:
 
 def row_columns(points: pd.DataFrame) -> pd.DataFrame:
     """The points with the columns of `plots.rows` for their ratios to their baselines."""
-    columns = {"value": points[RATIO], "low": points[ENDS[0]], "high": points[ENDS[1]]}
+    columns = {"middle": points[RATIO], "low": points[ENDS[0]], "high": points[ENDS[1]]}
     return points.assign(**columns, said=points[RATIO].map(times), hollow=points["flag"].isin(HOLLOW_RATIOS))
 
 

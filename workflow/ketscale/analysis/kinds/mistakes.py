@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import verdicts
-from ketscale.analysis.drawing import plots, style
+from ketscale.analysis.drawing import plots
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
@@ -87,9 +87,9 @@ class Mistakes(Speed):
                 f"{capital(verdict)}: a step {takes(worst)}",
             )
         else:
-            several = share(count, len(wrong)).replace("comparisons", "misconfigurations")
-            start = f"{capital(several)} slow steps down, {'most' if count else 'at worst'}"
-            texts = [f"{start} {name}: {is_slow}." for name in (lead.told.point, plain(lead.told.point))]
+            several = share(count, len(wrong), "misconfiguration")
+            start = f"Steps are slower with {several}, {'most' if count else 'at worst'}"
+            texts = [f"{start} with {name}: {is_slow}." for name in (lead.told.point, plain(lead.told.point))]
             short = f"{start} {times(1 / worst)}"
         answer = Answer.by(
             fitting(*texts), verdict, f"step time of {lead.told.point} beside {FAIR}", lead.effect
@@ -107,9 +107,9 @@ class Mistakes(Speed):
         points = _arms(inputs.points_of(self.name), inputs)
         drawn = points[points[gains.RATIO].notna() & ~points["alone"]].reset_index(drop=True)
         if len(drawn) < 2:
-            return style.empty(inputs, inputs.asked(self.name))
+            return None
         # The table has speedups; the figure shows how many times as long a step takes.
-        columns = {"value": gains.RATIO, "low": gains.ENDS[1], "high": gains.ENDS[0]}
+        columns = {"middle": gains.RATIO, "low": gains.ENDS[1], "high": gains.ENDS[0]}
         found = gains.row_columns(drawn).assign(
             **{name: 1 / drawn[column] for name, column in columns.items()}
         )

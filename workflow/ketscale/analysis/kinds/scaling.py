@@ -70,7 +70,7 @@ class Scaling(Speed):
         points = points[points["speedup_same"].notna()]
         several = points[points["workers"] > 1]
         if len(several) < 2:
-            return style.empty(inputs, inputs.asked(self.name))
+            return None
         label = f"{self.ratio} over one worker"
         points = points.assign(line=self._lines(points, inputs), hollow=points["flag"].isin(HOLLOW_RATIOS))
         if points.groupby("line")["workers"].nunique().max() < 3:

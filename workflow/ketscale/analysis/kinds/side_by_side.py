@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import verdicts
-from ketscale.analysis.drawing import plots, style
+from ketscale.analysis.drawing import plots
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure, Told
@@ -73,13 +73,13 @@ class SideBySide(Speed):
         """A row for each point: its seeds and their median."""
         points = self._named(inputs.points_of(self.name), inputs)
         if len(points) < 2:
-            return style.empty(inputs, inputs.asked(self.name))
+            return None
         order = ["workload", *size_axes(inputs.config), "batch", "model", "step_s", "entry"]
         points = points.sort_values(order, kind="stable", ignore_index=True)
         names = sorted(points["entry"].unique())
         seeds = inputs.seeds(points).groupby(list(POINT))["step_s"].apply(list)
         found = points.assign(
-            value=points["step_s"],
+            middle=points["step_s"],
             low=points["step_low_s"],
             high=points["step_high_s"],
             said=points["step_s"].map(duration),

@@ -31,6 +31,10 @@ WIDE = 10.0
 STRAIGHT = 0.1
 
 
+# A power or an exponential is told if it explains this share of the variance.
+FITS = 0.9
+
+
 class Sweep(Speed):
     """The step time against one axis, with one line for all points that differ in nothing else."""
 
@@ -119,7 +123,7 @@ class Sweep(Speed):
         points = _with_fits(self._lines(inputs.points_of(self.name), inputs))
         points = points.assign(hollow=points["flag"].isin(HOLLOW), value=points["at"])
         if points.empty or points.groupby("line")["at"].nunique().max() < 2:
-            return style.empty(inputs, inputs.asked(self.name))
+            return None
 
         def finish(axes: Axes, part: pd.DataFrame) -> None:
             axes.set(xlabel=self.axis, xticks=sorted(set(part["at"])), ylabel="time per step")
@@ -201,7 +205,7 @@ class Batch(Sweep):
         """The time of 1,000 samples on logarithmic axes; one panel for each data set."""
         points = self._lines(inputs.points_of(self.name), inputs)
         if points.empty or points.groupby("line")["at"].nunique().max() < 2:
-            return style.empty(inputs, inputs.asked(self.name))
+            return None
         each = {
             f"thousand{end}_s": 1000 * points[f"step{end}_s"] / points["batch"]
             for end in ("", "_low", "_high")
@@ -235,6 +239,8 @@ def _law(sound: pd.DataFrame, axis: str) -> str:
         return ""
     if line.intercept >= 0 and line.slope >= 0 and _straight(line, sound["at"], sound["step_s"]):
         return f"a step takes {duration(line.intercept)} + {duration(line.slope)} x {axis}"
+    if growth.r2 < FITS:
+        return ""
     if growth.exponential:
         return f"a step takes about {growth.rate:.3g} times as long for each one more (R² {growth.r2:.2f})"
     return f"a step takes about as the power {growth.rate:.2g} of {axis} (R² {growth.r2:.2f})"

@@ -1,0 +1,371 @@
+"""Sentences of studies of speed: what is said of records whose truth is known, and that every sentence keeps its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ketscale import analysis
+from ketscale.analysis import verdicts
+from ketscale.analysis.kinds.kind import Answer
+from ketscale.analysis.wording import fast, fitting, times, where
+from ketscale.config import Config
+from ketscale.grid import Run
+from tests import records_factory as factory
+from tests.ready_made import WHOLE
+from tests.record_maker import beside
+from tests.sentences import answers_of, faults
+
+BUSY = beside(others_share=0.4)
+LAYOUTS = ["cpu-n1r1t1", "mpi-n1r2t1", "mpi-n1r4t1"]
+FIVE = [0, 1, 2, 3, 4]
+
+
+def study(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) -> dict[str, Any]:
+    """One study of this kind."""
+    block = {
+        "kind": kind,
+        "question": "Does it pay?",
+        "axes": factory.point(**{"simulator": "fused", **axes}),
+    }
+    return {"asked": {**block, **({"points": points} if points else {})}}
+
+
+def said(results: Path, studies: Mapping[str, Any], change: factory.Change) -> Answer:
+    """The answer of a config's first study, which keeps the limits of sentences."""
+    config = factory.small_config(studies)
+    factory.write_all(config, results, change)
+    answer = next(iter(answers_of(config, results).values()))
+    assert not faults(answer)
+    return answer
+
+
+def noisy(*typical: float, share: float = 0.05) -> Callable[[int, int], float]:
+    """The time of a layout and a seed: the layout's own, with noise of this share that is drawn once and for all."""
+    noise = np.exp(np.random.default_rng(7).normal(0.0, share, (len(typical), 50)))
+    return lambda layout, seed: float(typical[layout] * noise[int(layout), seed])
+
+
+def test_factors_are_said_as_people_say_them() -> None:
+    assert [times(factor) for factor in (1.55, 1.001, 0.999, 0.139)] == [
+        "1.55 times as fast", "as fast", "as fast", "7.19 times as long"
+    ]  # fmt: skip
+    assert fast(0.5, "with one core") == "takes 2 times as long as with one core"
+
+
+def test_layouts_have_names() -> None:
+    names = {
+        "cpu-n1r1t1": "one core", "cpu-n1r1t4": "four threads", "gpu-n1r1t1": "one GPU", "mpi-n1r1t1": "one MPI rank",
+        "mpi-n2r2t1": "two MPI ranks on two nodes", "mpi-n1r2t3": "two MPI ranks of three threads", "ddp-n1r4t1": "four GPUs (DDP)",
+        "mpi-n16r16t1": "16 MPI ranks on 16 nodes",
+    }  # fmt: skip
+    assert {text: where(text) for text in names} == names
+
+
+def test_the_fullest_sentence_that_keeps_the_limits_is_taken() -> None:
+    long = " ".join(["word"] * 26)
+    assert fitting(
+        long, "1, 2, 3 and 4 are numbers", "fp64 and q4-l3 are names, 2.5e-3 and 1,024 are numbers", "short"
+    ) == ("fp64 and q4-l3 are names, 2.5e-3 and 1,024 are numbers")
+
+
+# Doctored records with a known truth: what is said, in full and in short, and the verdict.
+TRUE_3_PERCENT, TRUE_50_PERCENT = noisy(1.0, 1 / 1.03), noisy(1.0, 1 / 1.5)
+TWO = study("strong", backend=LAYOUTS[:2], seed=FIVE)
+SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
+    "a true gain of 3 % in noise of 5 %": (
+        TWO,
+        lambda run: {"step_s": TRUE_3_PERCENT(run.ranks > 1, run.seed)},
+        "With two MPI ranks a step is 1.0",
+        "No clear gain: 1.0",
+        verdicts.NO_GAIN,
+    ),
+    "a true gain of 50 % in noise of 5 %": (
+        TWO,
+        lambda run: {"step_s": TRUE_50_PERCENT(run.ranks > 1, run.seed)},
+        "With two MPI ranks a step is 1.4",
+        "It pays: 1.4",
+        verdicts.PAYS,
+    ),
+    "one seed": (
+        study("strong", backend=LAYOUTS[:2], seed=0),
+        lambda run: {"step_s": 1 / run.ranks},
+        "With two MPI ranks a step is 2 times as fast as with one core: undecided (too few seeds).",
+        "Undecided (too few seeds): 2 times as fast as with one core",
+        verdicts.FEW,
+    ),
+    "all busy": (
+        TWO,
+        lambda run: {"step_s": 1 / run.ranks, "quiet": BUSY},
+        "With two MPI ranks a step is 2 times as fast as with one core: undecided (busy machine).",
+        "Undecided (busy machine): 2 times as fast as with one core",
+        verdicts.DISTURBED,
+    ),
+    "no spread": (
+        TWO,
+        lambda run: {"step_s": 1.0},
+        "With two MPI ranks a step is as fast as with one core: no clear gain.",
+        "No clear gain: as fast as with one core",
+        verdicts.NO_GAIN,
+    ),
+    "a slowdown": (
+        TWO,
+        lambda run: {"step_s": 1.0 if run.ranks == 1 else 7.19},
+        "With two MPI ranks a step takes 7.19 times as long as with one core: it does not pay.",
+        "It does not pay: 7.19 times as long as with one core",
+        verdicts.PAYS_NOT,
+    ),
+    "three of five seeds diverged": (
+        TWO,
+        lambda run: {"step_s": 1 / run.ranks} | ({"status": "diverged"} if run.ranks > 1 and run.seed > 1 else {}),
+        "With two MPI ranks a step is 2 times as fast as with one core: undecided (most seeds failed).",
+        "Undecided (most seeds failed): 2 times as fast as with one core",
+        verdicts.FAILED,
+    ),
+    "nothing finished": (
+        TWO,
+        lambda run: None,
+        "Open: no run has finished yet.",
+        "Open: nothing to compare yet",
+        verdicts.OPEN,
+    ),
+    "every size has its own best layout": (
+        study("strong", backend=LAYOUTS, qubits=[4, 6]),
+        lambda run: {"step_s": {"q4": {1: 1.0, 2: 0.5, 4: 2.0}, "q6": {1: 4.0, 2: 2.5, 4: 1.0}}[run.size[:2]][run.ranks]},
+        "It pays in three of four comparisons, most with four MPI ranks (6 qubits): a step is 4 times as fast as with one core.",
+        "It pays in three of four comparisons, most 4 times as fast",
+        verdicts.PAYS,
+    ),
+    "nothing pays": (
+        study("strong", backend=LAYOUTS),
+        lambda run: {"step_s": {1: 1.0, 2: 1.2, 4: 3.0}[run.ranks]},
+        "It pays in no comparison, at best with two MPI ranks: a step takes 1.2 times as long as with one core.",
+        "It pays in no comparison, at best 1.2 times as long",
+        verdicts.PAYS_NOT,
+    ),
+    "weak scaling": (
+        study("weak", [{"batch": 32, "backend": "cpu-n1r1t1"}, {"batch": 128, "backend": "mpi-n1r4t1"}]),
+        lambda run: {"step_s": 1.0 if run.ranks == 1 else 1.25},
+        "With four MPI ranks the same work is 3.2 times as fast as with one core: it pays.",
+        "It pays: 3.2 times as fast as with one core",
+        verdicts.PAYS,
+    ),
+    "simulators": (
+        study("simulator", simulator=["fused", "default.qubit", "lightning.qubit"], qubits=[4, 6]),
+        lambda run: {
+            "step_s": {"fused": 0.1, "default.qubit": 0.3, "lightning.qubit": 1.2}[run.simulator]
+            * (0.5 if run.size.startswith("q6") and run.simulator == "fused" else 1)
+        },
+        "The fastest everywhere is fused: default.qubit, the next, takes at least 3 times as long.",
+        "fused everywhere; the next takes at least 3 times as long",
+        verdicts.SLOWER,
+    ),
+    "simulators that win at one size each": (
+        study("simulator", simulator=["fused", "default.qubit"], qubits=[4, 6]),
+        lambda run: {"step_s": 1.0 if (run.simulator == "fused") == run.size.startswith("q6") else 2.0},
+        "The fastest is default.qubit in one and fused in one of two cases.",
+        "default.qubit in one and fused in one of two cases",
+        verdicts.SLOWER,
+    ),
+    "simulators within the noise": (
+        study("simulator", simulator=["fused", "default.qubit"], seed=FIVE),
+        lambda run: {"step_s": TRUE_3_PERCENT(run.simulator == "fused", run.seed)},
+        "Steps are shortest with fused, but default.qubit is not surely slower: no clear loss.",
+        "fused, but default.qubit is not surely slower",
+        verdicts.NO_LOSS,
+    ),
+    "one simulator times out": (
+        study("simulator", simulator=["fused", "default.qubit", "qiskit"]),
+        lambda run: {"step_s": {"fused": 1e-3, "default.qubit": 5e-3, "qiskit": 9.0}[run.simulator]}
+        | ({"status": "timed_out", "reason": "its time was over"} if run.simulator == "qiskit" else {}),
+        "The fastest is fused: default.qubit, the next, takes 5 times as long.",
+        "fused; the next takes 5 times as long",
+        verdicts.SLOWER,
+    ),
+    "a straight line": (
+        study("qubits", qubits=[2, 4, 6, 8]),
+        lambda run: {"step_s": 0.2 * int(run.size[1])},
+        "From 2 to 8 qubits a step takes 4 times as long: about in proportion.",
+        "Takes 4 times as long from 2 to 8 qubits",
+        verdicts.ABOUT,
+    ),
+    "an exponential": (
+        study("qubits", qubits=[2, 4, 6, 8]),
+        lambda run: {"step_s": 0.001 * 3.0 ** int(run.size[1])},
+        "From 2 to 8 qubits a step takes 729 times as long: more than in proportion.",
+        "Takes 729 times as long from 2 to 8 qubits",
+        verdicts.MORE_THAN,
+    ),
+    "a larger batch": (
+        study("batch", batch=[16, 64]),
+        lambda run: {"step_s": {16: 1.0, 64: 2.0}[run.batch]},
+        "With batch 64 instead of 16, images are trained 2 times as fast: it pays.",
+        "2 times as fast with batch 64",
+        verdicts.PAYS,
+    ),
+    "a larger batch that costs": (
+        study("batch", batch=[16, 64]),
+        lambda run: {"step_s": {16: 1.0, 64: 8.0}[run.batch]},
+        "With batch 64 instead of 16, images are trained 2 times as slowly: it does not pay.",
+        "2 times as slowly with batch 64",
+        verdicts.PAYS_NOT,
+    ),
+    "parity that does not hold": (
+        study("parity", backend=LAYOUTS[:2], protocol="parity", seed=0),
+        lambda run: {"losses": [2.3 * 0.9**step * (1 + 1e-4 * (run.ranks > 1)) for step in range(20)]},
+        "The comparison did not hold: first losses of fused on two MPI ranks and fused on one core differ by 0.0001 (limit 1e-10).",
+        "Not the same numbers: the comparison did not hold",
+        verdicts.NOT_HELD,
+    ),
+    "parity that holds": (
+        study("parity", backend=LAYOUTS, protocol="parity", seed=0),
+        lambda run: {"losses": [2.3 * 0.9**step for step in range(20)]},
+        "The first losses are the same: both comparisons held, bit by bit.",
+        "The same numbers: both comparisons held",
+        verdicts.HELD,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("truth", SAID)
+def test_what_is_said_follows_from_what_is_known(truth: str, tmp_path: Path) -> None:
+    studies, change, text, short, verdict = SAID[truth]
+    answer = said(tmp_path, studies, change)
+    assert answer.verdict == verdict
+    assert (answer.text, answer.short) == (text, short) or (
+        not text.endswith(".") and answer.text.startswith(text) and answer.short.startswith(short)
+    )
+
+
+def test_a_table_of_features_has_rows_and_not_images(tmp_path: Path) -> None:
+    made = factory.small_study(study("strong", workload="table", backend=LAYOUTS[:2]))
+    (tmp_path / "table.npz").write_bytes(b"")
+    made["workloads"]["table"] = {"kind": "arrays", "file": str(tmp_path / "table.npz")}
+    config = analysis.of(made)
+    assert config.samples("table") == "rows" and config.samples("digits") == "images"
+    factory.write_all(config, tmp_path / "results")
+    (answer,) = answers_of(config, tmp_path / "results").values()
+    assert "core-seconds for 1,000 rows" in answer.rows[0].more
+
+
+def test_a_row_for_each_point_says_its_step_and_what_was_left_out(tmp_path: Path) -> None:
+    def change(run: Run) -> dict[str, Any]:
+        if run.ranks == 4:
+            return {"step_s": 0.1, "quiet": BUSY}
+        failed = run.ranks == 2 and run.seed == 3
+        return {"step_s": 0.064 / run.ranks, **({"status": "diverged"} if failed else {})}
+
+    answer = said(tmp_path, study("strong", backend=LAYOUTS, seed=[0, 1, 2, 3]), change)
+    alone, two, four = answer.rows
+    assert (alone.point, alone.beside, alone.effect, alone.verdict) == ("one core", "", None, "")
+    assert (two.point, two.beside, two.unit, two.verdict) == (
+        "two MPI ranks",
+        "one core",
+        "times as fast",
+        "pays",
+    )
+    # 64 images in 32 ms on two cores are one core-second for a thousand, as on one core.
+    assert dict(two.more) == {
+        "step": "32 ms", "core-seconds for 1,000 images": "1", "efficiency": "100 %",
+        "beside the best serial run": "2 times as fast", "left out": "1 failed",
+    }  # fmt: skip
+    assert two.effect and two.effect.value == pytest.approx(2.0) and two.effect.n == 3
+    # A quiet layout leads, though the busy one seems faster.
+    assert four.verdict == verdicts.DISTURBED and four.more["left out"] == "4 busy"
+    assert (
+        answer.effect == two.effect.value
+        and answer.of == "speed of a step with two MPI ranks beside one core"
+    )
+
+
+def test_times_of_different_hosts_are_not_compared_and_the_row_says_so(tmp_path: Path) -> None:
+    config = factory.small_config(study("simulator", simulator=["fused", "default.qubit"]))
+
+    def change(run: Run) -> dict[str, Any]:
+        machine = factory.record(config, run)["machine"]
+        return {"machine": {**machine, "host": run.simulator, "cpu": run.simulator}}
+
+    factory.write_all(config, tmp_path, change)
+    (answer,) = answers_of(config, tmp_path).values()
+    assert answer.verdict == verdicts.OPEN and answer.effect is None
+    assert answer.rows[1].verdict == verdicts.APART and "host" in answer.rows[1].more["left out"]
+
+
+def test_a_gpu_is_compared_with_cores(tmp_path: Path) -> None:
+    time = {"cpu-n1r1t1": 1.0, "cpu-n1r1t4": 0.4, "gpu-n1r1t1": 0.01}
+    answer = said(tmp_path, study("strong", backend=list(time)), lambda run: {"step_s": time[run.layout]})
+    assert "The fastest step of each device: one GPU 10 ms and four threads 400 ms." in answer.notes
+
+
+@pytest.mark.parametrize(
+    ("law", "words"),
+    [
+        (lambda qubits: 0.2 * qubits, "A step takes 0 s + 200 ms x qubits."),
+        (lambda qubits: 1.0 + 0.1 * qubits, "A step takes 1 s + 100 ms x qubits."),
+        (
+            lambda qubits: 0.001 * 3.0**qubits,
+            "A step takes about 3 times as long for each one more (R² 1.00).",
+        ),
+        (lambda qubits: 0.001 * qubits**3, "A step takes about as the power 3 of qubits (R² 1.00)."),
+    ],
+)
+def test_a_sweep_notes_the_law_of_its_growth(tmp_path: Path, law: Callable[[int], float], words: str) -> None:
+    answer = said(
+        tmp_path, study("qubits", qubits=[2, 4, 6, 8]), lambda run: {"step_s": law(int(run.size[1]))}
+    )
+    assert words in answer.notes
+
+
+# All kinds. Of what models of quality say, tests of their own see to the limits.
+OTHERS = ("accuracy", "adaptation")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [factory.ROOT / "config.yaml", factory.ROOT / "tests/data/study.yaml", *WHOLE],
+    ids=lambda path: path.stem,
+)
+def test_every_answer_is_one_finding_whatever_is_there(path: Path, tmp_path: Path) -> None:
+    config = analysis.read(path)
+    noise = np.random.default_rng(3)
+
+    def some(run: Run) -> dict[str, Any] | None:
+        fate = noise.integers(6)
+        if fate == 0:
+            return None
+        return {1: {"quiet": BUSY}, 2: {"status": "diverged", "reason": "NaN"}}.get(int(fate), {})
+
+    for name, change in {"whole": lambda run: {}, "some": some, "none": lambda run: None}.items():
+        factory.write_all(config, tmp_path / name, change)
+        for study_name, answer in answers_of(config, tmp_path / name).items():
+            kind = next(each.kind for each in config.studies if each.name == study_name)
+            assert kind in OTHERS or not faults(answer), study_name
+            words = {answer.verdict, *(row.verdict for row in answer.rows)} - {""}
+            assert kind in OTHERS or words <= set(verdicts.MEANINGS), study_name
+            assert name != "none" or answer.verdict == verdicts.OPEN
+
+
+def test_no_order_of_blocks_points_or_seeds_changes_a_word_or_a_number(tmp_path: Path) -> None:
+    def turned(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: turned(value[key]) for key in reversed(value)}
+        return [turned(each) for each in reversed(value)] if isinstance(value, list) else value
+
+    given = factory.default_study()
+    # The first point of a study of changes is its baseline.
+    other = {
+        **given,
+        **{name: turned(given[name]) for name in ("workloads", "simulators", "protocols", "studies")},
+    }
+    found = []
+    for number, settings in enumerate((given, other)):
+        config: Config = analysis.of(settings)
+        factory.write_all(config, tmp_path / str(number))
+        found.append(answers_of(config, tmp_path / str(number)))
+    speed = [study.name for study in analysis.of(given).studies if study.kind not in OTHERS]
+    for name in speed:
+        assert found[0][name] == found[1][name]
