@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
+from ketscale.analysis import verdicts
 from ketscale.analysis.kinds.convergence import method, on_frontier
 from ketscale.config import Config
 from ketscale.engines.dynamics.settings import DynamicsSimulator
@@ -16,6 +17,7 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.control.specification import FAMILY
 from tests import records_factory as factory
+from tests.sentences import answers_of, faults
 
 # Error, negativity and step time of each simulator.
 MEASURED = {
@@ -59,7 +61,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Path]
     config, results = analysis.of(given()), tmp_path_factory.mktemp("results")
     factory.write_all(config, results, lambda run: measured(config, run))
     factory.draw(config, results)
-    return pd.read_csv(results / "figures/convergence.csv").set_index("simulator"), results
+    return pd.read_csv(results / "figures/cost.csv").set_index("simulator"), results
 
 
 def measured(config: Config, run: Run) -> dict[str, Any]:
@@ -104,7 +106,14 @@ def test_the_frontier_has_what_nothing_beats_and_rounding_is_no_gain(
 def test_other_work_has_a_frontier_of_its_own_and_busy_times_none() -> None:
     work = {"workload": "w", "model": "m", "size": "q1", "batch": [1, 2]}
     points = pd.DataFrame(
-        {**work, "step_s": [1.0, 2.0], "error": [1e-3, 1e-2], "dt": [0.1, 0.1], "flag": None}
+        {
+            **work,
+            "simulator": ["a", "b"],
+            "step_s": [1.0, 2.0],
+            "error": [1e-3, 1e-2],
+            "dt": [0.1, 0.1],
+            "flag": None,
+        }
     )
     assert on_frontier(points).tolist() == [True, True]
     assert on_frontier(points.assign(batch=1)).tolist() == [True, False]
@@ -113,20 +122,21 @@ def test_other_work_has_a_frontier_of_its_own_and_busy_times_none() -> None:
 
 
 def test_the_answer_names_the_cheapest_at_each_error(drawn: tuple[pd.DataFrame, Path]) -> None:
-    row = pd.read_csv(drawn[1] / "tables/answers.csv").iloc[0]
-    # At 1e-3 the next is the coarse RK4 (2 ms), at 1e-6 and 1e-9 the exact one in torch (3 ms); the time is of seed 1.
-    assert "the cheapest is exact (1.1 ms a step, error 2.0e-15)" in row["answer"]
-    assert "at an error of at most 0.001, 1e-06 and 1e-09" in row["answer"]
+    (answer,) = answers_of(analysis.of(given()), drawn[1]).values()
+    # At 1e-9 the next is the exact one in torch (3 ms).
     assert (
-        "3 times as fast as torch, the next at the smallest of these errors (95 % interval 3 to 3, 3 seeds): it pays"
-        in row["answer"]
+        answer.text
+        == "At an error of at most 1e-09 the cheapest is exact: torch, the next, takes 3 times as long."
     )
-    assert row["effect"] == pytest.approx(3.0) and row["verdict"] == "pays"
-
-
-def test_unphysical_states_are_named_with_the_worst(drawn: tuple[pd.DataFrame, Path]) -> None:
-    words = (drawn[1] / "figures/convergence.svg").read_text()
-    assert "ones by up to 7.0e-02" in words and "euler (order 1.0)" in words
+    assert not faults(answer)
+    assert answer.effect == pytest.approx(3.0) and answer.verdict == verdicts.SLOWER
+    assert [note.split()[5] for note in answer.notes if "cheapest" in note] == ["most"] * 3
+    rows = {row.point: row for row in answer.rows}
+    # On the frontier nothing is as exact and faster, so they are compared with nothing.
+    assert {name for name, row in rows.items() if not row.beside} == {"exact", "euler-coarse"}
+    assert (rows["rk4-fine"].beside, rows["euler"].beside) == ("exact", "exact")
+    assert rows["euler"].more["order"] == "1.0" and rows["euler"].more["states"] == "unphysical by 3.0e-02"
+    assert rows["exact"].more["error"] == "2.0e-15"
 
 
 @pytest.mark.parametrize(

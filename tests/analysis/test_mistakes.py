@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from ketscale import analysis
+from ketscale.analysis import verdicts
+from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.words import duration
 from tests import records_factory as factory
 from tests.record_maker import beside
+from tests.sentences import answers_of, faults
 
 STEP_S = {
     ("cpu-n1r1t1", "timing"): 0.010,
@@ -35,10 +38,12 @@ def config() -> Config:
     return analysis.of({**given(), "partial": True})
 
 
-def draw(results: Path, change: factory.Change) -> pd.DataFrame:
+def told(results: Path, change: factory.Change) -> Answer:
+    """The answer of the study, which keeps the limits of sentences."""
     factory.write_all(config(), results, change)
-    factory.draw(config(), results)
-    return pd.read_csv(results / "figures/mistakes.csv")
+    (answer,) = answers_of(config(), results).values()
+    assert not faults(answer)
+    return answer
 
 
 def test_each_mistake_is_compared_with_one_fair_rank(tmp_path: Path) -> None:
@@ -46,24 +51,23 @@ def test_each_mistake_is_compared_with_one_fair_rank(tmp_path: Path) -> None:
     def change(run: Run) -> dict[str, Any]:
         return {"step_s": STEP_S[run.layout, run.protocol] * (1 + 0.2 * run.seed)}
 
-    drawn = draw(tmp_path, change).set_index("arm")
-    assert drawn["slowdown"].to_dict() == pytest.approx(
-        {"cpu-n1r1t1": 1.0, "mpi-n1r2t1": 0.6, "mpi-n1r2t1, unsharded": 1.1}
+    answer = told(tmp_path, change)
+    rows = {row.point: row for row in answer.rows}
+    assert {name: row.effect and row.effect.value for name, row in rows.items()} == {
+        "one core": None, "two MPI ranks": pytest.approx(0.6), "two MPI ranks (unsharded)": pytest.approx(1.1)
+    }  # fmt: skip
+    assert {row.verdict for row in rows.values() if row.beside} == {verdicts.NOT_SLOWER, verdicts.SLOWER}
+    assert answer.text == (
+        "With two MPI ranks (unsharded) a step takes 1.1 times as long as with one fair rank: slower."
     )
-    assert 0.6 < drawn["slowdown_high"]["mpi-n1r2t1"] < 0.61
-    said = pd.read_csv(tmp_path / "tables/answers.csv").iloc[0]
-    assert "1 of 1 misconfigurations surely take longer than one fair rank" in said["answer"]
-    assert "2 MPI ranks (unsharded) take the longest, 1.1 times as long" in said["answer"]
-    assert "fair, 2 MPI ranks take 0.6 times as long" in said["answer"]
-    assert (said["verdict"], said["effect"]) == ("slower", pytest.approx(1.1))
+    assert (answer.verdict, answer.effect) == (verdicts.SLOWER, pytest.approx(1.1))
+    assert "Without a misconfiguration, two MPI ranks: a step is 1.67 times as fast." in answer.notes
     # The factory's runs: all steps in 10 s, 1.6 s before them.
     steps = config().protocols["timing"].steps
     assert steps
-    assert drawn["account_step_with_first_s"]["cpu-n1r1t1"] == pytest.approx(10 / steps)
-    assert drawn["account_step_with_start_s"]["cpu-n1r1t1"] == pytest.approx(11.6 / steps)
-    assert drawn["fair"].to_dict() == {
-        "cpu-n1r1t1": True, "mpi-n1r2t1": True, "mpi-n1r2t1, unsharded": False
-    }  # fmt: skip
+    assert rows["one core"].more["with the first step"] == duration(10 / steps)
+    assert rows["two MPI ranks"].more["with start and data"] == duration(11.6 / steps)
+    assert "with start and data" not in rows["two MPI ranks (unsharded)"].more
 
 
 def test_busy_runs_do_not_count_where_others_were_quiet(tmp_path: Path) -> None:
@@ -74,11 +78,10 @@ def test_busy_runs_do_not_count_where_others_were_quiet(tmp_path: Path) -> None:
             changes["quiet"] = beside(others_share=0.5)
         return changes
 
-    drawn = draw(tmp_path, change).set_index("arm")
-    assert drawn["slowdown"]["mpi-n1r2t1"] == pytest.approx(0.6)
+    row = next(row for row in told(tmp_path, change).rows if row.point == "two MPI ranks")
     # Two quiet seeds have no interval.
-    assert pd.isna(drawn["slowdown_high"]["mpi-n1r2t1"])
-    assert drawn["account_step_s"]["mpi-n1r2t1"] == pytest.approx(0.006)
+    assert row.effect and row.effect.value == pytest.approx(0.6) and row.effect.high is None
+    assert row.verdict == verdicts.FEW and row.more["left out"] == "1 busy"
 
 
 def test_a_study_without_a_mistake_is_refused() -> None:
@@ -93,5 +96,5 @@ def test_nothing_is_drawn_without_the_fair_rank(tmp_path: Path) -> None:
         return None if run.layout == "cpu-n1r1t1" else {}
 
     factory.write_all(config(), tmp_path, change)
-    factory.draw(config(), tmp_path)
-    assert (tmp_path / "figures/mistakes.csv").read_text().strip() in ("", '""')
+    analysed = factory.draw(config(), tmp_path)
+    assert "mistakes" not in analysed.figures and analysed.parts[0].answer.verdict == verdicts.OPEN

@@ -18,7 +18,6 @@ from ketscale.analysis.points import (
     Group,
     Point,
     Row,
-    counted,
     point,
     serial,
     size_axes,
@@ -52,16 +51,16 @@ class Scaling(Speed):
     def __init__(self) -> None:
         self.figure = Figure(self.name, self.titles, self.caption, (self.name,), self.draw)
 
-    def grows(self, points: pd.DataFrame, config: Config) -> dict[str, str]:
-        """The sizes that grow along a line of a study, each with its range in words."""
-        return {}
+    def along(self, points: pd.DataFrame, config: Config) -> list[str]:
+        """The columns besides the layout that grow along a line of a study."""
+        return []
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """Where more workers pay, and the best layout."""
         points = gains.points(study.name, inputs)
         if points.empty:
             return gains.nothing((), "no run has finished")
-        rows = gains.with_one(points, inputs, self._along(points, inputs.config))
+        rows = gains.with_one(points, inputs, self.along(points, inputs.config))
         return gains.answer(rows, self.what, [*self._laws(points, inputs), *gains.devices(rows)])
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
@@ -74,7 +73,7 @@ class Scaling(Speed):
         label = f"{self.ratio} over one worker"
         points = points.assign(line=self._lines(points, inputs), hollow=points["flag"].isin(HOLLOW_RATIOS))
         if points.groupby("line")["workers"].nunique().max() < 3:
-            names = gains.named(several, inputs, ["workload", *self._along(points, inputs.config)])
+            names = gains.named(several, inputs, ["workload", *self.along(points, inputs.config)])
             return plots.rows(gains.row_columns(several.assign(name=names)), inputs, f"{label} (log scale)")
 
         def finish(axes: Axes, part: pd.DataFrame) -> None:
@@ -97,13 +96,10 @@ class Scaling(Speed):
         note = f"Dashed: ideal; dotted: fitted law. {plots.RATIOS}"
         return plots.lines(points, inputs, "workers", gains.RATIO, gains.ENDS, finish, note)
 
-    def _along(self, points: pd.DataFrame, config: Config) -> list[str]:
-        return list(self.grows(points, config))
-
     def _lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.Series[str]:
         """What grows along each point's line, and whatever else the study varies."""
         others = variants(
-            points, inputs.config, ("layout", "workload", "batch", *self._along(points, inputs.config))
+            points, inputs.config, ("layout", "workload", "batch", *self.along(points, inputs.config))
         )
         grown = points["layout"].map(_grown)
         return grown.where(others == "", grown + ", " + others)
@@ -174,9 +170,6 @@ class Weak(Scaling):
                 )
         yield from one_core(study)
 
-    def _along(self, points: pd.DataFrame, config: Config) -> list[str]:
-        return ["batch", *self.grows(points, config)]
-
     def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
         """One worker with its share of the batch; if that needs another size, in the one that is the most alike."""
         share = row["batch"] // workers(row["backend"], row["ranks"], row["threads"])
@@ -204,15 +197,16 @@ class Weak(Scaling):
         throughput = ratio.times(factor)
         return Ratios(throughput, ratio.value * work)
 
-    def grows(self, points: pd.DataFrame, config: Config) -> dict[str, str]:
-        """In families whose batch is not free, the sizes that differ only between numbers of workers."""
+    def along(self, points: pd.DataFrame, config: Config) -> list[str]:
+        """The batch, and in families whose batch is not free the sizes that differ only between numbers of workers."""
         worked = points[[config.families[name].work is not None for name in points["family"]]]
-        found = {}
-        for name, axis in size_axes(config).items():
-            low, high = worked[name].min(), worked[name].max()
-            if low < high and (worked.groupby("workers")[name].nunique() == 1).all():
-                found[name] = f"{low:.0f} to {counted(high, axis)}"
-        return found
+        grown = [
+            name
+            for name in size_axes(config)
+            if worked[name].min() < worked[name].max()
+            and (worked.groupby("workers")[name].nunique() == 1).all()
+        ]
+        return ["batch", *grown]
 
 
 def _grown(text: str) -> str:
