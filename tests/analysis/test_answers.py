@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from tests.ready_made import WHOLE
 from tests.record_maker import beside
 
 BUSY = beside(others_share=0.4)
-Times = Callable[[Run], float]
 
 
 def answered(config: Config, results: Path, change: factory.Change) -> pd.DataFrame:

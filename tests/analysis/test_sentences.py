@@ -122,8 +122,8 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
     "three of five seeds diverged": (
         TWO,
         lambda run: {"step_s": 1 / run.ranks} | ({"status": "diverged"} if run.ranks > 1 and run.seed > 1 else {}),
-        "With two MPI ranks a step is 2 times as fast as with one core: undecided (most seeds failed).",
-        "Undecided (most seeds failed): 2 times as fast as with one core",
+        "With two MPI ranks a step is 2 times as fast as with one core: undecided (failed seeds).",
+        "Undecided (failed seeds): 2 times as fast as with one core",
         verdicts.FAILED,
     ),
     "nothing finished": (

@@ -70,19 +70,26 @@ class SideBySide(Speed):
         return _answer(list(races.values()), table)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-        """A row for each point: its seeds and their median."""
-        points = self._named(inputs.points_of(self.name), inputs)
-        if len(points) < 2:
+        """A row for each point, its seeds and their median; of one that timed out before it had a time, the words."""
+        import pandas as pd
+
+        late = pd.concat(
+            [inputs.points_of(self.name).head(0), *map(inputs.beyond_limit, inputs.asked(self.name))]
+        )
+        points = self._named(pd.concat([inputs.points_of(self.name), late]), inputs)
+        if points["step_s"].notna().sum() < 2:
             return None
         order = ["workload", *size_axes(inputs.config), "batch", "model", "step_s", "entry"]
         points = points.sort_values(order, kind="stable", ignore_index=True)
-        names = sorted(points["entry"].unique())
-        seeds = inputs.seeds(points).groupby(list(POINT))["step_s"].apply(list)
+        names, seeds = (
+            sorted(points["entry"].unique()),
+            inputs.seeds(points).groupby(list(POINT))["step_s"].apply(list),
+        )
         found = points.assign(
             middle=points["step_s"],
             low=points["step_low_s"],
             high=points["step_high_s"],
-            said=points["step_s"].map(duration),
+            said=[duration(time) if time > 0 else "timed out" for time in points["step_s"]],
             hollow=points["flag"].isin(HOLLOW),
             colour=points["entry"].map(names.index),
             dots=[seeds.get(tuple(point), []) for point in points[list(POINT)].itertuples(index=False)],
