@@ -86,7 +86,7 @@ def test_every_folder_has_its_machine_answers_and_figures(page: str) -> None:
         assert all(f'<section id="{key}-study-{study.name}">' in page for study in config.studies)
     two = page.split('<h2 id="two-answers">')[1].split("<h2")[0]
     assert "Slow CPU, 2 cores" in two and "Fast CPU" not in two
-    assert 'href="#two-runs" data-filter="strong"' in two
+    assert 'href="#two-runs" data-filter="=strong"' in two
 
 
 def test_folders_have_the_shortest_names_that_tell_them_apart(tmp_path: Path) -> None:

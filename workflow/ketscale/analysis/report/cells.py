@@ -103,7 +103,7 @@ def _told(row: Told, more: Iterable[str]) -> list[Cell]:
 
 
 def effect(value: float, unit: str) -> str:
-    """A number with its unit: '1.54 times as fast', '+1.7 points' of a difference of shares, '95 %' of a share."""
+    """A number with its unit: '1.54 times as fast', '+1.7 points' of a difference of shares, '95.0 %' of a share."""
     number = _number(value, unit)
     if unit == "points" and not number.startswith(("-", "0.0")):
         number = f"+{number}"
@@ -120,7 +120,7 @@ def interval(found: Estimate, unit: str) -> str:
 def _number(value: float, unit: str) -> str:
     if unit not in ("points", "%"):
         return digits(value)
-    text = f"{100 * value:.1f}"
+    text = f"{value:.1f}"
     return "0.0" if text == "-0.0" else text
 
 
