@@ -13,10 +13,10 @@ import yaml
 
 from ketscale.analysis import claims
 from ketscale.analysis.claims import rules
+from ketscale.analysis.columns import RUNS
 from ketscale.analysis.claims.ledger import Claim
 from ketscale.analysis.claims.readings import LOSSES, SAME_LOSSES, Spans
 from ketscale.analysis.overviews.spans import ORDER
-from ketscale.analysis.tables import _runs_columns
 from ketscale.errors import UserError
 from tests.analysis import claims_factory as factory
 
@@ -127,7 +127,7 @@ def test_every_side_of_a_reading_is_one_point_of_its_study(claim: Claim) -> None
 
 @pytest.mark.parametrize("claim", MEASURED, ids=lambda claim: claim.id)
 def test_every_quantity_is_a_column_or_a_span(claim: Claim) -> None:
-    columns = _runs_columns(factory.config_of(claim))
+    columns = [column.name for column in RUNS.columns(factory.config_of(claim))]
     for reading in factory.asked(claim):
         if isinstance(reading.quantity, Spans):
             assert set(reading.quantity.names) <= set(ORDER)

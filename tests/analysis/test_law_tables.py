@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ketscale.analysis import catalogue
 from ketscale.analysis.collected import Collected
+from ketscale.analysis.columns import LAWS
 from ketscale.analysis.laws import cost, drawing, table
 from ketscale.analysis.points import Row
 from ketscale.config import Config
@@ -63,7 +63,9 @@ def laws_of(
     nothing = recorded()
     known = {Run.of(row): nothing for row in rows} | dict(records or {})
     collected = Collected.of(_with(config, study), rows, {}, known)
-    return pd.DataFrame(table.rows(collected, SWEPT), columns=table.COLUMNS)
+    return pd.DataFrame(
+        table.rows(collected, SWEPT), columns=[column.name for column in LAWS.columns(config)]
+    )
 
 
 def _with(config: Config, study: Study) -> Any:
@@ -318,7 +320,7 @@ def test_the_table_is_collected(tmp_path: Path) -> None:
     config = factory.small_config({"strong": strong})
     factory.write_all(config, tmp_path)
     laws = factory.collect(config, tmp_path).tables["laws"]
-    assert "laws" in catalogue.TABLES and tuple(laws) == table.COLUMNS
+    assert list(laws) == [column.name for column in LAWS.columns(config)]
     assert list(laws["law"]) == ["Amdahl", "USL"]
     # The records of the factory do not say whose cores they had.
     assert laws["reason"].str.contains("unknown whether its threads share cores").all()

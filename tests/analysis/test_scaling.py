@@ -11,15 +11,15 @@ import pytest
 
 from ketscale.analysis import laws, points
 from ketscale.analysis.collected import Collected
+from ketscale.analysis.columns import LAWS
 from ketscale.analysis.kinds import kinds, speed
 from ketscale.analysis.kinds.scaling import WEAK
-from ketscale.analysis.laws.table import COLUMNS
 from ketscale.config import Config
 from ketscale.grid import Run, Study, layout
 from tests import records_factory as factory
 
 CONFIG = factory.default_config()
-NO_LAWS = pd.DataFrame(columns=COLUMNS)
+NO_LAWS = pd.DataFrame(columns=[column.name for column in LAWS.columns(factory.default_config())])
 
 
 def row(**changes: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import catalogue, tables
+from ketscale.analysis import tables
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import AXES, HISTORY, Run
@@ -36,7 +36,7 @@ FIRST = next(run for run in RUNS if run.protocol == "timing")
 def collected(results: Path, config: Config = CONFIG) -> dict[str, list[dict[str, str]]]:
     """Every table after `collect`, by name."""
     factory.collect(config, results)
-    texts = {name: (results / f"tables/{name}.csv").read_text() for name in catalogue.TABLES}
+    texts = {name: (results / f"tables/{name}.csv").read_text() for name in TABLES}
     return {name: list(csv.DictReader(io.StringIO(text))) for name, text in texts.items()}
 
 
@@ -82,7 +82,7 @@ def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
     for folder in (tmp_path / "a", tmp_path / "b"):
         factory.write_all(CONFIG, folder)
         factory.collect(CONFIG, folder)
-        written.append([(folder / f"tables/{name}.csv").read_bytes() for name in catalogue.TABLES])
+        written.append([(folder / f"tables/{name}.csv").read_bytes() for name in TABLES])
     assert written[0] == written[1]
 
 
@@ -273,13 +273,41 @@ def test_history_keeps_whatever_columns_there_are(tmp_path: Path) -> None:
     "ranks, shared", [([False, False], False), ([False, True, None], True), ([False, None], None)]
 )
 def test_it_is_shown_that_threads_shared_cores(ranks: list[bool | None], shared: bool | None) -> None:
-    assert (
-        tables._shared_cores(
-            [Rank(peak_rss_bytes=1, peak_device_bytes=None, shared_cores=rank) for rank in ranks]
-        )
-        is shared
+    made = typed(factory.record(CONFIG, FIRST))
+    used = [Rank(peak_rss_bytes=1, peak_device_bytes=None, shared_cores=rank) for rank in ranks]
+    record = replace(made, machine=replace(made.machine, ranks=used))
+    (row,) = columns.RUNS.of([Trained(record, CONFIG.settings(FIRST))], CONFIG)
+    assert row["shared_cores"] is shared
+
+
+def test_a_column_is_declared_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file, the table in memory, the page and the docs have it."""
+    new = Column(
+        "lost_s", "Cost of interruptions", lambda run: run.record.lost_s, "lost", "s", shown="trust"
     )
-    assert "shared_cores" in tables._runs_columns(CONFIG)
+    table = columns.RUNS
+    monkeypatch.setitem(TABLES, "runs", Table(table.name, table.caption, (*table.parts, new)))
+    monkeypatch.setattr(columns, "RUNS", TABLES["runs"])
+    factory.write_all(CONFIG, tmp_path, lambda run: {"lost_s": 0.5})
+    analysed = factory.collect(CONFIG, tmp_path)
+    assert set(analysed.tables["runs"]["lost_s"]) == {0.5}
+    assert {row["lost_s"] for row in csv.DictReader(io.StringIO(analysed.csv("runs").decode()))} == {"0.5"}
+    assert "| `lost_s` | s | Cost of interruptions. |" in documented.page()
+    assert "lost (ms)" in report_of(analysed)
+
+
+def test_every_column_says_what_it_means_and_is_in_no_table_twice() -> None:
+    for table in TABLES.values():
+        found = table.columns(CONFIG)
+        assert all(column.meaning for column in found), table.name
+        assert len({column.name for column in found}) == len(found), table.name
+
+
+def test_every_table_has_the_columns_of_its_rows(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    analysed = factory.collect(CONFIG, tmp_path)
+    for name, rows in analysed.rows.items():
+        assert {key for row in rows for key in row} <= {column.name for column in analysed.columns(name)}
 
 
 def test_a_seed_that_another_study_ran_is_not_counted_as_absent_or_present(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ketscale.analysis.columns import CLAIMS
 from ketscale.analysis import claims
 from ketscale.analysis.claims import readings, rules
 from ketscale.analysis.claims.evidence import Evidence
@@ -435,7 +436,8 @@ def test_rows_of_other_models_and_ambiguous_filters_decide_nothing(
 def test_the_table_has_the_verdict_its_effect_and_its_records() -> None:
     found = {row["id"]: row for row in claims.table(factory.doctored(BY_ID["4.3"], {"speedup": 600.0}))}
     assert set(found) == {"4.1", "4.3", "4.4", "4.5", "4.8"}
-    assert all(tuple(row) == claims.COLUMNS for row in found.values())
+    names = [column.name for column in CLAIMS.columns(CONFIG)]
+    assert all(list(row) == names for row in found.values())
     measured = found["4.3"]
     assert (measured["verdict"], measured["effect_of"], measured["n"]) == ("more than claimed", "speedup", 3)
     assert measured["low"] < measured["effect"] < measured["high"] and measured["low"] > 590

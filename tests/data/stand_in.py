@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ketscale import cli
 from ketscale.analysis import stamp
-from ketscale.analysis.catalogue import CONFIG_FILE, TABLES, figures_of
+from ketscale.analysis.catalogue import CONFIG_FILE, figures_of
+from ketscale.analysis.columns import TABLES
 from ketscale.commands import results as of_study
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import yaml
 
-from ketscale.analysis.catalogue import TABLES, figures_of
+from ketscale.analysis.catalogue import figures_of
+from ketscale.analysis.columns import TABLES
 from ketscale.grid import Run
 from tests import ROOT
 from tests.workflow.project import LOCAL, RUNS, TINY, calls, files, planned, record, run_in

@@ -44,7 +44,8 @@ if workflow.is_main_process and PACKAGE != OWN and (OWN / "__init__.py").exists(
 from ketscale import analysis, grid
 from ketscale import config as settings
 from ketscale.analysis import stamp
-from ketscale.analysis.catalogue import CONFIG_FILE, TABLES, figures_of
+from ketscale.analysis.catalogue import CONFIG_FILE, figures_of
+from ketscale.analysis.columns import TABLES
 from ketscale.errors import UserError
 from ketscale.jobs import launch, prepared
 from ketscale.jobs import snakemake_internals as internals

@@ -8,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ketscale.analysis import answers, catalogue, stamp, tables
+from ketscale.analysis import answers, catalogue, columns, completeness, stamp, tables
+from ketscale.analysis.columns import Column, Row
 from ketscale.analysis.drawing import style
-from ketscale.analysis.drawing.inputs import Inputs, Rows
+from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config
@@ -47,7 +48,7 @@ class Analysed:
     results: Path
     complete: bool
     sources: stamp.Sources
-    rows: Mapping[str, Rows]
+    rows: Mapping[str, Sequence[Row]]
     tables: Mapping[str, pd.DataFrame]
     inputs: Inputs
     parts: tuple[Part, ...]
@@ -61,17 +62,20 @@ class Analysed:
         """
         sources = stamp.Sources.of(config, results)
         rows = tables.of(config, results, records.read(config, results))
-        frames = {name: found.frame() for name, found in rows.items()}
+        frames = {
+            name: columns.frame(found, columns.TABLES[name].columns(config, found))
+            for name, found in rows.items()
+        }
         inputs, known = Inputs.from_tables(config, frames), kinds(config.families)
         parts = tuple(
             Part(study, host, known[study.kind].answer(study, inputs.only(study.name, host)), name)
             for study in config.studies
             for host, name in _named(study.name, inputs.hosts(study.name))
         )
-        told = Rows(answers.table(inputs), answers.COLUMNS)
-        complete = not frames["completeness"]["state"].isin(tables.completeness.FAULTS).any()
-        frames["answers"] = told.frame()
-        return cls(config, results, complete, sources, {**rows, "answers": told}, frames, inputs, parts)
+        rows["answers"] = list(answers.table(inputs))
+        frames["answers"] = columns.frame(rows["answers"], columns.ANSWERS.columns(config))
+        complete = not frames["completeness"]["state"].isin(completeness.FAULTS).any()
+        return cls(config, results, complete, sources, rows, frames, inputs, parts)
 
     @property
     def digest(self) -> str:
@@ -95,9 +99,17 @@ class Analysed:
             found[figure.name] = style.files(figure.draw, self.inputs, paper)
         return {name: files for name, files in found.items() if files}
 
+    def columns(self, name: str) -> tuple[Column, ...]:
+        """The columns of a table."""
+        return columns.TABLES[name].columns(self.config, self.rows[name])
+
+    def csv(self, name: str) -> bytes:
+        """The content of a table's file."""
+        return columns.csv(self.rows[name], self.columns(name))
+
     def files(self) -> dict[str, bytes]:
         """The contents of the files of tables and figures, by their paths below the results folder."""
-        made = {f"{stamp.TABLES}/{name}.csv": self.rows[name].csv() for name in catalogue.TABLES}
+        made = {f"{stamp.TABLES}/{name}.csv": self.csv(name) for name in columns.TABLES}
         made[catalogue.CONFIG_FILE] = f"{self.config.text}\n".encode()
         for name, files in self.figures.items():
             made |= {f"{stamp.FIGURES}/{name}.{ending}": content for ending, content in files.items()}

@@ -12,8 +12,6 @@ from ketscale.grid import Study
 if TYPE_CHECKING:
     from ketscale.analysis.drawing.inputs import Inputs
 
-COLUMNS = ("study", "kind", "question", "answer", "of", "effect", "low", "high", "n", "verdict")
-
 
 def table(inputs: Inputs) -> list[dict[str, Any]]:
     """Rows of answers.csv, one per study, in the config's order."""

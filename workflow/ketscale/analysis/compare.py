@@ -10,19 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ketscale.analysis import pairs, simultaneous
+from ketscale.analysis import columns, pairs, simultaneous
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
 from ketscale.analysis.pairs import Pair
 from ketscale.analysis.points import point_of
-from ketscale.analysis.tables import peak_memory
 from ketscale.config import Metric
 from ketscale.errors import UserError
 from ketscale.grid import POINT
 from ketscale.measure.form import Record
 
-STEP = "step_s"
-# Their ratios have no verdict.
-SHOWN = ("first_step_s", "peak_rss_bytes", "peak_device_bytes")
+STEP = columns.STEP.name
+# The ratios of all but the first have no verdict.
+MEASURED = (columns.STEP, columns.FIRST_STEP, columns.HOST_MEMORY, columns.DEVICE_MEMORY)
 COLUMNS = (
     *POINT, "hardware", "points", "measure", "change_is", "seeds", "a", "b", "change", "low", "high", "verdict",
 )  # fmt: skip
@@ -117,22 +116,14 @@ def _subjects(found: Iterable[Pair]) -> list[Subject]:
         at = dict(zip((*POINT, "hardware"), key, strict=True))
         same, metric = all(pair.same_losses for pair in group), group[0].settings.family.headline
         timed = [pair for pair in group if not pair.untimed]
-        for name in (STEP, *SHOWN):
-            values = [(_measured(pair.first)[name], _measured(pair.second)[name]) for pair in timed]
-            subjects.append(Subject(at, name, [(a, b) for a, b in values if a and b], same=same))
+        for column in MEASURED:
+            values = [pair.values(column) for pair in timed]
+            subjects.append(Subject(at, column.name, [(a, b) for a, b in values if a and b], same=same))
         if metric.better:
             values = [(_quality(pair.first, metric), _quality(pair.second, metric)) for pair in group]
             known = [(a, b) for a, b in values if a is not None and b is not None]
             subjects.append(Subject(at, metric.name, known, metric))
     return [subject for subject in subjects if subject.values]
-
-
-def _measured(record: Record) -> dict[str, Any]:
-    return {
-        STEP: record.timing.step.median_s,
-        "first_step_s": record.timing.first_step_s,
-        **peak_memory(record.machine),
-    }
 
 
 def _quality(record: Record, metric: Metric) -> float | None:

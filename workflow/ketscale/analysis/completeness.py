@@ -19,7 +19,6 @@ from ketscale.measure.record import Checked
 # Runs in these states are only in the completeness table; without `partial` they stop the collection. Diverged,
 # out-of-memory and timed-out runs are results: they are shown, but no fit includes them.
 FAULTS = ("missing", "stale", "refused")
-COLUMNS = ("run", "studies", "state", "why", "code")
 
 
 @dataclass(frozen=True)

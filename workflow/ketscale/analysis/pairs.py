@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ketscale.analysis.columns import Column, Trained
 from ketscale.analysis.comparability import host_class as hardware
 from ketscale.analysis.completeness import code
 from ketscale.config import Settings
@@ -65,6 +66,11 @@ class Pair:
         if not self.settings.protocol.timed:
             return "not timed alone, by their protocol"
         return "" if self.first.quiet.quiet and self.second.quiet.quiet else "busy"
+
+    def values(self, column: Column) -> tuple[Any, Any]:
+        """A column of the first and of the second."""
+        assert column.of is not None
+        return column.of(Trained(self.first, self.settings)), column.of(Trained(self.second, self.settings))
 
     @property
     def same_losses(self) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 from ketscale import grid
 from ketscale.measure.parity import Comparison
 
-COLUMNS = ("run", "reference", "precision", "steps", "difference", "limit", "held")
 # What a comparison is about: the workload, the model and its size, the simulator and the layout.
 SUBJECT = tuple(name for name in grid.POINT if name not in ("batch", "protocol"))
 

@@ -13,10 +13,6 @@ from ketscale.analysis.claims.rules import rule
 from ketscale.analysis.verdicts import MORE, NOT_MEASURED, REFUTED, SUPPORTED, UNDECIDED
 from ketscale.config import Config
 
-COLUMNS = (
-    "id", "statement", "number", "source", "study", "needs", "estimator", "rule", "smallest_effect",
-    "verdict", "reason", "effect_of", "effect", "low", "high", "n", "hardware", "records",
-)  # fmt: skip
 # So many readings are told in a reason.
 MOST_READINGS = 4
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,18 +11,10 @@ from ketscale.analysis.comparison import Compared, Times
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.points import Row
 from ketscale.config import Config
-from ketscale.files import csv_of
-from ketscale.grid import AXES, POINT
-from ketscale.grid.run import INTEGERS
+from ketscale.grid import POINT
 
 if TYPE_CHECKING:
     import pandas as pd
-
-# Columns of names, which stay text even if they look like numbers: claim 0.10 is not claim 0.1.
-TEXT = {
-    *(name for name in (*AXES, *POINT) if name not in INTEGERS),
-    "id", "study", "studies", "kind", "family", "control", "flag", "on", "unit", "verdict", "why",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,46 +130,3 @@ class Inputs:
     def generated(self, workload: str) -> bool:
         """Whether nothing in a workload's data was measured."""
         return self.config.workloads[workload][1].generated
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a table, with None or no value where there is none, and its columns.
-
-    text: columns of names, besides `TEXT`.
-    """
-
-    rows: Sequence[Mapping[str, Any]]
-    columns: Sequence[str]
-    text: Collection[str] = ()
-
-    def csv(self) -> bytes:
-        """The content of its file."""
-        return csv_of(self.rows, self.columns)
-
-    def frame(self) -> pd.DataFrame:
-        """The same as a table of values, which are missing where text is empty."""
-        import pandas as pd
-
-        text = {*TEXT, *self.text}
-        return pd.DataFrame(
-            {name: _values([row.get(name) for row in self.rows], name in text) for name in self.columns}
-        )
-
-
-def _values(values: list[Any], text: bool) -> pd.Series:
-    """The values of a column: of numbers, or of whatever it has."""
-    import pandas as pd
-
-    known = [None if value == "" else value for value in values]
-    if text:
-        return pd.Series([None if value is None else str(value) for value in known], dtype=str)
-    return pd.Series(known, dtype=float if all(value is None for value in known) else None)
-
-
-def number(text: str) -> Any:
-    """The number that a cell of a run's own tables is, or else its text."""
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text

@@ -14,29 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.collected import Collected
+from ketscale.analysis.columns import other_metrics
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.finding import Finding, counted
 from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.kinds.selection import Candidate, Match, candidate, matches
-from ketscale.analysis.points import metrics, point_of, size_axes
+from ketscale.analysis.points import point_of, size_axes
 from ketscale.config import Config
-from ketscale.config.family import LOSS
 from ketscale.grid import POINT, Study
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ketscale.analysis.drawing.inputs import Inputs
-
-
-def columns(config: Config) -> tuple[str, ...]:
-    """The columns of quality.csv: the headline metric as `value`, and every other metric by its name."""
-    return (
-        "study", *POINT, "family", *size_axes(config), "n", "failed", "parameters", "metric", "value", "value_low", "value_high",
-        "chance", "shared", *_others(config), "epochs", "why", "chosen", "configurations",
-        "control", "control_value", "control_parameters", "control_configurations",
-        "effect", "effect_low", "effect_high", "unit", "pairs", "verdict",
-    )  # fmt: skip
 
 
 class Quality(Kind):
@@ -105,13 +95,6 @@ class Quality(Kind):
         return {}
 
 
-def _others(config: Config) -> list[str]:
-    """The metrics that some family has besides its headline metric, and the loss."""
-    families = {config.family(run.workload).name for study in config.studies for run in study.runs}
-    found = {metric.name for name in families for metric in config.families[name].metrics[1:]}
-    return [name for name in metrics(config) if name in found or name == LOSS]
-
-
 def _result(each: Candidate, config: Config) -> dict[str, Any]:
     """What a configuration has reached by itself."""
     first = each.group[0]
@@ -125,7 +108,7 @@ def _result(each: Candidate, config: Config) -> dict[str, Any]:
         **_ends("value", found),
         "chance": each.chance,
         "shared": max(_finished(each, "shared"), default=None),
-        **{name: _mean(_finished(each, f"test_{name}")) for name in _others(config)},
+        **{name: _mean(_finished(each, f"test_{name}")) for name in other_metrics(config)},
         "epochs": _mean(_finished(each, "epochs")),
         "why": each.why,
     }

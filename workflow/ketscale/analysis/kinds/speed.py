@@ -25,24 +25,12 @@ from ketscale.analysis.points import (
     usable,
     workers,
 )
-from ketscale.config import Config
 from ketscale.grid import BACKENDS, POINT, Study
 
 # The columns of an estimate, after its name.
 PARTS = ("", "_low", "_high", "_n", "_outliers")
 # The columns that are equal for points that do the same work.
 WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
-
-
-def columns(config: Config) -> tuple[str, ...]:
-    """The columns of scaling.csv."""
-    return (
-        "study", "kind", "on", *POINT, "family", *size_axes(config), "features", "workers", "varied", "value",
-        "step_s", "step_low_s", "step_high_s", "circuit_s", "epoch_s", "epoch_estimated", "samples_per_s", "cost_s", "n", "timed_steps",
-        "busy", "timed_out", "failed", "absent", "flag", "why",
-        *(f"speedup_same{part}" for part in PARTS), "same_reference", "verdict",
-        *(f"speedup_best_serial{part}" for part in PARTS), "best_serial_reference", "efficiency", "karp_flatt", "dt", "error", "negativity", "difference", "parity", "hardware", "code",
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)

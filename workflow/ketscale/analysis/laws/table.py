@@ -9,11 +9,6 @@ from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws import communication, cost, workers
 from ketscale.analysis.laws.law import Fit
 
-COLUMNS = (
-    "study", "kind", "workload", "model", "size", "batch", "simulator", "series", "protocol", "law", "verdict", "reason",
-    "parameter", "unit", "estimate", "low", "high", "n", "points", "p_value", "residual", "spread",
-    "held_out", "predicted_s", "measured_s", "error", "error_low", "error_high", "regimes", "hardware", "code",
-)  # fmt: skip
 OF_FIT = ("verdict", "reason", "n", "points", "p_value", "residual", "spread", "regimes")
 
 

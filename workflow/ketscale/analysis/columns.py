@@ -1,0 +1,467 @@
+"""The columns of all tables: each is declared here once, and tables, page, docs and `compare` use this declaration.
+
+Imports nothing heavy: the Snakefile imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ketscale.analysis.comparability import host_class
+from ketscale.analysis.completeness import code
+from ketscale.analysis.points import metrics, size_axes
+from ketscale.config import Config, Settings
+from ketscale.config.family import LOSS
+from ketscale.files import csv_of
+from ketscale.grid import AXES, POINT
+from ketscale.grid.run import INTEGERS
+from ketscale.measure.form import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run with a record that can be used, from which columns are taken; `studies` ask for it."""
+
+    record: Record
+    settings: Settings
+    studies: Sequence[str] = ()
+
+    def metric(self, split: str, name: str) -> Any:
+        """A metric of the best weights; None for a protocol with steps."""
+        quality = self.record.quality
+        return quality and {"validation": quality.validation, "test": quality.test}[split].get(name)
+
+    @property
+    def chance(self) -> Any:
+        """What guessing gives on the test data."""
+        chance = self.settings.family.headline.chance
+        return self.metric("test", "chance") if chance == "data" or not self.record.quality else chance
+
+    @property
+    def circuit_s(self) -> float | None:
+        """The time of the circuits alone in a sampled step, forward and backward; None if it was not measured."""
+        spans = self.record.timing.spans.items()
+        parts = [one.median_s or 0.0 for name, one in spans if name.startswith("circuit.") and one.count]
+        return sum(parts) if parts else None
+
+    @property
+    def shared_cores(self) -> bool | None:
+        """Whether some threads shared a physical core; None if no rank says so and not every rank knows."""
+        found = {rank.shared_cores for rank in self.record.machine.ranks}
+        return True if True in found else None if None in found else False
+
+    def trained_for(self, count: int | None, before_s: float = 0.0) -> float | None:
+        """The time of training and before it, divided by a count.
+
+        None for a run that resumed: its time is that of the rest, and its steps are all.
+        """
+        return (before_s + self.record.timing.train_s) / count if count and not self.record.resumed else None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    name: in the file. meaning: in words, for the docs. of: how a run's record gives it; None where the rows of the
+    table are made with it. heading: on the page, by default the name. unit: of its numbers, such as 's' or 'bytes'.
+    shown: the title of the group of columns that has it on the page; '' if the page leaves it to the file. text: whether
+    it has names, which stay text even if they look like numbers: claim 0.10 is not claim 0.1.
+    """
+
+    name: str
+    meaning: str
+    of: Callable[[Trained], Any] | None = None
+    heading: str = ""
+    unit: str = ""
+    shown: str = ""
+    text: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its heading with the unit in which the page shows its numbers."""
+        shown = SHOWN_IN.get(self.unit)
+        return (self.heading or self.name.replace("_", " ")) + (f" ({shown[0]})" if shown else "")
+
+    @property
+    def factor(self) -> float:
+        """What numbers are multiplied by on the page."""
+        return SHOWN_IN[self.unit][1] if self.unit in SHOWN_IN else 1.0
+
+
+SHOWN_IN = {"s": ("ms", 1e3), "bytes": ("MB", 1e-6)}
+# Of several columns, those that a config has.
+Columns = Callable[[Config], Iterable[Column]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its name, what the page says of it, and its columns."""
+
+    name: str
+    caption: str
+    parts: Sequence[Column | Columns]
+
+    def columns(self, config: Config, rows: Iterable[Row] = ()) -> tuple[Column, ...]:
+        """The columns for a config, and whatever else the rows have of a run's own table."""
+        found = [c for part in self.parts for c in ([part] if isinstance(part, Column) else part(config))]
+        known = {column.name for column in found}
+        others = sorted({name for row in rows for name in row} - known) if self.name == "history" else []
+        return (*found, *(Column(name, "As in the run's own `history.csv`") for name in others))
+
+    def of(self, runs: Iterable[Trained], config: Config) -> list[dict[str, Any]]:
+        """The values of these runs in all columns that records give."""
+        taken = [(column.name, column.of) for column in self.columns(config) if column.of]
+        return [{name: of(run) for name, of in taken} for run in runs]
+
+
+def csv(rows: Iterable[Row], columns: Iterable[Column]) -> bytes:
+    """The content of a table's file."""
+    return csv_of(rows, [column.name for column in columns])
+
+
+def frame(rows: Sequence[Row], columns: Iterable[Column]) -> pd.DataFrame:
+    """The rows as a table of values, which are missing where there are none, or where text is empty."""
+    import pandas as pd
+
+    return pd.DataFrame({column.name: _values(rows, column) for column in columns})
+
+
+def _values(rows: Sequence[Row], column: Column) -> pd.Series:
+    import pandas as pd
+
+    known = [None if (value := row.get(column.name)) == "" else value for row in rows]
+    if column.text:
+        return pd.Series([None if value is None else str(value) for value in known], dtype=str)
+    return pd.Series(known, dtype=float if all(value is None for value in known) else None)
+
+
+def _sizes(config: Config) -> Iterator[Column]:
+    """The sizes of the config's families; a run has none of an axis that its family has not."""
+    for name, axis in size_axes(config).items():
+        of = partial(_size, name)
+        yield Column(name, f"Size of the model: {axis.title}", of, heading=axis.title, shown="run")
+
+
+def _size(name: str, run: Trained) -> int | None:
+    return run.settings.sizes.get(name)
+
+
+def _metrics(config: Config) -> Iterator[Column]:
+    """The metrics of the config's families on both splits."""
+    for split in ("test", "validation"):
+        for name in metrics(config):
+            of = partial(Trained.metric, split=split, name=name)
+            meaning, shown = f"The metric `{name}` on {split} data", "quality" if split == "test" else ""
+            yield Column(f"{split}_{name}", meaning, of, heading=f"{split} {name}", shown=shown)
+
+
+def other_metrics(config: Config) -> list[str]:
+    """The metrics that some family has besides its headline metric, and the loss."""
+    families = {config.family(run.workload).name for study in config.studies for run in study.runs}
+    found = {metric.name for name in families for metric in config.families[name].metrics[1:]}
+    return [name for name in metrics(config) if name in found or name == LOSS]
+
+
+def _other_metrics(config: Config) -> Iterator[Column]:
+    for name in other_metrics(config):
+        yield Column(name, f"The metric `{name}` on test data, mean over seeds")
+
+
+def _axis(name: str, meaning: str, shown: str = "") -> Column:
+    return Column(
+        name, meaning, lambda run: getattr(run.settings.run, name), shown=shown, text=name not in INTEGERS
+    )
+
+
+def _ends(low: str, high: str, of: str = "its 95 % interval", unit: str = "") -> tuple[Column, Column]:
+    """The columns of an interval."""
+    return Column(low, f"Lower end of {of}", unit=unit), Column(high, "Upper end", unit=unit)
+
+
+# fmt: off
+_AXES = {column.name: column for column in (
+    _axis("workload", "The workload's name in the config", "run"),
+    _axis("model", "The model's name in the config, or its kind", "run"),
+    _axis("size", "The model's size as it is in paths, such as `q4-l3`"),
+    _axis("batch", "The global number of samples in a step", "run"),
+    _axis("simulator", "The simulator's name in the config; `none` for a classical model", "run"),
+    _axis("backend", "Where ranks run and how they talk"),
+    _axis("nodes", "Number of nodes"),
+    _axis("ranks", "Number of ranks on all nodes together"),
+    _axis("threads", "Threads of each rank"),
+    _axis("layout", "Backend, nodes, ranks and threads, such as `mpi-n1r2t1`", "run"),
+    _axis("protocol", "The protocol's name in the config", "run"),
+    _axis("seed", "The run's seed", "run"),
+)}
+FAMILY = Column("family", "The problem family of the workload", lambda run: run.settings.family.name, text=True)
+STUDIES = Column("studies", "The studies that ask for the run", lambda run: " ".join(run.studies), shown="more", text=True)
+STATUS = Column("status", "`completed`, `diverged`, `out_of_memory` or `timed_out`", lambda run: run.record.status, shown="run")
+TIMED = Column("timed", "Whether the protocol asks for a machine to itself", lambda run: run.settings.protocol.timed)
+QUIET = Column("quiet", "Whether the run was timed alone, on each of its hosts", lambda run: run.record.quiet.quiet, shown="trust")
+FEATURES = Column("features", "`cached` or `inline`", lambda run: run.settings.protocol.features)
+HARDWARE = Column("hardware", "The class of host, which is the cluster's node type or else the host itself, with its processor, cores, memory (to 5 %) and GPUs; times are compared only where it is equal", lambda run: host_class(run.record.machine))
+CODE = Column("code", "Version, commit and hash of the code that trained", lambda run: code(run.record))
+STUDY = Column("study", "The study's name in the config", text=True)
+KIND = Column("kind", "The study's kind", text=True)
+
+# What names a run, and what names a point.
+RUN: tuple[Column | Columns, ...] = (*(_AXES[name] for name in AXES), FAMILY, _sizes, _AXES["layout"])
+AT: tuple[Column | Columns, ...] = (*(_AXES[name] for name in POINT), FAMILY, _sizes)
+
+# What `compare` compares too.
+STEP = Column("step_s", "Median of the steady steps", lambda run: run.record.timing.step.median_s, "step", "s", "time")
+FIRST_STEP = Column("first_step_s", "The first step, with compiling", lambda run: run.record.timing.first_step_s, "first step", "s", "time")
+HOST_MEMORY = Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", "more")
+DEVICE_MEMORY = Column("peak_device_bytes", "Largest memory of a GPU, of the rank with most", lambda run: max(rank.peak_device_bytes or 0 for rank in run.record.machine.ranks) or None, "GPU memory", "bytes")
+
+RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether the machine was quiet.", (
+    *RUN, STUDIES, STATUS,
+    Column("reason", "Why the run was not completed", lambda run: run.record.reason),
+    Column("resumed", "How often it went on from a checkpoint", lambda run: run.record.resumed, shown="trust"),
+    Column("cohort", "How many runs one process trained together, this one included: 1 where it was alone", lambda run: 1 + len(run.record.cohort)),
+    TIMED,
+    Column("precision", "`fp32`, `fp64` or `amp`", lambda run: run.settings.protocol.precision),
+    FEATURES,
+    Column("mistake", "The misconfiguration that the protocol makes on purpose", lambda run: run.settings.protocol.mistake),
+    _metrics,
+    Column("test_chance", "What guessing gives on the test data", lambda run: run.chance),
+    Column("test_samples", "Number of test samples", lambda run: run.metric("test", "count")),
+    Column("epochs", "Number of epochs that were trained", lambda run: run.record.quality and run.record.quality.epochs, shown="quality"),
+    Column("best_epoch", "The epoch with the best validation", lambda run: run.record.quality and run.record.quality.best_epoch),
+    Column("planned_epochs", "The number that the protocol allows", lambda run: run.settings.protocol.epochs),
+    Column("split", "The unit that is never in two of training, validation and test", lambda run: run.record.split.by, "split by", shown="more"),
+    Column("fold", "Which fold is the test set", lambda run: run.record.split.fold),
+    Column("folds", "Number of folds", lambda run: run.record.split.folds),
+    Column("shared", "Samples of validation and test that equal one of a part before theirs (training, validation, test), or have steps or a group in common with one", lambda run: run.record.split.shared, "samples in two parts", shown="more"),
+    STEP,
+    Column("step_q25_s", "Lower quartile of the steady steps", lambda run: run.record.timing.step.q25_s, unit="s"),
+    Column("step_q75_s", "Upper quartile of the steady steps", lambda run: run.record.timing.step.q75_s, unit="s"),
+    Column("step_count", "Number of steady steps", lambda run: run.record.timing.step.count),
+    Column("circuit_s", "Circuits alone in a sampled step, forward and backward", lambda run: run.circuit_s, unit="s"),
+    FIRST_STEP,
+    Column("startup_s", "From the start of the process until data are read", lambda run: run.record.timing.startup_s, unit="s"),
+    Column("data_s", "Opening and verifying the data", lambda run: run.record.timing.data_s, unit="s"),
+    Column("validation_s", "Median of a validation pass", lambda run: run.record.timing.validation_s, unit="s"),
+    Column("steps", "All steps", lambda run: run.record.timing.steps),
+    Column("steps_per_epoch", "Steps in an epoch", lambda run: run.record.timing.steps_per_epoch),
+    Column("epoch_s", "Median wall time of whole epochs, without validation; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
+    Column("epoch_estimated", "Whether it is such an estimate", lambda run: run.record.timing.epoch_s is not None and not run.record.timing.epoch.count),
+    Column("samples_per_s", "Throughput at the median step", lambda run: run.record.timing.samples_per_s, "samples/s", shown="time"),
+    Column("sample_work", "Arithmetic of a sample relative to other sizes, in families where a larger batch needs a larger model", lambda run: run.settings.family.work and run.settings.family.work(run.settings.sizes)),
+    Column("train_s", "Wall time of the training loop, of a cohort until the run had ended", lambda run: run.record.timing.train_s, unit="s"),
+    Column("step_with_first_s", "Training time divided by steps, as some publications report it", lambda run: run.trained_for(run.record.timing.steps), unit="s"),
+    Column("step_with_start_s", "The same with start-up and data", lambda run: run.trained_for(run.record.timing.steps, run.record.timing.startup_s + run.record.timing.data_s), unit="s"),
+    Column("epoch_by_planned_s", "Training time divided by planned epochs", lambda run: run.trained_for(run.settings.protocol.epochs), unit="s"),
+    HOST_MEMORY, DEVICE_MEMORY, QUIET,
+    Column("others_share", "Share of the cores that other processes used", lambda run: run.record.quiet.others_share, "others' share", shown="trust"),
+    Column("steal_share", "Share of the cores that the hypervisor gave to other guests", lambda run: run.record.quiet.steal_share),
+    Column("throttled_share", "Share of the run's time that a CPU quota stopped it, of all its CPUs together; empty where no control group is seen", lambda run: run.record.quiet.throttled_share),
+    Column("stalled_share", "Share of the training in which nothing went on, by the times of its steps; empty where they do not tell", lambda run: run.record.quiet.stalled_share),
+    Column("oversubscribed", "Whether the run had more threads than cores", lambda run: run.record.quiet.oversubscribed),
+    Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, "why not", shown="trust"),
+    Column("host", "Name of the host of rank 0", lambda run: run.record.machine.host),
+    Column("cpu", "Its processor", lambda run: run.record.machine.cpu),
+    Column("cores", "Its logical cores", lambda run: run.record.machine.cores),
+    Column("memory_bytes", "Its memory", lambda run: run.record.machine.memory_bytes, unit="bytes"),
+    Column("cache_bytes", "The last-level cache of a core", lambda run: run.record.machine.cache_bytes, unit="bytes"),
+    Column("shared_cores", "Whether threads of the run shared a physical core", lambda run: run.shared_cores),
+    Column("gpus", "Models of the GPUs", lambda run: "; ".join(sorted(gpu.name for gpu in run.record.machine.gpus))),
+    HARDWARE, CODE,
+    Column("packages", "Versions of the packages that matter", lambda run: " ".join(f"{name}={version}" for name, version in sorted(run.record.packages.items()))),
+    Column("mpi_library", "The MPI library", lambda run: run.record.mpi_library),
+    Column("slurm_job_id", "The SLURM job", lambda run: run.record.slurm_job_id),
+    Column("started", "Start of the run, UTC", lambda run: run.record.started.isoformat()),
+    Column("stopped", "Its end, UTC", lambda run: run.record.stopped.isoformat()),
+    Column("parameters", "Number of trainable parameters", lambda run: run.record.parameters, shown="more"),
+    Column("gradient_bytes", "What an all-reduce of the gradients sums on each rank", lambda run: run.record.gradient_bytes, unit="bytes"),
+    Column("config_hash", "SHA-256 of the resolved settings", lambda run: run.record.config_hash),
+    Column("data_hash", "SHA-256 of the data", lambda run: run.record.data_hash),
+    Column("features_hash", "SHA-256 of the prepared data", lambda run: run.record.features_hash),
+    Column("weights_hash", "SHA-256 of the trained weights", lambda run: run.record.weights_hash),
+    Column("node_hours", "Nodes times hours", lambda run: run.record.node_hours),
+    Column("gpu_hours", "GPUs times hours", lambda run: run.record.gpu_hours),
+    Column("imported", "The modules of the package that the run imported, with hashes of their syntax trees; times are compared only where they agree", lambda run: run.record.code.imported),
+))
+
+COMPLETENESS = Table("completeness", "Every run of the study and its state. Missing, stale and refused runs are in no other table. Diverged, out-of-memory and timed-out runs are results. No median includes the first two.", (
+    Column("run", "The path of the run's record"), STUDIES,
+    Column("state", "`completed`, `diverged`, `out_of_memory`, `timed_out`, `missing`, `stale` or `refused`"),
+    Column("why", "The reason, where the run was not completed"), CODE,
+))
+
+ANSWERS = Table("answers", "What each study says about its question, computed from its rows. The effect is that of the comparison in `of`, with its 95 % interval; the verdict holds for all comparisons of the study together.", (
+    STUDY, KIND,
+    Column("question", "The study's question, from the config"),
+    Column("answer", "The answer in words, computed from the study's rows"),
+    Column("of", "The comparison that the effect is of"),
+    Column("effect", "The ratio or difference that leads the answer"),
+    *_ends("low", "high"),
+    Column("n", "Number of paired seeds"),
+    Column("verdict", "What the interval says, such as `pays`, `does not pay` or `no clear gain`, all comparisons of the study together"),
+))
+
+
+def _speedup(name: str, over: str, reference: str) -> tuple[Column, ...]:
+    return (
+        Column(name, f"Speedup of the typical run over {over}, from pairs of the same seed"),
+        *_ends(f"{name}_low", f"{name}_high", "its 95 % interval; none below three seeds"),
+        Column(f"{name}_n", "Number of pairs"),
+        Column(f"{name}_outliers", "Number of outliers among the pairs, which below 15 pairs are left out"),
+        Column(reference, "The point that it is over"),
+    )
+
+
+SCALING = Table("scaling", "One row per point of every study of speed. Speedups pair runs of the same seed on the same kind of host, with their 95 % interval (none below 3 seeds). Times are medians. Busy and failed runs are counted, but no median includes them. If all seeds were busy, or none finished within its protocol's time, the median of what they measured is shown and flagged.", (
+    STUDY, KIND,
+    Column("on", "The class of hosts that the row is of, if some point of the study was measured on several; else empty", text=True),
+    *AT, FEATURES,
+    Column("workers", "Ranks times threads; on GPUs the ranks"),
+    Column("varied", "What the study varies"),
+    Column("value", "The point's value of it", text=True),
+    Column("step_s", "Median over seeds of the steady step", unit="s"),
+    *_ends("step_low_s", "step_high_s", "the 95 % interval of the typical run's time, over seeds; none below three", unit="s"),
+    Column("circuit_s", "Median of the circuits alone", unit="s"),
+    Column("epoch_s", "Median over seeds of the time of an epoch", unit="s"),
+    Column("epoch_estimated", "Whether a seed had no whole epoch, so that it is an estimate by its mean step"),
+    Column("samples_per_s", "Throughput at the median step"),
+    Column("cost_s", "Core-seconds (on GPUs, GPU-seconds) of 1,000 samples at the median step", unit="core-s"),
+    Column("n", "Number of seeds in the median"),
+    Column("timed_steps", "The smallest number of steady steps of a seed"),
+    Column("busy", "Number of seeds on a busy machine"),
+    Column("timed_out", "Number of seeds that timed out"),
+    Column("failed", "Number of seeds that diverged or ran out of memory"),
+    Column("absent", "Number of seeds without a record"),
+    Column("flag", "Why the point is not ideal, such as `busy`, `timed_out`, `untimed` or `mixed` (runs that are not comparable), or so of its reference", text=True),
+    Column("why", "Why there is no median or no speedup, such as other code, packages or hosts"),
+    *_speedup("speedup_same", "the same simulator on one rank and one thread", "same_reference"),
+    Column("verdict", "What the interval of this speedup says, all comparisons of the study together"),
+    *_speedup("speedup_best_serial", "the best that one process does on at most as many cores, with any simulator", "best_serial_reference"),
+    Column("efficiency", "Speedup, or gain in throughput, as a share of the number of workers"),
+    Column("karp_flatt", "Serial fraction by Karp and Flatt"),
+    Column("dt", "Step of the simulator, in units of simulated time"),
+    Column("error", "Largest error of the simulator"),
+    Column("negativity", "How far its states are from physical ones"),
+    Column("difference", "Largest relative difference of the first losses from the baseline's"),
+    Column("parity", "The precisions in which the same numbers were proved for this point, or `not run`"),
+    HARDWARE, CODE,
+))
+
+LAWS = Table("laws", "Scaling laws fitted by seed, with 95 % intervals. A law is rejected if its residuals are larger than the spread over seeds explains (F-test of lack of fit, 5 %), and refused if there are too few seeds or points. The error is that of predicting the largest point from the others.", (
+    STUDY, KIND, *(_AXES[name] for name in ("workload", "model", "size", "batch", "simulator")),
+    Column("series", "The points that the law is fitted to"), _AXES["protocol"],
+    Column("law", "Name of the law"),
+    Column("verdict", "Whether the law describes the points, is rejected, or is refused because there are too few of them"),
+    Column("reason", "Why"),
+    Column("parameter", "Name of the law's parameter"),
+    Column("unit", "Its unit"),
+    Column("estimate", "Its mean over seeds"), *_ends("low", "high"),
+    Column("n", "Number of seeds"),
+    Column("points", "Number of points in a fit"),
+    Column("p_value", "Of the F-test of lack of fit"),
+    Column("residual", "Largest relative distance of a point from the law"),
+    Column("spread", "Relative standard deviation over seeds"),
+    Column("held_out", "The largest point, which is predicted from the others"),
+    Column("predicted_s", "Its predicted time", unit="s"),
+    Column("measured_s", "Its measured time", unit="s"),
+    Column("error", "Relative error of the prediction"), *_ends("error_low", "error_high"),
+    Column("regimes", "The regimes of the cost of a step, and where they change"),
+    HARDWARE, CODE,
+))
+
+QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples; of each model the configuration that does best on validation data, beside the best of its controls.", (
+    STUDY, *AT,
+    Column("n", "Number of seeds that were completed"),
+    Column("failed", "Number of seeds that were not"),
+    Column("parameters", "Number of trainable parameters"),
+    Column("metric", "The headline metric of the family"),
+    Column("value", "Its estimate over seeds and test samples, on test data with the best weights"),
+    *_ends("value_low", "value_high"),
+    Column("chance", "What guessing gives"),
+    Column("shared", "The most samples of validation and test, over its runs, that have something in common with a part before theirs"),
+    _other_metrics,
+    Column("epochs", "Mean number of epochs"),
+    Column("why", "Why there is no estimate, such as other code or data", text=True),
+    Column("chosen", "Whether it is the model's configuration that does best on validation data; empty of others"),
+    Column("configurations", "How many configurations of the model were tried"),
+    Column("control", "The best of its controls on validation data, that it is compared with", text=True),
+    Column("control_value", "The control's estimate"),
+    Column("control_parameters", "The control's trainable parameters"),
+    Column("control_configurations", "How many configurations of the control were tried"),
+    Column("effect", "What the model is better by, from pairs of the same seed and test sample"),
+    *_ends("effect_low", "effect_high"),
+    Column("unit", "`points` of a difference of shares, else `times` of a ratio", text=True),
+    Column("pairs", "Number of pairs of seeds"),
+    Column("verdict", "What the interval says, all comparisons of the study together", text=True),
+))
+
+PARITY = Table("parity", "Comparisons of the first 20 losses of runs that must train alike. The limits are 1e-9 across simulators and 1e-10 across backends, ranks and threads in fp64, and 1e-3 in fp32. A run beyond its limit is refused.", (
+    Column("run", "A run's record"),
+    Column("reference", "The record that it is compared with"),
+    Column("precision", "`fp64` or `fp32`"),
+    Column("steps", "Number of first losses that were compared"),
+    Column("difference", "Largest relative difference"),
+    Column("limit", "The limit for it"),
+    Column("held", "Whether the difference is within the limit"),
+))
+
+SPANS = Table("spans", "Where the time of a sampled step goes: the exclusive time of each part of it.", (
+    *RUN, STUDIES, STATUS, QUIET, TIMED,
+    Column("span", "The part of a step"),
+    Column("median_s", "Median of its exclusive time", unit="s"),
+    Column("q25_s", "Lower quartile", unit="s"),
+    Column("q75_s", "Upper quartile", unit="s"),
+    Column("mean_s", "Mean", unit="s"),
+    Column("count", "Number of sampled steps with it"),
+    Column("sampled_step_s", "Median of whole sampled steps", lambda run: run.record.timing.sampled_step.median_s, unit="s"),
+))
+
+HISTORY = Table("history", "Losses and metrics of each epoch, for the runs of accuracy studies.", (
+    *RUN,
+    Column("epoch", "Number of the epoch"),
+    Column("step", "Number of steps up to its end"),
+))
+
+CURVES = Table("curves", "What trained models do over time, for the runs of accuracy studies: of each point, the seed with the best headline metric on validation data.", (
+    *RUN,
+    Column("curve", "Name of the curve, a column of the run's `curves.csv`"),
+    Column("panel", "The panel of the figure that it is drawn in"),
+    Column("time", "Time"),
+    Column("value", "Value at that time"),
+))
+
+CLAIMS = Table("claims", "The published claims that a study of the config tests, with their verdicts. The rule of each was written down before its study first ran, and an effect has a 95 % interval. Each verdict is by itself, not adjusted for the number of claims: where an effect is just at its threshold, chance alone decides the wrong way in one of 40 cases, so among 40 such claims expect one.", (
+    Column("id", "The claim's number in the ledger", shown="claim", text=True),
+    Column("statement", "The published statement", heading="claim", shown="claim"),
+    Column("number", "The published numbers", heading="published number", shown="published"),
+    Column("source", "Where it was published", shown="published"),
+    Column("study", "The studies that test it", shown="test", text=True),
+    Column("needs", "What the test needs, such as a GPU", shown="rule"),
+    Column("estimator", "In words, how the effect is computed", shown="rule"),
+    Column("rule", "In words, when the claim has which verdict", shown="rule"),
+    Column("smallest_effect", "The smallest effect that matters", shown="rule"),
+    Column("verdict", "`supported`, `more than claimed`, `refuted`, `undecided` or `not measured`", shown="claim"),
+    Column("reason", "Why", shown="why"),
+    Column("effect_of", "The name of the estimate that decides", shown="test"),
+    Column("effect", "Its value", shown="why"),
+    *(Column(end.name, end.meaning, shown="why") for end in _ends("low", "high", "its interval")),
+    Column("n", "Number of seeds", shown="why"),
+    Column("hardware", "The class of host that it was measured on", shown="test"),
+    Column("records", "The records that were used", shown="why"),
+))
+# fmt: on
+
+# Each NAME is tables/NAME.csv in the results folder. Every config has all of them; some may be empty.
+TABLES = {
+    table.name: table
+    for table in (RUNS, COMPLETENESS, ANSWERS, SCALING, LAWS, QUALITY, PARITY, SPANS, HISTORY, CURVES, CLAIMS)
+}
+# Groups of columns that the page hides at first.
+FOLDED = ("quality", "trust", "more", "published", "test", "rule")
