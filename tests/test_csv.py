@@ -15,8 +15,9 @@ import pytest
 
 from benchmarks import output
 from ketscale import files
+from ketscale.analysis import columns
+from ketscale.analysis.columns import Column
 from ketscale.analysis.drawing import style
-from ketscale.analysis.drawing.inputs import Rows
 
 # What a spreadsheet evaluates, or evaluates once it has cut off the white space.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -90,7 +91,7 @@ def test_a_table_of_values_has_what_its_file_says() -> None:
         }
         for i, name in enumerate(names)
     ]
-    found = Rows(rows, tuple(rows[0])).frame()
+    found = columns.frame(rows, [Column(name, "", text=name == "study") for name in rows[0]])
     assert list(found.columns) == list(rows[0])
     for column in ("study", "reason", "-x"):
         assert found[column].tolist() == names

@@ -13,9 +13,9 @@ import yaml
 
 from ketscale.analysis import claims
 from ketscale.analysis.claims import rules
-from ketscale.analysis.columns import RUNS
 from ketscale.analysis.claims.ledger import Claim
 from ketscale.analysis.claims.readings import LOSSES, SAME_LOSSES, Spans
+from ketscale.analysis.columns import RUNS
 from ketscale.analysis.overviews.spans import ORDER
 from ketscale.errors import UserError
 from tests.analysis import claims_factory as factory

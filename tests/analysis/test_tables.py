@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs._generate import columns as documented
+from msgspec.structs import replace
 
 from ketscale import analysis
-from ketscale.analysis import tables
+from ketscale.analysis import columns, report
+from ketscale.analysis.columns import TABLES, Column, Table, Trained
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import AXES, HISTORY, Run
 from ketscale.measure.form import SCHEMA_VERSION, Rank
 from tests import records_factory as factory
+from tests.record_maker import typed
 
 STRONG = {"kind": "strong", "question": "?", "axes": factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"])}
 ACCURACY = {
@@ -282,9 +286,7 @@ def test_it_is_shown_that_threads_shared_cores(ranks: list[bool | None], shared:
 
 def test_a_column_is_declared_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file, the table in memory, the page and the docs have it."""
-    new = Column(
-        "lost_s", "Cost of interruptions", lambda run: run.record.lost_s, "lost", "s", shown="trust"
-    )
+    new = Column("lost_s", "Cost of interruptions", lambda run: run.record.lost_s, "lost", "s", shown=True)
     table = columns.RUNS
     monkeypatch.setitem(TABLES, "runs", Table(table.name, table.caption, (*table.parts, new)))
     monkeypatch.setattr(columns, "RUNS", TABLES["runs"])
@@ -293,7 +295,7 @@ def test_a_column_is_declared_in_one_place(tmp_path: Path, monkeypatch: pytest.M
     assert set(analysed.tables["runs"]["lost_s"]) == {0.5}
     assert {row["lost_s"] for row in csv.DictReader(io.StringIO(analysed.csv("runs").decode()))} == {"0.5"}
     assert "| `lost_s` | s | Cost of interruptions. |" in documented.page()
-    assert "lost (ms)" in report_of(analysed)
+    assert "lost (ms)" in report.rendered([analysed]).decode()
 
 
 def test_every_column_says_what_it_means_and_is_in_no_table_twice() -> None:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ketscale.analysis.columns import CLAIMS
 from ketscale.analysis import claims
 from ketscale.analysis.claims import readings, rules
 from ketscale.analysis.claims.evidence import Evidence
 from ketscale.analysis.claims.ledger import Claim, Rule
 from ketscale.analysis.claims.readings import Finding, Reader, Reading, Spans, every, some
 from ketscale.analysis.claims.verdicts import judge
+from ketscale.analysis.columns import CLAIMS
 from ketscale.analysis.verdicts import MORE, REFUTED, SUPPORTED
 from ketscale.config import Config
 from ketscale.grid import Run

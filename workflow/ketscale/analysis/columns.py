@@ -72,8 +72,8 @@ class Column:
 
     name: in the file. meaning: in words, for the docs. of: how a run's record gives it; None where the rows of the
     table are made with it. heading: on the page, by default the name. unit: of its numbers, such as 's' or 'bytes'.
-    shown: the title of the group of columns that has it on the page; '' if the page leaves it to the file. text: whether
-    it has names, which stay text even if they look like numbers: claim 0.10 is not claim 0.1.
+    shown: whether the page has it among what it says of runs. text: whether it has names, which stay text even if they
+    look like numbers: claim 0.10 is not claim 0.1.
     """
 
     name: str
@@ -81,14 +81,14 @@ class Column:
     of: Callable[[Trained], Any] | None = None
     heading: str = ""
     unit: str = ""
-    shown: str = ""
+    shown: bool = False
     text: bool = False
 
     @property
     def title(self) -> str:
         """Its heading with the unit in which the page shows its numbers."""
-        shown = SHOWN_IN.get(self.unit)
-        return (self.heading or self.name.replace("_", " ")) + (f" ({shown[0]})" if shown else "")
+        unit = SHOWN_IN.get(self.unit)
+        return (self.heading or self.name.replace("_", " ")) + (f" ({unit[0]})" if unit else "")
 
     @property
     def factor(self) -> float:
@@ -147,7 +147,7 @@ def _sizes(config: Config) -> Iterator[Column]:
     """The sizes of the config's families; a run has none of an axis that its family has not."""
     for name, axis in size_axes(config).items():
         of = partial(_size, name)
-        yield Column(name, f"Size of the model: {axis.title}", of, heading=axis.title, shown="run")
+        yield Column(name, f"Size of the model: {axis.title}", of, axis.title)
 
 
 def _size(name: str, run: Trained) -> int | None:
@@ -155,12 +155,13 @@ def _size(name: str, run: Trained) -> int | None:
 
 
 def _metrics(config: Config) -> Iterator[Column]:
-    """The metrics of the config's families on both splits."""
+    """The metrics of the config's families on both splits; the page shows the headline ones of the test."""
+    heads = {config.family(workload).headline.name for workload in config.studied}
     for split in ("test", "validation"):
         for name in metrics(config):
             of = partial(Trained.metric, split=split, name=name)
-            meaning, shown = f"The metric `{name}` on {split} data", "quality" if split == "test" else ""
-            yield Column(f"{split}_{name}", meaning, of, heading=f"{split} {name}", shown=shown)
+            shown = split == "test" and name in heads
+            yield Column(f"{split}_{name}", f"The metric `{name}` on {split} data", of, shown=shown)
 
 
 def other_metrics(config: Config) -> list[str]:
@@ -175,10 +176,8 @@ def _other_metrics(config: Config) -> Iterator[Column]:
         yield Column(name, f"The metric `{name}` on test data, mean over seeds")
 
 
-def _axis(name: str, meaning: str, shown: str = "") -> Column:
-    return Column(
-        name, meaning, lambda run: getattr(run.settings.run, name), shown=shown, text=name not in INTEGERS
-    )
+def _axis(name: str, meaning: str) -> Column:
+    return Column(name, meaning, lambda run: getattr(run.settings.run, name), text=name not in INTEGERS)
 
 
 def _ends(low: str, high: str, of: str = "its 95 % interval", unit: str = "") -> tuple[Column, Column]:
@@ -188,24 +187,24 @@ def _ends(low: str, high: str, of: str = "its 95 % interval", unit: str = "") ->
 
 # fmt: off
 _AXES = {column.name: column for column in (
-    _axis("workload", "The workload's name in the config", "run"),
-    _axis("model", "The model's name in the config, or its kind", "run"),
+    _axis("workload", "The workload's name in the config"),
+    _axis("model", "The model's name in the config, or its kind"),
     _axis("size", "The model's size as it is in paths, such as `q4-l3`"),
-    _axis("batch", "The global number of samples in a step", "run"),
-    _axis("simulator", "The simulator's name in the config; `none` for a classical model", "run"),
+    _axis("batch", "The global number of samples in a step"),
+    _axis("simulator", "The simulator's name in the config; `none` for a classical model"),
     _axis("backend", "Where ranks run and how they talk"),
     _axis("nodes", "Number of nodes"),
     _axis("ranks", "Number of ranks on all nodes together"),
     _axis("threads", "Threads of each rank"),
-    _axis("layout", "Backend, nodes, ranks and threads, such as `mpi-n1r2t1`", "run"),
-    _axis("protocol", "The protocol's name in the config", "run"),
-    _axis("seed", "The run's seed", "run"),
+    _axis("layout", "Backend, nodes, ranks and threads, such as `mpi-n1r2t1`"),
+    _axis("protocol", "The protocol's name in the config"),
+    _axis("seed", "The run's seed"),
 )}
 FAMILY = Column("family", "The problem family of the workload", lambda run: run.settings.family.name, text=True)
-STUDIES = Column("studies", "The studies that ask for the run", lambda run: " ".join(run.studies), shown="more", text=True)
-STATUS = Column("status", "`completed`, `diverged`, `out_of_memory` or `timed_out`", lambda run: run.record.status, shown="run")
+STUDIES = Column("studies", "The studies that ask for the run", lambda run: " ".join(run.studies), text=True)
+STATUS = Column("status", "`completed`, `diverged`, `out_of_memory` or `timed_out`", lambda run: run.record.status)
 TIMED = Column("timed", "Whether the protocol asks for a machine to itself", lambda run: run.settings.protocol.timed)
-QUIET = Column("quiet", "Whether the run was timed alone, on each of its hosts", lambda run: run.record.quiet.quiet, shown="trust")
+QUIET = Column("quiet", "Whether the run was timed alone, on each of its hosts", lambda run: run.record.quiet.quiet)
 FEATURES = Column("features", "`cached` or `inline`", lambda run: run.settings.protocol.features)
 HARDWARE = Column("hardware", "The class of host, which is the cluster's node type or else the host itself, with its processor, cores, memory (to 5 %) and GPUs; times are compared only where it is equal", lambda run: host_class(run.record.machine))
 CODE = Column("code", "Version, commit and hash of the code that trained", lambda run: code(run.record))
@@ -217,15 +216,15 @@ RUN: tuple[Column | Columns, ...] = (*(_AXES[name] for name in AXES), FAMILY, _s
 AT: tuple[Column | Columns, ...] = (*(_AXES[name] for name in POINT), FAMILY, _sizes)
 
 # What `compare` compares too.
-STEP = Column("step_s", "Median of the steady steps", lambda run: run.record.timing.step.median_s, "step", "s", "time")
-FIRST_STEP = Column("first_step_s", "The first step, with compiling", lambda run: run.record.timing.first_step_s, "first step", "s", "time")
-HOST_MEMORY = Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", "more")
+STEP = Column("step_s", "Median of the steady steps", lambda run: run.record.timing.step.median_s, "step", "s", shown=True)
+FIRST_STEP = Column("first_step_s", "The first step, with compiling", lambda run: run.record.timing.first_step_s, "first step", "s")
+HOST_MEMORY = Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", shown=True)
 DEVICE_MEMORY = Column("peak_device_bytes", "Largest memory of a GPU, of the rank with most", lambda run: max(rank.peak_device_bytes or 0 for rank in run.record.machine.ranks) or None, "GPU memory", "bytes")
 
 RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether the machine was quiet.", (
     *RUN, STUDIES, STATUS,
     Column("reason", "Why the run was not completed", lambda run: run.record.reason),
-    Column("resumed", "How often it went on from a checkpoint", lambda run: run.record.resumed, shown="trust"),
+    Column("resumed", "How often it went on from a checkpoint", lambda run: run.record.resumed),
     Column("cohort", "How many runs one process trained together, this one included: 1 where it was alone", lambda run: 1 + len(run.record.cohort)),
     TIMED,
     Column("precision", "`fp32`, `fp64` or `amp`", lambda run: run.settings.protocol.precision),
@@ -234,13 +233,13 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     _metrics,
     Column("test_chance", "What guessing gives on the test data", lambda run: run.chance),
     Column("test_samples", "Number of test samples", lambda run: run.metric("test", "count")),
-    Column("epochs", "Number of epochs that were trained", lambda run: run.record.quality and run.record.quality.epochs, shown="quality"),
+    Column("epochs", "Number of epochs that were trained", lambda run: run.record.quality and run.record.quality.epochs, shown=True),
     Column("best_epoch", "The epoch with the best validation", lambda run: run.record.quality and run.record.quality.best_epoch),
     Column("planned_epochs", "The number that the protocol allows", lambda run: run.settings.protocol.epochs),
-    Column("split", "The unit that is never in two of training, validation and test", lambda run: run.record.split.by, "split by", shown="more"),
+    Column("split", "The unit that is never in two of training, validation and test", lambda run: run.record.split.by, "split by"),
     Column("fold", "Which fold is the test set", lambda run: run.record.split.fold),
     Column("folds", "Number of folds", lambda run: run.record.split.folds),
-    Column("shared", "Samples of validation and test that equal one of a part before theirs (training, validation, test), or have steps or a group in common with one", lambda run: run.record.split.shared, "samples in two parts", shown="more"),
+    Column("shared", "Samples of validation and test that equal one of a part before theirs (training, validation, test), or have steps or a group in common with one", lambda run: run.record.split.shared, "samples in two parts"),
     STEP,
     Column("step_q25_s", "Lower quartile of the steady steps", lambda run: run.record.timing.step.q25_s, unit="s"),
     Column("step_q75_s", "Upper quartile of the steady steps", lambda run: run.record.timing.step.q75_s, unit="s"),
@@ -254,19 +253,19 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("steps_per_epoch", "Steps in an epoch", lambda run: run.record.timing.steps_per_epoch),
     Column("epoch_s", "Median wall time of whole epochs, without validation; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
     Column("epoch_estimated", "Whether it is such an estimate", lambda run: run.record.timing.epoch_s is not None and not run.record.timing.epoch.count),
-    Column("samples_per_s", "Throughput at the median step", lambda run: run.record.timing.samples_per_s, "samples/s", shown="time"),
+    Column("samples_per_s", "Throughput at the median step", lambda run: run.record.timing.samples_per_s, "samples/s", shown=True),
     Column("sample_work", "Arithmetic of a sample relative to other sizes, in families where a larger batch needs a larger model", lambda run: run.settings.family.work and run.settings.family.work(run.settings.sizes)),
     Column("train_s", "Wall time of the training loop, of a cohort until the run had ended", lambda run: run.record.timing.train_s, unit="s"),
     Column("step_with_first_s", "Training time divided by steps, as some publications report it", lambda run: run.trained_for(run.record.timing.steps), unit="s"),
     Column("step_with_start_s", "The same with start-up and data", lambda run: run.trained_for(run.record.timing.steps, run.record.timing.startup_s + run.record.timing.data_s), unit="s"),
     Column("epoch_by_planned_s", "Training time divided by planned epochs", lambda run: run.trained_for(run.settings.protocol.epochs), unit="s"),
     HOST_MEMORY, DEVICE_MEMORY, QUIET,
-    Column("others_share", "Share of the cores that other processes used", lambda run: run.record.quiet.others_share, "others' share", shown="trust"),
+    Column("others_share", "Share of the cores that other processes used", lambda run: run.record.quiet.others_share, "others' share"),
     Column("steal_share", "Share of the cores that the hypervisor gave to other guests", lambda run: run.record.quiet.steal_share),
     Column("throttled_share", "Share of the run's time that a CPU quota stopped it, of all its CPUs together; empty where no control group is seen", lambda run: run.record.quiet.throttled_share),
     Column("stalled_share", "Share of the training in which nothing went on, by the times of its steps; empty where they do not tell", lambda run: run.record.quiet.stalled_share),
     Column("oversubscribed", "Whether the run had more threads than cores", lambda run: run.record.quiet.oversubscribed),
-    Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, "why not", shown="trust"),
+    Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, "why not"),
     Column("host", "Name of the host of rank 0", lambda run: run.record.machine.host),
     Column("cpu", "Its processor", lambda run: run.record.machine.cpu),
     Column("cores", "Its logical cores", lambda run: run.record.machine.cores),
@@ -280,7 +279,7 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("slurm_job_id", "The SLURM job", lambda run: run.record.slurm_job_id),
     Column("started", "Start of the run, UTC", lambda run: run.record.started.isoformat()),
     Column("stopped", "Its end, UTC", lambda run: run.record.stopped.isoformat()),
-    Column("parameters", "Number of trainable parameters", lambda run: run.record.parameters, shown="more"),
+    Column("parameters", "Number of trainable parameters", lambda run: run.record.parameters),
     Column("gradient_bytes", "What an all-reduce of the gradients sums on each rank", lambda run: run.record.gradient_bytes, unit="bytes"),
     Column("config_hash", "SHA-256 of the resolved settings", lambda run: run.record.config_hash),
     Column("data_hash", "SHA-256 of the data", lambda run: run.record.data_hash),
@@ -438,23 +437,23 @@ CURVES = Table("curves", "What trained models do over time, for the runs of accu
 ))
 
 CLAIMS = Table("claims", "The published claims that a study of the config tests, with their verdicts. The rule of each was written down before its study first ran, and an effect has a 95 % interval. Each verdict is by itself, not adjusted for the number of claims: where an effect is just at its threshold, chance alone decides the wrong way in one of 40 cases, so among 40 such claims expect one.", (
-    Column("id", "The claim's number in the ledger", shown="claim", text=True),
-    Column("statement", "The published statement", heading="claim", shown="claim"),
-    Column("number", "The published numbers", heading="published number", shown="published"),
-    Column("source", "Where it was published", shown="published"),
-    Column("study", "The studies that test it", shown="test", text=True),
-    Column("needs", "What the test needs, such as a GPU", shown="rule"),
-    Column("estimator", "In words, how the effect is computed", shown="rule"),
-    Column("rule", "In words, when the claim has which verdict", shown="rule"),
-    Column("smallest_effect", "The smallest effect that matters", shown="rule"),
-    Column("verdict", "`supported`, `more than claimed`, `refuted`, `undecided` or `not measured`", shown="claim"),
-    Column("reason", "Why", shown="why"),
-    Column("effect_of", "The name of the estimate that decides", shown="test"),
-    Column("effect", "Its value", shown="why"),
-    *(Column(end.name, end.meaning, shown="why") for end in _ends("low", "high", "its interval")),
-    Column("n", "Number of seeds", shown="why"),
-    Column("hardware", "The class of host that it was measured on", shown="test"),
-    Column("records", "The records that were used", shown="why"),
+    Column("id", "The claim's number in the ledger", text=True),
+    Column("statement", "The published statement", heading="claim"),
+    Column("number", "The published numbers", heading="published number"),
+    Column("source", "Where it was published"),
+    Column("study", "The studies that test it", text=True),
+    Column("needs", "What the test needs, such as a GPU"),
+    Column("estimator", "In words, how the effect is computed"),
+    Column("rule", "In words, when the claim has which verdict"),
+    Column("smallest_effect", "The smallest effect that matters"),
+    Column("verdict", "`supported`, `more than claimed`, `refuted`, `undecided` or `not measured`"),
+    Column("reason", "Why"),
+    Column("effect_of", "The name of the estimate that decides"),
+    Column("effect", "Its value"),
+    *_ends("low", "high"),
+    Column("n", "Number of seeds"),
+    Column("hardware", "The class of host that it was measured on"),
+    Column("records", "The records that were used"),
 ))
 # fmt: on
 
@@ -463,5 +462,3 @@ TABLES = {
     table.name: table
     for table in (RUNS, COMPLETENESS, ANSWERS, SCALING, LAWS, QUALITY, PARITY, SPANS, HISTORY, CURVES, CLAIMS)
 }
-# Groups of columns that the page hides at first.
-FOLDED = ("quality", "trust", "more", "published", "test", "rule")

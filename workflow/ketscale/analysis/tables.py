@@ -59,17 +59,18 @@ def of(config: Config, results: Path, found: Records) -> dict[str, list[Row]]:
         "history": _of_runs(columns.HISTORY, config, trained, lambda run: _history(run, results)),
         "curves": _of_runs(columns.CURVES, config, _best(trained), lambda run: _curves(run, results)),
         "claims": claims.table(Evidence.of(collected, why)),
-        **{
-            name: (
-                row
-                for study in config.studies
-                if known[study.kind].table == name
-                for row in known[study.kind].rows(study, collected)
-            )
-            for name in ("scaling", "quality")
-        },
+        "scaling": _of_studies("scaling", collected),
+        "quality": _of_studies("quality", collected),
     }
     return {name: list(found) for name, found in made.items()}
+
+
+def _of_studies(table: str, collected: Collected) -> Iterator[Row]:
+    """The rows of one table, study by study, made by the studies' kinds."""
+    known = kinds(collected.config.families)
+    for study in collected.config.studies:
+        if known[study.kind].table == table:
+            yield from known[study.kind].rows(study, collected)
 
 
 def _of_runs(table: columns.Table, config: Config, runs: Iterable[Trained], of: Any) -> Iterator[Row]:

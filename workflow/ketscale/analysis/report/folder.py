@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ketscale.analysis import catalogue
+from ketscale.analysis import catalogue, columns
 from ketscale.analysis.completeness import FAULTS
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import kinds
@@ -28,13 +28,6 @@ if TYPE_CHECKING:
 WIDE, NARROW = "svg", "narrow.svg"
 # The files of a figure that the page leads to.
 FILES = ("svg", "png", "csv")
-# What the page shows of runs.csv, between each run's name and its studies: columns, headings, factors of the unit.
-SHOWN = (
-    ("step_s", "step (ms)", 1e3),
-    ("samples_per_s", "samples/s", 1.0),
-    ("epochs", "epochs", 1.0),
-    ("peak_rss_bytes", "memory (MB)", 1e-6),
-)
 
 
 @dataclass(frozen=True)
@@ -135,7 +128,7 @@ class Folder:
             _state(states["state"].tolist()),
             not states["state"].isin(FAULTS).any(),
             tables["completeness"][tables["completeness"]["run"] == "*"]["why"].tolist(),
-            {name: f"{folder}tables/{name}.csv" for name in catalogue.TABLES if len(tables[name])},
+            {name: f"{folder}tables/{name}.csv" for name in columns.TABLES if len(tables[name])},
             frozenset(_said(chapters)) | frozenset(tables["claims"]["verdict"]),
             provenance.of(runs),
             provenance.packages(runs),
@@ -198,12 +191,11 @@ def _runs(
     room: Room,
 ) -> Table:
     """Every run of the studies: its record, its state, what it measured; those without a record first."""
-    metrics = dict.fromkeys(config.family(workload).headline.name for workload in config.studied)
-    shown = (*SHOWN, *((f"test_{metric}", f"test {metric}", 1.0) for metric in metrics))
+    shown = [column for column in columns.RUNS.columns(config) if column.shown]
     heads = [
         Head("run", RECORD, f"{folder}{RUNS}/{{}}/{RECORD_FILE}"),
         Head("state"),
-        *(Head(heading, NUMBER) for _, heading, _ in shown),
+        *(Head(column.title, NUMBER) for column in shown),
         Head("why", LONG),
         Head("studies", WORD),
     ]  # fmt: skip
@@ -212,7 +204,7 @@ def _runs(
     for state in _rows(states):
         run = str(state["run"]).split(f"{RUNS}/", 1)[-1].removesuffix(f"/{RECORD_FILE}")
         row: Mapping[str, Any] = measured.get(run, {})
-        values = [cells.shown(row.get(column), factor) for column, _, factor in shown]
+        values = [cells.shown(row.get(column.name), column.factor) for column in shown]
         why = cells.first({**state, **row}, ("why", "busy_why"))
         linked: Cell = [run] if row and records else run
         found.append(
