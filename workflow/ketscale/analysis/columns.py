@@ -388,7 +388,7 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     _other_metrics,
     Column("epochs", "Mean number of epochs"),
     Column("why", "Why there is no estimate, such as other code or data", text=True),
-    Column("chosen", "Whether it is the model's configuration that does best on validation data; empty of others"),
+    Column("chosen", "Whether it is the model's configuration that does best on validation data, and so is compared"),
     Column("configurations", "How many configurations of the model were tried"),
     Column("control", "The best of its controls on validation data, that it is compared with", text=True),
     Column("control_value", "The control's estimate"),
