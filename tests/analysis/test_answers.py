@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import answers, verdicts
+from ketscale.analysis import verdicts
 from ketscale.config import Config
 from ketscale.grid import Run
 from tests import records_factory as factory
