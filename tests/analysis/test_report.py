@@ -375,5 +375,5 @@ def test_the_page_in_a_browser(analysed: Analysed, shown: str, tmp_path: Path, w
     assert (found["none"], found["cleared"]) == ("0 to 0 of 0 rows", f"1 to 12 of {every} rows")
     assert found["link"] in {run.path for run in CONFIG.runs}
     strong = len(next(study for study in CONFIG.studies if study.name == "strong").runs)
-    assert found["points"] == f"1 to {strong} of {strong} rows" and found["verdict"] == "#verdict-pays"
+    assert found["points"] == f"1 to {cells.FIRST} of {strong} rows" and found["verdict"] == "#verdict-pays"
     assert len(found["images"]) == len(analysed.figures) and all(found["images"])
