@@ -17,12 +17,13 @@ from msgspec.structs import replace
 from ketscale import analysis
 from ketscale.analysis.claims.evidence import Evidence, Filter
 from ketscale.analysis.claims.ledger import Claim
-from ketscale.analysis.claims.readings import LOSSES, SAME_LOSSES, Quantity, Reader, Reading, Spans
+from ketscale.analysis.claims.readings import LOSSES, SAME_LOSSES, TESTED, Quantity, Reader, Reading, Spans
 from ketscale.analysis.claims.rules import rule
 from ketscale.analysis.points import workers
 from ketscale.config import Config
 from ketscale.grid import Run
 from ketscale.measure import form
+from ketscale.measure.right import packed
 from tests import records_factory as factory
 from tests.ready_made import FOLDER, OVER
 from tests.record_maker import typed
@@ -65,9 +66,9 @@ class Tracer(Reader):
         self.asked.append(changed(self.asked.pop(), kind="efficiency"))
         return found
 
-    def difference(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
-        self._note("difference", name, quantity, of, over)
-        return super().difference(name, quantity, of, over)
+    def difference(self, name: str, of: Filter, over: Filter) -> Reading:
+        self._note("difference", name, TESTED, of, over)
+        return super().difference(name, of, over)
 
     def value(self, name: str, quantity: Quantity) -> Reading:
         self._note("value", name, quantity, {})
@@ -133,7 +134,7 @@ def row(config: Config, run: Run, **values: Any) -> dict[str, Any]:
     usual = {
         "status": "completed", "resumed": 0, "quiet": True, "timed": True, "hardware": HOST, "shared_cores": False,
         "imported": "", "packages": "", "mpi_library": "",
-        "precision": "fp64", "data_hash": "", "features_hash": "", "step_s": 1.0, "epoch_s": 1.0, "samples_per_s": 1.0, "test_accuracy": 0.5,
+        "precision": "fp64", "data_hash": "", "features_hash": "", "step_s": 1.0, "epoch_s": 1.0, "samples_per_s": 1.0,
     }  # fmt: skip
     return {**asdict(run), **config.sizes(run), "layout": run.layout, **usual, **values}
 
@@ -147,6 +148,14 @@ def record(losses: Iterable[float] = (1.0, 0.5), step_s: float = 1.0, **spans: f
 
 def _quartiles(seconds: float) -> form.Quartiles:
     return form.Quartiles(median_s=seconds, q25_s=seconds, q75_s=seconds, mean_s=seconds, count=1)
+
+
+def tested(record: form.Record, share: float) -> form.Record:
+    """The record with this share of the test's cases right."""
+    count = 1_000
+    right = packed([[int(case < round(share * count))] for case in range(count)])
+    metrics = {"accuracy": round(share * count) / count}
+    return replace(record, quality=form.Quality(1, 1, metrics, metrics, right))
 
 
 def evidence(
@@ -181,7 +190,8 @@ def doctored(
         losses = own.pop(LOSSES, 0.0) * spread[run.seed]
         spans = {quantity: own.pop(quantity) for quantity in list(own) if isinstance(quantity, Spans)}
         rows.append(row(config, run, **{str(name): value * sides for name, value in own.items()}))
-        records[run] = _record(losses, spans, sides)
+        made = _record(losses, spans, sides)
+        records[run] = tested(made, sides * own[TESTED]) if TESTED in own else made
     return evidence(config, rows, records)
 
 
@@ -208,7 +218,7 @@ def _assign(amounts: Amounts, reading: Asked, target: float) -> None:
     if over not in amounts and of in amounts:
         amounts[over] = (amounts[of] - add) / times
         return
-    start = 0.5 if reading.quantity == "test_accuracy" else 0.0 if kind == "losses" else 1.0
+    start = 0.5 if reading.quantity == TESTED else 0.0 if kind == "losses" else 1.0
     amounts[of] = amounts.setdefault(over, start) * times + add
 
 

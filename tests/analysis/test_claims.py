@@ -14,7 +14,7 @@ import yaml
 from ketscale.analysis import claims
 from ketscale.analysis.claims import rules
 from ketscale.analysis.claims.ledger import Claim
-from ketscale.analysis.claims.readings import LOSSES, SAME_LOSSES, Spans
+from ketscale.analysis.claims.readings import LOSSES, SAME_LOSSES, TESTED, Spans
 from ketscale.analysis.columns import RUNS
 from ketscale.analysis.overviews.spans import ORDER
 from ketscale.errors import UserError
@@ -132,7 +132,7 @@ def test_every_quantity_is_a_column_or_a_span(claim: Claim) -> None:
         if isinstance(reading.quantity, Spans):
             assert set(reading.quantity.names) <= set(ORDER)
         else:
-            assert reading.quantity in (*columns, LOSSES)
+            assert reading.quantity in (*columns, LOSSES, TESTED)
 
 
 def test_every_claim_has_a_rule_or_a_reason() -> None:

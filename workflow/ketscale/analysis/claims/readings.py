@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ketscale.analysis import comparison, intervals
+from ketscale.analysis import comparison, intervals, metrics
 from ketscale.analysis.claims.evidence import AMBIGUOUS, UNPLANNED, UNTIMED, Evidence, Filter
 from ketscale.analysis.claims.ledger import Claim
 from ketscale.analysis.intervals import FEWEST, Estimate
 from ketscale.analysis.points import workers
+from ketscale.config import Config
 from ketscale.grid import Run
 from ketscale.measure import parity
-from ketscale.measure.form import Timing
+from ketscale.measure.form import Record, Timing
 
-SAME_LOSSES, LOSSES = "same_losses", "losses"
+SAME_LOSSES, LOSSES, TESTED = "same_losses", "losses", f"{UNTIMED}result"
 
 
 class Spans:
@@ -176,9 +177,10 @@ class Reader:
         one, more = (workers(run.backend, run.ranks, run.threads) for run in found.runs[:2])
         return replace(found, estimate=found.estimate.times(one / more))
 
-    def difference(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
-        """`of` minus `over`, paired by seed."""
-        return self._read(name, quantity, intervals.paired_difference, of, over)
+    def difference(self, name: str, of: Filter, over: Filter) -> Reading:
+        """`of` minus `over` in the test's headline metric, paired by seed and sample."""
+        config = self.evidence.config
+        return self._read(name, TESTED, lambda of, over: _difference(config, of, over), of, over)
 
     def value(self, name: str, quantity: Quantity) -> Reading:
         """The mean over seeds."""
@@ -232,7 +234,7 @@ class Reader:
 
     def _fault(self, estimate: Estimate, pairs: Sequence[Sequence[Run]]) -> str:
         """Why an estimate from these runs decides nothing."""
-        if estimate.low is None:
+        if estimate.low is None or estimate.n < FEWEST:
             return f"{estimate.n} seed{'s' * (estimate.n > 1)}; an interval needs {FEWEST}"
         if SAME_LOSSES not in self.claim.thresholds or len(pairs[0]) < 2:
             return ""
@@ -242,12 +244,24 @@ class Reader:
 
     def _amount(self, quantity: Quantity, run: Run) -> Any:
         """What a run has of a quantity; None if it lacks it."""
-        if quantity == LOSSES:
-            return self.evidence.records[run].losses
+        if quantity in (LOSSES, TESTED):
+            record = self.evidence.records[run]
+            return record if quantity == TESTED else record.losses
         if isinstance(quantity, Spans):
             return quantity.of(self.evidence.records[run].timing)
         # Without runs of the family, there is no column of its metrics.
         return self.evidence.rows[run].get(quantity)
+
+
+def _difference(config: Config, of: Mapping[int, Record], over: Mapping[int, Record]) -> Estimate | None:
+    if not of or not over:
+        return None
+    metric = config.family(str(next(iter(of.values())).run["workload"])).headline
+    one, two = (
+        {seed: test for seed, record in side.items() for test in metrics.tested([record], metric).values()}
+        for side in (of, over)
+    )
+    return metrics.difference(one, two, metric)
 
 
 def _farthest(of: Mapping[int, Sequence[float]], over: Mapping[int, Sequence[float]]) -> Estimate | None:

@@ -152,7 +152,7 @@ def claim_1_4(runs: Reader) -> Ruling:
 def claim_1_6(runs: Reader) -> Ruling:
     vqc, three, one = runs.of(model="vqc", batch=64), {"layers": 3}, {"layers": 1}
     speedup = vqc.of(simulator="default.qubit-loop-shift").ratio("speedup", "step_s", three, one)
-    lost = vqc.of(protocol="quality").difference("accuracy", "test_accuracy", three, one)
+    lost = vqc.of(protocol="quality").difference("accuracy", three, one)
     return {
         SUPPORTED: every((speedup.within("speedup"), lost.within("accuracy"))),
         REFUTED: some((speedup.below("speedup"), lost.below("accuracy"))),
