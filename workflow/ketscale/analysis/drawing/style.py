@@ -33,7 +33,7 @@ FRAME, SOFT = "#3c4043", "#5f6368"
 WIDTHS = {"": 7.16, "narrow.": 3.5}
 # The most lines in a panel that can be told apart.
 SERIES = 6
-_LINE_INCHES = 10 / 72  # the height of a line of text
+_LINE_INCHES = 9.5 / 72  # the height of a line of text
 DATELESS: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
@@ -191,15 +191,19 @@ def name_lines(axes: Axes, ends: Iterable[tuple[float, str, Any]]) -> None:
     found = sorted((float(to_axes.transform((x, y))[1]), name, colour) for y, name, colour in ends)
     figure = axes.get_figure(root=True)
     assert figure is not None
-    gap = _LINE_INCHES / (axes.get_position().height * figure.get_size_inches()[1])
+    line = _LINE_INCHES / (axes.get_position().height * figure.get_size_inches()[1])
+    sizes = [line * (name.count("\n") + 1) for _, name, _ in found]
     places = [height for height, _, _ in found]
     for at in range(1, len(places)):
-        places[at] = max(places[at], places[at - 1] + gap)
-    top = max(1.0, gap * (len(places) - 1))
+        places[at] = max(places[at], places[at - 1] + (sizes[at - 1] + sizes[at]) / 2)
+    top = max(1.0, sum(sizes))
     for at in reversed(range(len(places))):
-        places[at] = min(places[at], top - gap * (len(places) - 1 - at))
+        places[at] = min(places[at], top - sizes[at] / 2)
+        top = places[at] - sizes[at] / 2
     for place, (_, name, colour) in zip(places, found, strict=True):
-        axes.text(1.02, place, name, transform=axes.transAxes, color=colour, va="center", fontsize=7.5)
+        axes.text(
+            1.02, place, name, transform=axes.transAxes, color=colour, va="center", fontsize=7, linespacing=1
+        )
 
 
 def footnote(
