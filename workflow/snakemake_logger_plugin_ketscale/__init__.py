@@ -107,9 +107,8 @@ class LogHandler(LogHandlerBase):
                 self._print("\n".join(self._before))
                 self._before.clear()
             if self._begun and not self.common_settings.dryrun:
-                self._refresh(now=True)
-                self._begun = False
                 self._end()
+                self._begun = False
         super().close()
 
     def _take(self, record: LogRecord) -> None:
@@ -174,14 +173,17 @@ class LogHandler(LogHandlerBase):
                     self._refresh()
                     return
                 reason = "its job ended before this run began or could say why"
+        self._tell(given["rule_name"], given["log"], reason or given["rule_msg"] or _last_words(given["log"]))
+        self._refresh()
+
+    def _tell(self, rule: str, logs: Sequence[str], reason: str) -> None:
+        """Say that a job failed and why, unless too many have."""
         self._failures += 1
         if self._failures <= FAILURES:
-            reason = reason or given["rule_msg"] or _last_words(given["log"])
-            where = f", see {os.path.relpath(given['log'][0])}" if given["log"] else ""
-            self._print(f"failed: {given['rule_name']}{where}\n{textwrap.indent(reason, '    ')}", _RED)
+            where = f", see {os.path.relpath(logs[0])}" if logs else ""
+            self._print(f"failed: {rule}{where}\n{textwrap.indent(reason, '    ')}", _RED)
         elif self._failures == FAILURES + 1:
             self._print("more fail; `ketscale status --failed` shows each with its reason", _RED)
-        self._refresh()
 
     def _plan(self, stats: str) -> None:
         """What a dry run says, once: the jobs by rule, then the runs by study, why, and for how many node-hours."""
@@ -202,9 +204,13 @@ class LogHandler(LogHandlerBase):
 
     def _end(self) -> None:
         """Say how the call ended, and where everything is."""
+        assert self._progress is not None
+        # Of runs that were interrupted with Snakemake, it says nothing.
+        for log, reason in self._progress.interrupted():
+            self._tell("train", [log], reason)
+        self._refresh(now=True)
         self._rows, self._drawn = [], 0  # what is shown of the studies stays
-        ended = self._progress.end() if self._progress else None
-        if ended:
+        if ended := self._progress.end():
             complete, text = ended
             self._print(text, _GREEN if complete else _RED)
         if self._page:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
@@ -91,6 +91,13 @@ class Progress:
         """Why the run failed in this call, as it has noted; None if it has not."""
         note = supervise.read_note(self._path(run).parent)
         return str(note.get("reason")) if note and note.get("call") == finished.call() else None
+
+    def interrupted(self) -> Iterator[tuple[str, str]]:
+        """The log and the reason of each other run that failed; now it counts as such."""
+        for run in self._called:
+            if run not in self._results and run not in self._failed and (reason := self.reason(run)):
+                self.fail(run)
+                yield str(self._path(run).with_name("train.log")), reason
 
     def lines(self) -> list[Line]:
         """How far each study of the call is."""
