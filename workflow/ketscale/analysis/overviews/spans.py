@@ -24,7 +24,7 @@ ORDER = (
     "optimiser",
 )  # fmt: skip
 KINDS = ("simulator", "strong", "weak", "features")
-BAR = [*POINT, "features"]
+BAR = [*POINT, "features", "hardware"]
 OTHER = "outside any span"
 # Bars of a figure.
 MOST = 20
@@ -74,8 +74,8 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         if len(steps) == MOST
         else ""
     )
-    counts = steps.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
-    style.footnote(figure, counts, inputs, asked, note)
+    codes = inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates([*POINT, "hardware"])
+    style.footnote(figure, steps.merge(codes), inputs, asked, note)
     return figure, drawn
 
 
@@ -122,13 +122,14 @@ def _labels(steps: pd.DataFrame, inputs: Inputs) -> list[str]:
     others = variants(
         steps, inputs.config, but=("simulator", "layout", "batch", *(["protocol"] if plain else []))
     )
-    return [
-        ", ".join(
-            [step["simulator"], where(step["layout"]), f"batch {step['batch']}", *filter(None, [other])]
-            + (["inline features"] if step["features"] == "inline" else [])
-        )
-        for (_, step), other in zip(steps.iterrows(), others, strict=True)
-    ]
+    labels = []
+    for (_, step), other in zip(steps.iterrows(), others, strict=True):
+        parts = [step["simulator"], where(step["layout"]), f"batch {step['batch']}", *filter(None, [other])]
+        parts += ["inline features"] if step["features"] == "inline" else []
+        # A class of hosts begins with its name.
+        parts += [step["hardware"].split(":")[0]] if steps["hardware"].nunique() > 1 else []
+        labels.append(", ".join(parts))
+    return labels
 
 
 SPANS = Figure(
