@@ -139,6 +139,10 @@ CASES: dict[str, tuple[dict[str, Any], Truth, str, str]] = {
         {"controls": ()}, shares(vqc=0.6), verdicts.BETTER,
         "On digits, the accuracy of vqc is 50.0 points higher (N to N) than guessing.",
     ),
+    "better than guessing, but most seeds failed": (
+        {"controls": ()}, lost(shares(vqc=0.6), "vqc", 7 - 2), verdicts.FAILED,
+        "On digits, nothing tells vqc from guessing, since 5 of 8 seeds of vqc failed.",
+    ),
     "at chance": (
         {"controls": ()}, shares(vqc=0.1), verdicts.CANNOT_TELL,
         "On digits, nothing tells vqc from guessing: accuracy differs by N to N points.",
@@ -168,7 +172,7 @@ def test_doctored_records_give_the_expected_sentence(case: str, tmp_path: Path) 
 
 def test_one_seed_has_the_interval_of_its_samples(tmp_path: Path) -> None:
     _, rows = asked(analysis.of(given(seeds=1)), tmp_path, shares(vqc=175 / 180, mlp=0.9))
-    # Wilson by statsmodels.stats.proportion.proportion_confint(175, 180, method="wilson").
+    # scipy.stats.binomtest(175, 180).proportion_ci(method="wilson")
     assert rows.loc["vqc", ["value_low", "value_high"]].tolist() == pytest.approx([0.9367, 0.9881], abs=1e-4)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Tested:
+class Scored:
     """The test of one run.
 
     value: the headline metric. row: where that is a share, what each sample adds to it, (samples,); the mean is the share.
@@ -41,15 +41,19 @@ class Tested:
     row: Table | None = None
     fold: int | None = None
 
-    def all_wrong(self) -> Tested:
+    def guessed(self, chance: float) -> Scored:
+        """What guessing gets on the same samples."""
+        return Scored(chance, None if self.row is None else 0 * self.row + chance, self.fold)
+
+    def all_wrong(self) -> Scored:
         """The test of a run that gets nothing right on the same samples."""
-        return Tested(0.0, None if self.row is None else 0 * self.row, self.fold)
+        return self.guessed(0.0)
 
 
-Tests = Mapping[int, Tested]
+Tests = Mapping[int, Scored]
 
 
-def tested(records: Iterable[Record], metric: Metric) -> dict[int, Tested]:
+def scored(records: Iterable[Record], metric: Metric) -> dict[int, Scored]:
     """The test of each seed whose run was completed and has this metric."""
     found = {}
     for record in records:
@@ -57,7 +61,7 @@ def tested(records: Iterable[Record], metric: Metric) -> dict[int, Tested]:
         value = quality.test.get(metric.name) if quality else None
         if quality and isinstance(value, (int, float)):
             row = None if quality.right is None else _row(unpacked(quality.right))
-            found[int(record.run["seed"])] = Tested(float(value), row, record.split.fold)
+            found[int(record.run["seed"])] = Scored(float(value), row, record.split.fold)
     return dict(sorted(found.items()))
 
 

@@ -51,15 +51,15 @@ class Accuracy(Quality):
         )
         self.figure = Figure("learning", "Test results and learning curves", caption, (self.name,), self.draw)
 
-    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
+    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """Two panels for each data set: test results, and each seed's validation metric by epoch."""
         import pandas as pd
 
         asked = inputs.asked(self.name)
         found = [part for name in asked for part in parts(inputs, name)]
         if not found:
-            return style.empty(inputs, asked)
-        figure, panels = style.panels(2 * len(found))
+            return None
+        figure, panels = style.panels(2 * len(found), least=3)
         drawn = []
         for number, part in enumerate(found):
             results(panels[2 * number], part)
@@ -130,5 +130,5 @@ def _learning(axes: Axes, part: Part, history: pd.DataFrame, column: str) -> Non
     if part.metric.better == "down" and len(history) and style.wide(history[column]):
         axes.set_yscale("log")
     axes.locator_params(axis="x", integer=True)
-    axes.set(title=part.workload, xlabel="epoch", ylabel=f"validation {part.metric.title}")
+    axes.set(xlabel="epoch", ylabel=f"validation {part.metric.title}")
     style.name_lines(axes, ends)

@@ -69,7 +69,7 @@ class Adaptation(Quality):
         best = fixed.sort_values(["value", "model"], ascending=[metric.better == "down", True]).iloc[0]
         return {**told, "optimum of each sample": f"{finding.value(best['value'], metric)} ({best['model']})"}
 
-    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
+    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The headline metric by number of steps: a panel for each study and workload."""
         import pandas as pd
 
@@ -77,7 +77,7 @@ class Adaptation(Quality):
         mine = inputs.quality[inputs.quality["study"].isin(asked) & inputs.quality["value"].notna()]
         groups = list(mine.groupby(["study", "workload"], sort=False))
         if not groups:
-            return style.empty(inputs, asked)
+            return None
         figure, panels = style.panels(len(groups))
         drawn = []
         for axes, ((study, workload), points) in zip(panels, groups, strict=True):

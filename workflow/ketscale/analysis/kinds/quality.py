@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ketscale.analysis import verdicts
+from ketscale.analysis import comparability, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import other_metrics
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.finding import Finding, counted
 from ketscale.analysis.kinds.kind import Answer, Kind
-from ketscale.analysis.kinds.selection import Candidate, Match, candidate, matches
+from ketscale.analysis.kinds.selection import Candidate, Match, matches
 from ketscale.analysis.points import point_of, size_axes
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
@@ -46,15 +46,14 @@ class Quality(Kind):
 
     def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
         """Every point of the study that has a record; those that are chosen beside the best of their controls."""
-        keys = dict.fromkeys(point_of(run) for run in study.runs)
-        found = [candidate(key, collected.points[key], collected) for key in keys if key in collected.points]
-        config = collected.config
-        chosen = {
-            match.chosen.point: match
-            for match in matches(found, config, lambda name: self.eligible(config, name))
-        }
+        keys, config = dict.fromkeys(point_of(run) for run in study.runs), collected.config
+        found = [
+            Candidate.of(key, collected.points[key], collected) for key in keys if key in collected.points
+        ]
+        made = matches(found, config, lambda name: self.eligible(config, name))
+        chosen = {match.chosen.point: _compared(match) for match in made}
         for each in found:
-            yield {"study": study.name, **_result(each, config), **_compared(chosen.get(each.point))}
+            yield {"study": study.name, **_result(each, config), **chosen.get(each.point, {})}
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """Of each data set and model the configuration that is the best on validation data, beside its best control."""
@@ -97,54 +96,48 @@ class Quality(Kind):
 
 def _result(each: Candidate, config: Config) -> dict[str, Any]:
     """What a configuration has reached by itself."""
-    first = each.group[0]
-    found = each.estimate()
+    first, found = each.group[0], each.estimate()
+    completed = [row for row in each.group if row["status"] == "completed"]
+    known = {
+        name: [row[column] for row in completed if row.get(column) is not None]
+        for name, column in {
+            "epochs": "epochs",
+            **{name: f"test_{name}" for name in other_metrics(config)},
+        }.items()
+    }
     return {
-        **{name: first[name] for name in (*POINT, "family", *size_axes(config))},
+        **{name: first[name] for name in (*POINT, "family", *size_axes(config), "parameters")},
         "n": len(each.tests),
         "failed": len(each.failed),
-        "parameters": first["parameters"],
         "metric": each.metric.name,
         **_ends("value", found),
         "chance": each.chance,
-        "shared": max(_finished(each, "shared"), default=None),
-        **{name: _mean(_finished(each, f"test_{name}")) for name in other_metrics(config)},
-        "epochs": _mean(_finished(each, "epochs")),
-        "why": each.why,
+        "shared": max((row["shared"] for row in completed if row["shared"] is not None), default=None),
+        **{name: statistics.fmean(values) if values else None for name, values in known.items()},
+        "why": comparability.hindrance(each.keys),
+        "chosen": False,
     }
 
 
-def _compared(match: Match | None) -> dict[str, Any]:
-    """What a chosen configuration is compared with, and what comes of it; empty for the others."""
-    if match is None:
-        return {"chosen": False}
-    control = match.control
-    reached = control and control.estimate()
-    effect = match.effect() if match.verdict else None
-    shown = effect.times(100) if effect and match.unit == "points" else effect
+def _compared(match: Match) -> dict[str, Any]:
+    """What a chosen configuration is compared with, and what comes of it."""
+    found = {"chosen": True, "why": match.why, "configurations": match.tried, "verdict": match.verdict}
+    control, effect = match.control, match.effect()
+    if control is None:
+        return found
+    reached = control.estimate()
     return {
-        "chosen": True,
-        "why": match.why,
-        "configurations": match.tried,
-        "control": match.beside if match.verdict else "",
-        "control_value": reached.value if reached else match.chosen.chance if match.verdict and match.beside else None,
-        "control_parameters": control.group[0]["parameters"] if control else None,
+        **found,
+        "control": control.model,
+        "control_value": reached and reached.value,
+        "control_parameters": control.group[0]["parameters"] if control.group else None,
         "control_configurations": match.control_tried or None,
-        **_ends("effect", shown),
+        **_ends("effect", effect.times(100) if effect and match.unit == "points" else effect),
         "unit": match.unit,
         "pairs": effect.n if effect else 0,
-        "verdict": match.verdict,
-    }  # fmt: skip
+    }
 
 
 def _ends(name: str, found: Estimate | None) -> dict[str, float | None]:
     ends = (found.value, found.low, found.high) if found else (None, None, None)
     return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
-
-
-def _finished(each: Candidate, name: str) -> list[float]:
-    return [row[name] for row in each.group if row["status"] == "completed" and row.get(name) is not None]
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from ketscale.analysis.drawing import style
@@ -24,34 +25,28 @@ def kept(config: Config, run: Run) -> bool:
     return config.family(run.workload).curves is not None and config.protocols[run.protocol].keep_model
 
 
-def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-    """The curves over time, one row of panels for each point."""
-    import matplotlib.pyplot as plt
-
-    asked = inputs.asked(*KINDS)
+def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
+    """The curves over time: the panels of each point, one after the other."""
     drawn = inputs.curves.sort_values(["workload", "model", *size_axes(inputs.config)], kind="stable")
     if drawn.empty:
-        return style.empty(inputs, asked)
+        return None
     points = drawn.drop_duplicates(list(POINT))[[*POINT, *size_axes(inputs.config), "family", "seed"]]
     points = points.merge(inputs.runs, how="left")
-    found = {name: inputs.config.families[name].curves for name in points["family"].unique()}
-    specified = {name: curves for name, curves in found.items() if curves}
-    widest = max(len(curves.panels) for curves in specified.values())
-    figure, grid = plt.subplots(
-        len(points), widest, figsize=(6.6 * widest, 2.9 * len(points)), squeeze=False, layout="constrained"
-    )
     others = variants(points, inputs.config, but=("workload", "model", *size_axes(inputs.config)))
     groups = drawn.groupby(list(POINT), sort=False)
-    for panels, (_, curves), (_, run), other in zip(grid, groups, points.iterrows(), others, strict=True):
-        spec = specified[run["family"]]
-        for axes, (word, title) in zip(panels, spec.panels.items(), strict=False):
-            _panel(axes, curves[curves["panel"] == word])
-            axes.set(xlabel=spec.time, ylabel=title)
-        for axes in panels[len(spec.panels) :]:
-            axes.set_axis_off()
-        panels[0].set_title(_title(run, inputs.config, other))
+    shown = [
+        (curves[curves["panel"] == word], spec.time, title, _title(run, inputs.config, other))
+        for (_, curves), (_, run), other in zip(groups, points.iterrows(), others, strict=True)
+        if (spec := inputs.config.families[run["family"]].curves)
+        for word, title in spec.panels.items()
+    ]
+    figure, panels = style.panels(len(shown), least=3)
+    for axes, (curves, time, title, name) in zip(panels, shown, strict=True):
+        _panel(axes, curves)
+        axes.set(xlabel=time, ylabel=title)
+        axes.set_title(textwrap.fill(name, 44), fontsize=7.5)
     note = "Of each point, the seed with the best headline metric on validation data; its value above is on test data"
-    style.footnote(figure, points.assign(n=1), inputs, asked, note)
+    style.footnote(figure, points.assign(n=1), inputs, inputs.asked(*KINDS), note)
     return figure, drawn
 
 

@@ -50,30 +50,25 @@ class Progress:
         first = mine[enough].groupby("seed")["trained_s"].min().tolist()
         return [*first, *[math.inf] * (self.seeds[curve] - len(first))]
 
-    def targets(self) -> dict[float, str]:
-        """The level that the median seed of every curve reaches, and the best that that of some curve does."""
-        up = self.part.metric.better == "up"
-        ends = []
+    def target(self) -> float | None:
+        """The level that the median seed of every curve reaches that reaches any; None if there is none."""
+        up, ends = self.part.metric.better == "up", []
         for curve, seeds in self.seeds.items():
             best = self.epochs[self.epochs["curve"] == curve].groupby("seed")["best"].last().dropna()
             # As many seeds as a finite median needs.
             ends += sorted(best, reverse=up)[seeds // 2 : seeds // 2 + 1]
-        if not ends:
-            return {}
-        lowest, highest = (min(ends), max(ends)) if up else (max(ends), min(ends))
-        found = {highest: "of the best model"}
-        return found if len(ends) < len(self.seeds) else {lowest: "of every model"} | found
+        return (min if up else max)(ends, default=None)
 
 
-def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame]:
-    """The times to two levels: a panel for each data set and level."""
+def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
+    """The times to a level: a panel for each data set."""
     import pandas as pd
 
     asked = inputs.asked(KIND)
     found = [each for name in asked for part in parts(inputs, name) if (each := trained(part, inputs))]
-    shown = [(each, level, who) for each in found for level, who in each.targets().items()]
+    shown = [(each, level) for each in found if (level := each.target()) is not None]
     if not shown:
-        return style.empty(inputs, asked)
+        return None
     figure, panels = style.panels(len(shown))
     drawn = [_times(axes, *what) for axes, what in zip(panels, shown, strict=True)]
     points = pd.concat([each.part.models for each in found])
@@ -111,7 +106,7 @@ def trained(part: Part, inputs: Inputs) -> Progress | None:
     return Progress(part, whole[["curve", "seed", "trained_s", "best"]], ordered, len(untimed))
 
 
-def _times(axes: Axes, found: Progress, level: float, who: str) -> pd.DataFrame:
+def _times(axes: Axes, found: Progress, level: float) -> pd.DataFrame:
     """Each seed's time to a level, with the median over all seeds, and how many never reach it; the data drawn."""
     import pandas as pd
 
@@ -133,7 +128,7 @@ def _times(axes: Axes, found: Progress, level: float, who: str) -> pd.DataFrame:
     axes.set_ylim(len(found.seeds) - 0.3, -0.6)
     axes.grid(False, axis="y")
     metric, workload = found.part.metric, found.part.workload
-    axes.set(title=f"{workload}: {metric.title} {level:.3g}, {who}", xlabel="training time (log scale)")
+    axes.set(title=f"{workload}: {metric.title} {level:.3g}", xlabel="training time (log scale)")
     data = pd.DataFrame(rows, columns=["curve", "reached_s"])
     return data.assign(study=found.part.study, workload=workload, metric=metric.name, target=level)
 
@@ -164,8 +159,8 @@ def _notes(inputs: Inputs, found: Sequence[Progress], asked: Sequence[str]) -> I
 TIME_TO_ACCURACY = Figure(
     "time_to_accuracy",
     "Accuracy against training time",
-    "The time of training until the validation metric first reaches two levels: the best that the median seed of every "
-    "model reaches, and the best that that of some model does. A seed that never reaches a level counts as never.",
+    "The time of training until the validation metric first reaches the best level that the median seed of every model "
+    "reaches. A seed that never reaches it counts as never.",
     (KIND,),
     draw,
 )

@@ -1,0 +1,132 @@
+"""Intervals of accuracies: inside what is possible, and as wide as seeds and test samples make them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ketscale.analysis import metrics
+from ketscale.analysis.metrics import Scored, difference, estimate
+from ketscale.config import Metric
+from tests.analysis.coverage import ACCURACY, EFFECTS, coverage
+
+INFIDELITY = Metric("infidelity", "infidelity", "", "down")
+Rows = list[list[float]]
+
+
+def seeds(rows: Rows, folds: bool = False) -> dict[int, Scored]:
+    """The tests of seeds, from what each sample adds."""
+    return {
+        seed: Scored(float(np.mean(row)), np.array(row, float), seed if folds else None)
+        for seed, row in enumerate(rows)
+    }
+
+
+def errors(*values: float) -> dict[int, Scored]:
+    return {seed: Scored(value) for seed, value in enumerate(values)}
+
+
+@pytest.mark.parametrize("count", [3, 8])
+@pytest.mark.parametrize("samples", [9, 27, 180])
+@pytest.mark.parametrize("effects", [EFFECTS[0], EFFECTS[2], EFFECTS[7]])
+@pytest.mark.parametrize("shares", [(0.5, 0.8), (0.97, 0.9)])
+def test_intervals_hold_the_truth(
+    count: int, samples: int, effects: tuple[float, float, float], shares: tuple[float, float]
+) -> None:
+    """At least 93 % of 300 times, but for a chance below 1 in 1,000; and far narrower than everything possible."""
+    for found in coverage(count, samples, shares, effects, repeats=300):
+        assert found.share >= 0.93 - 3.1 * (0.93 * 0.07 / 300) ** 0.5
+        assert found.width < (1.0 if samples == 9 else 0.7)
+
+
+def test_folds_that_differ_are_the_replicates() -> None:
+    for found in coverage(8, 27, (0.9, 0.8), (0.5, 1.5, 0.7), repeats=300, nested=True):
+        assert found.share >= 0.93 - 3.1 * (0.93 * 0.07 / 300) ** 0.5
+
+
+def test_the_variance_is_that_of_both_together() -> None:
+    """By hand, from the mean squares of a table of two seeds and four samples."""
+    rows = np.array([[1, 1, 0, 1], [1, 0, 0, 1]], float)
+    seed, sample = rows.mean(1) - 0.625, rows.mean(0) - 0.625
+    rest = rows - 0.625 - seed[:, None] - sample
+    by_seed, by_sample, inside = 4 * (seed**2).sum(), 2 * (sample**2).sum() / 4, (rest**2).sum() / 3
+    half = ((12.7062**2 * by_seed + 1.959964**2 * max(0, by_sample - inside)) / 8) ** 0.5
+    # Newcombe's form of Wilson's interval.
+    n, z = 1.959964**2 * 0.625 * 0.375 / half**2, 1.959964
+    centre, spread = 2 * n * 0.625 + z**2, z * (z**2 + 4 * n * 0.625 * 0.375) ** 0.5
+    found = estimate(seeds(rows.tolist()), ACCURACY)
+    assert found and (found.low, found.high) == pytest.approx(
+        ((centre - spread) / (2 * (n + z**2)), (centre + spread) / (2 * (n + z**2))), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("right", "samples", "low", "high"),
+    # scipy.stats.binomtest(right, samples).proportion_ci(method="wilson")
+    [(174, 180, 0.92920, 0.98464), (27, 27, 0.87544, 1.0), (0, 9, 0.0, 0.29915)],
+)
+def test_one_seed_has_wilsons_interval(right: int, samples: int, low: float, high: float) -> None:
+    found = estimate(seeds([[1] * right + [0] * (samples - right)]), ACCURACY)
+    assert found and (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
+    # Seeds that agree in every sample are no more samples.
+    again = estimate(seeds([[1] * right + [0] * (samples - right)] * 8), ACCURACY)
+    assert again and (again.low, again.high) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_differences_stay_possible_and_nothing_that_never_differs_is_certain() -> None:
+    best, worst = seeds([[1] * 9] * 3), seeds([[0] * 9] * 3)
+    for one, other, value in ((best, worst, 1), (worst, best, -1), (best, best, 0)):
+        found = difference(one, other, ACCURACY)
+        assert found and found.low is not None and found.high is not None
+        assert (found.value, found.n) == (value, 3)
+        assert -1 <= found.low <= value <= found.high <= 1 and found.high - found.low > 0.15
+
+
+def test_pairs_of_samples_count_not_their_totals() -> None:
+    """The same accuracies: models that err on the same samples are told apart more surely than those that do not."""
+    model = seeds([[1] * 160 + [0] * 20] * 3)
+    same, other = seeds([[1] * 150 + [0] * 30] * 3), seeds([[0] * 30 + [1] * 150] * 3)
+    near, far = difference(model, same, ACCURACY), difference(model, other, ACCURACY)
+    assert near and far and near.value == pytest.approx(far.value)
+    assert near.low is not None and far.low is not None and near.low > 0 > far.low
+
+
+def test_only_seeds_that_both_have_are_pairs() -> None:
+    one, other = seeds([[1, 0]] * 5), {seed + 3: test for seed, test in seeds([[1, 1]] * 5).items()}
+    found = difference(one, other, ACCURACY)
+    assert found and found.n == 2
+    assert difference(one, {9: one[0]}, ACCURACY) is None and estimate({}, ACCURACY) is None
+
+
+def test_a_sample_of_several_cases_is_one_sample() -> None:
+    """Two words of each sentence, both right or both wrong: as sure as sentences, not as words."""
+    words = metrics._row([(2, 2)] * 20 + [(0, 2)] * 7)
+    found, single = (
+        estimate({0: Scored(20 / 27, words)}, ACCURACY),
+        estimate(seeds([[1] * 20 + [0] * 7]), ACCURACY),
+    )
+    assert found and single and (found.low, found.high) == pytest.approx((single.low, single.high))
+    assert metrics._row([(1, 1), (1, 3)]).mean() == 2 / 4, "cases count alike"
+
+
+def test_errors_are_compared_on_the_logarithm() -> None:
+    found = estimate(errors(1e-4, 1e-3, 1e-2), INFIDELITY)
+    # t is 4.302653, and the standard deviation of the logarithms ln 10.
+    half = 4.302653 * np.log(10) / 3**0.5
+    assert found and found.value == pytest.approx(1e-3)
+    assert (found.low, found.high) == pytest.approx((1e-3 * np.exp(-half), 1e-3 * np.exp(half)), rel=1e-5)
+    ratio = difference(errors(1e-4, 1e-3, 1e-2), errors(2e-4, 4e-3, 2e-2), INFIDELITY)
+    assert ratio and ratio.value == pytest.approx(16 ** (-1 / 3)) and ratio.low is not None and ratio.low > 0
+
+
+def test_an_error_that_is_not_positive_is_compared_by_its_difference() -> None:
+    one, other = errors(0.0, 0.1, 0.2), errors(0.1, 0.3, 0.2)
+    assert not metrics.is_ratio(one, other, INFIDELITY) and metrics.is_ratio(other, other, INFIDELITY)
+    found = difference(one, other, INFIDELITY)
+    assert found and found.value == pytest.approx(-0.1)
+
+
+def test_seeds_that_are_all_equal_or_few_have_no_interval() -> None:
+    for values in ((0.1, 0.1, 0.1), (0.1, 0.2), (0.1,)):
+        found = estimate(errors(*values), INFIDELITY)
+        assert found and found.low is None
