@@ -21,7 +21,7 @@ from tests import records_factory as factory
 STRONG = {
     "kind": "strong",
     "question": "Do two ranks pay?",
-    "axes": factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"]),
+    "axes": factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1", "mpi-n1r4t1"]),
 }
 GIVEN = factory.small_study({"strong": STRONG}, title="Config A")
 CONFIG = analysis.of(GIVEN)

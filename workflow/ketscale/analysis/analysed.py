@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import answers, catalogue, columns, completeness, stamp, tables
+from ketscale.analysis.answers import Part
 from ketscale.analysis.columns import Column, Row
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds
-from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config
-from ketscale.grid import Study
 from ketscale.jobs import records
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclass(frozen=True)
-class Part:
-    """The answer of a study on one class of hosts.
-
-    host: '' where all of the study's points are of one class. figure: its key in `Analysed.figures`, which has none
-    where nothing was drawn.
-    """
-
-    study: Study
-    host: str
-    answer: Answer
-    figure: str
 
 
 @dataclass(frozen=True)
@@ -66,13 +51,9 @@ class Analysed:
             name: columns.frame(found, columns.TABLES[name].columns(config, found))
             for name, found in rows.items()
         }
-        inputs, known = Inputs.from_tables(config, frames), kinds(config.families)
-        parts = tuple(
-            Part(study, host, known[study.kind].answer(study, inputs.only(study.name, host)), name)
-            for study in config.studies
-            for host, name in _named(study.name, inputs.hosts(study.name))
-        )
-        rows["answers"] = list(answers.table(inputs))
+        inputs = Inputs.from_tables(config, frames)
+        parts = tuple(answers.given(inputs))
+        rows["answers"] = list(answers.table(parts))
         frames["answers"] = columns.frame(rows["answers"], columns.ANSWERS.columns(config))
         complete = not frames["completeness"]["state"].isin(completeness.FAULTS).any()
         return cls(config, results, complete, sources, rows, frames, inputs, parts)
@@ -114,9 +95,3 @@ class Analysed:
         for name, files in self.figures.items():
             made |= {f"{stamp.FIGURES}/{name}.{ending}": content for ending, content in files.items()}
         return made
-
-
-def _named(study: str, hosts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each class of hosts with the name of the study's figure there."""
-    for number, host in enumerate(hosts, 1):
-        yield host, f"{study}@{number}" if host else study

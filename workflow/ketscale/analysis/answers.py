@@ -1,53 +1,85 @@
-"""The answer of every study, computed from its rows by its kind, with a caution where runs are missing or disturbed."""
+"""The answers of all studies, given by their kinds, and the rows of answers.csv: one for each point that an answer tells."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import kinds
+from ketscale.analysis.kinds.kind import Answer, Told
 from ketscale.analysis.points import TIMED_OUT
 from ketscale.analysis.wording import listed
 from ketscale.grid import Study
 
-if TYPE_CHECKING:
-    from ketscale.analysis.drawing.inputs import Inputs
+# Units in which a share or a difference of shares is told.
+PERCENT = ("points", "%")
 
 
-def table(inputs: Inputs) -> list[dict[str, Any]]:
-    """Rows of answers.csv, one per study, in the config's order."""
-    return [_row(study, inputs) for study in inputs.config.studies]
+@dataclass(frozen=True)
+class Part:
+    """The answer of a study on one class of hosts.
+
+    host: '' where all of the study's points are of one class. figure: its key in `Analysed.figures`, which has none
+    where nothing was drawn.
+    """
+
+    study: Study
+    host: str
+    answer: Answer
+    figure: str
 
 
-def _row(study: Study, inputs: Inputs) -> dict[str, Any]:
-    found = kinds(inputs.config.families)[study.kind].answer(study, inputs)
-    return {
-        "study": study.name,
-        "kind": study.kind,
-        "question": study.question,
-        "answer": found.text + caution(study, inputs),
-        "of": found.of,
-        "effect": found.effect,
-        "low": found.low,
-        "high": found.high,
-        "n": found.n,
-        "verdict": found.verdict,
-    }
+def given(inputs: Inputs) -> Iterator[Part]:
+    """The answers in the config's order, with a note where runs are missing or points were disturbed."""
+    known = kinds(inputs.config.families)
+    for study in inputs.config.studies:
+        for number, host in enumerate(inputs.hosts(study.name), 1):
+            own = inputs.only(study.name, host)
+            answer = known[study.kind].answer(study, own)
+            noted = replace(answer, notes=(*answer.notes, *_cautions(study, own)))
+            yield Part(study, host, noted, f"{study.name}@{number}" if host else study.name)
 
 
-def caution(study: Study, inputs: Inputs) -> str:
-    """The sentence about runs that are not completed and points whose ratios are from a busy machine; may be empty."""
+def table(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
+    """The rows of answers.csv; an answer that tells no point has one with the comparison that leads it."""
+    for part in parts:
+        answer = part.answer
+        lead = None if answer.effect is None else Estimate(answer.effect, answer.low, answer.high, answer.n)
+        for told in answer.rows or (Told(answer.of, effect=lead, verdict=answer.verdict),):
+            found = told.effect.times(100 if told.unit in PERCENT else 1) if told.effect else None
+            yield {
+                "study": part.study.name,
+                "kind": part.study.kind,
+                "on": part.host,
+                "question": part.study.question,
+                "answer": answer.text,
+                "verdict": answer.verdict,
+                "point": told.point,
+                "compared_with": told.beside,
+                "effect": found and found.value,
+                "unit": told.unit,
+                "low": found and found.low,
+                "high": found and found.high,
+                "n": found and found.n,
+                "verdict_of_point": told.verdict,
+            }
+
+
+def _cautions(study: Study, inputs: Inputs) -> Iterator[str]:
+    """What of the study's runs has not completed, and which of its points were timed on a busy machine."""
     runs = inputs.completeness
     mine = runs[runs["studies"].fillna("").map(lambda names: study.name in names.split())]
     states = mine["state"].value_counts().drop("completed", errors="ignore").sort_index()
-    parts = []
     if len(states):
         counts = listed(f"{count} {str(state).replace('_', ' ')}" for state, count in states.items())
-        parts.append(f"of {len(mine)} runs, {counts}")
+        yield f"Of {len(mine)} runs, {counts}."
     points = inputs.points(study.name)
     flags = points["flag"].dropna()
     # The states above tell of those.
     flags = flags[~flags.str.startswith(TIMED_OUT)]
     if len(flags):
         why = ", ".join(sorted(set(flags)))
-        parts.append(f"{len(flags)} of {len(points)} points were timed on a machine with other work ({why})")
-    return f" Careful: {'; '.join(parts)}." if parts else ""
+        yield f"{len(flags)} of {len(points)} points are not as good as the others ({why})."

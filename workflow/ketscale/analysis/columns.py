@@ -296,15 +296,21 @@ COMPLETENESS = Table("completeness", "Every run of the study and its state. Miss
     Column("why", "The reason, where the run was not completed"), CODE,
 ))
 
-ANSWERS = Table("answers", "What each study says about its question, computed from its rows. The effect is that of the comparison in `of`, with its 95 % interval; the verdict holds for all comparisons of the study together.", (
-    STUDY, KIND,
+# The class of hosts of a row, in tables of studies.
+ON = Column("on", "The class of hosts that the row is of, if some point of the study was measured on several; else empty", text=True)
+
+ANSWERS = Table("answers", "What each study says about its question, with a row for each point that it tells of. Intervals are of 95 % each; verdicts hold for all comparisons of a study together.", (
+    STUDY, KIND, ON,
     Column("question", "The study's question, from the config"),
-    Column("answer", "The answer in words, computed from the study's rows"),
-    Column("of", "The comparison that the effect is of"),
-    Column("effect", "The ratio or difference that leads the answer"),
+    Column("answer", "The answer in one sentence, computed from the study's rows"),
+    Column("verdict", "The word for the whole answer", text=True),
+    Column("point", "What the row tells of", text=True),
+    Column("compared_with", "What it is compared with; empty if with nothing", text=True),
+    Column("effect", "The ratio, difference or value, in its unit"),
+    Column("unit", "`times as fast` and `times as long` of ratios, `points` of differences of shares, `%` of shares, else the metric's", text=True),
     *_ends("low", "high"),
-    Column("n", "Number of paired seeds"),
-    Column("verdict", "What the interval says, such as `pays`, `does not pay` or `no clear gain`, all comparisons of the study together"),
+    Column("n", "Number of seeds in it"),
+    Column("verdict_of_point", "What its interval says", text=True),
 ))
 
 
@@ -320,7 +326,7 @@ def _speedup(name: str, over: str, reference: str) -> tuple[Column, ...]:
 
 SCALING = Table("scaling", "One row per point of every study of speed. Speedups pair runs of the same seed on the same kind of host, with their 95 % interval (none below 3 seeds). Times are medians. Busy and failed runs are counted, but no median includes them. If all seeds were busy, or none finished within its protocol's time, the median of what they measured is shown and flagged.", (
     STUDY, KIND,
-    Column("on", "The class of hosts that the row is of, if some point of the study was measured on several; else empty", text=True),
+    ON,
     *AT, FEATURES,
     Column("workers", "Ranks times threads; on GPUs the ranks"),
     Column("varied", "What the study varies"),
