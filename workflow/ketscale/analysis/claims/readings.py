@@ -258,7 +258,7 @@ def _difference(config: Config, of: Mapping[int, Record], over: Mapping[int, Rec
         return None
     metric = config.family(str(next(iter(of.values())).run["workload"])).headline
     one, two = (
-        {seed: test for seed, record in side.items() for test in metrics.tested([record], metric).values()}
+        {seed: test for seed, record in side.items() for test in metrics.scored([record], metric).values()}
         for side in (of, over)
     )
     return metrics.difference(one, two, metric)
