@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ketscale import cli
-from ketscale.analysis import intervals
+from ketscale.analysis import comparison
 from ketscale.analysis.advice import recommend, trials
 from ketscale.analysis.advice.recommend import Choice, Recommendation
 from ketscale.errors import UserError
@@ -112,7 +112,7 @@ def test_rounds_of_trials_tell_apart_what_intervals_do_not():
         recommend._ratio(two, trials.Trials({two[0].run: {0: 1.0, 1: 2.0}, two[1].run: {0: 1.2, 1: 2.4}}))
         is None
     )
-    unsure = intervals.ratio([1.4, 0.9, 1.2])
+    unsure = comparison.paired({0: 1.4, 1: 0.9, 2: 1.2}, dict.fromkeys(range(3), 1.0), 0.0)
     assert not Recommendation("m", two, unsure).apart
 
 

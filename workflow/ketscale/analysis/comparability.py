@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from ketscale.jobs.provenance import NAME, TREE
-from ketscale.measure.form import Host
+from ketscale.measure.form import Host, Record
 
 Row = Mapping[str, Any]
 # Names with their content, such as packages with their versions.
@@ -75,7 +75,7 @@ def times(row: Row, varied: Collection[str] = ()) -> Key:
     decides the binding and the device, a protocol the precision, a workload the data.
     """
     return Key(
-        _modules(row["imported"]),
+        modules(row["imported"]),
         _packages(row["packages"], row["mpi_library"] or ""),
         "" if "device" in varied else row["hardware"],
         None if "layout" in varied else row["shared_cores"],
@@ -87,11 +87,17 @@ def times(row: Row, varied: Collection[str] = ()) -> Key:
 def quality(row: Row) -> Key:
     """The key of what a run has learned; the same data and the same split for all that is compared."""
     return Key(
-        _modules(row["imported"]),
+        modules(row["imported"]),
         _packages(row["packages"], row["mpi_library"] or ""),
         data=_data(row),
         split=(str(row["split"]), str(row["folds"])),
     )
+
+
+def software(record: Record) -> Key:
+    """The code and the packages of a record."""
+    packages = " ".join(f"{name}={version}" for name, version in sorted(record.packages.items()))
+    return Key(modules(record.code.imported), _packages(packages, record.mpi_library or ""))
 
 
 def hindrance(keys: Iterable[Key]) -> str:
@@ -143,7 +149,8 @@ def _data(row: Row) -> tuple[str, str] | None:
 
 
 @functools.cache
-def _modules(imported: str) -> Versions:
+def modules(imported: str) -> Versions:
+    """The modules of `Code.imported`, in short, with their trees."""
     size = NAME + TREE
     parts = (imported[at : at + size] for at in range(0, len(imported), size))
     return frozenset((part[:NAME], part[NAME:]) for part in parts)

@@ -5,64 +5,88 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ketscale.analysis import columns, pairs, simultaneous
-from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
-from ketscale.analysis.pairs import Pair
+from ketscale.analysis import columns, comparison, metrics, verdicts
+from ketscale.analysis.columns import Column, Trained
+from ketscale.analysis.comparability import hindrance, host_class, software
+from ketscale.analysis.completeness import code
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, typical
 from ketscale.analysis.points import point_of
-from ketscale.config import Metric
+from ketscale.analysis.verdicts import CANNOT_TELL, FEW, OTHER_LOSSES, UNCHANGED
+from ketscale.config import Metric, Settings
 from ketscale.errors import UserError
-from ketscale.grid import POINT
+from ketscale.grid import PATTERN, POINT, RECORD, RUNS, Run
+from ketscale.measure import parity
 from ketscale.measure.form import Record
+from ketscale.measure.record import Checked, check_alone
+from ketscale.problems.registry import FAMILIES
 
 STEP = columns.STEP.name
 # The ratios of all but the first have no verdict.
 MEASURED = (columns.STEP, columns.FIRST_STEP, columns.HOST_MEMORY, columns.DEVICE_MEMORY)
 COLUMNS = (
-    *POINT, "hardware", "points", "measure", "change_is", "seeds", "a", "b", "change", "low", "high", "verdict",
+    *POINT, "hardware", "points", "measure", "change_is", "seeds", "outliers", "a", "b", "change", "low", "high", "verdict", "why",
 )  # fmt: skip
-# Verdicts.
-FASTER, SLOWER, BETTER, WORSE = "faster", "slower", "better", "worse"
-OTHER_LOSSES, UNCLEAR, UNDECIDED = "other losses", "no clear change", "undecided"
-REGRESSIONS = (SLOWER, WORSE, OTHER_LOSSES)
+REGRESSIONS = (verdicts.SLOWER, verdicts.WORSE, OTHER_LOSSES)
+# Largest relative difference of the first losses of one run that was trained twice, perhaps by other code.
+SAME_LOSSES = {"fp64": parity.ACROSS_SIMULATORS, "fp32": parity.SINGLE_PRECISION}
+
+# What two records must share to be a pair, by what is said if they do not.
+SAME: dict[str, Callable[[Trained], Any]] = {
+    "other settings": lambda run: run.settings.content,
+    "other data": lambda run: (run.record.data_hash, run.record.features_hash),
+    "other hosts": lambda run: host_class(run.record.machine),
+}
+# What was found at each run's path below a results folder, with the settings of valid records.
+Folder = Mapping[Run, tuple[Checked, Settings | None]]
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A point and a measure with a value of A and one of B for each seed, or several points taken together.
+class Pair:
+    """The records of one run in A and B with the same settings, data and class of host; both completed."""
 
-    values: ratios are compared by their logarithms. metric: None for a ratio. same: whether all pairs of runs have the
-    same first losses. points: how many points it is of; then there is a value for each of them instead of each seed.
+    run: Run
+    a: Trained
+    b: Trained
+
+    @property
+    def untimed(self) -> str:
+        """Why their times cannot be compared; '' if they can."""
+        if not self.a.settings.protocol.timed:
+            return "not timed alone, by their protocol"
+        return "" if self.a.record.quiet.quiet and self.b.record.quiet.quiet else "busy"
+
+    @property
+    def same_losses(self) -> bool:
+        """Whether both computed the same: their first losses agree within the limit of their precision."""
+        limit = SAME_LOSSES.get(self.a.settings.protocol.precision)
+        found = parity.between((self.run, self.b.record), (self.run, self.a.record))
+        return limit is None or found is None or found <= limit
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row without its verdict, and how that is found.
+
+    decide: the verdict of the interval at a level, None if it decides nothing. otherwise: the verdict then; None for what
+    has no verdict.
     """
 
-    at: Mapping[str, Any]
-    measure: str
-    values: Sequence[tuple[float, float]]
-    metric: Metric | None = None
-    same: bool = True
-    points: int = 1
-
-    @property
-    def judged(self) -> bool:
-        """Whether it gets a verdict."""
-        return self.metric is not None or self.measure == STEP
-
-    @property
-    def changes(self) -> list[float]:
-        """Of each seed: the difference B - A, or the logarithm of the ratio B / A."""
-        return [b - a if self.metric else math.log(b / a) for a, b in self.values]
+    row: dict[str, Any]
+    decide: Callable[[float], str | None] = lambda level: None
+    otherwise: str | None = None
 
 
 def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
     """The comparison of two results folders as plain values; `rows` has the columns `COLUMNS`, largest changes first.
 
-    Runs are paired if their axes (seed included), settings, data and hardware are the same. Intervals of all verdicts
-    hold at once (`simultaneous.means`). Points with fewer than three seeds have none; three or more of them of one
-    workload, model and hardware are also taken together, each as one value.
+    Runs are paired if their axes (seed included), settings, data and class of host are the same. Intervals are of 95 %
+    each; verdicts hold together (`verdicts.holm`). Step times of points with fewer than three seeds decide nothing; three
+    or more of them of one workload, model and host are also taken together, each as one value.
 
     threshold: a step time has changed if its whole interval is above this ratio, or below its inverse.
 
@@ -73,26 +97,25 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
         raise UserError(f"--threshold: {threshold:g} should be a ratio from 1 on, such as 1.05")
     if a.resolve() == b.resolve():
         raise UserError(f"{b}: this is the same folder as {a}; name two")
-    folders = pairs.read(a), pairs.read(b)
-    found, failed, left_out = pairs.pair(*folders)
+    folders = read(a), read(b)
+    found, failed, left_out = pair(*folders)
     not_timed = Counter(pair.untimed for pair in found if pair.untimed)
-    subjects = _subjects(found)
-    if not failed and not any(subject.judged for subject in subjects):
+    changes = list(_changes(found, threshold))
+    if not failed and not any(change.otherwise for change in changes):
         counts = ", ".join(f"{count} {why}" for why, count in (left_out + not_timed).items())
         raise UserError(f"{a} (A) and {b} (B) have no run whose records can be compared: {counts}")
-    subjects += _together(subjects)
-    tests = sum(subject.judged and len(subject.values) >= FEWEST for subject in subjects)
-    rows = [row for group in _groups(subjects) for row in _rows(group, max(1, tests), threshold)]
-    times = [
-        row["change"]
-        for row in rows
-        if row["measure"] == STEP and row["points"] == 1 and row["verdict"] != OTHER_LOSSES
+    words = verdicts.holm([change.decide for change in changes])
+    rows = [
+        {**change.row, "verdict": word or change.otherwise}
+        for change, word in zip(changes, words, strict=True)
     ]
+    counted = [row for row in rows if row["measure"] == STEP and row["points"] == 1]
+    times = [row["change"] for row in counted if row["verdict"] not in (OTHER_LOSSES, verdicts.APART)]
     return {
         "threshold": threshold,
         "level": LEVEL,
-        "intervals": tests,
-        **{name: folder.about() for name, folder in zip("ab", folders, strict=True)},
+        "a": _about(a, folders[0]),
+        "b": _about(b, folders[1]),
         "pairs": len(found),
         "left_out": dict(left_out),
         "not_timed": dict(not_timed),
@@ -107,107 +130,161 @@ def regressed(result: Mapping[str, Any]) -> bool:
     return bool(result["failed"]) or any(row["verdict"] in REGRESSIONS for row in result["rows"])
 
 
-def _subjects(found: Iterable[Pair]) -> list[Subject]:
+def read(results: Path) -> Folder:
+    """Every record below a results folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    places = [*results.glob("/".join([RUNS, *("*" for _ in PATTERN.split("/")), RECORD]))]
+    if not places:
+        raise UserError(f"{results}: no records below {results / RUNS}; name a folder of results")
+    return {Run.parse(str(path)): check_alone(path, FAMILIES) for path in sorted(places)}
+
+
+def pair(a: Folder, b: Folder) -> tuple[list[Pair], list[Run], Counter[str]]:
+    """The pairs; the runs that completed in A and failed or have a refused record in B; and how many runs are left out, by reason."""
+    pairs, failed, left_out = [], [], Counter[str]()
+    for run in sorted(a.keys() | b.keys()):
+        if run not in a or run not in b:
+            left_out[f"only in {'A' if run in a else 'B'}"] += 1
+            continue
+        (first, settings), (second, others) = a[run], b[run]
+        if first.state == "completed" and second.state == "refused":
+            failed.append(run)
+            continue
+        if first.record is None or second.record is None or settings is None or others is None:
+            left_out[f"{(first if first.record is None else second).state} record"] += 1
+            continue
+        ours, theirs = Trained(first.record, settings), Trained(second.record, others)
+        reason = next((why for why, of in SAME.items() if of(ours) != of(theirs)), "")
+        if not reason and first.state == "completed" != second.state:
+            failed.append(run)
+        elif not reason and first.state == "completed":
+            pairs.append(Pair(run, ours, theirs))
+        else:
+            left_out[reason or f"{first.state.replace('_', ' ')} in A"] += 1
+    return pairs, failed, left_out
+
+
+def _about(folder: Path, found: Folder) -> dict[str, Any]:
+    """The folder, how many records it has, and the code, the hosts and the packages that they are of."""
+    records = [checked.record for checked, _ in found.values() if checked.record is not None]
+    named = sorted({package for record in records for package in record.packages.items()})
+    return {
+        "folder": str(folder),
+        "records": len(records),
+        "code": sorted({code(record) for record in records}),
+        "hardware": sorted({host_class(record.machine) for record in records}),
+        "packages": {name: [version for other, version in named if other == name] for name, _ in named},
+    }
+
+
+def _changes(found: Iterable[Pair], threshold: float) -> Iterator[Change]:
     points: dict[tuple[Any, ...], list[Pair]] = {}
     for pair in found:
-        points.setdefault((*point_of(pair.run), pair.hardware), []).append(pair)
-    subjects = []
+        points.setdefault((*point_of(pair.run), host_class(pair.a.record.machine)), []).append(pair)
+    timed = {key: [pair for pair in group if not pair.untimed] for key, group in points.items()}
+    least = comparison.pooled(_logs(_values(group, columns.STEP)) for group in timed.values())
+    few: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for key, group in points.items():
-        at = dict(zip((*POINT, "hardware"), key, strict=True))
-        same, metric = all(pair.same_losses for pair in group), group[0].settings.family.headline
-        timed = [pair for pair in group if not pair.untimed]
+        at = {**dict(zip((*POINT, "hardware"), key, strict=True)), "points": 1}
+        sides = ([pair.a.record for pair in group], [pair.b.record for pair in group])
+        at["why"] = next(filter(None, (hindrance(map(software, side)) for side in sides)), "")
+        undecided = verdicts.APART if at["why"] else ""
+        if not all(pair.same_losses for pair in group):
+            undecided = OTHER_LOSSES
         for column in MEASURED:
-            values = [pair.values(column) for pair in timed]
-            subjects.append(Subject(at, column.name, [(a, b) for a, b in values if a and b], same=same))
-        if metric.better:
-            values = [(_quality(pair.first, metric), _quality(pair.second, metric)) for pair in group]
-            known = [(a, b) for a, b in values if a is not None and b is not None]
-            subjects.append(Subject(at, metric.name, known, metric))
-    return [subject for subject in subjects if subject.values]
+            if values := _values(timed[key], column):
+                change = _ratio(at, column.name, values, least, threshold, undecided)
+                yield change
+                if change.otherwise == FEW:
+                    few.setdefault((at["workload"], at["model"], at["hardware"]), []).append(change.row)
+        yield from _difference(at, group[0].a.settings.family.headline, *sides)
+    for (workload, model, host), rows in few.items():
+        if len(rows) >= FEWEST:
+            at = {"workload": workload, "model": model, "hardware": host, "points": len(rows)}
+            yield _ratio(at, STEP, [(row["a"], row["b"]) for row in rows], least, threshold, "")
 
 
-def _quality(record: Record, metric: Metric) -> float | None:
-    value = record.quality.test.get(metric.name) if record.quality else None
-    return value if isinstance(value, (int, float)) else None
+def _ratio(
+    at: Mapping[str, Any],
+    measure: str,
+    values: Sequence[tuple[float, float]],
+    least: float,
+    threshold: float,
+    undecided: str,
+) -> Change:
+    """The change of a time or of memory. undecided: the verdict, whatever the values are; '' if they decide."""
+    found = comparison.exponential(typical(_logs(values), least))
+    assert found is not None
+    row = _row(
+        at, measure, True, found, [statistics.geometric_mean(side) for side in zip(*values, strict=True)]
+    )
+    if measure != STEP:
+        return Change(row)
+    if undecided or found.low is None:
+        return Change(row, otherwise=undecided or FEW)
+    return Change(row, lambda level: _beyond(verdicts.widened(found, level), threshold), UNCHANGED)
 
 
-def _together(subjects: Iterable[Subject]) -> list[Subject]:
-    """The judged points of few seeds by workload, model and hardware, if they are three or more: one value a point."""
-    groups: dict[tuple[Any, ...], list[Subject]] = {}
-    for subject in subjects:
-        if subject.judged and subject.same and len(subject.values) < FEWEST:
-            key = tuple(subject.at[name] for name in ("workload", "model", "hardware"))
-            groups.setdefault((*key, subject.measure), []).append(subject)
-    return [
-        Subject(
-            {"workload": workload, "model": model, "hardware": hardware},
-            measure,
-            [_middle(subject) for subject in group],
-            group[0].metric,
-            points=len(group),
-        )
-        for (workload, model, hardware, measure), group in groups.items()
-        if len(group) >= FEWEST
-    ]
+def _beyond(ends: tuple[float, float], threshold: float) -> str | None:
+    low, high = ends
+    return verdicts.SLOWER if low > threshold else verdicts.FASTER if high < 1 / threshold else None
 
 
-def _middle(subject: Subject) -> tuple[float, float]:
-    """The means of A and B over seeds; geometric ones for a ratio."""
-    mean = statistics.fmean if subject.metric else statistics.geometric_mean
-    a, b = (mean(values) for values in zip(*subject.values, strict=True))
-    return a, b
+def _difference(
+    at: Mapping[str, Any], metric: Metric, a: Iterable[Record], b: Iterable[Record]
+) -> Iterator[Change]:
+    """The change of a headline metric, on the test samples of all seeds; nothing if no value of it is better."""
+    ours, theirs = metrics.tested(a, metric), metrics.tested(b, metric)
+    found = metrics.difference(theirs, ours, metric) if metric.better else None
+    if found is None:
+        return
+    ratio = metrics.is_ratio(theirs, ours, metric)
+    ends = [end.value for side in (ours, theirs) if (end := metrics.estimate(side, metric))]
+    up, down = (verdicts.BETTER, verdicts.WORSE)[:: 1 if metric.better == "up" else -1]
+
+    def decide(level: float) -> str | None:
+        wide = metrics.difference(theirs, ours, metric, level)
+        if wide is None or wide.low is None or wide.high is None:
+            return None
+        return up if wide.low > ratio else down if wide.high < ratio else None
+
+    row = _row(at, metric.name, ratio, found, ends)
+    yield Change(row, otherwise=FEW) if found.n < FEWEST else Change(row, decide, CANNOT_TELL)
 
 
-def _groups(subjects: Iterable[Subject]) -> Iterable[list[Subject]]:
-    """Subjects whose noise is alike: of one measure, and either points or points taken together."""
-    groups: dict[tuple[Any, ...], list[Subject]] = {}
-    for subject in subjects:
-        groups.setdefault((subject.measure, subject.metric, subject.points > 1), []).append(subject)
-    return groups.values()
+def _row(
+    at: Mapping[str, Any], measure: str, ratio: bool, found: Estimate, ends: Sequence[float]
+) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(COLUMNS),
+        **at,
+        "measure": measure,
+        "change_is": "ratio" if ratio else "difference",
+        "seeds": found.n if at["points"] == 1 else None,
+        "outliers": found.outliers,
+        **dict(zip("ab", ends, strict=True)),
+        "change": found.value,
+        "low": found.low,
+        "high": found.high,
+    }
 
 
-def _rows(group: Sequence[Subject], tests: int, threshold: float) -> Iterable[dict[str, Any]]:
-    estimates = simultaneous.means([subject.changes for subject in group], tests)
-    for subject, estimate in zip(group, estimates, strict=True):
-        change = estimate if subject.metric else _exponential(estimate)
-        a, b = _middle(subject)
-        yield {
-            **dict.fromkeys(COLUMNS),
-            **subject.at,
-            "points": subject.points,
-            "measure": subject.measure,
-            "change_is": "difference" if subject.metric else "ratio",
-            "seeds": len(subject.values) if subject.points == 1 else None,
-            "a": a,
-            "b": b,
-            "change": change.value,
-            "low": change.low,
-            "high": change.high,
-            "verdict": _verdict(subject, change, threshold) if subject.judged else None,
-        }
+def _values(pairs: Iterable[Pair], column: Column) -> list[tuple[float, float]]:
+    """A column of both runs of each pair, where both have it."""
+    assert column.of is not None
+    found = [(column.of(pair.a), column.of(pair.b)) for pair in pairs]
+    return [(a, b) for a, b in found if a and b]
 
 
-def _exponential(estimate: Estimate) -> Estimate:
-    low, high = (None if end is None else math.exp(end) for end in (estimate.low, estimate.high))
-    return Estimate(math.exp(estimate.value), low, high, estimate.n)
-
-
-def _verdict(subject: Subject, change: Estimate, threshold: float) -> str:
-    if not subject.same:
-        return OTHER_LOSSES
-    if change.low is None or change.high is None:
-        return UNDECIDED
-    if subject.metric is None:
-        return SLOWER if change.low > threshold else FASTER if change.high < 1 / threshold else UNCLEAR
-    # Counts may differ by the same in every seed by chance, so a spread of 0 says nothing of the noise.
-    if change.low == change.high != 0:
-        return UNDECIDED
-    up, down = (BETTER, WORSE) if subject.metric.better == "up" else (WORSE, BETTER)
-    return up if change.low > 0 else down if change.high < 0 else UNCLEAR
+def _logs(values: Iterable[tuple[float, float]]) -> list[float]:
+    return [math.log(b / a) for a, b in values]
 
 
 def _by_effect(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Sort key: step times first, then the metrics; each by the size of its change, largest first."""
-    ratio = row["change_is"] == "ratio"
-    size = abs(math.log(row["change"]) if ratio else row["change"])
-    return not (row["verdict"] and ratio), not row["verdict"], row["measure"], row["points"] > 1, -size
+    size = abs(math.log(row["change"]) if row["change_is"] == "ratio" else row["change"])
+    at = tuple(str(row[name]) for name in (*POINT, "hardware"))
+    return row["measure"] != STEP, not row["verdict"], row["measure"], row["points"] > 1, -size, at

@@ -8,24 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ketscale.analysis import compare
+from ketscale.analysis import compare, verdicts
 from ketscale.files import write_atomic, write_csv
 from ketscale.grid import POINT
 from ketscale.words import duration
 
 # Points of each table without a clear change that are shown; those with one are all shown.
 SHOWN = 10
-PLAIN = (compare.UNCLEAR, compare.UNDECIDED)
-# In a summary.
-SAID = {
-    compare.SLOWER: "slower",
-    compare.WORSE: "worse",
-    compare.OTHER_LOSSES: "with other first losses, so that times say nothing",
-    compare.FASTER: "faster",
-    compare.BETTER: "better",
-    compare.UNCLEAR: "without a clear change",
-    compare.UNDECIDED: "undecided (fewer than 3 seeds, or no spread)",
-}
+PLAIN = (verdicts.UNCHANGED, verdicts.CANNOT_TELL, verdicts.FEW, verdicts.APART)
 
 
 def run(a: Path, b: Path, threshold: float, as_json: Path | None, as_csv: Path | None) -> int:
@@ -58,8 +48,8 @@ def lines(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"{_counted(result['pairs'], 'run')} compared" + _listed("; left out: ", result["left_out"])
     if result["not_timed"]:
         yield _listed("without times: ", result["not_timed"])
-    for judged in (True, False):
-        rows = [row for row in result["rows"] if row["verdict"] and (row["change_is"] == "ratio") == judged]
+    for times in (True, False):
+        rows = [row for row in result["rows"] if row["verdict"] and (row["measure"] == compare.STEP) == times]
         if rows:
             yield ""
             yield from _table(rows)
@@ -91,15 +81,15 @@ def summary(result: Mapping[str, Any]) -> str:
 
 def _verdicts(rows: Sequence[Mapping[str, Any]]) -> str:
     found = Counter(row["verdict"] for row in rows)
-    return ", ".join(f"{found[verdict]} {words}" for verdict, words in SAID.items() if found[verdict])
+    return ", ".join(f"{found[word]} {word}" for word in verdicts.MEANINGS if found[word])
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     plain = [row for row in rows if row["verdict"] in PLAIN and row["points"] == 1]
     left_out = plain[SHOWN:]
     several = len({row["hardware"] for row in rows}) > 1
-    ratio = rows[0]["change_is"] == "ratio"
-    measured = ("A", "B", "B / A") if ratio else ("metric", "A", "B", "B - A")
+    times = rows[0]["measure"] == compare.STEP
+    measured = ("A", "B", "B / A") if times else ("metric", "A", "B", "change")
     head = ("point", *measured, "interval", "n", "verdict")
     cells = [_cells(row, several) for row in rows if row not in left_out]
     widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
@@ -118,14 +108,17 @@ def _cells(row: Mapping[str, Any], several: bool) -> tuple[str, ...]:
     if several:
         point = f"{point} on {row['hardware']}"
     n = str(row["points"] if row["points"] > 1 else row["seeds"])
-    if row["change_is"] == "ratio":
-        change, ends = f"{row['change']:.3f}x", "{:.3f} to {:.3f}"
+    ratio = row["change_is"] == "ratio"
+    change, ends = (
+        (f"{row['change']:.3f}x", "{:.3f} to {:.3f}")
+        if ratio
+        else (f"{row['change']:+.3g}", "{:+.3g} to {:+.3g}")
+    )
+    values = [row["measure"], f"{row['a']:.4g}", f"{row['b']:.4g}"]
+    if row["measure"] == compare.STEP:
         values = [duration(row["a"]), duration(row["b"])]
-    else:
-        change, ends = f"{row['change']:+.3g}", "{:+.3g} to {:+.3g}"
-        values = [row["measure"], f"{row['a']:.4g}", f"{row['b']:.4g}"]
     interval = "" if row["low"] is None else ends.format(row["low"], row["high"])
-    return (point, *values, change, interval, n, row["verdict"])
+    return (point, *values, change, interval, n, row["verdict"] + (f" ({row['why']})" if row["why"] else ""))
 
 
 def _packages(a: Mapping[str, Sequence[str]], b: Mapping[str, Sequence[str]]) -> list[str]:

@@ -88,20 +88,24 @@ class Times:
             if len(used) >= FEWEST and not flag:
                 work = tuple(used[0][name] for name in POINT if name not in _LAYOUTS)
                 groups.setdefault((*work, used[0]["hardware"]), []).append(used)
-        logs = (
+        return pooled(
             differences(one, two, "step_s")
             for found in groups.values()
             for one, two in combinations(found, 2)
         )
-        found = sorted(spread(values) for values in logs if len(values) >= FEWEST)
-        return max(RESOLUTION, found[len(found) // 4] if found else 0.0)
+
+
+def pooled(samples: Iterable[Sequence[float]]) -> float:
+    """The least standard deviation that is believed of any of these samples of log ratios; see `Times.least`."""
+    found = sorted(spread(values) for values in samples if len(values) >= FEWEST)
+    return max(RESOLUTION, found[len(found) // 4] if found else 0.0)
 
 
 def differences(of: Iterable[Row], over: Iterable[Row], column: str) -> list[float]:
     """log(t_over / t_of) of each seed that both have, in the order of seeds."""
     times = {row["seed"]: row[column] for row in over}
     pairs = sorted((row["seed"], row[column]) for row in of if row[column] and times.get(row["seed"]))
-    return [math.log(times[seed] / time) for seed, time in pairs]
+    return [math.log(times[seed]) - math.log(time) for seed, time in pairs]
 
 
 def apart(ours: Group, theirs: Group) -> str:

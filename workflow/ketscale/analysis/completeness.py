@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ketscale.analysis import comparability
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.files import read_text
@@ -69,9 +70,9 @@ def code(record: Record) -> str:
 
 
 def table(findings: Iterable[Finding], results: str) -> list[dict[str, Any]]:
-    """Rows of completeness.csv. If records of different code are mixed, the first row is a warning.
+    """Rows of completeness.csv. If modules that runs imported differ between records, the first row is a warning.
 
-    A run is named by the path of its record, a Snakemake target, below the folder `results`.
+    Commits that changed only docs, or what no run imported, warn of nothing. A run is named by the path of its record, a Snakemake target, below the folder `results`.
     """
     findings = list(findings)
     rows = [
@@ -85,7 +86,10 @@ def table(findings: Iterable[Finding], results: str) -> list[dict[str, Any]]:
         for finding in findings
     ]
     versions = Counter(row["code"] for row in rows if row["code"])
-    if len(versions) > 1:
+    imported = {finding.record.code.imported for finding in findings if finding.record}
+    if comparability.hindrance(
+        comparability.Key(code=comparability.modules(each)) for each in sorted(imported)
+    ):
         listed = ", ".join(f"{version} ({count} runs)" for version, count in sorted(versions.items()))
         warning = f"records made by different code are compared: {listed}"
         rows.insert(0, {"run": "*", "studies": "", "state": "warning", "why": warning, "code": ""})

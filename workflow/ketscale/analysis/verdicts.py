@@ -149,9 +149,14 @@ def undecided(found: Compared) -> str:
 
 
 def widened(ratio: Estimate, level: float) -> tuple[float, float]:
-    """The ends of a ratio's interval at another level."""
+    """The ends of a ratio's interval at another level, by Student's t.
+
+    Each outlier that was left out costs two degrees of freedom: where a value was left out that was none, the others look
+    too much alike, and the wider the interval, the more that matters.
+    """
     assert ratio.low is not None and ratio.high is not None
-    factor = exceeded((1 - level) / 2, ratio.n - 1) / exceeded((1 - LEVEL) / 2, ratio.n - 1)
+    freedom = max(0.5, ratio.n - 1 - 2 * ratio.outliers)
+    factor = exceeded((1 - level) / 2, freedom) / exceeded((1 - LEVEL) / 2, freedom)
     low, high = (ratio.value * (end / ratio.value) ** factor for end in (ratio.low, ratio.high))
     return low, high
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ketscale.analysis import intervals
+from ketscale.analysis import comparison
 from ketscale.analysis.advice import scaled, trials
 from ketscale.analysis.advice.trials import Trials
+from ketscale.analysis.intervals import FEWEST, Estimate
 from ketscale.config import Config, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, Run, layout
@@ -50,7 +51,7 @@ class Recommendation:
 
     machine: str
     choices: tuple[Choice, ...]
-    ratio: intervals.Estimate | None
+    ratio: Estimate | None
     unplanned: tuple[str, ...] = ()
 
     @property
@@ -168,14 +169,12 @@ def _candidates(config: Config, point: Run, only: Mapping[str, Collection[str]],
     return found
 
 
-def _ratio(choices: Sequence[Choice], tried: Trials) -> intervals.Estimate | None:
+def _ratio(choices: Sequence[Choice], tried: Trials) -> Estimate | None:
     if len(choices) < 2:
         return None
     first, second = (tried.step_s.get(choice.run, {}) for choice in choices[:2])
-    common = sorted(first.keys() & second.keys())
-    if len(common) < intervals.FEWEST:
-        return None
-    return intervals.ratio([second[number] / first[number] for number in common])
+    common = first.keys() & second.keys()
+    return comparison.paired(second, first, comparison.RESOLUTION) if len(common) >= FEWEST else None
 
 
 def as_text(said: Recommendation) -> str:

@@ -46,13 +46,16 @@ class Inputs:
         """What asks about one study gets: its rows, and of a class of hosts only what it measured."""
         studies = tuple(each for each in self.config.studies if each.name == study)
         found = replace(self, config=replace(self.config, studies=studies))
-        if not host:
-            return found
-        return replace(
-            found,
-            runs=self.runs[self.runs["hardware"] == host],
-            scaling=self.scaling[self.scaling["on"] == host],
-        )
+        if host:
+            runs, scaling = (
+                table[table[name] == host] for table, name in ((self.runs, "hardware"), (self.scaling, "on"))
+            )
+            found = replace(found, runs=runs, scaling=scaling)
+        else:
+            vars(found)["_rows"] = self._rows
+        # Of the whole folder, so that an interval does not depend on who asks.
+        vars(found)["times"] = self.times
+        return found
 
     def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:
         """The studies of this kind: each name with the points that have a step time."""

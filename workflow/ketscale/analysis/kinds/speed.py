@@ -126,6 +126,7 @@ class Speed(Kind):
         seeds: set[int],
     ) -> tuple[dict[str, Any], Compared | None]:
         """The row without its verdict, and the comparison that has one; None if the point is its own baseline."""
+        group = sorted(group, key=lambda row: row["seed"])
         (used, flag), first, count = usable(group), group[0], _workers(group[0])
         typical = collected.times.typical(group)
         time = None if typical.why or not used else statistics.median(row["step_s"] for row in used)
