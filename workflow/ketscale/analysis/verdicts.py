@@ -6,17 +6,12 @@ verdicts are accepted step by step (Holm, Scand. J. Stat. 6, 65, 1979), while ev
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
 
 from ketscale.analysis import comparison
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.analysis.points import SHARED_RATIOS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # A smaller factor is no reason to use twice the cores.
 WORTH = 1.05
@@ -70,15 +65,6 @@ MEANINGS = {
     NEVER: "No point of a break-even pays.",
     OPEN: "What is asked for has not been measured yet.",
 }
-# In a sentence, after a colon.
-CLAUSES = {
-    PAYS: "it pays",
-    PAYS_NOT: "it does not pay",
-    NO_GAIN: "no clear gain",
-    FEW: "undecided, with fewer than 3 seeds",
-    DISTURBED: "undecided, since the machine was busy",
-    APART: "undecided, since the runs are not comparable",
-}
 
 
 def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
@@ -87,22 +73,14 @@ def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
     decide: gives, for each comparison, the verdict of its interval at a level between 0 and 1, None if it has none. A
     wider interval may decide less, but nothing else.
     """
-    found: list[str | None] = [None] * len(decide)
-    left = set(range(len(decide)))
-    while left:
+    found: dict[int, str] = {}
+    while left := [number for number in range(len(decide)) if number not in found]:
         level = 1 - (1 - LEVEL) / len(left)
-        accepted = {
-            number for number in left if (word := decide[number](level)) and _keep(found, number, word)
-        }
+        accepted = {number: word for number in left if (word := decide[number](level))}
         if not accepted:
             break
-        left -= accepted
-    return found
-
-
-def _keep(found: list[str | None], number: int, word: str) -> bool:
-    found[number] = word
-    return True
+        found |= accepted
+    return [found.get(number) for number in range(len(decide))]
 
 
 def gains(
@@ -127,14 +105,12 @@ def changes(found: Sequence[Compared], threshold: float, above: str, below: str,
 def _judged(
     found: Sequence[Compared], decide: Callable[[float, float], str | None], between: str
 ) -> list[str]:
-    open_ = {number: each.ratio for number, each in enumerate(found) if not undecided(each)}
-
     def at(ratio: Estimate) -> Callable[[float], str | None]:
         return lambda level: decide(*widened(ratio, level))
 
-    words = holm([at(ratio) for ratio in open_.values() if ratio])
-    decided_ = dict(zip(open_, words, strict=True))
-    return [undecided(each) or decided_[number] or between for number, each in enumerate(found)]
+    able = [each for each in found if not undecided(each)]
+    words = iter(holm([at(each.ratio) for each in able if each.ratio]))
+    return [undecided(each) or next(words) or between for each in found]
 
 
 def undecided(found: Compared) -> str:
@@ -159,55 +135,3 @@ def widened(ratio: Estimate, level: float) -> tuple[float, float]:
     factor = exceeded((1 - level) / 2, freedom) / exceeded((1 - LEVEL) / 2, freedom)
     low, high = (ratio.value * (end / ratio.value) ** factor for end in (ratio.low, ratio.high))
     return low, high
-
-
-# Callers of what follows move to `gains`.
-def estimate(row: Mapping[str, Any] | pd.Series, column: str, n: str = "") -> Estimate:
-    """The estimate in the columns COLUMN, COLUMN_low and COLUMN_high of a table's row; n: the column of its seeds."""
-    low, high = (float(row[f"{column}_{end}"]) for end in ("low", "high"))
-    known = not (math.isnan(low) or math.isnan(high))
-    count = int(row[n or f"{column}_n"])
-    return Estimate(float(row[column]), low if known else None, high if known else None, count)
-
-
-def decided(found: Iterable[Estimate]) -> int:
-    """The number of comparisons that have an interval, and so can be wrong about the truth."""
-    return sum(each.low is not None for each in found)
-
-
-def together(found: Estimate, comparisons: int, of_ratio: bool = True) -> Estimate:
-    """The estimate with its interval widened, so that those of so many comparisons hold together with 95 %.
-
-    The distance of each end from the value (for a ratio, of its logarithm) grows with the quantile of Student's t. Exact
-    for intervals of t; of the bootstrap, from 15 seeds on, an approximation.
-    """
-    if found.low is None or found.high is None or comparisons < 2:
-        return found
-    tail, degrees = (1 - LEVEL) / 2, found.n - 1
-    factor = exceeded(tail / comparisons, degrees) / exceeded(tail, degrees)
-    if of_ratio:
-        low, high = (found.value * (end / found.value) ** factor for end in (found.low, found.high))
-    else:
-        low, high = (found.value + factor * (end - found.value) for end in (found.low, found.high))
-    return Estimate(found.value, low, high, found.n)
-
-
-def about_together(comparisons: int) -> str:
-    """The sentence that says how intervals were widened; empty for a single comparison."""
-    if comparisons < 2:
-        return ""
-    return f" The intervals of {comparisons} comparisons are widened to hold together with 95 % (Bonferroni)."
-
-
-def gain(found: Estimate, flag: Any = "") -> str:
-    """Whether a factor, such as a speedup, pays: it does if its whole interval is above `WORTH`.
-
-    flag: of the point. A factor from a busy machine decides nothing.
-    """
-    if flag in SHARED_RATIOS:
-        return DISTURBED
-    if found.low is None or found.high is None or found.n < FEWEST:
-        return FEW
-    if found.low > WORTH:
-        return PAYS
-    return PAYS_NOT if found.high <= 1 else NO_GAIN
