@@ -13,16 +13,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from ketscale.analysis import comparability, tables, verdicts
+from ketscale.analysis import comparability, verdicts
+from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparability import Key
 from ketscale.analysis.comparison import RESOLUTION, Compared, Times, exponential
-from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Estimate, typical
 from ketscale.analysis.kinds import kinds
 from ketscale.config import Config
 from ketscale.grid import POINT, Run, Study
-from ketscale.jobs import records
 from tests import record_maker
 from tests import records_factory as factory
 from tests.analysis import simulated_times as simulated
@@ -223,8 +222,7 @@ def test_an_interval_at_another_level_is_students() -> None:
 def test_whoever_asks_gets_the_same_pool(tmp_path: Path) -> None:
     made = config(list)
     factory.write_all(made, tmp_path, lambda run: {"step_s": 0.01 * noisy(1.0, 0.03, run.batch)(run.seed)})
-    rows = tables.of(made, tmp_path, records.read(made, tmp_path))
-    inputs = Inputs.from_tables(made, {name: each.frame() for name, each in rows.items()})
+    inputs = Analysed.of(made, tmp_path).inputs
     host = inputs.runs["hardware"].iloc[0]
     assert inputs.only("strong").times is inputs.times and inputs.only("strong", host).times is inputs.times
 
@@ -263,9 +261,8 @@ def test_no_order_of_blocks_points_or_seeds_changes_a_word_or_a_number(tmp_path:
     made = config(list)
     factory.write_all(made, tmp_path, lambda run: {"step_s": 0.01 * noisy(1.0, 0.03, run.batch)(run.seed)})
     for turned in (made, config(lambda items: items[::-1])):
-        rows = tables.of(turned, tmp_path, records.read(turned, tmp_path))
-        frames = {name: each.frame() for name, each in rows.items()}
-        inputs = Inputs.from_tables(turned, frames)
+        analysed = Analysed.of(turned, tmp_path)
+        frames, inputs = analysed.tables, analysed.inputs
         scaling = frames["scaling"].sort_values(["study", *POINT]).to_csv(index=False)
         said = {
             study.name: kinds(turned.families)[study.kind].answer(study, inputs) for study in turned.studies
