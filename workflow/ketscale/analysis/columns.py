@@ -400,7 +400,7 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("control_value", "The control's estimate"),
     Column("control_parameters", "The control's trainable parameters"),
     Column("control_configurations", "How many configurations of the control were tried"),
-    Column("effect", "What the model is better by, from pairs of the same seed and test sample"),
+    Column("effect", "How much more the model has than its control, from pairs of the same seed and test sample"),
     *_ends("effect_low", "effect_high"),
     Column("unit", "`points` of a difference of shares, else `times` of a ratio", text=True),
     Column("pairs", "Number of pairs of seeds"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEVEL = 0.95
@@ -110,11 +110,6 @@ def inliers(values: Sequence[float], tail: float | None = None) -> list[float]:
         if abs(farthest - centre) > limit * deviation:
             kept = list(left)
     return kept
-
-
-def paired_difference(values: Mapping[int, float], control: Mapping[int, float]) -> Estimate | None:
-    """The mean of a_s - b_s over the seeds s that both have; None without such a seed."""
-    return mean([values[seed] - control[seed] for seed in sorted(set(values) & set(control))])
 
 
 def exceeded(tail: float, freedom: float) -> float:
