@@ -237,10 +237,11 @@ def test_a_dry_run_tells_a_forecast_from_a_bound(tmp_path: Path, monkeypatch: py
     of.begin([run for run in config.runs if run.seed == 1])
     said = of.planned()
     assert said[1] == "  one  2 of 4"
+    assert said[2:4] == [f"  {config.results}/{run.path}" for run in config.runs if run.seed == 1]
     assert re.fullmatch(
-        r"planned: about \S+ node-hours \(\S+ to \S+\) for 1 run, as learned from records", said[2]
+        r"planned: about \S+ node-hours \(\S+ to \S+\) for 1 run, as learned from records", said[4]
     )
-    assert said[3].startswith(
+    assert said[5].startswith(
         "planned: on a cluster at most 0.05 node-hours for 1 run, by the time limits in "
     )
 

@@ -86,7 +86,7 @@ class LogHandler(LogHandlerBase):
             self._begun = True
             self._reasons = self._planned()
             self._progress.begin(self._reasons)
-            if self._reasons and not self.common_settings.dryrun:
+            if self._reasons and not self.common_settings.dryrun and not self.common_settings.quiet:
                 self._print(f"runs to train: {len(self._reasons)}")
                 self._refresh()
 

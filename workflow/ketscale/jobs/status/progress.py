@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Early ends in words. A run that the limit of its protocol ends has done what was asked for.
 ENDS = {"timed_out": "ended by limit_s", "diverged": "diverged", "out_of_memory": "ran out of memory"}
+# A dry run of no more runs names them.
+_NAMED = 10
 
 
 class Result(msgspec.Struct):
@@ -136,7 +138,8 @@ class Progress:
         others = len(self._called.keys() - self._config.run_set)
         rows += [("  in no study", str(others))] if others else []
         head = f"{counted(len(self._called), 'run')} to train, by study (one may be in several):"
-        return [head, *aligned(rows, right=[1]), *self._hours()]
+        paths = [f"  {self._path(run)}" for run in self._called] if len(self._called) <= _NAMED else []
+        return [head, *aligned(rows, right=[1]), *paths, *self._hours()]
 
     def _hours(self) -> list[str]:
         """The node-hours of the call: a forecast for the runs that have one, and a bound for the others."""
