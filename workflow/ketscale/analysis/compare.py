@@ -237,7 +237,7 @@ def _difference(
     at: Mapping[str, Any], metric: Metric, a: Iterable[Record], b: Iterable[Record]
 ) -> Iterator[Change]:
     """The change of a headline metric, on the test samples of all seeds; nothing if no value of it is better."""
-    ours, theirs = metrics.tested(a, metric), metrics.tested(b, metric)
+    ours, theirs = metrics.scored(a, metric), metrics.scored(b, metric)
     found = metrics.difference(theirs, ours, metric) if metric.better else None
     if found is None:
         return

@@ -83,6 +83,8 @@ def table(inputs: Inputs) -> pd.DataFrame:
     # Not over another size, batch or protocol.
     several = points[(points["workers"] > 1) & ~points["same_reference"].astype(str).str.contains(" ")]
     several = several[several[RATIO].notna()].drop_duplicates([*POINT, "hardware"])
+    if several.empty:
+        return pd.DataFrame()
     alone = points[points["workers"] == 1][[*CELL, "layout", "step_s"]].drop_duplicates([*CELL, "layout"])
     alone = alone.rename(columns={"layout": "same_reference", "step_s": "alone_s"})
     several = several.merge(alone, on=[*CELL, "same_reference"])
