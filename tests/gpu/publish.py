@@ -327,9 +327,7 @@ def lines_of(times: Mapping[tuple[Line, int, int], float], name: str) -> Any:
             )
             label = name if line[0] == "cuda" else f"{line[1]} thread{'s' * (line[1] > 1)}"
             look = style.line(number)
-            panel.plot(
-                *zip(*points, strict=True), label=label, marker=style.marker(number), ms=4, lw=1.5, **look
-            )
+            panel.plot(*zip(*points, strict=True), label=label, marker="o", ms=4, lw=1.5, **look)
         panel.set_xscale("log", base=2)
         panel.set_xticks([1, 8, 64, 512, 4096], ["1", "8", "64", "512", "4096"])
         panel.set(title=f"{qubits} qubits", xlabel="batch")

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 PALETTE = (
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
 )  # fmt: skip
-# After ten colours they repeat with another line style and marker. Diamonds are reserved for the best serial runs.
+# After ten colours they repeat with another line style.
 LINES = ("-", "--", ":", "-.")
-MARKERS = ("o", "s", "^", "v", "P", "X")
 FRAME, SOFT = "#3c4043", "#5f6368"
 # Inches: of a screen and two columns of a paper; of a phone and one column. By what the names of their files have before
 # the ending.
@@ -52,11 +51,6 @@ def colour(number: int) -> str:
 def line(number: int) -> dict[str, Any]:
     """Colour and line style of curve number `number` of a figure; the first forty all differ."""
     return {"color": colour(number), "ls": LINES[number // len(PALETTE) % len(LINES)]}
-
-
-def marker(number: int) -> str:
-    """The marker of curve number `number` of a figure; it changes after every ten curves."""
-    return MARKERS[number // len(PALETTE) % len(MARKERS)]
 
 
 def theme() -> None:
@@ -241,18 +235,6 @@ def _absent(inputs: Inputs, studies: set[str]) -> list[str]:
     return [f"Of {len(rows)} runs {listed}"] if listed else []
 
 
-def empty(inputs: Inputs, studies: Iterable[str]) -> tuple[Figure, pd.DataFrame]:
-    """A figure that says that nothing can be drawn yet, and which runs are missing."""
-    import matplotlib.pyplot as plt
-    import pandas as pd
-
-    figure, axes = plt.subplots(figsize=(7, 1.6))
-    axes.set_axis_off()
-    axes.text(0.5, 0.5, "No finished run to draw yet", ha="center", va="center", fontsize=12, color=SOFT)
-    footnote(figure, inputs.scaling.head(0), inputs, studies)
-    return figure, pd.DataFrame()
-
-
 def label(metric: Metric) -> str:
     """The axis label of a metric, with its unit."""
     return f"{metric.title} ({metric.unit})" if metric.unit else metric.title
@@ -280,11 +262,6 @@ def dot(axes: Axes, x: Any, y: Any, colour: Any, hollow: bool, **more: Any) -> N
 def end(bound: float, value: float) -> float:
     """The end of an error bar; where there is no interval, the value itself."""
     return bound if bound == bound else value
-
-
-def chance(axes: Axes, value: float) -> None:
-    """A horizontal line at the value that guessing gives."""
-    axes.axhline(value, color=SOFT, lw=1, ls=(0, (1, 2)), label="chance")
 
 
 def log_seconds(axis: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ketscale.analysis.intervals import Estimate
@@ -140,8 +140,3 @@ def shown(value: object, factor: float = 1.0) -> str:
         return {"True": "yes", "False": "no"}.get(str(value), str(value))
     number = float(value) * factor
     return f"{number:,.0f}" if number == int(number) or abs(number) >= 1e4 else f"{number:,.4g}"
-
-
-def first(row: Mapping[str, object], names: Iterable[str]) -> str:
-    """The first of some values that a row has, as text."""
-    return next(filter(None, (shown(row.get(name)) for name in names)), "")

@@ -14,7 +14,7 @@ from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.report import cells, provenance
-from ketscale.analysis.report.cells import LONG, NUMBER, RECORD, VERDICT, WORD, Cell, Head, Room, Table
+from ketscale.analysis.report.cells import LONG, NUMBER, RECORD, VERDICT, Cell, Head, Room, Table
 from ketscale.analysis.wording import listed
 from ketscale.config import Config
 from ketscale.grid import RECORD as RECORD_FILE
@@ -192,24 +192,18 @@ def _runs(
 ) -> Table:
     """Every run of the studies: its record, its state, what it measured; those without a record first."""
     shown = [column for column in columns.RUNS.columns(config) if column.shown]
-    heads = [
-        Head("run", RECORD, f"{folder}{RUNS}/{{}}/{RECORD_FILE}"),
-        Head("state"),
-        *(Head(column.title, NUMBER) for column in shown),
-        Head("why", LONG),
-        Head("studies", WORD),
-    ]  # fmt: skip
+    numbers = [Head(column.title, NUMBER) for column in shown]
+    run = Head("run", RECORD, f"{folder}{RUNS}/{{}}/{RECORD_FILE}")
+    heads = [run, Head("state"), *numbers, Head("why", LONG), Head("studies")]
     measured = {Run.of(row).name: row for row in _rows(runs)}
     found: list[list[Cell]] = []
     for state in _rows(states):
-        run = str(state["run"]).split(f"{RUNS}/", 1)[-1].removesuffix(f"/{RECORD_FILE}")
-        row: Mapping[str, Any] = measured.get(run, {})
+        named = str(state["run"]).split(f"{RUNS}/", 1)[-1].removesuffix(f"/{RECORD_FILE}")
+        row: Mapping[str, Any] = measured.get(named, {})
         values = [cells.shown(row.get(column.name), column.factor) for column in shown]
-        why = cells.first({**state, **row}, ("why", "busy_why"))
-        linked: Cell = [run] if row and records else run
-        found.append(
-            [linked, str(state["state"]).replace("_", " "), *values, why, cells.shown(state["studies"])]
-        )
+        why = cells.shown(state["why"]) or cells.shown(row.get("busy_why"))
+        linked: Cell = [named] if row and records else named
+        found.append([linked, state["state"].replace("_", " "), *values, why, state["studies"]])
     found.sort(key=lambda row: row[1] not in FAULTS)
     return cells.of(name, heads, found, f"{folder}tables/runs.csv", room)
 
