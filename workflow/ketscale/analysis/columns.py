@@ -293,7 +293,7 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
 COMPLETENESS = Table("completeness", "Every run of the study and its state. Missing, stale and refused runs are in no other table. Diverged, out-of-memory and timed-out runs are results. No median includes the first two.", (
     Column("run", "The path of the run's record"), STUDIES,
     Column("state", "`completed`, `diverged`, `out_of_memory`, `timed_out`, `missing`, `stale` or `refused`"),
-    Column("why", "The reason, where the run was not completed"), CODE,
+    Column("why", "The reason, where the run was not completed", text=True), CODE,
 ))
 
 # The class of hosts of a row, in tables of studies.
@@ -345,9 +345,9 @@ SCALING = Table("scaling", "One row per point of every study of speed. Speedups 
     Column("failed", "Number of seeds that diverged or ran out of memory"),
     Column("absent", "Number of seeds without a record"),
     Column("flag", "Why the point is not ideal, such as `busy`, `timed_out`, `untimed` or `mixed` (runs that are not comparable), or so of its reference", text=True),
-    Column("why", "Why there is no median or no speedup, such as other code, packages or hosts"),
+    Column("why", "Why there is no median or no speedup, such as other code, packages or hosts", text=True),
     *_speedup("speedup_same", "the same simulator on one rank and one thread", "same_reference"),
-    Column("verdict", "What the interval of this speedup says, all comparisons of the study together"),
+    Column("verdict", "What the interval of this speedup says, all comparisons of the study together", text=True),
     *_speedup("speedup_best_serial", "the best that one process does on at most as many cores, with any simulator", "best_serial_reference"),
     Column("efficiency", "Speedup, or gain in throughput, as a share of the number of workers"),
     Column("karp_flatt", "Serial fraction by Karp and Flatt"),
@@ -363,7 +363,7 @@ LAWS = Table("laws", "Scaling laws fitted by seed, with 95 % intervals. A law is
     STUDY, KIND, *(_AXES[name] for name in ("workload", "model", "size", "batch", "simulator")),
     Column("series", "The points that the law is fitted to"), _AXES["protocol"],
     Column("law", "Name of the law"),
-    Column("verdict", "Whether the law describes the points, is rejected, or is refused because there are too few of them"),
+    Column("verdict", "Whether the law describes the points, is rejected, or is refused because there are too few of them", text=True),
     Column("reason", "Why"),
     Column("parameter", "Name of the law's parameter"),
     Column("unit", "Its unit"),
@@ -452,7 +452,7 @@ CLAIMS = Table("claims", "The published claims that a study of the config tests,
     Column("estimator", "In words, how the effect is computed"),
     Column("rule", "In words, when the claim has which verdict"),
     Column("smallest_effect", "The smallest effect that matters"),
-    Column("verdict", "`supported`, `more than claimed`, `refuted`, `undecided` or `not measured`"),
+    Column("verdict", "`supported`, `more than claimed`, `refuted`, `undecided` or `not measured`", text=True),
     Column("reason", "Why"),
     Column("effect_of", "The name of the estimate that decides"),
     Column("effect", "Its value"),
