@@ -405,6 +405,17 @@ def test_hosts_are_never_mixed() -> None:
     assert found.reading is not None and found.reading.estimate is not None and found.reading.estimate.n == 3
 
 
+def test_a_claim_about_devices_may_be_of_the_hosts_that_have_them() -> None:
+    claim = BY_ID["1.1"]
+    whole = factory.doctored(claim, {"slowdown": 2.0})
+    rows = [{**row, "hardware": "C" if row["backend"] == "cpu" else "G"} for row in whole.rows.values()]
+    found = judge(claim, factory.evidence(whole.config, rows, whole.records))
+    assert (found.verdict, found.hardware) == ("supported", "C and G")
+    mixed = [{**row, "hardware": f"{row['hardware']}{row['seed'] % 2}"} for row in rows]
+    found = judge(claim, factory.evidence(whole.config, mixed, whole.records))
+    assert found.verdict == "undecided" and "other hosts" in found.reason
+
+
 @pytest.mark.usefixtures("of_ratio")
 def test_hosts_that_contradict_each_other_decide_nothing() -> None:
     six = records_factory.small_config(

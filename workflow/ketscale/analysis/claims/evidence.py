@@ -43,9 +43,10 @@ class Evidence:
         rows = {Run.of(row): row for group in collected.points.values() for row in group}
         return cls(collected.config, rows, collected.records, why, collected.times.least)
 
-    def on(self, hardware: str | None) -> Evidence:
-        """The same, with the rows of one kind of host."""
-        return replace(self, rows={run: row for run, row in self.rows.items() if row["hardware"] == hardware})
+    def on(self, host: str) -> Evidence:
+        """The same, with the rows of one class of hosts; with all for ''."""
+        own = {run: row for run, row in self.rows.items() if row["hardware"] == host}
+        return replace(self, rows=own if host else self.rows)
 
     def since(self, rule: datetime) -> Evidence:
         """The same, without what was measured before a rule had its words."""

@@ -12,6 +12,7 @@ from ketscale.analysis.claims.readings import Reader, Reading
 from ketscale.analysis.claims.rules import rule
 from ketscale.analysis.verdicts import MORE, NOT_MEASURED, REFUTED, SUPPORTED, UNDECIDED
 from ketscale.config import Config
+from ketscale.grid import BACKENDS
 
 # So many readings are told in a reason.
 MOST_READINGS = 4
@@ -44,10 +45,16 @@ def table(evidence: Evidence) -> list[dict[str, Any]]:
 
 
 def judge(claim: Claim, evidence: Evidence) -> Verdict:
-    """The verdict on a claim by its rule. Records of several kinds of hosts are never mixed; they must not contradict."""
+    """The verdict on a claim by its rule.
+
+    Each class of hosts is judged by itself, unless the claim compares devices, and so the hosts that have them; they must
+    not contradict each other.
+    """
     planned = {run for reading in _asked(claim, evidence) for run in reading.planned}
     new = evidence.since(claim.since)
-    hosts = sorted({new.rows[run]["hardware"] for run in planned if run in new.rows}) or [""]
+    hosts = sorted({new.rows[run]["hardware"] for run in planned if run in new.rows})
+    if not hosts or len({BACKENDS[run.backend].device for run in planned}) > 1:
+        hosts = [""]
     found = [_on(host, claim, new) for host in hosts]
     decided = [each for each in found if each.verdict not in (UNDECIDED, NOT_MEASURED)]
     if len({each.verdict for each in decided}) > 1:
@@ -66,7 +73,7 @@ def _asked(claim: Claim, evidence: Evidence) -> list[Reading]:
 
 
 def _on(host: str, claim: Claim, evidence: Evidence) -> Verdict:
-    """The verdict on one kind of host."""
+    """The verdict on one class of hosts, or on all for ''."""
     ruling = rule(claim.id)(Reader(claim, evidence.on(host)))
     holding = [verdict for verdict, found in ruling.items() if found.truth]
     # Of a claim with several numbers one may be more, and another less.
@@ -74,24 +81,25 @@ def _on(host: str, claim: Claim, evidence: Evidence) -> Verdict:
         holding.remove(MORE)
     if len(holding) == 1:
         found = ruling[holding[0]]
-        return _verdict(holding[0], [found.witness, *found.readings], evidence, host)
+        return _verdict(holding[0], [found.witness, *found.readings], evidence)
     readings = list(dict.fromkeys(reading for found in ruling.values() for reading in found.readings))
     unknown = [found.witness for found in ruling.values() if found.truth is None]
     absent = [reading for reading in readings if reading.absent]
     # If all conditions are known to fail, nothing that is still absent can decide.
     if unknown and absent:
-        return _verdict(NOT_MEASURED, [*absent, *readings], evidence, host)
-    return _verdict(UNDECIDED, [*unknown[:1], ruling[SUPPORTED].witness, *readings], evidence, host)
+        return _verdict(NOT_MEASURED, [*absent, *readings], evidence)
+    return _verdict(UNDECIDED, [*unknown[:1], ruling[SUPPORTED].witness, *readings], evidence)
 
 
-def _verdict(verdict: str, readings: Sequence[Reading], evidence: Evidence, host: str) -> Verdict:
+def _verdict(verdict: str, readings: Sequence[Reading], evidence: Evidence) -> Verdict:
     """A verdict with the reading that decides it first, unless nothing is measured."""
     told = list(dict.fromkeys(each.words for each in readings))
     more = [f"and {len(told) - MOST_READINGS} more"] if len(told) > MOST_READINGS else []
     runs = dict.fromkeys(run for each in dict.fromkeys(readings) for run in each.runs)
     paths = tuple(f"{evidence.config.results}/{run.path}" for run in runs)
     first = None if verdict == NOT_MEASURED else readings[0]
-    return Verdict(verdict, "; ".join(told[:MOST_READINGS] + more), first, host if paths else "", paths)
+    hosts = " and ".join(sorted({evidence.rows[run]["hardware"] for run in runs}))
+    return Verdict(verdict, "; ".join(told[:MOST_READINGS] + more), first, hosts, paths)
 
 
 def _to_run(claim: Claim) -> str:
