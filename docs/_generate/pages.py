@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from docs._generate import cli, columns, gallery, record, settings
+from docs._generate.markdown import code, table
 
+from ketscale.analysis.verdicts import MEANINGS
 from ketscale.problems.registry import FAMILIES
 
 
@@ -24,4 +26,5 @@ def made() -> dict[str, str]:
         "tables.md": columns.page(),
         "cli.md": cli.page(),
         "gallery.md": gallery.page(),
+        "verdicts.md": table(("verdict", "meaning"), ((code(word), text) for word, text in MEANINGS.items())),
     }
