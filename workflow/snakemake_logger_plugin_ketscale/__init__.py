@@ -210,7 +210,9 @@ class LogHandler(LogHandlerBase):
             self._tell("train", [log], reason)
         self._refresh(now=True)
         self._rows, self._drawn = [], 0  # what is shown of the studies stays
-        if ended := self._progress.end():
+        ended = self._progress.end()
+        # A call that was refused before its first job has said why.
+        if ended and self._jobs:
             complete, text = ended
             self._print(text, _GREEN if complete else _RED)
         if self._page:
