@@ -195,6 +195,16 @@ def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path:
     assert rows.loc["mlp"].set_index("batch")["chosen"].tolist() == [False, True, False]
 
 
+def test_unequal_numbers_of_parameters_are_told(tmp_path: Path) -> None:
+    study = analysis.of(given())
+    for factor, warned in ((1.0, False), (1.05, False), (2.0, True)):
+        found, _ = asked(
+            study, tmp_path / str(factor), shares(vqc=0.9, mlp=0.6),
+            lambda run, factor=factor: {"parameters": round(1000 * (factor if run.model == "mlp" else 1))},
+        )  # fmt: skip
+        assert ("Careful: on digits vqc has 1,000 parameters and mlp 2,000." in found.notes) == warned
+
+
 def test_other_data_are_not_compared(tmp_path: Path) -> None:
     found, rows = asked(
         analysis.of(given()), tmp_path, shares(vqc=0.9, mlp=0.6), lambda run: {"data_hash": run.model}

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # If the control gets more than this share right, a model has little room to be better.
 CEILING = 0.95
+# From this ratio on, two numbers of parameters are unequal.
+UNEQUAL = 1.1
 # The verdicts of which the first leads a study's answer.
 _ORDER = (verdicts.BETTER, verdicts.WORSE, verdicts.EQUAL, verdicts.CANNOT_TELL, verdicts.FAILED)
 _SENTENCES = {
@@ -121,6 +123,9 @@ class Finding:
                 f"Careful: on {self.data} {model} was chosen out of {tried:.0f} and {self.beside} out of {other:.0f} "
                 "configurations, so that one had more chances."
             )
+        mine, theirs = row["parameters"], row["control_parameters"]
+        if theirs == theirs and max(mine, theirs) > UNEQUAL * min(mine, theirs):
+            yield f"Careful: on {self.data} {model} has {mine:,.0f} parameters and {self.beside} {theirs:,.0f}."
         if row["failed"]:
             yield f"{row['failed']:.0f} of {row['failed'] + row['n']:.0f} seeds of {model} on {self.data} failed."
         if row["shared"] > 0:
@@ -132,11 +137,7 @@ class Finding:
             yield f"{model} on {self.data} is not surely better than guessing."
         if share and self.beside != GUESSING and row["control_value"] >= CEILING:
             yield f"On {self.data} the control leaves little room to be better."
-        over = (
-            "seeds and test samples together"
-            if share
-            else f"seeds, of the geometric mean of {self.metric.title}"
-        )
+        over = "seeds and test samples" if share else f"seeds, of the geometric mean of {self.metric.title}"
         yield f"Intervals are of 95 %, over {over}."
 
     def _amount(self) -> str:
