@@ -19,6 +19,7 @@ from ketscale.analysis.claims.evidence import Evidence, Filter
 from ketscale.analysis.claims.ledger import Claim
 from ketscale.analysis.claims.readings import LOSSES, SAME_LOSSES, TESTED, Quantity, Reader, Reading, Spans
 from ketscale.analysis.claims.rules import rule
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.points import workers
 from ketscale.config import Config
 from ketscale.grid import Run
@@ -85,7 +86,7 @@ class Tracer(Reader):
 
 def asked(claim: Claim) -> list[Asked]:
     """What a claim's rule asks for, with nothing measured."""
-    tracer = Tracer(claim, Evidence(config_of(claim), {}, {}, {}))
+    tracer = Tracer(claim, evidence(config_of(claim), []))
     rule(claim.id)(tracer)
     return tracer.asked
 
@@ -165,8 +166,9 @@ def evidence(
     why: Mapping[Run, str] | None = None,
 ) -> Evidence:
     """Evidence of these rows, with a usual record for each that is not given."""
-    known = {Run.of(each): each for each in rows}
-    return Evidence(config, known, {**{run: record() for run in known}, **(records or {})}, why or {})
+    known = list(rows)
+    usual = {Run.of(each): record() for each in known}
+    return Evidence(Collected.of(config, known, {}, {**usual, **(records or {})}), why or {})
 
 
 def doctored(
@@ -197,7 +199,7 @@ def doctored(
 
 def planned(claim: Claim) -> list[Run]:
     """All runs of a claim's studies."""
-    return Evidence(config_of(claim), {}, {}, {}).planned(names_of(claim), {})
+    return evidence(config_of(claim), []).planned(names_of(claim), {})
 
 
 def _point(run: Run) -> str:

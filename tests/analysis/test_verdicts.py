@@ -100,7 +100,7 @@ def test_a_record_that_is_older_than_its_rule_decides_nothing() -> None:
     assert judge(claim, new).verdict == "supported"
     assert claim.since == datetime(2026, 11, 26, 4, tzinfo=UTC) > claim.committed
     before = replace(factory.record(), started=datetime(2026, 11, 26, 3, 59, tzinfo=UTC))
-    old = factory.evidence(new.config, new.rows.values(), dict.fromkeys(new.rows, before))
+    old = factory.evidence(new.config, rows_of(new), dict.fromkeys(new.collected.records, before))
     found = judge(claim, old)
     assert (found.verdict, found.records) == ("not measured", ())
     assert "measured before its rule was written (2026-11-26 04:00)" in found.reason
@@ -141,6 +141,11 @@ def rows(layouts: Mapping[str, Sequence[Any]], column: str = "step_s", **more: A
 def read(evidence: Evidence, reader: Callable[[Reader], Reading], **thresholds: Any) -> Reading:
     """What a reader of the study reads."""
     return reader(Reader(claim(**thresholds), evidence))
+
+
+def rows_of(evidence: Evidence) -> list[Mapping[str, Any]]:
+    """All rows of some evidence."""
+    return list(itertools.chain(*evidence.collected.points.values()))
 
 
 def claim(**thresholds: Any) -> Claim:
@@ -284,8 +289,8 @@ def test_groups_are_those_that_are_planned(ruled: Callable[[rules.Rule], None]) 
     times = {"cpu-n1r1t1": [4.0] * 3, "mpi-n1r2t1": [4.0] * 3, "mpi-n1r4t1": [1.0] * 3}
     evidence = factory.evidence(CONFIG, rows(times))
     assert [each.words for each in ranks(Reader(claim(), evidence))] == [
-        "x (ranks 2) 1 (1 to 1)",
-        "x (ranks 4) 4 (4 to 4)",
+        "x (ranks 2) 1 (0.9877 to 1.012)",
+        "x (ranks 4) 4 (3.951 to 4.05)",
     ]
     # With two ranks alone, some and the last are still open, and every is not.
     part = factory.evidence(
@@ -408,11 +413,11 @@ def test_hosts_are_never_mixed() -> None:
 def test_a_claim_about_devices_may_be_of_the_hosts_that_have_them() -> None:
     claim = BY_ID["1.1"]
     whole = factory.doctored(claim, {"slowdown": 2.0})
-    rows = [{**row, "hardware": "C" if row["backend"] == "cpu" else "G"} for row in whole.rows.values()]
-    found = judge(claim, factory.evidence(whole.config, rows, whole.records))
+    rows = [{**row, "hardware": "C" if row["backend"] == "cpu" else "G"} for row in rows_of(whole)]
+    found = judge(claim, factory.evidence(whole.config, rows, whole.collected.records))
     assert (found.verdict, found.hardware) == ("supported", "C and G")
     mixed = [{**row, "hardware": f"{row['hardware']}{row['seed'] % 2}"} for row in rows]
-    found = judge(claim, factory.evidence(whole.config, mixed, whole.records))
+    found = judge(claim, factory.evidence(whole.config, mixed, whole.collected.records))
     assert found.verdict == "undecided" and "other hosts" in found.reason
 
 

@@ -85,7 +85,7 @@ class Times:
         groups: dict[tuple[Any, ...], list[Sequence[Row]]] = {}
         for group in self.points.values():
             used, flag = usable(group)
-            if len(used) >= FEWEST and not flag:
+            if len(used) >= FEWEST and not flag and len({row["hardware"] for row in used}) == 1:
                 work = tuple(used[0][name] for name in POINT if name not in _LAYOUTS)
                 groups.setdefault((*work, used[0]["hardware"]), []).append(used)
         return pooled(

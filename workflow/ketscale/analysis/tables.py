@@ -58,7 +58,7 @@ def of(config: Config, results: Path, found: Records) -> dict[str, list[Row]]:
         "spans": _of_runs(columns.SPANS, config, runs, _spans),
         "history": _of_runs(columns.HISTORY, config, trained, lambda run: _history(run, results)),
         "curves": _of_runs(columns.CURVES, config, _best(trained), lambda run: _curves(run, results)),
-        "claims": claims.table(Evidence.of(collected, why)),
+        "claims": claims.table(Evidence(collected, why)),
         "scaling": _of_studies("scaling", collected),
         "quality": _of_studies("quality", collected),
     }

@@ -11,7 +11,6 @@ from ketscale.analysis.collected import Collected
 from ketscale.analysis.points import Row, point_of, usable
 from ketscale.config import Config
 from ketscale.grid import Run
-from ketscale.measure.form import Record
 
 # Axes of runs, sizes by name, or layout, with the value that a run must have.
 Filter = Mapping[str, Any]
@@ -25,35 +24,34 @@ AMBIGUOUS = "several points of the study"
 
 @dataclass(frozen=True)
 class Evidence:
-    """Runs and what is known of them.
+    """The runs of a config and what is known of them. why: the state of every run without a record, with the reason."""
 
-    rows: those of runs.csv. records: those of the rows. why: the state of every run without a row, with the reason.
-    least: the least spread that is believed, of `comparison.Times`.
-    """
-
-    config: Config
-    rows: Mapping[Run, Row]
-    records: Mapping[Run, Record]
+    collected: Collected
     why: Mapping[Run, str]
-    least: float = 0.0
 
-    @classmethod
-    def of(cls, collected: Collected, why: Mapping[Run, str]) -> Evidence:
-        """The collected runs of a config."""
-        rows = {Run.of(row): row for group in collected.points.values() for row in group}
-        return cls(collected.config, rows, collected.records, why, collected.times.least)
+    @property
+    def config(self) -> Config:
+        """The config that plans the runs."""
+        return self.collected.config
 
     def on(self, host: str) -> Evidence:
-        """The same, with the rows of one class of hosts; with all for ''."""
-        own = {run: row for run, row in self.rows.items() if row["hardware"] == host}
-        return replace(self, rows=own if host else self.rows)
+        """What was measured on one class of hosts; everything for ''."""
+        return replace(self, collected=self.collected.on(host))
 
     def since(self, rule: datetime) -> Evidence:
-        """The same, without what was measured before a rule had its words."""
-        old = {run for run in self.rows if self.records[run].started < rule}
+        """What was not measured before a rule had its words."""
+        records = self.collected.records
+        old = {run for run, record in records.items() if record.started < rule}
+        groups = self.collected.points.items()
+        new = {key: [row for row in group if Run.of(row) not in old] for key, group in groups}
         why = f"measured before its rule was written ({rule:%Y-%m-%d %H:%M})"
-        rows = {run: row for run, row in self.rows.items() if run not in old}
-        return replace(self, rows=rows, why={**self.why, **dict.fromkeys(old, why)})
+        return Evidence(replace(self.collected, points=new), {**self.why, **dict.fromkeys(old, why)})
+
+    def rows(self, runs: Collection[Run]) -> list[Row]:
+        """The rows of runs.csv of these runs."""
+        points = dict.fromkeys(map(point_of, runs))
+        groups = (self.collected.points.get(point, ()) for point in points)
+        return [row for group in groups for row in group if Run.of(row) in runs]
 
     def planned(self, studies: Collection[str], wanted: Filter) -> list[Run]:
         """The runs of these studies that pass a filter, in the studies' order."""
@@ -72,8 +70,8 @@ class Evidence:
         """A run's value of an axis, of its layout or of a size; None if its family has no such size."""
         return getattr(run, name) if hasattr(run, name) else self.config.sizes(run).get(name)
 
-    def measured(self, runs: Collection[Run], quantity: str, own_cores: bool) -> tuple[dict[int, Run], str]:
-        """The usable ones of the runs of one point, by seed; or none of them and the reason.
+    def measured(self, runs: Collection[Run], quantity: str, own_cores: bool) -> tuple[dict[int, Row], str]:
+        """The rows of the usable ones of the runs of one point, by seed; or none of them and the reason.
 
         Args:
             runs: those planned.
@@ -85,7 +83,7 @@ class Evidence:
         if len({point_of(run) for run in runs}) > 1:
             first, *_, last = runs
             return {}, f"{AMBIGUOUS}, such as {first.name} and {last.name}"
-        rows = [self.rows[run] for run in runs if run in self.rows]
+        rows = self.rows(runs)
         if not rows:
             return {}, next((self.why[run] for run in runs if run in self.why), "measured on another host")
         if quantity.startswith(UNTIMED):
@@ -100,7 +98,7 @@ class Evidence:
         if not kept:
             shared = "shared" if found[0]["shared_cores"] else "perhaps shared"
             return {}, f"no run with cores of its own ({shared})"
-        return {row["seed"]: Run.of(row) for row in kept}, ""
+        return {row["seed"]: row for row in kept}, ""
 
 
 def _fault(row: Row) -> str:

@@ -15,7 +15,7 @@ from ketscale.analysis import comparison, intervals, metrics
 from ketscale.analysis.claims.evidence import AMBIGUOUS, UNPLANNED, UNTIMED, Evidence, Filter
 from ketscale.analysis.claims.ledger import Claim
 from ketscale.analysis.intervals import FEWEST, Estimate
-from ketscale.analysis.points import workers
+from ketscale.analysis.points import Row, workers
 from ketscale.config import Config
 from ketscale.grid import Run
 from ketscale.measure import parity
@@ -166,7 +166,7 @@ class Reader:
     def ratio(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
         """`of` over `over`, paired by seed."""
         timed = not str(quantity).startswith(UNTIMED)
-        least = self.evidence.least if timed else 0.0
+        least = self.evidence.collected.times.least if timed else 0.0
         return self._read(name, quantity, lambda of, over: comparison.paired(of, over, least), of, over)
 
     def efficiency(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
@@ -208,23 +208,22 @@ class Reader:
             why, side = max(faults, key=lambda fault: fault[0] == UNPLANNED)
             words = ", ".join(f"{axis} {value}" for axis, value in side.items())
             return replace(blank, fault=f"{words} {why}".strip(), absent=not why.startswith(AMBIGUOUS))
-        rows = [[self.evidence.rows[run] for run in runs.values()] for runs, _ in found]
-        if why := comparison.apart(rows[0], rows[-1]):
+        if why := comparison.apart([*found[0][0].values()], [*found[-1][0].values()]):
             return replace(blank, fault=why)
         amounts = [
             {
                 seed: amount
-                for seed, run in runs.items()
-                if (amount := self._amount(quantity, run)) is not None
+                for seed, row in rows.items()
+                if (amount := self._amount(quantity, row)) is not None
             }
-            for runs, _ in found
+            for rows, _ in found
         ]
         estimated = estimate(*amounts)
         if estimated is None:
             both = " on both sides" * (len(sides) > 1)
             return replace(blank, fault=f"no seed has {quantity}{both}", absent=True)
         seeds = sorted(set[int].intersection(*map(set, amounts)))
-        pairs = [tuple(runs[seed] for runs, _ in found) for seed in seeds]
+        pairs = [tuple(Run.of(rows[seed]) for rows, _ in found) for seed in seeds]
         return replace(
             blank,
             estimate=estimated,
@@ -238,19 +237,18 @@ class Reader:
             return f"{estimate.n} seed{'s' * (estimate.n > 1)}; an interval needs {FEWEST}"
         if SAME_LOSSES not in self.claim.thresholds or len(pairs[0]) < 2:
             return ""
-        losses = [[self.evidence.records[run].losses for run in pair] for pair in pairs]
+        records = self.evidence.collected.records
+        losses = [[records[run].losses for run in pair] for pair in pairs]
         apart, (limit, _) = max(parity.difference(*pair) for pair in losses), self.claim.limits(SAME_LOSSES)
         return f"its first losses differ by {apart:.1e}, over {limit:.1g}" if apart > limit else ""
 
-    def _amount(self, quantity: Quantity, run: Run) -> Any:
+    def _amount(self, quantity: Quantity, row: Row) -> Any:
         """What a run has of a quantity; None if it lacks it."""
-        if quantity in (LOSSES, TESTED):
-            record = self.evidence.records[run]
-            return record if quantity == TESTED else record.losses
+        record = self.evidence.collected.records[Run.of(row)]
         if isinstance(quantity, Spans):
-            return quantity.of(self.evidence.records[run].timing)
+            return quantity.of(record.timing)
         # Without runs of the family, there is no column of its metrics.
-        return self.evidence.rows[run].get(quantity)
+        return record.losses if quantity == LOSSES else record if quantity == TESTED else row.get(quantity)
 
 
 def _difference(config: Config, of: Mapping[int, Record], over: Mapping[int, Record]) -> Estimate | None:

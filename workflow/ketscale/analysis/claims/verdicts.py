@@ -10,6 +10,7 @@ from ketscale.analysis.claims.evidence import UNPLANNED, Evidence
 from ketscale.analysis.claims.ledger import Claim, load
 from ketscale.analysis.claims.readings import Reader, Reading
 from ketscale.analysis.claims.rules import rule
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.verdicts import MORE, NOT_MEASURED, REFUTED, SUPPORTED, UNDECIDED
 from ketscale.config import Config
 from ketscale.grid import BACKENDS
@@ -31,7 +32,7 @@ class Verdict:
 
 def tested(config: Config) -> list[Claim]:
     """The claims that a study of the config tests, in the ledger's order: with both sides of some comparison."""
-    nothing = Evidence(config, {}, {}, {})
+    nothing = Evidence(Collected.of(config, (), {}, {}), {})
     ruled = (claim for claim in load() if not claim.verdict)
     return [claim for claim in ruled if any(UNPLANNED not in each.fault for each in _asked(claim, nothing))]
 
@@ -52,7 +53,7 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     """
     planned = {run for reading in _asked(claim, evidence) for run in reading.planned}
     new = evidence.since(claim.since)
-    hosts = sorted({new.rows[run]["hardware"] for run in planned if run in new.rows})
+    hosts = sorted({row["hardware"] for row in new.rows(planned)})
     if not hosts or len({BACKENDS[run.backend].device for run in planned}) > 1:
         hosts = [""]
     found = [_on(host, claim, new) for host in hosts]
@@ -98,7 +99,7 @@ def _verdict(verdict: str, readings: Sequence[Reading], evidence: Evidence) -> V
     runs = dict.fromkeys(run for each in dict.fromkeys(readings) for run in each.runs)
     paths = tuple(f"{evidence.config.results}/{run.path}" for run in runs)
     first = None if verdict == NOT_MEASURED else readings[0]
-    hosts = " and ".join(sorted({evidence.rows[run]["hardware"] for run in runs}))
+    hosts = " and ".join(sorted({row["hardware"] for row in evidence.rows(runs)}))
     return Verdict(verdict, "; ".join(told[:MOST_READINGS] + more), first, hosts, paths)
 
 
