@@ -275,8 +275,8 @@ def collect(config: Config, results: Path) -> Analysed:
     """What the records below `results` say; the tables are written too, but no figure is drawn."""
     analysed = Analysed.of(config, results)
     (results / "tables").mkdir(parents=True, exist_ok=True)
-    for name in analysed.rows:
-        (results / f"tables/{name}.csv").write_bytes(analysed.csv(name))
+    for name, filled in analysed.filled.items():
+        (results / f"tables/{name}.csv").write_bytes(filled.csv())
     return analysed
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from benchmarks import output
 from ketscale import files
-from ketscale.analysis import columns
-from ketscale.analysis.columns import Column
+from ketscale.analysis.columns import Column, Filled, Table
 from ketscale.analysis.drawing import style
+from tests import records_factory as factory
 
 # What a spreadsheet evaluates, or evaluates once it has cut off the white space.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -91,7 +91,8 @@ def test_a_table_of_values_has_what_its_file_says() -> None:
         }
         for i, name in enumerate(names)
     ]
-    found = columns.frame(rows, [Column(name, "", text=name == "study") for name in rows[0]])
+    table = Table("runs", "", [Column(name, "", text=name == "study") for name in rows[0]])
+    found = Filled.of(table, factory.default_config(), rows).frame()
     assert list(found.columns) == list(rows[0])
     for column in ("study", "reason", "-x"):
         assert found[column].tolist() == names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ketscale.analysis import answers, catalogue, columns, completeness, stamp, tables
 from ketscale.analysis.answers import Part
-from ketscale.analysis.columns import Column, Row
+from ketscale.analysis.columns import Filled
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 class Analysed:
     """What the records of a results folder say.
 
-    complete: whether every run has a record that can be used. sources: what all of it is made from. tables: by their
-    names, with the columns of their files. parts: in the config's order.
+    complete: whether every run has a record that can be used. sources: what all of it is made from. filled, tables: by
+    their names, as they are written to files, and as values. parts: in the config's order.
     """
 
     config: Config
     results: Path
     complete: bool
     sources: stamp.Sources
-    rows: Mapping[str, Sequence[Row]]
+    filled: Mapping[str, Filled]
     tables: Mapping[str, pd.DataFrame]
     inputs: Inputs
     parts: tuple[Part, ...]
@@ -46,17 +46,14 @@ class Analysed:
             UserError: a run is missing, stale or refused, and the config is not `partial`.
         """
         sources = stamp.Sources.of(config, results)
-        rows = tables.of(config, results, records.read(config, results))
-        frames = {
-            name: columns.frame(found, columns.TABLES[name].columns(config, found))
-            for name, found in rows.items()
-        }
+        filled = tables.of(config, results, records.read(config, results))
+        frames = {name: found.frame() for name, found in filled.items()}
         inputs = Inputs.from_tables(config, frames)
         parts = tuple(answers.given(inputs))
-        rows["answers"] = list(answers.table(parts))
-        frames["answers"] = columns.frame(rows["answers"], columns.ANSWERS.columns(config))
+        filled["answers"] = Filled.of(columns.ANSWERS, config, answers.table(parts))
+        frames["answers"] = filled["answers"].frame()
         complete = not frames["completeness"]["state"].isin(completeness.FAULTS).any()
-        return cls(config, results, complete, sources, rows, frames, inputs, parts)
+        return cls(config, results, complete, sources, filled, frames, inputs, parts)
 
     @property
     def digest(self) -> str:
@@ -80,17 +77,9 @@ class Analysed:
             found[figure.name] = style.files(figure.draw, self.inputs, paper)
         return {name: files for name, files in found.items() if files}
 
-    def columns(self, name: str) -> tuple[Column, ...]:
-        """The columns of a table."""
-        return columns.TABLES[name].columns(self.config, self.rows[name])
-
-    def csv(self, name: str) -> bytes:
-        """The content of a table's file."""
-        return columns.csv(self.rows[name], self.columns(name))
-
     def files(self) -> dict[str, bytes]:
         """The contents of the files of tables and figures, by their paths below the results folder."""
-        made = {f"{stamp.TABLES}/{name}.csv": self.csv(name) for name in columns.TABLES}
+        made = {f"{stamp.TABLES}/{name}.csv": found.csv() for name, found in self.filled.items()}
         made[catalogue.CONFIG_FILE] = f"{self.config.text}\n".encode()
         for name, files in self.figures.items():
             made |= {f"{stamp.FIGURES}/{name}.{ending}": content for ending, content in files.items()}

@@ -109,35 +109,61 @@ class Table:
     caption: str
     parts: Sequence[Column | Columns]
 
-    def columns(self, config: Config, rows: Iterable[Row] = ()) -> tuple[Column, ...]:
-        """The columns for a config, and whatever else the rows have of a run's own table."""
-        found = [c for part in self.parts for c in ([part] if isinstance(part, Column) else part(config))]
-        known = {column.name for column in found}
-        others = sorted({name for row in rows for name in row} - known) if self.name == "history" else []
-        return (*found, *(Column(name, "As in the run's own `history.csv`") for name in others))
+    def columns(self, config: Config) -> tuple[Column, ...]:
+        """The columns for a config."""
+        return tuple(c for part in self.parts for c in ([part] if isinstance(part, Column) else part(config)))
 
-    def of(self, runs: Iterable[Trained], config: Config) -> list[dict[str, Any]]:
-        """The values of these runs in all columns that records give."""
+    def of(self, runs: Iterable[Trained], config: Config) -> Iterator[dict[str, Any]]:
+        """The values of each of these runs in all columns that records give."""
         taken = [(column.name, column.of) for column in self.columns(config) if column.of]
-        return [{name: of(run) for name, of in taken} for run in runs]
+        return ({name: of(run) for name, of in taken} for run in runs)
 
 
-def csv(rows: Iterable[Row], columns: Iterable[Column]) -> bytes:
-    """The content of a table's file."""
-    return csv_of(rows, [column.name for column in columns])
+@dataclass(frozen=True)
+class Filled:
+    """A table of a results folder: the values of its rows, by column, with None where there is none."""
+
+    values: Mapping[Column, list[Any]]
+
+    @classmethod
+    def of(cls, table: Table, config: Config, rows: Iterable[Row]) -> Filled:
+        """The rows of a table. That of epochs also has whatever columns the runs' own files have.
+
+        Raises:
+            ValueError: a row has a value of no column.
+        """
+        found: dict[str, list[Any]] = {column.name: [] for column in table.columns(config)}
+        declared = list(found)
+        for count, row in enumerate(rows):
+            for name in row.keys() - found.keys():
+                if table is not HISTORY:
+                    raise ValueError(f"{table.name}: no column {name}")
+                found[name] = [None] * count
+            for name, values in found.items():
+                values.append(row.get(name))
+        known = {column.name: column for column in table.columns(config)}
+        names = [*declared, *sorted(found.keys() - known.keys())]
+        others = {name: Column(name, "As in the run's own `history.csv`") for name in names}
+        return cls({(others | known)[name]: found[name] for name in names})
+
+    def csv(self) -> bytes:
+        """The content of its file."""
+        names = [column.name for column in self.values]
+        return csv_of(
+            (dict(zip(names, row, strict=True)) for row in zip(*self.values.values(), strict=True)), names
+        )
+
+    def frame(self) -> pd.DataFrame:
+        """The same as a table of values, which are missing where there are none, or where text is empty."""
+        import pandas as pd
+
+        return pd.DataFrame({column.name: _series(column, values) for column, values in self.values.items()})
 
 
-def frame(rows: Sequence[Row], columns: Iterable[Column]) -> pd.DataFrame:
-    """The rows as a table of values, which are missing where there are none, or where text is empty."""
+def _series(column: Column, values: Iterable[Any]) -> pd.Series:
     import pandas as pd
 
-    return pd.DataFrame({column.name: _values(rows, column) for column in columns})
-
-
-def _values(rows: Sequence[Row], column: Column) -> pd.Series:
-    import pandas as pd
-
-    known = [None if (value := row.get(column.name)) == "" else value for row in rows]
+    known = [None if value == "" else value for value in values]
     if column.text:
         return pd.Series([None if value is None else str(value) for value in known], dtype=str)
     return pd.Series(known, dtype=float if all(value is None for value in known) else None)

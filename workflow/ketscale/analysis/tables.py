@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from ketscale.analysis import claims, columns, completeness, parity
 from ketscale.analysis.claims.evidence import Evidence
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.columns import Row, Trained
+from ketscale.analysis.columns import Filled, Row, Trained
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.sweep import Sweep
 from ketscale.analysis.laws import table as laws
@@ -24,8 +24,8 @@ from ketscale.grid import CURVES, HISTORY
 from ketscale.jobs.records import Records
 
 
-def of(config: Config, results: Path, found: Records) -> dict[str, list[Row]]:
-    """The rows of every table but the answers, by name.
+def of(config: Config, results: Path, found: Records) -> dict[str, Filled]:
+    """Every table but the answers, by name.
 
     Args:
         config: the config of the studies; with `partial` the existing records are enough.
@@ -43,7 +43,7 @@ def of(config: Config, results: Path, found: Records) -> dict[str, list[Row]]:
         for finding in findings
         if finding.record
     ]
-    rows = columns.RUNS.of(runs, config)
+    rows = list(columns.RUNS.of(runs, config))
     records = {run.settings.run: run.record for run in runs}
     collected = Collected.of(config, rows, parity.held(found.comparisons), records)
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
@@ -62,7 +62,7 @@ def of(config: Config, results: Path, found: Records) -> dict[str, list[Row]]:
         "scaling": _of_studies("scaling", collected),
         "quality": _of_studies("quality", collected),
     }
-    return {name: list(found) for name, found in made.items()}
+    return {name: Filled.of(columns.TABLES[name], config, found) for name, found in made.items()}
 
 
 def _of_studies(table: str, collected: Collected) -> Iterator[Row]:

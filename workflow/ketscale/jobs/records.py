@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from ketscale.config import Config
 from ketscale.grid import Run
@@ -35,6 +38,8 @@ def read(config: Config, results: Path) -> Records:
     features = {name: prepared.features_hash(prepared.manifest(config, results, name)) for name in workloads}
     outdated = {name for name in workloads if prepared.outdated(config, results, name)}
     checked = {}
+    # Thousands of records have the same few blocks of settings, which are kept once.
+    blocks: dict[bytes, Any] = {}
     for run in config.runs:
         found = check(results / run.path, config.settings(run), features[run.workload])
         if found.record is not None and run.workload in outdated:
@@ -42,6 +47,11 @@ def read(config: Config, results: Path) -> Records:
                 "stale",
                 "trained on other data: its workload's settings or source files have changed since they were prepared",
             )
+        if found.record is not None:
+            given = found.record.config
+            given |= {
+                name: blocks.setdefault(msgspec.json.encode(block), block) for name, block in given.items()
+            }
         checked[run] = found
     comparisons = parity.compare(checked)
     return Records(parity.refuse(checked, comparisons), tuple(comparisons))
