@@ -193,6 +193,8 @@ def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path:
     )
     assert any("vqc was chosen out of 1 and mlp out of 3 configurations" in note for note in found.notes)
     assert rows.loc["mlp"].set_index("batch")["chosen"].tolist() == [False, True, False]
+    table = pd.read_csv(tmp_path / "tables/answers.csv").dropna(subset="effect")
+    assert table[["effect", "unit"]].values.tolist() == [[pytest.approx(-10, abs=0.1), "points"]]
 
 
 def test_unequal_numbers_of_parameters_are_told(tmp_path: Path) -> None:

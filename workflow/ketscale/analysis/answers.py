@@ -14,9 +14,6 @@ from ketscale.analysis.points import TIMED_OUT
 from ketscale.analysis.wording import listed
 from ketscale.grid import Study
 
-# Units in which a share or a difference of shares is told.
-PERCENT = ("points", "%")
-
 
 @dataclass(frozen=True)
 class Part:
@@ -49,7 +46,7 @@ def table(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
         answer = part.answer
         lead = None if answer.effect is None else Estimate(answer.effect, answer.low, answer.high, answer.n)
         for told in answer.rows or (Told(answer.of, effect=lead, verdict=answer.verdict),):
-            found = told.effect.times(100 if told.unit in PERCENT else 1) if told.effect else None
+            found = told.effect
             yield {
                 "study": part.study.name,
                 "kind": part.study.kind,

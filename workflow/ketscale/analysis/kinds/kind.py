@@ -40,8 +40,8 @@ class Figure:
 class Told:
     """A row of a chapter's table: a point, what it is compared with, and the comparison.
 
-    point, beside: in words; `beside` is empty if nothing is compared. effect: None if there is no number. unit: 'times' of
-    a ratio, 'points' of a share, else the metric's. verdict: a word of `verdicts`. more: other cells by their headings.
+    point, beside: in words; `beside` is empty if nothing is compared. effect: in `unit`, None if there is no number. unit: 'times' of
+    a ratio, 'points' (hundredths) of a share, else the metric's. verdict: a word of `verdicts`. more: other cells by their headings.
     """
 
     point: str
