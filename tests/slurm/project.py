@@ -86,6 +86,7 @@ class Project:
         chosen = {
             "account": "ci",
             "partition": "cpu",
+            "node_type": "simulated",
             "features": {"minutes": 30, "memory_mb": 2000},
             **settings,
         }
