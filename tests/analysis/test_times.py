@@ -322,4 +322,4 @@ def test_a_control_that_was_trained_on_other_data_is_none() -> None:
     known = {"split": "labels", "folds": None}
     found = [comparability.quality({**row(**changes), **known}) for changes in ({}, {"data_hash": "e"})]
     assert comparability.hindrance(found) == "other data"
-    assert Key().against(Key(host="a", precision="fp32")) == ""
+    assert Key().against(Key(hosts="a", precision="fp32")) == ""

@@ -1,7 +1,7 @@
 """What runs must share before their times, or their accuracies, are compared or joined in a median.
 
-A key says what a run's numbers depend on besides what is compared. Keys of two runs are compared part by part: code and
-packages agree if whatever both runs used is the same, since a simulator imports modules that another does not.
+Code and packages of two runs agree if whatever both used is the same, since one simulator imports modules that another
+does not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
 from ketscale.jobs.provenance import NAME, TREE
@@ -20,78 +20,62 @@ Row = Mapping[str, Any]
 Versions = frozenset[tuple[str, str]]
 # Snakemake starts runs and computes nothing.
 _NOT_COMPUTING = "snakemake"
+SHARED = ("a core for each thread", "threads that share cores")
 # Memory is told apart from this ratio on: kernels and firmware keep some of it.
 _MEMORY_STEP = 1.05
 
 
 @dataclass(frozen=True)
 class Key:
-    """What runs must share. Empty or None: unknown, or what is compared, which is no part of the key.
+    """What runs must share. Empty: unknown, or what is compared, which is no part of the key.
 
-    code: the modules that were imported, with hashes. packages: those that compute, with versions. host: the class of
-    host. binding: whether threads shared physical cores. data: hashes of the data and of the prepared data. split: how
-    they were split. precision: of numbers.
+    code: the modules that were imported, with hashes. packages: those that compute, with versions. hosts: the class of
+    host. cores: whether threads shared physical cores. data: hashes of the data and of the prepared data. splits: how they
+    were split. precision: of numbers.
     """
 
     code: Versions = frozenset()
     packages: Versions = frozenset()
-    host: str = ""
-    binding: bool | None = None
-    data: tuple[str, str] | None = None
-    split: tuple[str, str] | None = None
+    hosts: str = ""
+    cores: str = ""
+    data: str = ""
+    splits: str = ""
     precision: str = ""
 
     def against(self, other: Self) -> str:
-        """What stands in the way of comparing runs of these two keys, in words; '' if nothing does."""
-        return "; ".join(filter(None, (_apart(name, self, other) for name in _WORDS)))
+        """What stands in the way of comparing runs of these two keys, in words such as 'other code'; '' if nothing does."""
+        pairs = ((name, ours, getattr(other, name)) for name, ours in vars(self).items())
+        told = (_apart(f"other {name}", ours, theirs) for name, ours, theirs in pairs)
+        return "; ".join(filter(None, told))
 
     def joined(self, other: Self) -> Self:
         """The key of both together; they must agree."""
-        both = {}
-        for field in fields(self):
-            ours, theirs = getattr(self, field.name), getattr(other, field.name)
-            both[field.name] = (
-                ours | theirs if isinstance(ours, frozenset) else theirs if _unknown(ours) else ours
-            )
-        return type(self)(**both)
-
-
-# Parts of a key with their names in sentences.
-_WORDS = {
-    "host": "other hosts",
-    "code": "other code",
-    "packages": "other packages",
-    "binding": "threads that share cores beside others that do not",
-    "data": "other data",
-    "split": "other splits",
-    "precision": "other precision",
-}
+        pairs = ((name, ours, getattr(other, name)) for name, ours in vars(self).items())
+        return type(self)(
+            **{name: one | two if isinstance(one, frozenset) else one or two for name, one, two in pairs}
+        )
 
 
 def times(row: Row, varied: Collection[str] = ()) -> Key:
     """The key of a run's times.
 
-    row: of runs.csv. varied: the axes, as `grid.POINT` names them, in which the runs differ that are compared. A layout
-    decides the binding and the device, a protocol the precision, a workload the data.
+    row: of runs.csv. varied: the axes, as `grid.POINT` names them, in which the runs differ that are compared, and
+    'device'. A layout decides how cores are shared, a protocol the precision, a workload the data.
     """
     return Key(
         modules(row["imported"]),
         _packages(row["packages"], row["mpi_library"] or ""),
-        "" if "device" in varied else row["hardware"],
-        None if "layout" in varied else row["shared_cores"],
-        None if "workload" in varied else _data(row),
+        hosts="" if "device" in varied else row["hardware"],
+        cores="" if "layout" in varied or row["shared_cores"] is None else SHARED[bool(row["shared_cores"])],
+        data="" if "workload" in varied else _data(row),
         precision="" if "protocol" in varied else row["precision"],
     )
 
 
 def quality(row: Row) -> Key:
     """The key of what a run has learned; the same data and the same split for all that is compared."""
-    return Key(
-        modules(row["imported"]),
-        _packages(row["packages"], row["mpi_library"] or ""),
-        data=_data(row),
-        split=(str(row["split"]), str(row["folds"])),
-    )
+    code, packages = modules(row["imported"]), _packages(row["packages"], row["mpi_library"] or "")
+    return Key(code, packages, data=_data(row), splits=f"{row['split']} {row['folds']}")
 
 
 def software(record: Record) -> Key:
@@ -102,11 +86,11 @@ def software(record: Record) -> Key:
 
 def hindrance(keys: Iterable[Key]) -> str:
     """Why runs of these keys can be neither compared nor joined, in words; '' if they can."""
-    known: Key | None = None
-    for key in keys:
-        if known is not None and (why := known.against(key)):
+    known = Key()
+    for key in dict.fromkeys(keys):
+        if why := known.against(key):
             return why
-        known = key if known is None else known.joined(key)
+        known = known.joined(key)
     return ""
 
 
@@ -116,36 +100,9 @@ def host_class(machine: Host) -> str:
     Memory counts in steps of 5 %.
     """
     steps = round(math.log(machine.memory_bytes / 2**30, _MEMORY_STEP)) if machine.memory_bytes else 0
-    parts = [
-        machine.cpu,
-        f"{machine.cores} cores",
-        f"{_MEMORY_STEP**steps:.3g} GiB",
-        "; ".join(sorted(gpu.name for gpu in machine.gpus)),
-    ]
+    gpus = "; ".join(sorted(gpu.name for gpu in machine.gpus))
+    parts = (machine.cpu, f"{machine.cores} cores", f"{_MEMORY_STEP**steps:.3g} GiB", gpus)
     return f"{machine.node_type or machine.host}: {', '.join(filter(None, parts))}"
-
-
-def _apart(name: str, one: Key, two: Key) -> str:
-    ours, theirs = getattr(one, name), getattr(two, name)
-    if _unknown(ours) or _unknown(theirs) or ours == theirs:
-        return ""
-    if not isinstance(ours, frozenset):
-        return _WORDS[name] + (f" ({ours} and {theirs})" if name in ("host", "precision") else "")
-    first, second = dict(ours), dict(theirs)
-    differing = sorted(part for part in first.keys() & second.keys() if first[part] != second[part])
-    if name == "code":
-        return _WORDS[name] if differing else ""
-    told = ", ".join(f"{part} {first[part]} and {second[part]}" for part in differing)
-    return f"{_WORDS[name]} ({told})" if told else ""
-
-
-def _unknown(part: Any) -> bool:
-    return part is None or part == "" or part == frozenset()
-
-
-def _data(row: Row) -> tuple[str, str] | None:
-    found = (str(row["data_hash"] or ""), str(row["features_hash"] or ""))
-    return found if any(found) else None
 
 
 @functools.cache
@@ -154,6 +111,22 @@ def modules(imported: str) -> Versions:
     size = NAME + TREE
     parts = (imported[at : at + size] for at in range(0, len(imported), size))
     return frozenset((part[:NAME], part[NAME:]) for part in parts)
+
+
+def _apart(what: str, one: Any, two: Any) -> str:
+    """That two parts of a key differ, and how if that is short; '' if they agree or one is unknown."""
+    if not one or not two or one == two:
+        return ""
+    if isinstance(one, str):
+        return what if what == "other data" else f"{what} ({one} and {two})"
+    first, second = dict(one), dict(two)
+    differing = sorted(part for part in first.keys() & second.keys() if first[part] != second[part])
+    told = ", ".join(f"{part} {first[part]} and {second[part]}" for part in differing)
+    return "" if not differing else what if what == "other code" else f"{what} ({told})"
+
+
+def _data(row: Row) -> str:
+    return " ".join(filter(None, (row["data_hash"], row["features_hash"])))
 
 
 @functools.cache

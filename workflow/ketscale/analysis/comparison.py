@@ -62,8 +62,7 @@ class Times:
             return Compared(None, flag, why, hosts)
         if not _varied(ours, theirs):
             return Compared(Estimate(1.0, 1.0, 1.0, len(ours)), flag, "", hosts)  # a point beside itself
-        logs = differences(ours, theirs, column)
-        return Compared(exponential(typical(logs, self.least)), flag, "", hosts)
+        return Compared(paired(_by_seed(theirs, column), _by_seed(ours, column), self.least), flag, "", hosts)
 
     def typical(self, group: Group, column: str = "step_s") -> Compared:
         """The time of the typical run of a point, in the column's unit."""
@@ -72,8 +71,8 @@ class Times:
         hosts = tuple(dict.fromkeys(row["hardware"] for row in ours))
         if not ours or why:
             return Compared(None, flag, why, hosts)
-        logs = [math.log(row[column]) for row in ours if row[column]]
-        return Compared(exponential(typical(logs, self.least)), flag, "", hosts)
+        seconds = _by_seed(ours, column)
+        return Compared(paired(seconds, dict.fromkeys(seconds, 1.0), self.least), flag, "", hosts)
 
     @cached_property
     def least(self) -> float:
@@ -82,30 +81,19 @@ class Times:
         Three equal times do not show that there is no noise. So it is that of the quietest quarter of all pairs of points
         that do the same work, a pool of the whole folder, and at least that of `RESOLUTION`.
         """
-        groups: dict[tuple[Any, ...], list[Sequence[Row]]] = {}
+        groups: dict[tuple[Any, ...], list[Mapping[int, float]]] = {}
         for group in self.points.values():
             used, flag = usable(group)
             if len(used) >= FEWEST and not flag and len({row["hardware"] for row in used}) == 1:
                 work = tuple(used[0][name] for name in POINT if name not in _LAYOUTS)
-                groups.setdefault((*work, used[0]["hardware"]), []).append(used)
-        return pooled(
-            differences(one, two, "step_s")
-            for found in groups.values()
-            for one, two in combinations(found, 2)
-        )
+                groups.setdefault((*work, used[0]["hardware"]), []).append(_by_seed(used, "step_s"))
+        return pooled(logs(*two) for found in groups.values() for two in combinations(found, 2))
 
 
 def pooled(samples: Iterable[Sequence[float]]) -> float:
     """The least standard deviation that is believed of any of these samples of log ratios; see `Times.least`."""
     found = sorted(spread(values) for values in samples if len(values) >= FEWEST)
     return max(RESOLUTION, found[len(found) // 4] if found else 0.0)
-
-
-def differences(of: Iterable[Row], over: Iterable[Row], column: str) -> list[float]:
-    """log(t_over / t_of) of each seed that both have, in the order of seeds."""
-    times = {row["seed"]: row[column] for row in over}
-    pairs = sorted((row["seed"], row[column]) for row in of if row[column] and times.get(row["seed"]))
-    return [math.log(times[seed]) - math.log(time) for seed, time in pairs]
 
 
 def apart(ours: Group, theirs: Group) -> str:
@@ -119,13 +107,21 @@ def apart(ours: Group, theirs: Group) -> str:
 
 
 def paired(of: Mapping[int, float], over: Mapping[int, float], least: float) -> Estimate | None:
-    """`of` over `over` of the typical run, from amounts by seed that no column has; None without a pair.
+    """`of` over `over` of the typical run, from positive amounts by seed; None without a pair.
 
     least: as of `Times.least`.
     """
+    return exponential(typical(logs(of, over), least))
+
+
+def logs(of: Mapping[int, float], over: Mapping[int, float]) -> list[float]:
+    """log(of / over) of each seed that both have, in the order of seeds."""
     pairs = [(of[seed], over[seed]) for seed in sorted(of.keys() & over.keys())]
-    logs = [math.log(one / two) for one, two in pairs if min(one, two) > 0]
-    return exponential(typical(logs, least))
+    return [math.log(one) - math.log(two) for one, two in pairs if min(one, two) > 0]
+
+
+def _by_seed(rows: Group, column: str) -> dict[int, float]:
+    return {row["seed"]: row[column] for row in rows if row[column]}
 
 
 def _varied(ours: Group, theirs: Group) -> set[str]:
