@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -281,34 +280,26 @@ def line(counts: Iterable[int] = RANKS, scale: float = 1.0) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.8])
-def test_an_accepted_law_is_drawn_through_its_points(scale: float) -> None:
+def test_an_accepted_law_goes_through_its_points(scale: float) -> None:
     laws = laws_of("strong", [row for count in RANKS for row in ranks(count, noise=1e-4)])
-    figure, axes = plt.subplots()
-    drawing.draw_law(axes, laws, line(scale=scale), {"color": "k"})
-    plt.close(figure)
-    (curve,) = axes.lines
-    assert curve.get_label() == "Amdahl: serial fraction 0.1"
-    x, y = curve.get_data()
-    assert (x[0], x[-1]) == (pytest.approx(1), pytest.approx(8))
-    assert y == pytest.approx([scale / (0.1 + 0.9 / p) for p in x], rel=0.01)
+    found = drawing.of_line(laws, line(scale=scale))
+    assert found is not None and found.words == "Amdahl's law with serial fraction 0.1"
+    assert (found.workers[0], found.workers[-1]) == (pytest.approx(1), pytest.approx(8))
+    assert found.speedups == pytest.approx([scale / (0.1 + 0.9 / p) for p in found.workers], rel=0.01)
 
 
 def test_a_law_that_was_not_accepted_is_not_drawn() -> None:
     laws = laws_of("strong", [row for count in RANKS[:2] for row in ranks(count)])
-    figure, axes = plt.subplots()
-    drawing.draw_law(axes, laws, line(RANKS[:2]), {"color": "k"})
-    drawing.draw_law(axes, laws.head(0), line(), {"color": "k"})
-    plt.close(figure)
-    assert not axes.lines
+    assert drawing.of_line(laws, line(RANKS[:2])) is None
+    assert drawing.of_line(laws.head(0), line()) is None
 
 
 def test_the_lines_of_a_sweep_name_their_regimes() -> None:
     rows = batches(cache_bytes=64 * KIB)
     laws = laws_of("batch", rows)
-    points = pd.DataFrame([{**row, "study": "s", "line": "fused"} for row in rows if row["seed"] == 0])
-    words = "dispatch: 8 to 128; cache: 512; memory: 2048 to 32768"
-    assert set(drawing.with_regimes(points, laws)["regimes"]) == {words}
-    assert set(drawing.with_regimes(points, laws.head(0))["regimes"]) == {""}
+    points = pd.DataFrame([{**row, "study": "s"} for row in rows if row["seed"] == 0])
+    assert drawing.regimes(laws, points) == "dispatch: 8 to 128; cache: 512; memory: 2048 to 32768"
+    assert drawing.regimes(laws.head(0), points) == ""
 
 
 def test_the_table_is_collected(tmp_path: Path) -> None:
