@@ -43,7 +43,10 @@ def on_the_cluster(config: dict) -> dict:
     studies["simulators"]["points"] = [{"simulator": simulators}]
     del studies["qubits"], studies["batch"]
     layouts = studies["break-even"]["axes"]["backend"]
-    studies["break-even"]["points"] = [{"backend": [*layouts, *TWO_NODES]}, {"backend": SECOND_SEED, "seed": 1}]
+    studies["break-even"]["points"] = [
+        {"backend": [*layouts, *TWO_NODES]},
+        {"backend": SECOND_SEED, "seed": 1},
+    ]
     of_simulators, of_layouts = studies["parity"]["points"]
     of_simulators["simulator"] = simulators
     of_layouts["backend"] += IN_FP64

@@ -101,12 +101,13 @@ def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> p
     if "model" in varied:
         differing = known.groupby("model")[varied].nunique().max() > 1
         varied = [name for name in varied if name == "model" or differing[name]]
-    rest = [name for name in varied if name != "protocol"]
-    # A protocol that follows from the others, such as fewer steps at a larger batch, tells nothing apart.
-    if rest and "protocol" in varied and known.groupby(rest, dropna=False)["protocol"].nunique().max() == 1:
-        varied = rest
+    # A protocol that follows from all the others, such as fewer steps at a larger batch, tells nothing apart.
+    every = [part for name in POINT for part in (axes if name == "size" else [name]) if name != "protocol"]
+    rest = [name for name in every if known[name].nunique() > 1]
+    if "protocol" in varied and rest and known.groupby(rest, dropna=False)["protocol"].nunique().max() == 1:
+        varied.remove("protocol")
     words = [
-        [counted(row[name], axes[name]) if name in axes else f"batch {row[name]}" if name == "batch" else row[name]
+        [counted(row[name], axes[name]) if name in axes else f"batch {row[name]:,}" if name == "batch" else row[name]
          for name in varied if pd.notna(row[name])]
         for _, row in known.iterrows()
     ]  # fmt: skip

@@ -44,7 +44,7 @@ class SideBySide(Speed):
             return gains.nothing((), "no run has finished")
         # A few steps of a run that timed out would say more than was measured.
         points["late"] = (points["flag"] == TIMED_OUT) | points["step_s"].isna()
-        points = points.sort_values(["work", "late", "step_s", "entry"], kind="stable", ignore_index=True)
+        points = points.sort_values(self._order(inputs, "late"), kind="stable", ignore_index=True)
         fastest = {work: group.iloc[0] for work, group in points[~points["late"]].groupby("work")}
         firsts = [fastest.get(work) for work in points["work"]]
         others = [
@@ -79,8 +79,7 @@ class SideBySide(Speed):
         points = self._named(pd.concat([inputs.points_of(self.name), late]), inputs)
         if points["step_s"].notna().sum() < 2:
             return None
-        order = ["workload", *size_axes(inputs.config), "batch", "model", "step_s", "entry"]
-        points = points.sort_values(order, kind="stable", ignore_index=True)
+        points = points.sort_values(self._order(inputs), kind="stable", ignore_index=True)
         names, seeds = (
             sorted(points["entry"].unique()),
             inputs.seeds(points).groupby(list(POINT))["step_s"].apply(list),
@@ -97,6 +96,10 @@ class SideBySide(Speed):
         note = "Typical time of a step; small dots: seeds"
         figure, _ = plots.rows(found, inputs, "time per training step (log scale)", factors=False, note=note)
         return figure, found.drop(columns="dots")
+
+    def _order(self, inputs: Inputs, *first: str) -> list[str]:
+        """The columns by which points are sorted: those of their work, then what is compared, the fastest first."""
+        return ["workload", "model", *size_axes(inputs.config), "batch", "work", *first, "step_s", "entry"]
 
     def _named(self, points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
         """The points with `entry`, what is compared, and `work`, at which it is compared, in words."""

@@ -68,14 +68,13 @@ class Sweep(Speed):
             None if one is None or one["at"] >= at else one
             for one, at in zip(others, points["at"], strict=True)
         ]
-        beside = ["" if other is None else f"{self.axis} {other['at']:,.0f}" for other in others]
+        beside = ["" if other is None else self._at(other["at"]) for other in others]
         found = gains.longer(points, others, inputs)
         growth = [
             1.0 if other is None else at / other["at"] for other, at in zip(others, points["at"], strict=True)
         ]
         names = [
-            ", ".join(filter(None, (f"{self.axis} {point['at']:,.0f}", point["line"])))
-            for _, point in points.iterrows()
+            ", ".join(filter(None, (self._at(point["at"]), point["line"]))) for _, point in points.iterrows()
         ]
         told, words = self.judged(found, growth)
         rows = gains.entries(points, names, beside, told, words, self.unit, self.cells)
@@ -91,6 +90,9 @@ class Sweep(Speed):
         )
         notes = [*self._laws(timed, inputs), *gains.tallied([each for each in rows if each.told.effect])]
         return replace(answer, rows=table, notes=tuple(notes))
+
+    def _at(self, value: float) -> str:
+        return f"{value:,.0f} {self.axis}" if self.varies != "batch" else f"batch {value:,.0f}"
 
     def cells(self, point: pd.Series) -> dict[str, str]:
         """Other cells of a row."""
@@ -157,9 +159,9 @@ class Sweep(Speed):
     def _laws(self, timed: pd.DataFrame, inputs: Inputs) -> Iterator[str]:
         """For each line the law that its medians follow, and its regimes."""
         for line, group in timed.groupby("line", sort=True):
-            words = filter(None, (_law(group[group["flag"].isna()], self.axis), regimes(inputs.laws, group)))
-            for found in words:
-                yield f"{line}: {found}." if str(line) else f"{capital(found)}."
+            law, found = _law(group[group["flag"].isna()], self.axis), regimes(inputs.laws, group)
+            for words in filter(None, (law, found and f"regimes: {found}")):
+                yield f"{line}: {words}." if str(line) else f"{capital(words)}."
 
 
 class Batch(Sweep):
