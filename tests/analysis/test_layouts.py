@@ -65,8 +65,8 @@ def test_the_winner_of_each_cell(found: pd.DataFrame) -> None:
     assert found.xs(64, level="batch")["fastest"].to_dict() == {
         "q2-l3": "one core",
         "q4-l3": layouts.UNSURE,
-        "q6-l3": "2 MPI ranks",
-        "q8-l3": "2 threads",
+        "q6-l3": "two MPI ranks",
+        "q8-l3": "two threads",
     }
     assert found.xs(64, level="batch")["layout"].to_dict() == {
         "q2-l3": "cpu-n1r1t2",
@@ -102,7 +102,7 @@ def test_one_worker_is_the_fastest_only_if_no_layout_may_be_faster() -> None:
 
 def test_a_layout_of_one_seed_hides_no_winner() -> None:
     sure = ("cpu-n1r1t2", 1.8, verdicts.PAYS)
-    assert cell(sure, ("mpi-n1r2t1", 1.82, verdicts.FEW)) == "2 threads"
+    assert cell(sure, ("mpi-n1r2t1", 1.82, verdicts.FEW)) == "two threads"
 
 
 def test_cores_and_gpus_have_cells_of_their_own(found: pd.DataFrame) -> None:
@@ -130,8 +130,8 @@ def test_cores_and_gpus_have_cells_of_their_own(found: pd.DataFrame) -> None:
     told = layouts.table(SimpleNamespace(scaling=scaling, config=config))  # type: ignore[arg-type]
     assert not told.duplicated(layouts.CELL).any()
     assert told.drop_duplicates("device").set_index("device")["fastest"].to_dict() == {
-        "core": "2 MPI ranks",
-        "GPU": "2 GPUs (DDP)",
+        "core": "two MPI ranks",
+        "GPU": "two GPUs (DDP)",
     }
 
 

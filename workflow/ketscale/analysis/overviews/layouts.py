@@ -74,7 +74,7 @@ def table(inputs: Inputs) -> pd.DataFrame:
     """One row per size and batch at which a layout of several workers was timed beside one worker.
 
     layout: the fastest of several workers, with its speedup. fastest: it or the one worker in words, or `UNSURE`. A panel
-    has two sizes or more and two batches or more, or none is there: a single row or column is the figure of a study.
+    has more cells than a row, a column or a diagonal, which is the figure of a study.
     """
     import pandas as pd
 
@@ -99,7 +99,8 @@ def table(inputs: Inputs) -> pd.DataFrame:
         ]
     ]  # fmt: skip
     panels = found.groupby(PANEL)
-    found = found[(panels["size"].transform("nunique") > 1) & (panels["batch"].transform("nunique") > 1)]
+    along = pd.concat([panels[name].transform("nunique") for name in ("size", "batch")], axis=1).max(axis=1)
+    found = found[panels["size"].transform("size") > along]
     return found.sort_values([*PANEL, *sizes, "batch"], ignore_index=True)
 
 

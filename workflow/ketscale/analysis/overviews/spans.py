@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from ketscale.analysis.drawing import style
@@ -58,10 +59,10 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         )
         left = [start + width for start, width in zip(left, widths, strict=True)]
     for at, (label, (_, step)) in enumerate(zip(labels, steps.iterrows(), strict=True)):
-        busy = "" if step["quiet"] else " (busy)"
-        axes.text(
-            0, at - 0.25, f"{label}: {duration(step['sampled_step_s'])}{busy}", va="bottom", fontsize=6.5
-        )
+        time = duration(step["sampled_step_s"]) + ("" if step["quiet"] else " (busy)")
+        room = int(style.width() * 17) - len(time)
+        words = f"{textwrap.shorten(label, room, placeholder=' …')}: {time}"
+        axes.text(0, at - 0.25, words, va="bottom", fontsize=6.5, in_layout=False)
     axes.set_yticks([])
     axes.set_ylim(len(steps) - 0.6, -0.8)
     axes.set(xlim=(0, 1), xlabel="share of a sampled step")
