@@ -188,8 +188,8 @@ def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path:
     found, rows = asked(analysis.of(study), tmp_path, truth)
     assert found.verdict == verdicts.WORSE and found.effect == pytest.approx(-10, abs=0.1)
     assert (
-        found.rows[-1].more["configurations"] == "1 / 3"
-        and found.rows[-1].more["parameters"] == "70,186 / 70,186"
+        found.rows[0].more["configurations"] == "1 / 3"
+        and found.rows[0].more["parameters"] == "70,186 / 70,186"
     )
     assert any("vqc was chosen out of 1 and mlp out of 3 configurations" in note for note in found.notes)
     assert rows.loc["mlp"].set_index("batch")["chosen"].tolist() == [False, True, False]

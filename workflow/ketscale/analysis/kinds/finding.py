@@ -94,17 +94,17 @@ class Finding:
         short = _SHORT.get(self.verdict, "cannot tell {model} from {beside} on {data}")
         return f"On {self.data}, {_SENTENCES[self.verdict].format(**words)}.", short.format(**words)
 
-    def told(self, config: Config, mine: pd.DataFrame, more: Mapping[str, str]) -> Told:
+    def told(self, config: Config, points: pd.DataFrame, more: Mapping[str, str]) -> Told:
         """The row of the chapter's table.
 
-        mine: the rows of the same model, of which this one was chosen. more: further cells.
+        points: the study's rows of quality.csv, by whose index `row` names its own. more: further cells.
         """
-        row, varied = self.row, variants(mine, config, but=("workload", "model", "size"))
-        chosen = varied[mine["chosen"] == True].iloc[0]  # noqa: E712 (it may be NaN)
+        row = self.row
+        mine = points[(points["model"] == row["model"]) & (points["workload"] == row["workload"])]
+        chosen = variants(mine, config, but=("workload", "model", "size")).to_dict()[row["index"]]
         size = size_words(config, row["workload"], row["size"])
         cells = {
             f"test {self.metric.title}": self.reached and told(self.reached, self.metric),
-            "of the other": _cell(row["control_value"], lambda found: value(found, self.metric)),
             "guessing": _cell(row["chance"], lambda found: value(found, self.metric)),
         }
         for name in ("parameters", "configurations"):

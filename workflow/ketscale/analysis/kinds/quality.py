@@ -6,7 +6,6 @@ for each point; each data set and model has one verdict, of the point that `sele
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -63,27 +62,20 @@ class Quality(Kind):
             return Answer(
                 "No model has been trained and tested yet.", verdicts.OPEN, short="nothing trained yet"
             )
-        found = [Finding.of(row, inputs.config) for row in chosen.to_dict("records")]
+        found = [Finding.of(row, inputs.config) for row in chosen.reset_index().to_dict("records")]
+        # What is nothing but a control comes last.
+        found.sort(key=lambda each: (each.data, not each.verdict))
         compared = [each for each in found if each.verdict]
         lead = min(compared, key=Finding.order)
         text, short = lead.said() if len(compared) == 1 else counted(compared, lead)
-        rows = []
-        for each in found:
-            same = points[
-                (points["model"] == each.row["model"]) & (points["workload"] == each.row["workload"])
-            ]
-            tied = (
-                same["size"] == each.row["size"]
-                if inputs.config.families[each.row["family"]].work
-                else same["chosen"].notna()
-            )
-            rows.append(each.told(inputs.config, same[tied], self.more(each.row, points, inputs)))
+        rows = tuple(each.told(inputs.config, points, self.more(each.row, points, inputs)) for each in found)
         notes = tuple(dict.fromkeys(note for each in found for note in each.notes()))
-        effect = lead.effect or lead.reached or Estimate(math.nan, None, None, 0)
-        of = f"test {lead.metric.title} of {lead.row['model']}" + (
-            f" beside {lead.beside}" if lead.effect else ""
-        )
-        return replace(Answer.by(text, lead.verdict, of, effect), short=short, rows=tuple(rows), notes=notes)
+        of = f"test {lead.metric.title} of {lead.row['model']}"
+        if lead.effect:
+            made = Answer.by(text, lead.verdict, f"{of} beside {lead.beside}", lead.effect)
+        else:
+            made = Answer(text, lead.verdict, of)
+        return replace(made, short=short, rows=rows, notes=notes)
 
     def eligible(self, config: Config, model: str) -> bool:
         """Whether a model is compared."""
@@ -121,7 +113,7 @@ def _result(each: Candidate, config: Config) -> dict[str, Any]:
 
 def _compared(match: Match) -> dict[str, Any]:
     """What a chosen configuration is compared with, and what comes of it."""
-    found = {"chosen": True, "why": match.why, "configurations": match.tried, "verdict": match.verdict}
+    found = {"chosen": True, "why": match.why, "configurations": match.chosen.tried, "verdict": match.verdict}
     control, effect = match.control, match.effect()
     if control is None:
         return found
@@ -131,7 +123,7 @@ def _compared(match: Match) -> dict[str, Any]:
         "control": control.model,
         "control_value": reached and reached.value,
         "control_parameters": control.group[0]["parameters"] if control.group else None,
-        "control_configurations": match.control_tried or None,
+        "control_configurations": control.tried or None,
         **_ends("effect", effect.times(100) if effect and match.unit == "points" else effect),
         "unit": match.unit,
         "pairs": effect.n if effect else 0,

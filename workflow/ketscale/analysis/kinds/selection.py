@@ -30,7 +30,8 @@ class Candidate:
     """A configuration of a model, as a study tested it; or guessing, which has no runs.
 
     task: the data set, and the size if that is part of the task. tests: of its completed seeds. failed: the seeds that
-    ended otherwise. validation: the mean of the headline metric. chance: what guessing gives.
+    ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. tried: how many
+    configurations of the model it was chosen from.
     """
 
     point: Point
@@ -42,6 +43,7 @@ class Candidate:
     failed: tuple[int, ...]
     validation: float | None
     chance: float | None
+    tried: int = 0
 
     @classmethod
     def of(cls, point: Point, group: Group, collected: Collected) -> Candidate:
@@ -85,17 +87,15 @@ class Candidate:
         tests = {
             seed: self.tests.get(seed, shape).guessed(self.chance) for seed in (*self.tests, *self.failed)
         }
-        return replace(self, group=(), model=GUESSING, tests=tests, failed=())
+        return replace(self, group=(), model=GUESSING, tests=tests, failed=(), tried=0)
 
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """A chosen configuration beside the best of its controls, if it has any, and the numbers of those that were tried."""
+    """A chosen configuration beside the best of its controls, if it has any."""
 
     chosen: Candidate
-    tried: int
     control: Candidate | None = None
-    control_tried: int = 0
     verdict: str = ""
 
     @cached_property
@@ -167,22 +167,16 @@ def matches(candidates: Iterable[Candidate], config: Config, eligible: Callable[
     for each in candidates:
         if each.validation is not None and each.tests:
             tried.setdefault((each.task, each.model), []).append(each)
-    best = {key: min(found, key=lambda each: each.rank) for key, found in sorted(tried.items())}
+    best = {
+        key: replace(min(found, key=lambda each: each.rank), tried=len(found)) for key, found in tried.items()
+    }
     made = []
-    for (task, model), chosen in best.items():
+    for (task, model), chosen in sorted(best.items(), key=lambda item: item[0]):
         controls = [
             other for (of, name), other in best.items() if of == task and _controls(config, name, model)
         ]
-        control = min(controls, key=lambda each: each.rank, default=None)
         if eligible(model):
-            made.append(
-                Match(
-                    chosen,
-                    len(tried[task, model]),
-                    control,
-                    len(tried[task, control.model]) if control else 0,
-                )
-            )
+            made.append(Match(chosen, min(controls, key=lambda each: each.rank, default=None)))
     tasks = {match.chosen.task for match in made if match.control}
     made = [
         match if match.chosen.task in tasks else replace(match, control=match.chosen.guessing())
