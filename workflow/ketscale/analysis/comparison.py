@@ -72,13 +72,14 @@ class Times:
         if not ours or why:
             return Compared(None, flag, why, hosts)
         seconds = _by_seed(ours, column)
-        return Compared(paired(seconds, dict.fromkeys(seconds, 1.0), self.least), flag, "", hosts)
+        least = self.least / math.sqrt(2)  # of one time, not of a ratio of two
+        return Compared(paired(seconds, dict.fromkeys(seconds, 1.0), least), flag, "", hosts)
 
     @cached_property
     def least(self) -> float:
         """The least standard deviation of a log ratio over seeds that is believed.
 
-        Three equal times do not show that there is no noise. So it is that of the quietest quarter of all pairs of points
+        Three equal times do not show that there is no noise. So it is that of the quietest tenth of all pairs of points
         that do the same work, a pool of the whole folder, and at least that of `RESOLUTION`.
         """
         groups: dict[tuple[Any, ...], list[Mapping[int, float]]] = {}
@@ -93,7 +94,7 @@ class Times:
 def pooled(samples: Iterable[Sequence[float]]) -> float:
     """The least standard deviation that is believed of any of these samples of log ratios; see `Times.least`."""
     found = sorted(spread(values) for values in samples if len(values) >= FEWEST)
-    return max(RESOLUTION, found[len(found) // 4] if found else 0.0)
+    return max(RESOLUTION, found[len(found) // 10] if found else 0.0)
 
 
 def apart(ours: Group, theirs: Group) -> str:
