@@ -20,6 +20,7 @@ from ketscale.analysis.comparability import Key
 from ketscale.analysis.comparison import RESOLUTION, Compared, Times, exponential
 from ketscale.analysis.intervals import Estimate, typical
 from ketscale.analysis.kinds import kinds
+from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config
 from ketscale.grid import POINT, Run, Study
 from tests import record_maker
@@ -239,7 +240,7 @@ def test_three_equal_times_are_no_proof_of_no_noise() -> None:
 
 
 def config(turn: Callable[[list[Any]], list[Any]]) -> Config:
-    """Three studies with everything in lists and blocks in some order."""
+    """Four studies with everything in lists and blocks in some order."""
     point = factory.point(
         batch=turn([16, 64]), simulator=turn(["fused", "default.qubit"]), seed=turn([0, 1, 2]),
         backend=turn(["cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1"]),
@@ -248,12 +249,18 @@ def config(turn: Callable[[list[Any]], list[Any]]) -> Config:
         "strong": {"kind": "strong", "question": "?", "axes": point},
         "simulators": {"kind": "simulator", "question": "?", "axes": {**point, "backend": "cpu-n1r1t1"}},
         "batch": {"kind": "batch", "question": "?", "axes": {**point, "backend": "cpu-n1r1t1"}},
+        "break-even": {"kind": "break-even", "question": "?", "axes": point},
     }
     given = factory.small_study(dict(turn([*studies.items()])))
     return Config.of({**given, **{
         block: dict(turn([*given[block].items()])) for block in ("workloads", "models", "simulators", "protocols")
         if block in given
     }}, factory.default_config().families)  # fmt: skip
+
+
+def _words(answer: Answer) -> tuple[Any, ...]:
+    rows = sorted(repr((told.point, told.beside, told.effect, told.verdict)) for told in answer.rows)
+    return answer.text, answer.short, answer.verdict, answer.effect, answer.n, rows, sorted(answer.notes)
 
 
 def test_no_order_of_blocks_points_or_seeds_changes_a_word_or_a_number(tmp_path: Path) -> None:
@@ -264,10 +271,11 @@ def test_no_order_of_blocks_points_or_seeds_changes_a_word_or_a_number(tmp_path:
         analysed = Analysed.of(turned, tmp_path)
         frames, inputs = analysed.tables, analysed.inputs
         scaling = frames["scaling"].sort_values(["study", *POINT]).to_csv(index=False)
+        scaling += "".join(sorted(frames["laws"].to_csv(index=False).splitlines(keepends=True)))
         said = {
             study.name: kinds(turned.families)[study.kind].answer(study, inputs) for study in turned.studies
         }
-        found.append((scaling, {name: (said[name].verdict, said[name].effect) for name in sorted(said)}))
+        found.append((scaling, {name: _words(said[name]) for name in sorted(said)}))
         # Whoever asks gets the same estimate.
         for _, point in frames["scaling"].iterrows():
             if point["study"] == "strong" and point["layout"] != point["same_reference"]:

@@ -1,4 +1,4 @@
-"""Statistics over seeds: medians and ranges, means with 95 % intervals, ratios and differences paired by seed.
+"""Statistics over seeds: what is typical of them, and their mean, with 95 % intervals.
 
 A seed is the replicate. The steps of a run are not: they share its initial values, its data and its machine's mood.
 """
