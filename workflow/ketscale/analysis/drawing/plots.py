@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # The height of a row and the width of a character of its words, in inches.
-ROW, CHARACTER = 0.36, 0.065
+ROW, CHARACTER = 0.36, 0.058
 RATIOS = "Ratios are of pairs of the same seed, with 95 % intervals (none below 3 seeds)"
 
 
@@ -28,7 +28,7 @@ def rows(
     points: with the columns `name`, `said` (words about the value), `middle`, `low` and `high`, `hollow`, and, if there are
     any, `colour` (a number) and `dots` (the values of seeds). The words are above a mark, so that they need no room beside.
     """
-    panels = list(_parts(points, inputs, "workload"))
+    panels = list(parts(points, inputs, "workload"))
     figure, grid = style.panels(
         len(panels), height=ROW * max(len(part) for _, part in panels) + 0.7, least=3.4
     )
@@ -41,7 +41,7 @@ def rows(
                 style.dot(axes, dot, height, colour, row["hollow"], ms=3, alpha=0.5, mew=0.5)
             style.dot(axes, row["middle"], height, colour, row["hollow"], ms=6)
             name = textwrap.shorten(row["name"], max(12, room - len(row["said"])), placeholder=" …")
-            for x, words, side in ((0.0, name, "left"), (1.0, row["said"], "right")):
+            for x, words, side in ((0.01, name, "left"), (1.0, row["said"], "right")):
                 place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": side, "va": "bottom"}
                 axes.annotate(words, (x, height - 0.3), fontsize=8, **place)
         (style.log_factors if factors else style.log_seconds)(axes.xaxis)
@@ -67,7 +67,7 @@ def lines(
     x, y, ends: columns of the values and of the ends of their intervals. finish: adds labels and scales to a panel, whose
     points it is given.
     """
-    panels = list(_parts(points, inputs, "line"))
+    panels = list(parts(points, inputs, "line"))
     figure, grid = style.panels(len(panels))
     for axes, (title, part) in zip(grid, panels, strict=True):
         axes.set_title(title)
@@ -97,7 +97,7 @@ def curves(
     return named
 
 
-def _parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, pd.DataFrame]]:
+def parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """The points of each panel with its title: those of one data set, and at most six values of the column `by`."""
     for workload, group in points.groupby("workload", sort=True):
         names = sorted(group[by].unique())

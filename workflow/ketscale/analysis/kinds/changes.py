@@ -116,12 +116,8 @@ class Changes(Speed):
         found = found.assign(
             **{column: found[column] * found["more_samples"] for column in ("middle", "low", "high")}
         )
-        said = [f"{times(point['middle'])}, {_numbers(point)}" for _, point in found.iterrows()]
-        return plots.rows(
-            found.assign(name=found["change"], said=said),
-            inputs,
-            "speed of a sample beside the baseline (log scale)",
-        )
+        found = found.assign(name=found["change"], said=found["middle"].map(times))
+        return plots.rows(found, inputs, "speed of a sample beside the baseline (log scale)")
 
 
 def change(config: Config, base: Run, run: Run) -> Change | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -102,9 +103,7 @@ class Convergence(Speed):
             return {
                 "error": f"{point['error']:.1e}",
                 "order": f"{slope:.1f}" if slope == slope else "",
-                "states": f"unphysical by {point['negativity']:.1e}"
-                if point["negativity"] > PHYSICAL
-                else "",
+                "states": f"unphysical by {worst:.1e}" if (worst := point["negativity"]) > PHYSICAL else "",
             }
 
         words = gains.judged(found, **gains.SLOWNESS)
@@ -117,8 +116,10 @@ class Convergence(Speed):
         points = points[points["error"].notna()].reset_index(drop=True)
         if len(points) < 2:
             return None
-        methods = _methods(points, inputs)
-        others = variants(points, inputs.config, but=(self.varies, "workload"))
+        methods, others = (
+            _methods(points, inputs),
+            variants(points, inputs.config, but=(self.varies, "workload")),
+        )
         points = points.assign(
             line=methods.where(others == "", methods + ", " + others),
             on_frontier=on_frontier(points),
@@ -130,36 +131,22 @@ class Convergence(Speed):
         orders = {line: order(group) for line, group in points.groupby("line")}
         points["order"] = points["line"].map(orders)
         metric = inputs.config.family(points["workload"].iloc[0]).about("error")
-        workloads = list(points.groupby("workload", sort=True))
-        figure, grid = style.panels(2 * len(workloads))
+        label = textwrap.fill(metric.title if metric else "error", 26)
+        panels = list(plots.parts(points, inputs, "line"))
+        figure, grid = style.panels(2 * len(panels))
         for number, axes in enumerate(grid):
-            workload, part = workloads[number // 2]
+            title, part = panels[number // 2]
             column, words = (("dt", "length of a step"), ("step_s", "time of a training step"))[number % 2]
             ends = plots.curves(axes, part, column, "height")
-            axes.set(
-                title=str(workload), xlabel=f"{words} (log scale)", ylabel=metric.title if metric else "error"
-            )
+            axes.set(title=title, xlabel=f"{words} (log scale)", ylabel=label)
             style.log_numbers(axes.yaxis)
             (style.log_numbers if column == "dt" else style.log_seconds)(axes.xaxis)
             if column == "step_s":
                 _frontiers(axes, part)
             style.name_lines(axes, ends)
-        note = (
-            f"Typical time; errors below {LEAST:.0e} are drawn there; crosses: states that are not physical"
-        )
+        note = f"Errors below {LEAST:.0e} are drawn there; crosses: states that are not physical"
         style.footnote(figure, points, inputs, inputs.asked(self.name), note)
-        columns = [
-            "study",
-            "line",
-            "order",
-            "simulator",
-            "dt",
-            "error",
-            "negativity",
-            "step_s",
-            "on_frontier",
-        ]
-        return figure, points[[*columns, *(column for column in points if column not in columns)]]
+        return figure, points
 
 
 def _methods(points: pd.DataFrame, inputs: Inputs) -> pd.Series[str]:
@@ -223,62 +210,41 @@ def _answer(rows: Sequence[gains.Entry], inputs: Inputs) -> Answer:
 
     Of several kinds of work it is about the first; rows are about all.
     """
-    table = tuple(each.told for each in rows)
-    first = min(each.point["work"] for each in rows)
-    sound = [
-        each
-        for each in rows
-        if each.point["flag"] not in HOLLOW and each.point["step_s"] > 0 and each.point["work"] == first
-    ]
+    table, first = tuple(each.told for each in rows), min(each.point["work"] for each in rows)
+    sound = [each for each in rows if each.point["flag"] not in HOLLOW and each.point["work"] == first]
+    sound = sorted(
+        (each for each in sound if each.point["step_s"] > 0), key=lambda each: each.point["step_s"]
+    )
     if not sound:
         return replace(
             gains.nothing(table, "no simulator was timed on a quiet machine"), verdict=verdicts.DISTURBED
         )
-    sound.sort(key=lambda each: each.point["step_s"])
     able = {most: [each for each in sound if each.point["error"] <= most] for most in ERRORS}
     reached = {most: some for most, some in able.items() if some}
     if not reached:
         least = min(sound, key=lambda each: each.point["error"])
-        text = f"No simulator has an error of at most {ERRORS[0]:g}; the least is {least.point['error']:.1e}, of {least.told.point}."
-        return Answer(
-            text,
-            verdicts.OPEN,
-            "error",
-            float(least.point["error"]),
-            short="None is exact enough",
-            rows=table,
-        )
+        text = f"No simulator has an error of at most {ERRORS[0]:g}; {least.point['simulator']} comes nearest, {least.point['error']:.1e}."
+        return Answer(text, verdicts.OPEN, short="None is exact enough", rows=table)
     notes = [
         f"At an error of at most {most:g} the cheapest is {some[0].told.point}."
         for most, some in reached.items()
     ]
     most, (cheapest, *others) = list(reached.items())[-1]
     name, at = cheapest.point["simulator"], f" ({first})" if first else ""
-    if not others:
-        text = f"At an error of at most {most:g} the only simulator is {name}."
-        return Answer(
-            text,
-            verdicts.OPEN,
-            f"speed of {name}",
-            short=f"Only {name} is exact enough",
-            rows=table,
-            notes=tuple(notes),
-        )
-    found, other = inputs.compared(cheapest.point, others[0].point), others[0].point["simulator"]
-    verdict = verdicts.gains([found], **gains.SLOWNESS)[0]
     start = f"At an error of at most {most:g} the cheapest is {name}"
-    if found.ratio is None:
-        text, answer = f"{start}: {gains.said(verdict)}.", Answer("", verdict)
-    else:
-        said = (
-            takes(found.ratio.value)
-            if verdict == verdicts.SLOWER
-            else f"is not surely slower: {gains.said(verdict)}"
-        )
-        text = fitting(*(f"{start}{words}: {other}, the next, {said}." for words in (at, "")))
-        answer = Answer.by("", verdict, f"step time of {other} beside {name}", found.ratio)
     short = fitting(f"The cheapest at an error of {most:g}: {name}", name, limits=SHORT)
-    return replace(answer, text=text, short=short, rows=table, notes=tuple(notes))
+    answer = Answer(f"{start}, the only one.", verdicts.OPEN, short=short, rows=table, notes=tuple(notes))
+    if not others:
+        return answer
+    found, other = inputs.compared(cheapest.point, others[0].point), others[0].point["simulator"]
+    (verdict,) = verdicts.gains([found], **gains.SLOWNESS)
+    if found.ratio is None:
+        return replace(answer, text=f"{start}: {gains.said(verdict)}.", verdict=verdict)
+    unsure = f"is not surely slower: {gains.said(verdict)}"
+    says = takes(found.ratio.value) if verdict == verdicts.SLOWER else unsure
+    text = fitting(*(f"{start}{words}: {other}, the next, {says}." for words in (at, "")))
+    led = Answer.by(text, verdict, f"step time of {other} beside {name}", found.ratio)
+    return replace(led, short=short, rows=table, notes=tuple(notes))
 
 
 def _frontiers(axes: Axes, points: pd.DataFrame) -> None:
