@@ -138,6 +138,8 @@ def test_a_study_without_any_run_has_a_page_and_no_figure(tmp_path: Path) -> Non
     config = factory.small_config({"weak": CONFIG.given["studies"]["weak"]}, partial=True)
     draw(config, tmp_path)
     assert "15 runs: 15 missing" in (tmp_path / "report.html").read_text()
+    # An output of the workflow.
+    assert list((tmp_path / "figures").iterdir()) == []
 
 
 def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> None:

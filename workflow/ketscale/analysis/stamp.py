@@ -86,7 +86,9 @@ def write(results: Path, made: Mapping[str, bytes], of: Sources, complete: bool)
     Raises:
         UserError: another call has been writing here for a minute.
     """
-    results.mkdir(parents=True, exist_ok=True)
+    # Snakemake expects the folder of figures, also where no study has one.
+    for folder in (results / TABLES, results / FIGURES):
+        folder.mkdir(parents=True, exist_ok=True)
     clear(results, results / TABLES, results / FIGURES)
     with _lock(results, fcntl.LOCK_EX):
         with contextlib.suppress(OSError, msgspec.MsgspecError):
