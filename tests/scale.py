@@ -24,7 +24,7 @@ from ketscale import grid
 from tests import ROOT
 from tests import records_factory as factory
 
-SEEDS = 10
+SEEDS = 20
 SIMULATORS = ["default.qubit", "fused", "lightning.qubit", "qiskit"]
 BARE = f"""\
 rule all:
@@ -46,7 +46,7 @@ rule train:
 
 
 def study(runs: int) -> dict[str, Any]:
-    """A config of so many runs (to the next multiple of 40): batches, simulators and seeds at one size."""
+    """A config of so many runs (to the next multiple of 80): batches, simulators and seeds at one size."""
     batches = list(range(1, -(-runs // (SEEDS * len(SIMULATORS))) + 1))
     axes = factory.point(batch=batches, simulator=SIMULATORS, seed=list(range(SEEDS)))
     given = factory.small_study({"many": {"kind": "simulator", "question": "Which is fast?", "axes": axes}})

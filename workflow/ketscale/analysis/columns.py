@@ -243,9 +243,9 @@ AT: tuple[Column | Columns, ...] = (*(_AXES[name] for name in POINT), FAMILY, _s
 
 # What `compare` compares too.
 STEP = Column("step_s", "Median of the steady steps", lambda run: run.record.timing.step.median_s, "step", "s", shown=True)
-FIRST_STEP = Column("first_step_s", "The first step, with compiling", lambda run: run.record.timing.first_step_s, "first step", "s")
+FIRST_STEP = Column("first_step_s", "The first step, with compiling", lambda run: run.record.timing.first_step_s, unit="s")
 HOST_MEMORY = Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", shown=True)
-DEVICE_MEMORY = Column("peak_device_bytes", "Largest memory of a GPU, of the rank with most", lambda run: max(rank.peak_device_bytes or 0 for rank in run.record.machine.ranks) or None, "GPU memory", "bytes")
+DEVICE_MEMORY = Column("peak_device_bytes", "Largest memory of a GPU, of the rank with most", lambda run: max(rank.peak_device_bytes or 0 for rank in run.record.machine.ranks) or None, unit="bytes")
 
 RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether the machine was quiet.", (
     *RUN, STUDIES, STATUS,
@@ -262,10 +262,10 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("epochs", "Number of epochs that were trained", lambda run: run.record.quality and run.record.quality.epochs, shown=True),
     Column("best_epoch", "The epoch with the best validation", lambda run: run.record.quality and run.record.quality.best_epoch),
     Column("planned_epochs", "The number that the protocol allows", lambda run: run.settings.protocol.epochs),
-    Column("split", "The unit that is never in two of training, validation and test", lambda run: run.record.split.by, "split by"),
+    Column("split", "The unit that is never in two of training, validation and test", lambda run: run.record.split.by),
     Column("fold", "Which fold is the test set", lambda run: run.record.split.fold),
     Column("folds", "Number of folds", lambda run: run.record.split.folds),
-    Column("shared", "Samples of validation and test that equal one of a part before theirs (training, validation, test), or have steps or a group in common with one", lambda run: run.record.split.shared, "samples in two parts"),
+    Column("shared", "Samples of validation and test that equal one of a part before theirs (training, validation, test), or have steps or a group in common with one", lambda run: run.record.split.shared),
     STEP,
     Column("step_q25_s", "Lower quartile of the steady steps", lambda run: run.record.timing.step.q25_s, unit="s"),
     Column("step_q75_s", "Upper quartile of the steady steps", lambda run: run.record.timing.step.q75_s, unit="s"),
@@ -286,12 +286,12 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("step_with_start_s", "The same with start-up and data", lambda run: run.trained_for(run.record.timing.steps, run.record.timing.startup_s + run.record.timing.data_s), unit="s"),
     Column("epoch_by_planned_s", "Training time divided by planned epochs", lambda run: run.trained_for(run.settings.protocol.epochs), unit="s"),
     HOST_MEMORY, DEVICE_MEMORY, QUIET,
-    Column("others_share", "Share of the cores that other processes used", lambda run: run.record.quiet.others_share, "others' share"),
+    Column("others_share", "Share of the cores that other processes used", lambda run: run.record.quiet.others_share),
     Column("steal_share", "Share of the cores that the hypervisor gave to other guests", lambda run: run.record.quiet.steal_share),
     Column("throttled_share", "Share of the run's time that a CPU quota stopped it, of all its CPUs together; empty where no control group is seen", lambda run: run.record.quiet.throttled_share),
     Column("stalled_share", "Share of the training in which nothing went on, by the times of its steps; empty where they do not tell", lambda run: run.record.quiet.stalled_share),
     Column("oversubscribed", "Whether the run had more threads than cores", lambda run: run.record.quiet.oversubscribed),
-    Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, "why not"),
+    Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why),
     Column("host", "Name of the host of rank 0", lambda run: run.record.machine.host),
     Column("cpu", "Its processor", lambda run: run.record.machine.cpu),
     Column("cores", "Its logical cores", lambda run: run.record.machine.cores),
@@ -470,8 +470,8 @@ CURVES = Table("curves", "What trained models do over time, for the runs of accu
 
 CLAIMS = Table("claims", "The published claims that a study of the config tests, with their verdicts. The rule of each was written down before its study first ran, and an effect has a 95 % interval. Each verdict is by itself, not adjusted for the number of claims: where an effect is just at its threshold, chance alone decides the wrong way in one of 40 cases, so among 40 such claims expect one.", (
     Column("id", "The claim's number in the ledger", text=True),
-    Column("statement", "The published statement", heading="claim"),
-    Column("number", "The published numbers", heading="published number"),
+    Column("statement", "The published statement"),
+    Column("number", "The published numbers"),
     Column("source", "Where it was published"),
     Column("study", "The studies that test it", text=True),
     Column("needs", "What the test needs, such as a GPU"),

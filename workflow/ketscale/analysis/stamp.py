@@ -30,10 +30,7 @@ NAME = "stamp.json"
 TABLES, FIGURES, PAGE = "tables", "figures", "report.html"
 
 # Writing takes a second or two.
-_PATIENCE_S = 60.0
-_LOOK_S = 0.02
-# Some network file systems have no such locks. A mixture of two calls does not agree with its stamp there either.
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_PATIENCE_S, _LOOK_S = 60.0, 0.02
 
 
 class Sources(msgspec.Struct, frozen=True):
@@ -56,12 +53,10 @@ class Sources(msgspec.Struct, frozen=True):
 
         Ask before the records are read, so that a report of records that change meanwhile does not agree with them.
         """
+        manifests = {name: prepared.manifest(config, results, name) for name in config.studied}
         data = {
-            name: (
-                prepared.features_hash(prepared.manifest(config, results, name)),
-                _source_files(config, results, name),
-            )
-            for name in config.studied
+            name: (prepared.features_hash(manifest), _source_files(config, results, name))
+            for name, manifest in manifests.items()
         }
         text = hashlib.sha256(config.text.encode()).hexdigest()
         return cls(__version__, sha256(claims.LEDGER), text, data, _records(config, results))
@@ -127,25 +122,24 @@ def outdated(config: Config, results: Path) -> str | None:
 
 def _differs(config: Config, results: Path, stamp: _Stamp) -> str | None:
     """What the config, its records or its data have, that a report has not been made from."""
-    made, now = stamp.sources, Sources.of(config, results)
+    made, now, page = stamp.sources, Sources.of(config, results), results / PAGE
     if made.version != now.version:
-        return f"{results / PAGE}: made by KetScale {short(made.version)}, not by {now.version}"
+        return f"{page}: made by KetScale {short(made.version)}, not by {now.version}"
     if made.ledger != now.ledger:
-        return f"{results / PAGE}: judged other claims than {claims.LEDGER} has now"
+        return f"{page}: judged other claims than {claims.LEDGER} has now"
     if made.config != now.config:
-        return f"{results / PAGE}: made for another config than this one ({config.title!r})"
+        return f"{page}: made for another config than this one ({config.title!r})"
     for workload, then in made.data.items():
         if any(a != b for a, b in zip(then, now.data.get(workload, then), strict=True) if None not in (a, b)):
-            return f"{results / PAGE}: the data of workload {workload} have changed since it was made"
+            return f"{page}: the data of workload {workload} have changed since it was made"
     # A folder may have been copied without its runs.
     found = now.records if (results / grid.RUNS).is_dir() else made.records
-    changed = [path for path, digest in made.records.items() if found.get(path) != digest]
-    if changed:
-        more = f" and {len(changed) - 1} more records have" if len(changed) > 1 else " has"
-        return f"{results / changed[0]}{more} changed or gone since {results / PAGE} was made"
+    for path, digest in made.records.items():
+        if found.get(path) != digest:
+            return f"{results / path} has changed or gone since {page} was made"
     if not (stamp.complete or config.partial):
-        return f"{results / PAGE}: made while some runs had no record that could be used"
-    return f"{results / PAGE}: records came since it was made" if made.records != found else None
+        return f"{page}: made while some runs had no record that could be used"
+    return f"{page}: records came since it was made" if made.records != found else None
 
 
 def _read(results: Path) -> _Stamp:
@@ -188,21 +182,20 @@ def _lock(folder: Path, kind: int) -> Iterator[None]:
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     end = time.monotonic() + _PATIENCE_S
     try:
-        while True:
-            try:
-                fcntl.flock(place, kind | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    raise UserError(
-                        f"{folder}: another call has been writing here for {_PATIENCE_S:g} s; let it end, or end it, "
-                        "and run the same command again"
-                    ) from None
-                time.sleep(_LOOK_S)
-            except OSError as error:
-                if error.errno in _NO_LOCKS:
-                    break
-                raise
+        while not _try_lock(place, kind):
+            if time.monotonic() > end:
+                why = f"another call has been writing here for {_PATIENCE_S:g} s"
+                raise UserError(f"{folder}: {why}; let it end, or end it, and run the same command again")
+            time.sleep(_LOOK_S)
         yield
     finally:
         os.close(place)
+
+
+def _try_lock(place: int, kind: int) -> bool:
+    try:
+        fcntl.flock(place, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        # Some network file systems have no such locks. A mixture of two calls does not agree with its stamp there either.
+        return error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+    return True
