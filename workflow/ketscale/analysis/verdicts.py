@@ -24,6 +24,7 @@ BETTER, WORSE, EQUAL, CANNOT_TELL, NO_CONTROL = "better", "worse", "equal", "can
 HELD, NOT_HELD, OTHER_LOSSES = "held", "not held", "other losses"
 SUPPORTED, MORE, REFUTED = "supported", "more than claimed", "refuted"
 UNDECIDED, NOT_MEASURED = "undecided", "not measured"
+ACCEPTED, REJECTED, REFUSED = "accepted", "rejected", "refused"
 FEW, DISTURBED, APART = (
     "undecided: fewer than 3 seeds",
     "undecided: busy machine",
@@ -58,6 +59,9 @@ MEANINGS = {
     REFUTED: "The interval lies where the rule says that the claim fails.",
     UNDECIDED: "The interval is too wide, seeds are too few, hosts contradict each other, or words leave a choice.",
     NOT_MEASURED: "Runs are missing, were disturbed, or are older than the rule of the claim.",
+    ACCEPTED: "The law describes the points within the spread over seeds.",
+    REJECTED: "The points contradict the law, or a parameter has no meaning with its whole interval.",
+    REFUSED: "Points or seeds are too few to contradict the law.",
     FEW: f"Fewer than {FEWEST} seeds have a result on both sides, so there is no interval.",
     DISTURBED: "Every run of a side was timed on a busy machine, or beside other runs.",
     APART: "The runs are of other code, packages, hosts or data; the answer says which.",
