@@ -21,8 +21,8 @@ Versions = frozenset[tuple[str, str]]
 # Snakemake starts runs and computes nothing.
 _NOT_COMPUTING = "snakemake"
 SHARED = ("a core for each thread", "threads that share cores")
-# Memory is told apart from this ratio on: kernels and firmware keep some of it.
-_MEMORY_STEP = 1.05
+# Kernels and firmware keep some of a machine's memory, so it is told in steps of 2^(1/14), 5 %.
+_STEPS = 14
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ def host_class(machine: Host) -> str:
 
     Memory counts in steps of 5 %.
     """
-    steps = round(math.log(machine.memory_bytes / 2**30, _MEMORY_STEP)) if machine.memory_bytes else 0
+    steps = round(_STEPS * math.log2(max(1, machine.memory_bytes) / 2**30))
     gpus = "; ".join(sorted(gpu.name for gpu in machine.gpus))
-    parts = (machine.cpu, f"{machine.cores} cores", f"{_MEMORY_STEP**steps:.3g} GiB", gpus)
+    parts = (machine.cpu, f"{machine.cores} cores", f"{2 ** (steps / _STEPS):.3g} GiB", gpus)
     return f"{machine.node_type or machine.host}: {', '.join(filter(None, parts))}"
 
 

@@ -91,7 +91,9 @@ def table(findings: Iterable[Finding], results: str) -> list[dict[str, Any]]:
         comparability.Key(code=comparability.modules(each)) for each in sorted(imported)
     ):
         listed = ", ".join(f"{version} ({count} runs)" for version, count in sorted(versions.items()))
-        warning = f"records made by different code are compared: {listed}"
+        warning = (
+            f"runs imported different code, and times or accuracies of such runs are not compared: {listed}"
+        )
         rows.insert(0, {"run": "*", "studies": "", "state": "warning", "why": warning, "code": ""})
     return rows
 
