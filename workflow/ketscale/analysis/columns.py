@@ -487,6 +487,19 @@ CLAIMS = Table("claims", "The published claims that a study of the config tests,
     Column("hardware", "The class of host that it was measured on"),
     Column("records", "The records that were used"),
 ))
+# What `ketscale compare` writes.
+COMPARED = Table("compared", "Points that two results folders A and B have in common, and measures of them; of `ketscale compare --csv` and `--json`.", (
+    *(_AXES[name] for name in POINT), HARDWARE,
+    Column("points", "Number of points that are taken together; 1 of a point alone"),
+    Column("measure", "What is compared: a column of runs.csv, or a metric on test data"),
+    Column("change_is", "`ratio` (B over A) or `difference` (B less A)"),
+    Column("seeds", "Number of pairs of the same seed; empty of several points"),
+    Column("outliers", "Number of outliers among them, which below 15 pairs are left out"),
+    Column("a", "Its value in A"), Column("b", "Its value in B"),
+    Column("change", "The change from A to B"), *_ends("low", "high"),
+    Column("verdict", "What the interval says, all verdicts together; empty of what has none"),
+    Column("why", "Why there is no change, such as other packages"),
+))
 # fmt: on
 
 # Each NAME is tables/NAME.csv in the results folder. Every config has all of them; some may be empty.

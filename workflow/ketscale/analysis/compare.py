@@ -28,9 +28,7 @@ from ketscale.problems.registry import FAMILIES
 STEP = columns.STEP.name
 # The ratios of all but the first have no verdict.
 MEASURED = (columns.STEP, columns.FIRST_STEP, columns.HOST_MEMORY, columns.DEVICE_MEMORY)
-COLUMNS = (
-    *POINT, "hardware", "points", "measure", "change_is", "seeds", "outliers", "a", "b", "change", "low", "high", "verdict", "why",
-)  # fmt: skip
+COLUMNS = tuple(part.name for part in columns.COMPARED.parts if isinstance(part, Column))
 REGRESSIONS = (verdicts.SLOWER, verdicts.WORSE, OTHER_LOSSES)
 # Largest relative difference of the first losses of one run that was trained twice, perhaps by other code.
 SAME_LOSSES = {"fp64": parity.ACROSS_SIMULATORS, "fp32": parity.SINGLE_PRECISION}
