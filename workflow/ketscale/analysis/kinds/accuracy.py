@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,12 +71,7 @@ class Accuracy(Quality):
             shown = [part.models[["curve", "n", "value", "value_low", "value_high", "chance"]]]
             shown.append(history[["curve", "seed", "epoch", column]].rename(columns={column: "validation"}))
             drawn.append(pd.concat(shown).assign(workload=part.workload, metric=part.metric.name))
-        points = pd.concat([part.models for part in found]).drop(columns="curve")
-        points = points.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
-        left = sum(part.left for part in found)
-        style.footnote(
-            figure, points, inputs, asked, f"{left} more models are in quality.csv" if left else ""
-        )
+        footnote(figure, found, inputs, asked)
         return figure, pd.concat(drawn)
 
 
@@ -94,6 +89,19 @@ def parts(inputs: Inputs, study: str) -> Iterator[Part]:
         if len(ordered):
             kept = ordered.head(style.SERIES)
             yield Part(study, str(workload), metric, kept, len(ordered) - len(kept))
+
+
+def footnote(
+    figure: Drawing, found: Sequence[Part], inputs: Inputs, asked: Iterable[str], note: str = ""
+) -> None:
+    """The note of a figure of such parts."""
+    import pandas as pd
+
+    points = pd.concat([part.models for part in found])
+    points = points.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
+    left = sum(part.left for part in found)
+    notes = (note, f"{left} more models are in quality.csv" if left else "")
+    style.footnote(figure, points, inputs, asked, ". ".join(filter(None, notes)))
 
 
 def results(axes: Axes, part: Part) -> None:

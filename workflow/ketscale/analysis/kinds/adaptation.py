@@ -12,11 +12,11 @@ from ketscale.analysis import metrics
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import finding
+from ketscale.analysis.kinds.accuracy import Part, footnote, parts
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.quality import Quality
-from ketscale.analysis.points import variants
 from ketscale.config import Config, Family
-from ketscale.grid import POINT, Study
+from ketscale.grid import Study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,62 +55,43 @@ class Adaptation(Quality):
         """Models that adapt; the others are trained on the test's own samples."""
         return config.models[model][1].adapts
 
-    def more(self, point: Mapping[Any, Any], points: pd.DataFrame, inputs: Inputs) -> dict[str, str]:
-        """How much of it is adaptation, and what is left to the optimum of each sample."""
-        family = inputs.config.families[point["family"]]
-        metric = family.headline
-        after, first = next(iter(family.course.items()))
+    def more(self, point: Mapping[Any, Any], config: Config) -> dict[str, str]:
+        """How much of it is adaptation."""
+        after, first = next(iter(config.families[point["family"]].course.items()))
         start = point[first.name]
-        told = {f"after {after} steps": finding.value(start, metric)} if start == start else {}
-        mine = points[(points["workload"] == point["workload"]) & points["value"].notna()]
-        fixed = mine[~mine["model"].map(lambda name: self.eligible(inputs.config, name)).astype(bool)]
-        if fixed.empty:
-            return told
-        best = fixed.sort_values(["value", "model"], ascending=[metric.better == "down", True]).iloc[0]
-        return {**told, "optimum of each sample": f"{finding.value(best['value'], metric)} ({best['model']})"}
+        return {f"after {after} steps": finding.value(start, first)} if start == start else {}
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The headline metric by number of steps: a panel for each study and workload."""
         import pandas as pd
 
         asked = inputs.asked(self.name)
-        mine = inputs.quality[inputs.quality["study"].isin(asked) & inputs.quality["value"].notna()]
-        groups = list(mine.groupby(["study", "workload"], sort=False))
-        if not groups:
+        found = [part for name in asked for part in parts(inputs, name)]
+        if not found:
             return None
-        figure, panels = style.panels(len(groups))
+        figure, panels = style.panels(len(found))
         drawn = []
-        for axes, ((study, workload), points) in zip(panels, groups, strict=True):
-            family = inputs.config.family(str(workload))
-            table = _course(points, family, inputs).assign(study=str(study), workload=str(workload))
+        for axes, part in zip(panels, found, strict=True):
+            family = inputs.config.family(part.workload)
+            table = _course(part, family, inputs)
             _panel(axes, table, family)
-            axes.set(title=workload, xlabel="adaptation steps", ylabel=f"test {style.label(family.headline)}")
-            drawn.append(table)
-        points = mine.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
-        style.footnote(figure, points, inputs, asked)
+            axes.set(
+                title=part.workload, xlabel="adaptation steps", ylabel=f"test {style.label(family.headline)}"
+            )
+            drawn.append(table.assign(study=part.study, workload=part.workload))
+        footnote(figure, found, inputs, asked)
         return figure, pd.concat(drawn)
 
 
 ADAPTATION = Adaptation()
 
 
-def _course(points: pd.DataFrame, family: Family, inputs: Inputs) -> pd.DataFrame:
-    """The metric of each curve after numbers of steps, over seeds; `after` is empty for a model that does not adapt.
-
-    Of more than six configurations the best are kept.
-    """
+def _course(part: Part, family: Family, inputs: Inputs) -> pd.DataFrame:
+    """The metric of each curve after numbers of steps, over seeds; `after` is empty for a model that does not adapt."""
     import pandas as pd
 
-    better = family.headline.better == "down"
-    names = variants(points, inputs.config, but=("workload",))
-    named = points.assign(curve=names.where(names != "", points["model"]))
-    named = (
-        named.sort_values(["value", "curve"], ascending=[better, True])
-        .head(style.SERIES)
-        .sort_values("curve")
-    )
     rows = []
-    for _, point in named.iterrows():
+    for _, point in part.models.sort_values("curve").iterrows():
         runs = [row for row in inputs.rows(point) if row["status"] == "completed"]
         adapts = inputs.config.models[point["model"]][1].adapts
         for metric in family.course.values() if adapts else (family.headline,):

@@ -23,8 +23,6 @@ from ketscale.config import Config
 from ketscale.grid import POINT, Study
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ketscale.analysis.drawing.inputs import Inputs
 
 
@@ -68,7 +66,7 @@ class Quality(Kind):
         compared = [each for each in found if each.verdict]
         lead = min(compared, key=Finding.order)
         text, short = lead.said() if len(compared) == 1 else counted(compared, lead)
-        rows = tuple(each.told(inputs.config, points, self.more(each.row, points, inputs)) for each in found)
+        rows = tuple(each.told(inputs.config, points, self.more(each.row, inputs.config)) for each in found)
         notes = tuple(dict.fromkeys(note for each in found for note in each.notes()))
         of = f"test {lead.metric.title} of {lead.row['model']}"
         if lead.effect:
@@ -81,7 +79,7 @@ class Quality(Kind):
         """Whether a model is compared."""
         return True
 
-    def more(self, point: Mapping[Any, Any], points: pd.DataFrame, inputs: Inputs) -> dict[str, str]:
+    def more(self, point: Mapping[Any, Any], config: Config) -> dict[str, str]:
         """Further cells of a chosen point's row, by their headings."""
         return {}
 

@@ -63,13 +63,6 @@ class Candidate:
             statistics.fmean(validation) if validation else None, statistics.fmean(chance) if chance else None,
         )  # fmt: skip
 
-    @property
-    def rank(self) -> tuple[Any, ...]:
-        """Smaller is better: no failed seeds, then the better validation, then the name."""
-        assert self.validation is not None
-        value = -self.validation if self.metric.better == "up" else self.validation
-        return bool(self.failed), value, self.model, tuple(map(str, self.point))
-
     @cached_property
     def keys(self) -> list[comparability.Key]:
         """What its completed runs must share."""
@@ -161,37 +154,44 @@ class Match:
 def matches(candidates: Iterable[Candidate], config: Config, eligible: Callable[[str], bool]) -> list[Match]:
     """Each model of each task at its best configuration, with the best of its controls, and the verdicts of a study.
 
-    eligible: whether a model of this name is compared; a control need not be. What is nothing but a control has no verdict.
+    eligible: whether a model of this name is compared; a control need not be. The others have no verdict, and neither has
+    what is nothing but a control.
     """
     tried: dict[tuple[tuple[str, str], str], list[Candidate]] = {}
     for each in candidates:
         if each.validation is not None and each.tests:
             tried.setdefault((each.task, each.model), []).append(each)
-    best = {
-        key: replace(min(found, key=lambda each: each.rank), tried=len(found)) for key, found in tried.items()
-    }
-    made = []
-    for (task, model), chosen in sorted(best.items(), key=lambda item: item[0]):
-        controls = [
-            other for (of, name), other in best.items() if of == task and _controls(config, name, model)
-        ]
-        if eligible(model):
-            made.append(Match(chosen, min(controls, key=lambda each: each.rank, default=None)))
-    tasks = {match.chosen.task for match in made if match.control}
+    best = [replace(min(found, key=_rank), tried=len(found)) for _, found in sorted(tried.items())]
     made = [
-        match if match.chosen.task in tasks else replace(match, control=match.chosen.guessing())
+        Match(each, min((other for other in best if _controls(config, other, each)), key=_rank, default=None))
+        if eligible(each.model)
+        else Match(each)
+        for each in best
+    ]
+    controlled = {match.chosen.task for match in made if match.control}
+    asked = [
+        match if match.control else replace(match, control=match.chosen.guessing())
         for match in made
+        if match.control or (match.chosen.task not in controlled and eligible(match.chosen.model))
     ]
-    words = [match.undecided() if match.control or match.chosen.task not in tasks else None for match in made]
-    open_ = [match for match, word in zip(made, words, strict=True) if word == ""]
-    decided = iter(verdicts.holm([match.decide for match in open_]))
-    return [
-        replace(match, verdict=match.at_last(next(decided)) if word == "" else word or "")
-        for match, word in zip(made, words, strict=True)
-    ]
+    asked = [replace(match, verdict=match.undecided()) for match in asked]
+    open_ = [match for match in asked if not match.verdict]
+    words = zip(open_, verdicts.holm([match.decide for match in open_]), strict=True)
+    decided = [replace(match, verdict=match.at_last(word)) for match, word in words]
+    found = {match.chosen.point: match for match in (*made, *asked, *decided)}
+    return list(found.values())
 
 
-def _controls(config: Config, name: str, model: str) -> bool:
+def _rank(each: Candidate) -> tuple[Any, ...]:
+    """Smaller is better: no failed seeds, then the better validation, then the name."""
+    assert each.validation is not None
+    value = -each.validation if each.metric.better == "up" else each.validation
+    return bool(each.failed), value, each.model, tuple(map(str, each.point))
+
+
+def _controls(config: Config, other: Candidate, each: Candidate) -> bool:
     """Whether a model is a control of another: of the kind that this declares, or any classical one of a quantum one."""
-    kind, of = config.models[name][0], config.models[model][1]
-    return name != model and (kind == of.control or (config.models[name][1].classical and not of.classical))
+    (kind, control), (_, of) = config.models[other.model], config.models[each.model]
+    if other.task != each.task or other.model == each.model:
+        return False
+    return kind == of.control or (control.classical and not of.classical)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import Figure
-from ketscale.analysis.kinds.accuracy import Part, parts
+from ketscale.analysis.kinds.accuracy import Part, footnote, parts
 from ketscale.config import Metric
 from ketscale.grid import POINT
 from ketscale.words import duration
@@ -71,9 +71,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         return None
     figure, panels = style.panels(len(shown))
     drawn = [_times(axes, *what) for axes, what in zip(panels, shown, strict=True)]
-    points = pd.concat([each.part.models for each in found])
-    points = points.merge(inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT)))
-    style.footnote(figure, points, inputs, asked, ". ".join(_notes(inputs, found, asked)))
+    footnote(figure, [each.part for each in found], inputs, asked, ". ".join(_notes(inputs, found, asked)))
     return figure, pd.concat(drawn)
 
 
